@@ -1,4 +1,4 @@
-"""The process that runs user code: the request is its last argument, the answer goes to its stdout as JSON."""
+"""The process that runs user code: reads the request from its last argument and writes the answer to stdout as JSON."""
 
 import json
 import os
@@ -26,7 +26,9 @@ def main() -> int:
     try:
         # imported before the user's folders are on sys.path, where a file may be called like a package
         task = import_module(TASKS[request["task"]])
-        sys.path[:] = [*import_folders(request["spec"]), *_without_checkout(sys.path)]
+        # without the checkout's root, whose packages bench, models … may be called like the user's
+        others = [folder for folder in sys.path if Path(folder).resolve() != headcount.CHECKOUT]
+        sys.path[:] = [*import_folders(request["spec"]), *others]
         # bytecode is taken for a file of the same size and second: one that changed in between would not be read again
         sys.dont_write_bytecode = True
         try:
@@ -39,11 +41,6 @@ def main() -> int:
         traceback.print_exc()
         return INTERNAL_ERROR
     return 0
-
-
-def _without_checkout(folders: list[str]) -> list[str]:
-    """Return ``folders`` without the checkout's root, whose packages bench, models … may be called like the user's."""
-    return [folder for folder in folders if Path(folder).resolve() != headcount.CHECKOUT]
 
 
 def _exit_with_parent() -> None:

@@ -1,6 +1,5 @@
 """Count a user module, in the process that runs user code."""
 
-import contextlib
 import copy
 import random
 import string
@@ -8,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
@@ -18,7 +18,7 @@ from headcount.bench.counters.base import as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
-from headcount.bench.isolated.user_code import UserCodeError, build, called, load
+from headcount.bench.isolated.user_code import UserCodeError, build, load, run_user_code
 from headcount.bench.trace.events import Event, tensors_in
 from headcount.bench.trace.modes import tensors_of
 from headcount.formulas.published.expressions import evaluate
@@ -46,40 +46,34 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     function = load(request["spec"])
     random.seed(0)
     torch.manual_seed(0)
-    with contextlib.suppress(ImportError):
-        import numpy
-
-        numpy.random.seed(0)
+    numpy.random.seed(0)
     module, args, kwargs = build(request["spec"], function, request["settings"])
     _materialize(module, args, kwargs)
-    formulas = {name: formula(text) for name, text in request["formulas"].items()}
+    formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
     options = {name: request[name] for name in ("counters", "allow_unsupported", "elementwise")}
     run = partial(read, label=request["spec"], formulas=formulas, **options)
     with one_thread():
-        found, device, why_not_meta = _run_on_device(run, module, args, kwargs, request["device"])
+        found, device, why_not_meta = _run_on_device(run, (module, args, kwargs), request["device"])
     count = found.headcount
+    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger")
     products = (
         {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
         for one in count.elementwise
     )
     return ModuleCount(
+        **{name: getattr(count, name) for name in names},
         device=device,
         why_not_meta=why_not_meta,
-        macs=count.macs,
-        headline=count.headline,
-        dispatched=count.dispatched,
-        with_elementwise=count.with_elementwise,
         trainable_params=sum(p.numel() for p in module.parameters() if p.requires_grad),
-        inputs=tuple(inputs_of(args, kwargs)),
-        ledger=count.ledger,
-        elementwise=tuple(merge_elementwise(products)),
-        parameters=tuple(parameters(module)),
-        counters=tuple(map(as_record, found.counters)),
-        audit=tuple({**vars(line), "text": line.text()} for line in count.audit),
+        inputs=inputs_of(args, kwargs),
+        elementwise=merge_elementwise(products),
+        parameters=parameters(module),
+        counters=list(map(as_record, found.counters)),
+        audit=[{**vars(line), "text": line.text()} for line in count.audit],
     )
 
 
-def formula(text: str) -> Formula:
+def build_formula(text: str) -> Formula:
     """Return the function that gives the MACs of a call by an expression in the sizes of its tensors.
 
     ``a`` is the number of elements of the first tensor, ``a0`` its first size; ``o`` is the result. Raises
@@ -103,76 +97,63 @@ def formula(text: str) -> Formula:
 def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:
     """Run a module with lazy parts once, so that they have shapes. Raise UserCodeError where it fails."""
     if any(isinstance(tensor, UninitializedTensorMixin) for tensor in (*module.parameters(), *module.buffers())):
-        try:
-            with torch.no_grad():
-                module(*args, **kwargs)
-        except Exception as error:
-            raise called("the first run of a module with lazy parts", error) from error
+        with torch.no_grad():
+            run_user_code("the first run of a module with lazy parts", lambda: module(*args, **kwargs))
 
 
-_PASSED_ON = (UnsupportedError, ElementwiseError, UserCodeError)
-"""Errors that do not depend on the device."""
+_FINAL = (UnsupportedError, ElementwiseError, UserCodeError)
+"""Errors that are the same on every device."""
 CHEAP_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that it counts there what it does on meta."""
+Call = tuple[nn.Module, tuple, dict[str, Any]]
+"""A module, its positional inputs and its keyword inputs."""
 
 
 def _run_on_device(
-    run: Callable[..., ReportedCounts], module: nn.Module, args: tuple, kwargs: dict, device: str | None
+    run: Callable[..., ReportedCounts], call: Call, device: str | None
 ) -> tuple[ReportedCounts, str, str | None]:
     """Return the counts on ``device`` (default: on meta, else where the module is), the device, and why not meta."""
-    own = {tensor.device.type for tensor in (*module.parameters(), *tensors_of((args, kwargs)))} or {"cpu"}
+    module, *inputs = call
+    own = sorted({tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))} or {"cpu"})
     why = None
     if device in (None, META):
         try:
-            found = run(_on_meta(module), *_moved((args, kwargs), META))
-            if not device:
-                why = _difference(run, found.headcount, module, args, kwargs, own)
+            found = run_user_code("a run on meta", lambda: run(_meta_copy(module), *_to_device(inputs, META)), _FINAL)
+        except UserCodeError as error:
+            if device == META or META in own:
+                raise
+            why = str(error)
+        else:
+            why = None if device or META in own else _difference(run, found.headcount, call, "/".join(own))
             if why is None:
                 return found, META, None
-        except _PASSED_ON:
-            raise
-        except Exception as error:
-            reason = called("a run on meta", error)
-            if device == META or META in own:
-                raise reason from error
-            why = str(reason)
+    if device is not None:
+        move = f"moving the module to {device}"
+        module, inputs = run_user_code(move, lambda: (module.to(device), _to_device(inputs, device)))
     try:
-        if device is not None:
-            module, (args, kwargs) = module.to(device), _moved((args, kwargs), device)
-        return run(module, args, kwargs), device or "/".join(sorted(own)), why
-    except _PASSED_ON:
-        raise
-    except Exception as error:
-        try:
-            with torch.no_grad():
-                module.eval()(*args, **kwargs)
-        except Exception:
-            raise called(f"the module's forward pass on {device or 'cpu'}", error) from error
+        return run(module, *inputs), device or "/".join(own), why
+    except Exception:
+        with torch.no_grad():
+            args, kwargs = inputs
+            run_user_code(f"the module's forward pass on {device or 'cpu'}", lambda: module.eval()(*args, **kwargs))
         # the module runs, so headcount is at fault: its own traceback is printed
         raise
 
 
-def _difference(
-    run: Callable[..., ReportedCounts],
-    on_meta: ContractionCount,
-    module: nn.Module,
-    args: tuple,
-    kwargs: dict,
-    own: set[str],
-) -> str | None:
+def _difference(run: Callable[..., ReportedCounts], on_meta: ContractionCount, call: Call, own: str) -> str | None:
     """Return by how much a cheap module counts differently on its own device and on meta; None where it does not."""
-    if META in own or on_meta.macs > CHEAP_MACS:
+    if on_meta.macs > CHEAP_MACS:
         return None
     try:
-        there = run(module, args, kwargs, counters=()).headcount
+        there = run(*call, counters=()).headcount
     except Exception:
         return None
     if (there.dispatched, there.with_elementwise) == (on_meta.dispatched, on_meta.with_elementwise):
         return None
-    return f"it counts {on_meta.macs:,} there and {there.macs:,} on {'/'.join(sorted(own))}"
+    return f"it counts {on_meta.macs:,} there and {there.macs:,} on {own}"
 
 
-def _on_meta(module: nn.Module) -> nn.Module:
+def _meta_copy(module: nn.Module) -> nn.Module:
     """Return a copy of the module on meta that shares and freezes the same tensors."""
     memo: dict[int, Any] = {}
     for parameter in module.parameters():
@@ -182,7 +163,7 @@ def _on_meta(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, memo)
 
 
-def _moved(value: Any, device: str) -> Any:
+def _to_device(value: Any, device: str) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor.to(device), value)
 
 

@@ -1,4 +1,4 @@
-"""The count of a user module, made in a process of its own. Imports no torch."""
+"""Count a user module in a separate process. Imports no torch."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from headcount.formulas.published.expressions import evaluate
 
 @dataclass(frozen=True)
 class ModuleCount:
-    """What was counted of a user module in one forward pass over the whole batch.
+    """The count of one forward pass of a user module over the whole batch.
 
     ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
-    dispatched contractions. The other tuples are records as ``--format json`` prints them: ``elementwise`` products
+    dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
     """
 
@@ -28,12 +28,12 @@ class ModuleCount:
     dispatched: int
     with_elementwise: int
     trainable_params: int
-    inputs: tuple[str, ...]
+    inputs: Sequence[str]
     ledger: Ledger
-    elementwise: tuple[dict[str, Any], ...]
-    parameters: tuple[dict[str, Any], ...]
-    counters: tuple[dict[str, Any], ...]
-    audit: tuple[dict[str, Any], ...]
+    elementwise: Sequence[dict[str, Any]]
+    parameters: Sequence[dict[str, Any]]
+    counters: Sequence[dict[str, Any]]
+    audit: Sequence[dict[str, Any]]
 
     @property
     def params(self) -> int:
@@ -52,8 +52,7 @@ class ModuleCount:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "ModuleCount":
         """Return the count that :meth:`as_record` wrote."""
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
-        return cls(**{**values, "ledger": Ledger.from_records(record["ledger"])})
+        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"])})
 
 
 def count_module(
@@ -87,7 +86,7 @@ def count_module(
         except ProcessExited as error:
             failed = Count(name, count.macs, None, f"it ended its process, with exit code {error.code}")
             reported.append(as_record(failed))
-    return replace(count, counters=tuple(reported))
+    return replace(count, counters=reported)
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:

@@ -1,4 +1,4 @@
-"""Run user code in a process of its own. Imports no torch."""
+"""Run user code in a separate process. Imports no torch."""
 
 import json
 import os
@@ -48,7 +48,7 @@ class ProcessExited(UsageError):
 
 
 def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
-    """Return the answer of a process of its own to ``request``.
+    """Run ``request`` in a separate process and return its answer.
 
     Args:
         request: ``task``, a key of TASKS; ``spec``, FILE.py:FUNCTION or package.module:FUNCTION; what the task needs.
@@ -98,7 +98,7 @@ def _run(request: Mapping[str, Any], out: int, timeout_s: float) -> int:
     """Return the exit code of the process that writes its answer to the descriptor ``out``, and kill its group."""
     # -P: Python adds no folder to sys.path by itself
     command = [sys.executable, "-P", "-c", _START.format(roots=_ROOTS), json.dumps(request)]
-    # a process group of its own, so that Ctrl-C reaches only this process; the open stdin tells it that we still run
+    # a new process group, so that Ctrl-C reaches only this process; the open stdin tells it that we still run
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, process_group=0) as process:
         try:
             return process.wait(timeout_s)

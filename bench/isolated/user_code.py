@@ -15,7 +15,7 @@ import headcount
 
 
 class UserCodeError(Exception):
-    """User code that cannot be used: the reason in one line, and the user's own traceback, if there is one."""
+    """An error of user code: the reason in one line, and the traceback of the user's lines, if there is one."""
 
     def __init__(self, reason: str, trace: str = "") -> None:
         super().__init__(reason)
@@ -28,16 +28,8 @@ def check_spec(spec: str) -> None:
     dotted = all(part.isidentifier() for part in target.split("."))
     if not name.isidentifier() or not (dotted or target.endswith(".py")):
         raise UserCodeError(f"{spec!r} is not FILE.py:FUNCTION or package.module:FUNCTION")
-    if target.endswith(".py") and not _is_file(Path(target)):
+    if target.endswith(".py") and not os.path.isfile(target):
         raise UserCodeError(f"there is no file {target}")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.resolve().is_file()
-    except (OSError, ValueError, RuntimeError):
-        # a name that is too long or contains a null byte, or a link to itself
-        return False
 
 
 def import_folders(spec: str) -> list[str]:
@@ -54,10 +46,10 @@ def _package_top(file: Path) -> Path:
 
 
 def load(spec: str) -> Callable[..., Any]:
-    """Return the function that ``spec`` names. import_folders must be on sys.path. Raise UserCodeError for none."""
+    """Return the function that ``spec`` names; import_folders must be on sys.path. Raise UserCodeError for none."""
     check_spec(spec)
     target, _, name = spec.rpartition(":")
-    module = _guarded(f"importing {target}", lambda: _import(target))
+    module = run_user_code(f"importing {target}", lambda: _import(target))
     function = getattr(module, name, None)
     if not callable(function):
         names = [n for n, value in vars(module).items() if inspect.isfunction(value) and not n.startswith("_")]
@@ -81,23 +73,20 @@ def _import(target: str) -> ModuleType:
 
 
 def build(spec: str, function: Callable[..., Any], settings: Mapping[str, int]) -> tuple[Any, tuple, dict[str, Any]]:
-    """Return what the function makes for ``settings``: a module, positional inputs, keyword inputs."""
+    """Call the function with ``settings`` and return its module, positional inputs and keyword inputs."""
     name = spec.rpartition(":")[2]
     check_settings(spec, function, settings)
-    made = _guarded(name, lambda: function(**settings))
+    result = run_user_code(name, lambda: function(**settings))
     from torch import nn
 
-    wanted = f"{name} must return (module, inputs), inputs a tuple or a dict of keywords"
-    if not isinstance(made, tuple | list) or len(made) != 2:
-        raise UserCodeError(f"{wanted}; it returned {_described(made)}")
-    module, inputs = made
-    if not isinstance(module, nn.Module):
-        raise UserCodeError(f"{wanted}; its module is {_described(module)}")
-    if isinstance(inputs, Mapping):
-        return module, (), dict(inputs)
-    if isinstance(inputs, tuple | list):
-        return module, tuple(inputs), {}
-    raise UserCodeError(f"{wanted}; its inputs are {_described(inputs)}")
+    module, inputs = result if isinstance(result, tuple | list) and len(result) == 2 else (None, None)
+    if not isinstance(module, nn.Module) or not isinstance(inputs, Mapping | tuple | list):
+        parts = f": {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple | list) else ""
+        raise UserCodeError(
+            f"{name} must return (module, inputs), inputs a tuple or a dict of keywords; "
+            f"it returned a {type(result).__name__}{parts}"
+        )
+    return (module, (), dict(inputs)) if isinstance(inputs, Mapping) else (module, tuple(inputs), {})
 
 
 def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
@@ -109,53 +98,43 @@ def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[st
         raise UserCodeError(f"{spec.rpartition(':')[2]} takes {takes}: {error}") from error
 
 
-def called(reason: str, error: BaseException) -> UserCodeError:
-    """Return the UserCodeError for ``error``, raised by ``reason``, with the traceback of the user's lines."""
-    words = _message(error)
-    message = words.strip().splitlines()
-    text = f"{type(error).__name__}: {message[0][:LONGEST]}" if message else type(error).__name__
-    trace = "".join(["Traceback (most recent call last):\n", *_user_frames(error), f"{type(error).__name__}: {words}"])
-    if isinstance(error, ModuleNotFoundError):
-        return UserCodeError(f"{reason} needs the package {error.name!r}, which is not installed", trace)
-    if any(sign in words for sign in _GPU_SIGNS):
-        return UserCodeError(f"{reason} needs a GPU: {text}", trace)
-    return UserCodeError(f"{reason} raised {text}", trace)
-
-
-def _message(error: BaseException) -> str:
-    """Return the message of a user's exception; its __str__ may raise."""
-    try:
-        return str(error)
-    except Exception as another:
-        return f"its message raises {type(another).__name__}"
-
-
 LONGEST = 160
 """The most characters of a user's error message that are printed."""
 _OWN_FOLDERS = tuple(
-    f"{Path(folder) / room}{os.sep}" for folder in headcount.__path__ for room in ("bench", "models", "formulas")
+    f"{Path(folder) / package}{os.sep}" for folder in headcount.__path__ for package in ("bench", "models", "formulas")
 )
 _HIDDEN_FRAMES = (*_OWN_FOLDERS, f"{os.sep}torch{os.sep}", "<frozen importlib", f"importlib{os.sep}__init__")
 _GPU_SIGNS = ("CUDA", "NVIDIA", "cuda", "No HIP GPUs")
 
 
-def _guarded(reason: str, function: Callable[[], Any]) -> Any:
+def run_user_code(reason: str, function: Callable[[], Any], unchanged: tuple[type[Exception], ...] = ()) -> Any:
+    """Return the result of ``function``. Raise its errors, but for the ``unchanged`` types, as UserCodeError."""
     try:
         return function()
+    except unchanged:
+        raise
     except (Exception, SystemExit) as error:
-        raise called(reason, error) from error
+        raise _convert_error(reason, error) from error
 
 
-def _user_frames(error: BaseException) -> list[str]:
-    """Return the frames of user code and the frame that raised, without those of headcount, torch and importlib."""
-    frames = list(traceback.extract_tb(error.__traceback__))
-    kept = [frame for frame in frames if not any(part in frame.filename for part in _HIDDEN_FRAMES)]
-    if frames and frames[-1] not in kept and not frames[-1].filename.startswith(_OWN_FOLDERS):
-        kept.append(frames[-1])
-    return traceback.StackSummary.from_list(kept).format()
+def _convert_error(reason: str, error: BaseException) -> UserCodeError:
+    """Return the UserCodeError for ``error``, raised by ``reason``.
 
-
-def _described(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)}: {', '.join(type(part).__name__ for part in value)}"
-    return f"a {type(value).__name__}"
+    Its traceback leaves out the frames of headcount, torch and importlib, but for one of torch that raised.
+    """
+    summary = traceback.TracebackException.from_exception(error)
+    # the message of an exception whose __str__ raises is replaced here
+    name, message, stack = type(error).__name__, str(summary), summary.stack
+    text = ": ".join([name, *(line[:LONGEST] for line in message.strip().splitlines()[:1])])
+    frames = [
+        frame
+        for frame in stack
+        if not any(part in frame.filename for part in (_OWN_FOLDERS if frame is stack[-1] else _HIDDEN_FRAMES))
+    ]
+    lines = traceback.StackSummary.from_list(frames).format()
+    trace = "".join(["Traceback (most recent call last):\n", *lines, f"{name}: {message}"])
+    if isinstance(error, ModuleNotFoundError):
+        return UserCodeError(f"{reason} needs the package {error.name!r}, which is not installed", trace)
+    if any(sign in message for sign in _GPU_SIGNS):
+        return UserCodeError(f"{reason} needs a GPU: {text}", trace)
+    return UserCodeError(f"{reason} raised {text}", trace)

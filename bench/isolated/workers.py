@@ -35,13 +35,13 @@ class Workers(Executor):
     def __init__(self, number: int, bar: bool = False) -> None:
         # a fork of a process with threads may hang, and none may see a GPU: all machines must agree
         context = multiprocessing.get_context("spawn")
-        with _interrupts_blocked():
+        with _block_interrupts():
             # creating the pool starts multiprocessing's resource tracker
             self._pool = ProcessPoolExecutor(number, context, initializer=_initialize)
         self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None if bar else True)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
-        with _interrupts_blocked():
+        with _block_interrupts():
             future = self._pool.submit(call, *args, **named)
         self._bar.total += 1
         future.add_done_callback(lambda _: self._bar.update())
@@ -74,7 +74,7 @@ def _exit_with_parent() -> None:
 
 
 @contextmanager
-def _interrupts_blocked() -> Iterator[None]:
+def _block_interrupts() -> Iterator[None]:
     """Block SIGINT, also in processes started in the block: the parent ends them after Ctrl-C."""
     if not hasattr(signal, "pthread_sigmask"):
         yield

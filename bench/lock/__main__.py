@@ -23,11 +23,11 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module, parse_formulas
 from headcount.bench.isolated.run import parse_settings
 from headcount.bench.measure import DEVICES, check_device
-from headcount.bench.output.base import AUTO, RAW
 from headcount.bench.render import open_output
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.sections import LOCKED, equal, sections, summary
-from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, of_answer
+from headcount.bench.snapshot.difference import equal, summary
+from headcount.bench.snapshot.sections import LOCKED, sections
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
 
 PROG = "python -m bench.lock"
 POLICIES = ("report", "include", "refuse")
@@ -41,13 +41,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--update", metavar="LOCK", help="count again and rewrite this lock")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
-    how.add_argument("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of a user module")
-    how.add_argument("--set", nargs="+", metavar="NAME=INTEGER", help="arguments of FUNCTION")
-    how.add_argument("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
+    add = how.add_argument
+    add("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of a user module")
+    add("--set", dest="settings", nargs="+", metavar="NAME=INTEGER", help="arguments of FUNCTION")
+    add("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
-        how.add_argument(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
-    how.add_argument("--formula", nargs="+", metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
-    how.add_argument("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
+        add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
+    add("--formula", dest="formulas", nargs="+", metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
+    add("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
     add_output(out)
     return out
 
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def plan(args: argparse.Namespace) -> Work | str:
-    """Return what ``args`` asks for; the module is counted before anything is printed."""
+    """Return the work for ``args``; the module is counted before anything is printed."""
     if args.workflow:
         return files(__package__).joinpath("workflow.yml").read_text("utf-8").removesuffix("\n")
     if not args.check and args.format not in ("text", "json"):
@@ -67,29 +68,23 @@ def plan(args: argparse.Namespace) -> Work | str:
         raise UsageError("--update writes the file that it reads; --out goes with --module and --check")
     path = args.check or args.update
     locked = file.read(path) if path else None
-    request = _request(args, locked, path)
+    request = _request(args, locked)
     check_device(request.device)
     answer = count_module(request.module, request.settings, **request.options())
-    counted = of_answer(answer, request, file.versions())
+    counted = snapshot_of(answer, request, file.versions())
     return _compare(args, locked, counted) if args.check else _write(counted, args.update or args.out)
 
 
-def _request(args: argparse.Namespace, locked: CountSnapshot | None, path: str | None) -> CountRequest:
-    """Return what to count: the lock's request with the options of the command line."""
-    given = {
-        "module": args.module,
-        "settings": None if args.set is None else parse_settings(args.set),
-        "device": args.device,
-        "allow_unsupported": args.allow_unsupported,
-        "elementwise": args.elementwise,
-        "formulas": None if args.formula is None else parse_formulas(args.formula),
-    }
-    request = (locked and locked.request) or CountRequest("")
-    request = replace(request, **{name: value for name, value in given.items() if value is not None})
-    if not request.module and locked:
-        raise UsageError(f"{path} was written by a program and names no module; give --module FILE.py:FUNCTION")
+def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountRequest:
+    """Return the request of the lock with the options of the command line."""
+    given = {name: getattr(args, name) for name in vars(CountRequest("")) if getattr(args, name) is not None}
+    for name, parse in {"settings": parse_settings, "formulas": parse_formulas}.items():
+        if name in given:
+            given[name] = parse(given[name])
+    request = replace((locked and locked.request) or CountRequest(""), **given)
     if not request.module:
-        raise UsageError("give --module FILE.py:FUNCTION, --check LOCK or --update LOCK")
+        reason = "a lock written by a program names no module; " if locked else ""
+        raise UsageError(f"{reason}give --module FILE.py:FUNCTION{'' if locked else ', --check LOCK or --update LOCK'}")
     if request.device not in (None, *DEVICES) or request.elementwise not in POLICIES:
         raise UsageError(f"a lock with device {request.device} and elementwise {request.elementwise} cannot be counted")
     return request
@@ -105,11 +100,8 @@ def _compare(args: argparse.Namespace, locked: CountSnapshot, counted: CountSnap
                 stream.write(f"{line}\n")
         return line
     failures = [] if same else [f"{args.check}: the count is not as locked"]
-    args.unit = RAW if args.unit == AUTO else args.unit
-    return Work(
-        sections(locked, counted, LOCKED, failures),
-        result=lambda printed: f"{args.check}: {summary(locked, counted)}.",
-    )
+    tables = sections(locked, counted, LOCKED, failures)
+    return Work(tables, result=lambda printed: f"{args.check}: {summary(locked, counted)}.")
 
 
 def _write(counted: CountSnapshot, path: str | None) -> str:

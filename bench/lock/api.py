@@ -2,45 +2,31 @@
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from headcount.bench.contractions.count import REPORT, ContractionCount, Formula
 from headcount.bench.count import count_macs
 from headcount.bench.isolated.count_module import inputs_of, parameters
 from headcount.bench.render import emit, open_output
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.sections import LOCKED, equal, sections, summary
-from headcount.bench.snapshot.snapshot import WRITTEN_ELEMENTWISE, CountSnapshot, parameters_of
+from headcount.bench.snapshot.difference import equal, summary
+from headcount.bench.snapshot.sections import LOCKED, sections
+from headcount.bench.snapshot.snapshot import CountSnapshot, parameters_of, terms_of
 
 
 class CostChanged(AssertionError):
     """The count of a module is not as locked; the message is a table of the changes, by name."""
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(CountSnapshot):
     """The count of a module, to write to a file or to check against one."""
-
-    snapshot: CountSnapshot
-
-    @property
-    def macs(self) -> int:
-        """MACs of the counted pass."""
-        return self.snapshot.macs
-
-    @property
-    def params(self) -> int:
-        """Parameters, each tensor once."""
-        return self.snapshot.params
 
     def write(self, path: str | Path) -> None:
         """Write the lock to ``path``, in an existing folder. Raises UsageError where it cannot be written."""
         with open_output(path) as stream:
-            stream.write(file.text(self.snapshot))
+            stream.write(file.text(self))
 
     def check(self, path: str | Path) -> None:
         """Raise CostChanged, an AssertionError, unless terms, parameters and unsupported operations are as locked.
@@ -48,46 +34,34 @@ class Lock:
         Raises UsageError for a file that is missing or no lock.
         """
         locked = file.read(path)
-        if not equal(locked, self.snapshot):
+        if not equal(locked, self):
             table = io.StringIO()
-            emit(sections(locked, self.snapshot, LOCKED), "text", table)
-            raise CostChanged(f"{path}: {summary(locked, self.snapshot)}\n\n{table.getvalue()}")
+            emit(sections(locked, self, LOCKED), "text", table)
+            raise CostChanged(f"{path}: {summary(locked, self)}\n\n{table.getvalue()}")
 
 
-def lock(
-    module: nn.Module,
-    *inputs: Any,
-    kwargs: Mapping[str, Any] | None = None,
-    backward: bool = False,
-    training: bool = False,
-    allow_unsupported: bool = False,
-    formulas: Mapping[str, Formula] | None = None,
-    elementwise: str = REPORT,
-) -> Lock:
+def lock(module: nn.Module, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **options: Any) -> Lock:
     """Count ``module(*inputs, **kwargs)`` as ``count_macs`` does: every contraction and parameter, by name.
 
     Call ``hc.lock(model, x).write("macs.lock")`` once and ``hc.lock(model, x).check("macs.lock")`` from then on.
-    A lock written by a program names no module, so ``headcount lock --check`` needs ``--module`` for it. Raises what
-    ``count_macs`` does.
+    A lock written by a program names no module, so ``headcount lock --check`` needs ``--module`` for it.
+
+    Args:
+        module: the module to count.
+        inputs: its positional inputs.
+        kwargs: its keyword inputs.
+        options: ``backward``, ``training``, ``allow_unsupported``, ``formulas`` and ``elementwise`` of ``count_macs``.
+
+    Raises:
+        UnsupportedError, ElementwiseError: as ``count_macs``.
     """
-    counted = count_macs(
-        module, *inputs, kwargs=kwargs, backward=backward, training=training,
-        allow_unsupported=allow_unsupported, formulas=formulas, elementwise=elementwise,
-    )  # fmt: skip
+    counted = count_macs(module, *inputs, kwargs=kwargs, **options)
     return Lock(
-        CountSnapshot(
-            name=type(module).__name__,
-            terms=_terms(counted),
-            parameters=parameters_of(parameters(module)),
-            included=counted.included,
-            unsupported=tuple(line.text() for line in counted.unsupported),
-            inputs=tuple(inputs_of(inputs, dict(kwargs or {}))),
-            versions=file.versions(),
-        )
+        name=type(module).__name__,
+        terms=terms_of(counted.ledger, counted.elementwise_ledger),
+        parameters=parameters_of(parameters(module)),
+        included=counted.included,
+        unsupported=tuple(line.text() for line in counted.unsupported),
+        inputs=tuple(inputs_of(inputs, dict(kwargs or {}))),
+        versions=file.versions(),
     )
-
-
-def _terms(counted: ContractionCount) -> tuple:
-    """Return all contractions; the ledger has those written elementwise where they are included."""
-    written = () if counted.included else counted.elementwise_ledger
-    return (*counted.ledger, *(entry for entry in written if entry.kind == WRITTEN_ELEMENTWISE))

@@ -13,7 +13,7 @@ from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import parse_settings, run_isolated
 from headcount.bench.measure import measure
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, of_answer
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
 from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.published.expressions import expression
 from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
@@ -66,7 +66,7 @@ def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
     # A weight without an operation of its own: whichever product uses it is counted above.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
     name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))
-    saved = replace(of_answer(count, CountRequest(spec, sizes), file.versions()), name=name)
+    saved = replace(snapshot_of(count, CountRequest(spec, sizes), file.versions()), name=name)
     return ModuleCase(name, spec, sizes, Ledger((*count.ledger, *weights)), saved)
 
 

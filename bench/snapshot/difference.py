@@ -1,40 +1,36 @@
 """Compare two count snapshots: the terms and parameters that changed, were added or removed, by module names."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import groupby, zip_longest
 from math import prod
 
 from headcount.bench.contractions.summary import folded
-from headcount.bench.snapshot.file import natural
-from headcount.bench.snapshot.snapshot import CountSnapshot
+from headcount.bench.snapshot.snapshot import CountSnapshot, natural
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
+MACS, ELEMENTWISE, PARAMS = "MACs", "elementwise", "params"
+"""What is compared: contractions in ``macs``, contractions written elementwise that are not in it, parameters."""
 
 LETTERS = "bmijn"
 """The order in which sizes are printed."""
 
 Sizes = tuple[tuple[str, int], ...]
 """Sizes by letter."""
-Account = Mapping[tuple[str, str, Sizes], int]
-"""Repetitions of each term or parameter by module path, kind and sizes."""
 Side = tuple[Sizes, int]
 """Sizes and repetitions of a term in one of two snapshots."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One changed row; ``old`` is None where it was added, ``new`` where it was removed.
+    """A change that each module of ``paths`` has; ``old`` is None where it was added, ``new`` where it was removed."""
 
-    ``path`` may stand for several ``modules`` with the same change each: ``layers.3-7.proj``.
-    """
-
-    path: str
+    quantity: str
     kind: str
     old: Side | None
     new: Side | None
-    modules: int = 1
+    paths: tuple[str, ...]
 
     @property
     def what(self) -> str:
@@ -45,119 +41,93 @@ class Change:
     def amounts(self) -> tuple[int, int]:
         """MACs, or elements, of all modules in the old and in the new snapshot."""
         old, new = (side[1] * _product(side[0]) if side else 0 for side in (self.old, self.new))
-        return self.modules * old, self.modules * new
-
-    def text(self) -> str:
-        """Return the number of modules and the sizes, of a change as ``3 x m=35 i=6->8``."""
-        sides = [side for side in (self.old, self.new) if side]
-        letters = [[letter for letter, _ in sizes] for sizes, _ in sides]
-        if letters[0] == letters[-1]:
-            sizes = [f"{letter}={_arrow(side[0][at][1] for side in sides)}" for at, letter in enumerate(letters[0])]
-            text = _times(_arrow(times for _, times in sides), " ".join(sizes))
-        else:
-            text = " -> ".join(
-                _times(str(times), " ".join(f"{letter}={size}" for letter, size in sizes)) for sizes, times in sides
-            )
-        return _times(str(self.modules), text)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The changes from one account to another, the number of ``equal`` rows, and the ``totals`` of both accounts."""
-
-    changes: tuple[Change, ...]
-    equal: int
-    totals: tuple[int, int]
+        return len(self.paths) * old, len(self.paths) * new
 
     @property
-    def equal_size(self) -> int:
-        """MACs, or elements, of the equal rows."""
-        return self.totals[0] - sum(change.amounts[0] for change in self.changes)
+    def path(self) -> str:
+        """One path for all: ``layers.0-2,5.proj`` if they differ in one index, ``layers.*.experts.*`` if in several."""
+        names = [sorted(set(column)) for column in zip(*(path.split(".") for path in self.paths), strict=True)]
+        several = sum(len(column) > 1 for column in names) > 1
+        return ".".join(column[0] if len(column) == 1 else "*" if several else _ranges(column) for column in names)
 
-    def summary(self) -> str:
-        """Return how many rows changed, were added and removed."""
-        found = Counter({what: 0 for what in (CHANGED, ADDED, REMOVED)})
-        for change in self.changes:
-            found[change.what] += change.modules
-        return ", ".join(f"{number} {what}" for what, number in found.items() if number) or "none changed"
-
-
-def terms(old: CountSnapshot, new: CountSnapshot) -> Difference:
-    """Return the difference of the contractions that ``macs`` includes."""
-    return _difference(_terms(old, counted=True), _terms(new, counted=True))
+    @property
+    def sizes(self) -> str:
+        """The number of modules and the sizes, of a change as ``3 x m=35 i=6->8``."""
+        sides = [side for side in (self.old, self.new) if side]
+        letters = {tuple(letter for letter, _ in sizes) for sizes, _ in sides}
+        text = _sizes(sides) if len(letters) == 1 else " -> ".join(_sizes([side]) for side in sides)
+        return _times(str(len(self.paths)), text)
 
 
-def elementwise(old: CountSnapshot, new: CountSnapshot) -> Difference:
-    """Return the difference of the contractions written elementwise that ``macs`` does not include."""
-    return _difference(_terms(old, counted=False), _terms(new, counted=False))
+def amounts(snapshot: CountSnapshot) -> Counter[tuple[str, str, str, Sizes]]:
+    """Return the repetitions of each term and parameter, by quantity, module path, kind and sizes.
 
-
-def parameters(old: CountSnapshot, new: CountSnapshot) -> Difference:
-    """Return the difference of the parameters; frozen and trained ones are different kinds."""
-    return _difference(_parameters(old), _parameters(new))
-
-
-def _terms(snapshot: CountSnapshot, counted: bool) -> Account:
-    account: Counter = Counter()
+    Frozen and trained parameters are different kinds.
+    """
+    found: Counter = Counter()
     for term in snapshot.terms:
-        if snapshot.counts(term) == counted:
-            sizes = sorted(term.dims.items(), key=lambda size: (LETTERS.find(size[0]), size))
-            account[term.path, term.kind, tuple(sizes)] += term.times
-    return account
+        quantity = MACS if snapshot.counts(term) else ELEMENTWISE
+        sizes = sorted(term.dims.items(), key=lambda size: (LETTERS.find(size[0]), size))
+        found[quantity, term.path, term.kind, tuple(sizes)] += term.times
+    for one in snapshot.parameters:
+        sizes = tuple((f"n{axis}", size) for axis, size in enumerate(one.shape))
+        found[PARAMS, one.path, "trained" if one.trainable else "frozen", sizes] += 1
+    return found
 
 
-def _parameters(snapshot: CountSnapshot) -> Account:
-    return Counter(
-        (one.path, "trained" if one.trainable else "frozen", tuple((f"n{axis}", n) for axis, n in enumerate(one.shape)))
-        for one in snapshot.parameters
-    )
+def changes(old: CountSnapshot, new: CountSnapshot) -> list[Change]:
+    """Return the differences by quantity and path; equal ones of modules that differ in indices alone are merged."""
+    before, after = amounts(old).items(), amounts(new).items()
+    sides: dict[tuple[str, str, str], tuple[list[Side], list[Side]]] = defaultdict(lambda: ([], []))
+    for place, rows in enumerate((before - after, after - before)):
+        for (quantity, path, kind, sizes), times in rows:
+            sides[quantity, path, kind][place].append((sizes, times))
+    merged: dict[tuple, list[str]] = defaultdict(list)
+    for (quantity, path, kind), (left, right) in sides.items():
+        for pair in zip_longest(sorted(left), sorted(right)):
+            merged[quantity, kind, *pair, folded(path)].append(path)
+    found = [Change(*name, paths=tuple(sorted(paths, key=natural))) for (*name, _), paths in merged.items()]
+    return sorted(found, key=lambda one: (one.quantity, natural(one.paths[0]), one.kind, one.what, one.sizes))
 
 
-def _difference(old: Account, new: Account) -> Difference:
-    places: dict[tuple[str, str], tuple[list[Side], list[Side]]] = {}
-    for side, rows in enumerate((old.items() - new.items(), new.items() - old.items())):
-        for (path, kind, sizes), times in rows:
-            places.setdefault((path, kind), ([], []))[side].append((sizes, times))
-    changes = [
-        Change(path, kind, *pair)
-        for (path, kind), (left, right) in places.items()
-        for pair in zip_longest(sorted(left), sorted(right))
-    ]
-    changes.sort(key=lambda change: (natural(change.path), change.kind, change.what, change.text()))
-    equal = len(old.items() & new.items())
-    return Difference(tuple(_merge_layers(changes)), equal, (_total(old), _total(new)))
+def equal(old: CountSnapshot, new: CountSnapshot) -> bool:
+    """Return whether both have the same terms, parameters and unsupported operations."""
+    return amounts(old) == amounts(new) and set(old.unsupported) == set(new.unsupported)
 
 
-def _merge_layers(changes: Iterable[Change]) -> list[Change]:
-    """Merge equal changes of modules whose paths differ in indices alone."""
-    groups: dict[tuple, list[Change]] = {}
-    for change in changes:
-        groups.setdefault((folded(change.path), change.kind, change.old, change.new), []).append(change)
-    return [
-        replace(group[0], path=_merge_paths([change.path for change in group]), modules=len(group))
-        for group in groups.values()
-    ]
+def totals(snapshot: CountSnapshot) -> Counter[str]:
+    """Return the total of each quantity."""
+    found: Counter = Counter()
+    for (quantity, _, _, sizes), times in amounts(snapshot).items():
+        found[quantity] += times * _product(sizes)
+    return found
 
 
-def _merge_paths(paths: Sequence[str]) -> str:
-    """Return ``layers.0-2,5.proj`` for paths that differ in one index, ``layers.*.experts.*`` for several."""
-    names = [sorted(set(column)) for column in zip(*(path.split(".") for path in paths), strict=True)]
-    if sum(len(column) > 1 for column in names) > 1:
-        return ".".join(column[0] if len(column) == 1 else "*" for column in names)
-    return ".".join(column[0] if len(column) == 1 else _ranges(sorted(map(int, column))) for column in names)
+def summary(old: CountSnapshot, new: CountSnapshot) -> str:
+    """Return one line with the old and new totals."""
+    found = changes(old, new)
+    parts = []
+    for quantity, unit in ((MACS, "MACs"), (PARAMS, "parameters")):
+        before, after = totals(old)[quantity], totals(new)[quantity]
+        step = "" if before == after else f" -> {after:,} ({after - before:+,})"
+        numbers = Counter(one.what for one in found if one.quantity == quantity for _ in one.paths)
+        text = ", ".join(f"{numbers[what]} {what}" for what in (CHANGED, ADDED, REMOVED) if what in numbers)
+        parts.append(f"{before:,}{step} {unit} ({text or 'none changed'})")
+    return ", ".join(parts)
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """Return ascending integers as ``0-2,5``."""
-    texts = []
-    for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        first, *others = [number for _, number in run]
-        texts.append(f"{first}-{others[-1]}" if others else str(first))
-    return ",".join(texts)
+def _ranges(indices: Iterable[str]) -> str:
+    """Return indices as ``0-2,5``."""
+    runs = groupby(enumerate(sorted(map(int, indices))), key=lambda pair: pair[1] - pair[0])
+    numbers = [[number for _, number in run] for _, run in runs]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in numbers)
 
 
-def _total(account: Account) -> int:
-    return sum(times * _product(sizes) for (_, _, sizes), times in account.items())
+def _sizes(sides: Iterable[Side]) -> str:
+    """Return repetitions and sizes of sides that have the same letters."""
+    sizes, times = zip(*sides, strict=True)
+    words = [f"{pairs[0][0]}={_arrow(size for _, size in pairs)}" for pairs in zip(*sizes, strict=True)]
+    return _times(_arrow(times), " ".join(words))
 
 
 def _product(sizes: Sizes) -> int:

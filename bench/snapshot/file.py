@@ -4,33 +4,20 @@ import json
 import platform
 import re
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import headcount
 from headcount.bench.errors import UsageError, read_file
-from headcount.bench.snapshot.snapshot import KINDS, CountRequest, CountSnapshot, Parameter, parameters_of, terms_of
-from headcount.formulas.ledger import Entry
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, natural, parameters_of, terms_of
+from headcount.formulas.ledger import Entry, Ledger
 
 LOCK_VERSION = 2
 """Schema version of a lock. Version 1 called unsupported operations uncounted and is read, too."""
 JSON_VERSION = 1
 """Schema version of the JSON of ``headcount macs --module`` that is read."""
-
-LOCK = {
-    "name": str, "module": str | None, "settings": {str: int}, "inputs": [str], "included": bool, "unsupported": [str],
-    "macs": int, "elementwise_macs": int, "params": int, "versions": {str: str},
-    "options": {"device": str | None, "allow_unsupported": bool, "elementwise": str, "formulas": {str: str}},
-    "contractions": [{"path": str, "kind": str, "sizes": {str: int}, "times": int, "macs": int}],
-    "parameters": [{"path": str, "shape": [int], "params": int, "trainable": bool}],
-}  # fmt: skip
-"""Types of a lock's fields."""
-TABLE = {
-    "spec": str, "macs": int, "dispatched": int, "params": int, "audit": [{"state": str, "text": str}],
-    "parameters": [{"path": str, "name": str, "shape": [int], "trainable": bool}],
-}  # fmt: skip
-"""Types of the fields of ``headcount macs --module --format json`` that are read, but for the ledger's."""
 
 
 def versions() -> dict[str, str]:
@@ -47,32 +34,17 @@ def text(snapshot: CountSnapshot) -> str:
         {"path": term.path, "kind": term.kind, "sizes": dict(term.dims), "times": term.times, "macs": term.size}
         for term in snapshot.terms
     ]
-    parameters = [
-        {"path": one.path, "shape": list(one.shape), "params": one.params, "trainable": one.trainable}
-        for one in snapshot.parameters
-    ]
-    data = {
+    fields = ("name", "inputs", "included", "versions", "macs", "elementwise_macs", "params")
+    data = {name: getattr(snapshot, name) for name in fields} | {
         "lock_version": LOCK_VERSION,
-        "versions": dict(snapshot.versions or {}),
-        "name": snapshot.name,
-        "module": snapshot.request and request.module,
-        "settings": dict(request.settings),
+        "module": request.module or None,
+        "settings": request.settings,
         "options": request.options(),
-        "inputs": list(snapshot.inputs or ()),
-        "included": snapshot.included,
-        "macs": snapshot.macs,
-        "elementwise_macs": snapshot.elementwise_macs,
-        "params": snapshot.params,
         "contractions": sorted(contractions, key=_order),
-        "parameters": sorted(parameters, key=_order),
+        "parameters": sorted(({**vars(one), "params": one.params} for one in snapshot.parameters), key=_order),
         "unsupported": sorted(snapshot.unsupported),
     }
     return json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def natural(path: str) -> list[tuple[bool, int, str]]:
-    """Return the sort key of a module path that puts layers.2 before layers.10."""
-    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in path.split(".")]
 
 
 def _order(one: Mapping[str, Any]) -> tuple:
@@ -89,92 +61,73 @@ def read(path: str | Path) -> CountSnapshot:
         data = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {_short(error)}") from None
-    return of_data(data, str(path))
-
-
-def of_data(data: Any, path: str) -> CountSnapshot:
-    """Return the snapshot in the JSON of the file ``path``; UsageError where it holds none."""
     kinds = {"lock_version": (LOCK_VERSION, _of_lock), "schema_version": (JSON_VERSION, _of_tables)}
     key = next((key for key in kinds if isinstance(data, dict) and key in data), None)
     if key is None:
         raise UsageError(f"{path} is neither a lock nor the JSON of headcount macs --module")
     known, parse = kinds[key]
-    if data[key] not in range(1, known + 1) or isinstance(data[key], bool):
+    if data[key] not in range(1, known + 1):
         raise UsageError(f"{path} has {key} {_short(data[key])}; this software reads {known}")
     try:
-        return parse(data, path)
+        snapshot, sums = parse(data)
+        _check_types(snapshot, CountSnapshot, key)
+        for name, written in sums.items():
+            total = getattr(snapshot, name)
+            # the sum is an integer where all sizes are
+            if type(total) is not int or total != written:
+                raise ValueError(f"sum of {name}: {total}, the file has {_short(written)}")
     except KeyError as error:
-        raise UsageError(f"{path} is broken: it has no {error}") from None
+        raise UsageError(f"{path} is not the count of a module: it has no {error}") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path} is broken: {_short(error)}") from None
-
-
-def _of_lock(data: Mapping[str, Any], path: str) -> CountSnapshot:
-    if data["lock_version"] == 1:
-        data = _renamed(data) | {"options": _renamed(data["options"])}
-    _check(data, LOCK, "lock")
-    terms = tuple(Entry(one["path"], one["kind"], one["sizes"], times=one["times"]) for one in data["contractions"])
-    parameters = tuple(Parameter(one["path"], tuple(one["shape"]), one["trainable"]) for one in data["parameters"])
-    for term in terms:
-        if term.kind not in KINDS:
-            raise ValueError(f"{term.kind!r} is no kind of contraction")
-    request = CountRequest(data["module"], data["settings"], **data["options"]) if data["module"] is not None else None
-    snapshot = CountSnapshot(
-        name=data["name"],
-        terms=terms,
-        parameters=parameters,
-        included=data["included"],
-        unsupported=tuple(data["unsupported"]),
-        inputs=tuple(data["inputs"]),
-        versions=data["versions"],
-        request=request,
-    )
-    _check_sums(snapshot, data, "macs", "elementwise_macs", "params")
     return snapshot
 
 
-def _renamed(old: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.replace("uncounted", "unsupported"): value for name, value in old.items()}
+def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
+    """Return the snapshot of a lock, and the sums in it."""
+    word = "uncounted" if data["lock_version"] == 1 else "unsupported"
+    names = ("device", "elementwise", "formulas")
+    options = {name: data["options"][name] for name in names} | {"allow_unsupported": data["options"][f"allow_{word}"]}
+    request = CountRequest(data["module"] or "", data["settings"], **options)
+    snapshot = CountSnapshot(
+        name=data["name"],
+        terms=tuple(Entry(one["path"], one["kind"], one["sizes"], one["times"]) for one in data["contractions"]),
+        parameters=parameters_of(data["parameters"]),
+        included=data["included"],
+        unsupported=tuple(data[word]),
+        inputs=tuple(data["inputs"]),
+        versions=data["versions"],
+        request=request if data["module"] else None,
+    )
+    return snapshot, {name: data[name] for name in ("macs", "elementwise_macs", "params")}
 
 
-def _of_tables(data: Mapping[str, Any], path: str) -> CountSnapshot:
+def _of_tables(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
+    """Return the snapshot of the tables of a module, and the sums in them."""
     tables = {table["name"]: table for table in data["tables"]}
-    if "module" not in tables:
-        raise UsageError(f"{path} holds {', '.join(map(str, tables)) or 'no table'}: not the count of a module")
-    module = tables["module"]
-    _check(module, TABLE, "module")
-    written = tables.get("module-elementwise", {"rows": []})["rows"]
+    module, elementwise = tables["module"], tables.get("module-elementwise", {"rows": []})
     snapshot = CountSnapshot(
         name=module["spec"],
-        terms=terms_of(module["rows"], written),
+        terms=terms_of(Ledger.from_records(module["rows"]), Ledger.from_records(elementwise["rows"])),
         parameters=parameters_of(module["parameters"]),
         included=module["macs"] != module["dispatched"],
         unsupported=tuple(line["text"] for line in module["audit"] if line["state"] == "unknown"),
     )
-    _check_sums(snapshot, module, "macs", "params")
-    return snapshot
+    return snapshot, {name: module[name] for name in ("macs", "params")}
 
 
-def _check(value: Any, schema: Any, name: str) -> None:
-    """Raise TypeError, or KeyError for a missing field, unless ``value`` has the types of ``schema``."""
-    outer = type(schema) if isinstance(schema, dict | list) else schema
-    if not isinstance(value, outer) or (isinstance(value, bool) and schema is int):
-        raise TypeError(f"{name} is {_short(value)}, no {getattr(outer, '__name__', outer)}")
-    if isinstance(schema, list):
-        for one in value:
-            _check(one, schema[0], name)
-    elif isinstance(schema, dict) and str in schema:
-        for key, one in value.items():
-            _check(one, schema[str], key)
-    elif isinstance(schema, dict):
-        for key, inner in schema.items():
-            _check(value[key], inner, key)
-
-
-def _check_sums(snapshot: CountSnapshot, data: Mapping[str, Any], *names: str) -> None:
-    for name in names:
-        if getattr(snapshot, name) != data[name]:
-            raise ValueError(f"sum of {name}: {getattr(snapshot, name):,}, the file says {_short(data[name])}")
+def _check_types(value: Any, hint: Any, name: str) -> None:
+    """Raise TypeError unless ``value`` and what it holds have the types of the annotation ``hint``."""
+    kind, inner = get_origin(hint), get_args(hint)
+    known = kind if kind in (tuple, Mapping) else hint
+    if known is not Any and (not isinstance(value, known) or (known is int and isinstance(value, bool))):
+        raise TypeError(f"{name} has the wrong type: {_short(value)}")
+    if is_dataclass(value):
+        for field, its_hint in get_type_hints(type(value)).items():
+            _check_types(getattr(value, field), its_hint, field)
+    elif kind in (tuple, Mapping):
+        for one in value if kind is tuple else value.values():
+            _check_types(one, inner[kind is Mapping], name)
 
 
 def _short(value: Any) -> str:

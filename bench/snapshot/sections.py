@@ -1,13 +1,12 @@
 """Tables of the difference of two count snapshots: the changes by name, the equal rest and the totals."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+from dataclasses import dataclass, replace
 
 from headcount.bench.snapshot import difference
-from headcount.bench.snapshot.difference import ADDED, CHANGED, REMOVED, Difference
+from headcount.bench.snapshot.difference import ADDED, CHANGED, ELEMENTWISE, MACS, PARAMS, REMOVED
 from headcount.bench.snapshot.snapshot import CountSnapshot
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import Column, Row, Section, Table, plural
 
 
 @dataclass(frozen=True)
@@ -20,93 +19,70 @@ class Sides:
     name: str
     old: str
     new: str
-    less: str
+    difference: str
     words: Mapping[str, str]
     sign: int
 
 
 LOCKED = Sides("lock", "locked", "counted", "change", {what: what for what in (CHANGED, ADDED, REMOVED)}, 1)
-COMPARED = Sides("compare", "A", "B", "A less B", {CHANGED: "differs", ADDED: "B alone", REMOVED: "A alone"}, -1)
+COMPARED = Sides("compare", "A", "B", "A - B", {CHANGED: "changed", ADDED: "only B", REMOVED: "only A"}, -1)
 
 
 def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Sequence[str] = ()) -> list[Section]:
-    """Return the differences by term and by parameter, and in how the two were counted.
+    """Return the changes of contractions and parameters, with the ``failures``, and how they were counted.
 
-    The table of terms is always there and holds the ``failures``; the others only where something differs.
+    The total of MACs is the last row. Other quantities have a total where they changed.
     """
-    found = [_section(difference.terms(old, new), sides, "terms", "multiply-accumulates by term", "MACs", failures)]
-    others = [
-        (difference.elementwise(old, new), "elementwise", "contractions written elementwise, not included", "MACs"),
-        (difference.parameters(old, new), "params", "parameters by tensor", "params"),
+    heads = {side.lower(): side for side in (sides.old, sides.new)}
+    columns = [
+        Column("path", "module", code=True, wraps=20),
+        Column("quantity", "quantity", priority=0),
+        Column("kind", "kind", priority=3),
+        Column("what", "what", priority=0),
+        Column("sizes", "sizes", priority=2, wraps=12),
+        *(Column(key, head, kind="int") for key, head in heads.items()),
+        Column("difference", sides.difference, kind="int", sign=True, priority=0),
     ]
-    found += [_section(one, sides, name, title, unit) for one, name, title, unit in others if one.changes]
-    rows = [row for row in _how(old, new) if row[1] != row[2]]
-    if rows:
-        columns = [
-            Column("what", "what"),
-            *(Column(side.lower(), side, code=True, wraps=16) for side in (sides.old, sides.new)),
-        ]
-        table = Table(f"{sides.name}-how", f"{sides.old} against {sides.new}: how they were counted", columns)
-        values = [dict(zip(("what", sides.old.lower(), sides.new.lower()), row, strict=True)) for row in rows]
-        found.append(Section(table, [Row(one, records=[one]) for one in values], detail=True))
-    return found
-
-
-def equal(old: CountSnapshot, new: CountSnapshot) -> bool:
-    """Return whether both have the same terms, parameters and unsupported operations."""
-    accounts = (difference.terms, difference.elementwise, difference.parameters)
-    return not any(account(old, new).changes for account in accounts) and set(old.unsupported) == set(new.unsupported)
-
-
-def summary(old: CountSnapshot, new: CountSnapshot) -> str:
-    """Return one line with the old and new totals."""
-    accounts = {"MACs": difference.terms(old, new), "parameters": difference.parameters(old, new)}
-    return ", ".join(f"{_step(*found.totals)} {unit} ({found.summary()})" for unit, found in accounts.items())
-
-
-def _step(old: int, new: int) -> str:
-    return f"{old:,}" if old == new else f"{old:,} -> {new:,} ({new - old:+,})"
-
-
-def _section(
-    found: Difference, sides: Sides, name: str, title: str, unit: str, failures: Sequence[str] = ()
-) -> Section:
-    keys = [f"{side}_{unit}".lower() for side in (sides.old, sides.new)]
-    table = Table(
-        f"{sides.name}-{name}",
-        f"{sides.old} against {sides.new}: {title}",
-        [
-            Column("path", "module", code=True, wraps=20),
-            Column("kind", "kind", priority=3),
-            Column("what", "what", priority=0),
-            Column("sizes", "sizes", priority=2, wraps=12),
-            Column(keys[0], f"{sides.old}\n{unit}", kind="int", of=unit),
-            Column(keys[1], f"{sides.new}\n{unit}", kind="int", of=unit),
-            Column("difference", f"{sides.less}\n{unit}", kind="int", sign=True, priority=0, of=unit),
-        ],
-    )
-    lines = [(c.path or "(model)", c.kind, sides.words[c.what], c.text(), *c.amounts) for c in found.changes]
-    others = "other" if found.equal == 1 else "others"
-    lines.append(("", "", "equal", f"{found.equal:,} {others}", found.equal_size, found.equal_size))
-    lines.append(("", "", "total", "", *found.totals))
+    found = difference.changes(old, new)
+    equal = difference.amounts(old).items() & difference.amounts(new).items()
+    lines = [
+        (one.path or "(model)", one.quantity, one.kind, sides.words[one.what], one.sizes, *one.amounts) for one in found
+    ]
+    for quantity in (PARAMS, ELEMENTWISE, MACS):
+        changed = [change.amounts[0] for change in found if change.quantity == quantity]
+        if changed or quantity == MACS:
+            before, after = (difference.totals(side)[quantity] for side in (old, new))
+            rest = before - sum(changed)
+            others = plural(sum(name[0] == quantity for name, _ in equal), "other")
+            lines.append(("", quantity, "", "equal", others, rest, rest))
+            lines.append(("", quantity, "", "total", "", before, after))
     rows = []
-    for line in lines:
-        values = dict(zip(("path", "kind", "what", "sizes", *keys), line, strict=True))
-        values["difference"] = sides.sign * (values[keys[1]] - values[keys[0]])
-        summed = values["what"] in ("equal", "total")
-        rows.append(Row(values, records=[values], total=summed, failures=failures if values["what"] == "total" else ()))
-    return Section(table, rows, detail=name != "terms")
+    for *names, before, after in lines:
+        cells = (*names, before, after, sides.sign * (after - before))
+        values = {column.key: cell for column, cell in zip(columns, cells, strict=True)}
+        rows.append(Row(values, records=[values], total=not values["path"]))
+    rows[-1] = replace(rows[-1], failures=failures)
+    title = f"{sides.old} against {sides.new}"
+    out = [Section(Table(f"{sides.name}-changes", f"{title}: contractions and parameters", columns), rows)]
+    facts = [dict(zip(("what", *heads), line, strict=True)) for line in _how(old, new) if line[1] != line[2]]
+    if facts:
+        columns = [Column("what", "what"), *(Column(key, heads[key], code=True, wraps=16) for key in heads)]
+        table = Table(f"{sides.name}-how", f"{title}: how they were counted", columns)
+        out.append(Section(table, [Row(one, records=[one]) for one in facts], detail=True))
+    return out
 
 
 def _how(old: CountSnapshot, new: CountSnapshot) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield name, unsupported operations, inputs, versions and request of both snapshots, as far as both have them."""
-    yield "count", old.name, new.name
-    yield from (("unsupported", line, None) for line in old.unsupported if line not in new.unsupported)
-    yield from (("unsupported", None, line) for line in new.unsupported if line not in old.unsupported)
-    if old.inputs is not None and new.inputs is not None:
-        yield from (("input", *pair) for pair in zip_longest(old.inputs, new.inputs))
-    described = [(old.versions, new.versions)]
-    described += [(old.request.described(), new.request.described())] if old.request and new.request else []
-    for before, after in described:
-        if before is not None and after is not None:
-            yield from ((name, before.get(name), after.get(name)) for name in dict.fromkeys((*before, *after)))
+    """Yield unsupported operations, name, inputs, versions and request of both snapshots, as far as both have them."""
+    for line in dict.fromkeys((*old.unsupported, *new.unsupported)):
+        yield "unsupported", *(line if line in side.unsupported else None for side in (old, new))
+    for before, after in zip(_facts(old), _facts(new), strict=True):
+        if before and after:
+            yield from ((name, before.get(name), after.get(name)) for name in before | after)
+
+
+def _facts(snapshot: CountSnapshot) -> list[dict[str, str]]:
+    """Return name, inputs, versions and request as text by name; what is unknown is empty."""
+    inputs = {f"input {name}": text for name, _, text in (line.partition(": ") for line in snapshot.inputs)}
+    request = snapshot.request.described() if snapshot.request else {}
+    return [{"count": snapshot.name}, inputs, dict(snapshot.versions), request]

@@ -42,14 +42,14 @@ class CountRequest:
 
     def options(self) -> dict[str, Any]:
         """Return the options by the names of the arguments of ``isolated.module_count.count_module``."""
-        names = ("device", "allow_unsupported", "elementwise", "formulas")
-        return {name: getattr(self, name) for name in names}
+        return {name: value for name, value in vars(self).items() if name not in ("module", "settings")}
 
     def described(self) -> dict[str, str]:
         """Return the module, its integers and the options that differ from their defaults, as text."""
-        text = {"module": self.module, **{f"--set {name}": str(size) for name, size in self.settings.items()}}
         defaults = CountRequest("").options()
-        return text | {name: str(value) for name, value in self.options().items() if value != defaults[name]}
+        options = {name: str(value) for name, value in self.options().items() if value != defaults[name]}
+        settings = {f"--set {name}": str(size) for name, size in self.settings.items()}
+        return {"module": self.module, **settings, **options}
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class CountSnapshot:
     """The count of one forward pass. ``terms`` are its contractions, those written elementwise included.
 
     ``macs`` includes those written elementwise where ``included``. ``unsupported`` are unsupported operations and
-    ``inputs`` the module's input tensors, both as text. ``inputs`` and ``versions`` are None where they are unknown,
-    ``request`` for a module that a program counted itself.
+    ``inputs`` the module's input tensors, both as text. ``inputs`` and ``versions`` are empty where they are unknown;
+    ``request`` is None for a module that a program counted itself.
     """
 
     name: str
@@ -66,8 +66,8 @@ class CountSnapshot:
     parameters: tuple[Parameter, ...]
     included: bool = False
     unsupported: tuple[str, ...] = ()
-    inputs: tuple[str, ...] | None = None
-    versions: Mapping[str, str] | None = None
+    inputs: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
     request: CountRequest | None = None
 
     @property
@@ -90,32 +90,36 @@ class CountSnapshot:
         return self.included or term.kind != WRITTEN_ELEMENTWISE
 
 
-def terms_of(ledger: Iterable[Mapping[str, Any]], elementwise: Iterable[Mapping[str, Any]]) -> tuple[Entry, ...]:
-    """Return the contractions of a ledger's records, and those among the records of elementwise products."""
-    found = [term for term in Ledger.from_records(ledger) if term.kind in KINDS]
-    if not any(term.kind == WRITTEN_ELEMENTWISE for term in found):
-        lines = [line for line in elementwise if line["kind"] == WRITTEN_ELEMENTWISE]
-        found += [Entry(line["path"], line["kind"], line["dims"], times=line["times"]) for line in lines]
+def natural(path: str) -> list[tuple[bool, int, str]]:
+    """Return the sort key of a module path that puts layers.2 before layers.10."""
+    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in path.split(".")]
+
+
+def terms_of(ledger: Iterable[Entry], elementwise: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return the contractions of a ledger, and those of ``elementwise`` where the ledger does not include them."""
+    found = [entry for entry in ledger if entry.kind in KINDS]
+    if all(entry.kind != WRITTEN_ELEMENTWISE for entry in found):
+        found += [entry for entry in elementwise if entry.kind == WRITTEN_ELEMENTWISE]
     return tuple(found)
 
 
 def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]:
-    """Return the parameters of a module's answer."""
+    """Return the parameters of records with a ``path``, of the tensor or of the module that has it by ``name``."""
     return tuple(
-        Parameter(".".join(filter(None, (one["path"], one["name"]))), tuple(one["shape"]), one["trainable"])
+        Parameter(".".join(filter(None, (one["path"], one.get("name")))), tuple(one["shape"]), one["trainable"])
         for one in records
     )
 
 
-def of_answer(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:
-    """Return what is stored of the count of a user module, counted as ``request`` asks."""
+def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:
+    """Return the snapshot of the count of a user module, counted with the options of ``request``."""
     return CountSnapshot(
         name=request.module,
-        terms=terms_of(count.ledger.as_records(), count.elementwise),
+        terms=terms_of(count.ledger, Ledger.from_records(count.elementwise)),
         parameters=parameters_of(count.parameters),
         included=request.elementwise == "include",
         unsupported=tuple(line["text"] for line in count.unsupported),
-        inputs=count.inputs,
+        inputs=tuple(count.inputs),
         versions=versions,
         request=request,
     )

@@ -33,6 +33,7 @@ def by_device(): return By(lambda m, a, b: a @ b if a.is_meta else a @ b @ b.mT)
 def by_device_by_keyword():
     module, tensors = by_device()
     return module, dict(zip("ab", tensors))
+def on_meta(): return nn.Linear(5, 7, device="meta"), (torch.ones(3, 5, device="meta"),)
 def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 """
 
@@ -45,14 +46,14 @@ def answer(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
-    def asked(function, device=None):
+    def count(function, device=None):
         request = {
             "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": [],
             "device": device, "allow_unsupported": False, "elementwise": "report", "formulas": {},
         }  # fmt: skip
         return ModuleCount.from_record(json.loads(json.dumps(count_module.answer(request))))
 
-    return asked
+    return count
 
 
 def place(found):
@@ -95,6 +96,8 @@ def test_cheap_module_is_also_run_on_its_device(answer, monkeypatch, cheap, macs
 def test_failing_module_is_a_user_error(answer, monkeypatch):
     with pytest.raises(UserCodeError, match="^the module's forward pass on cpu raised RuntimeError: mat1 and mat2"):
         answer("fails")
+    with pytest.raises(UserCodeError, match="^moving the module to cpu raised NotImplementedError: "):
+        answer("on_meta", "cpu")
     monkeypatch.setattr(count_module, "read", lambda *_, **__: 1 // 0)
     for function in ("linear", "lazy_by_keyword"):
         with pytest.raises(ZeroDivisionError):
@@ -121,7 +124,7 @@ def test_meta_copy_keeps_sharing_and_frozen():
     module.frozen = nn.Parameter(torch.ones(7, dtype=torch.int8), requires_grad=False)
     module.register_buffer("table", torch.ones(11))
     module.again = module.table
-    found = count_module._on_meta(module)
+    found = count_module._meta_copy(module)
     assert found.one is found.other and found.again is found.table
     shapes = {"one": (3, 5), "frozen": (7,), "table": (11,)}
     assert {name: (*getattr(found, name).shape,) for name in shapes} == shapes

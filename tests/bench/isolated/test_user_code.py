@@ -48,15 +48,15 @@ def loaded(spec):
     return load(spec)
 
 
-def made(factory, function, **settings):
+def built(factory, function, **settings):
     spec = f"their_factory.py:{function}"
     return build(spec, loaded(spec), settings)
 
 
 def test_function_returns_module_and_inputs(factory):
-    module, args, kwargs = made(factory, "good", rows=2)
+    module, args, kwargs = built(factory, "good", rows=2)
     assert isinstance(module, nn.Linear) and (args[0].shape, kwargs) == ((2, 5), {})
-    module, args, kwargs = made(factory, "keywords")
+    module, args, kwargs = built(factory, "keywords")
     assert args == () and torch.equal(kwargs["input"], torch.ones(3, 5))
 
 
@@ -90,14 +90,14 @@ def test_file_imports_from_its_folder(factory, tmp_path_factory, monkeypatch):
 )
 def test_user_error_is_one_line(factory, function, words):
     with pytest.raises(UserCodeError) as raised:
-        made(factory, function)
+        built(factory, function)
     assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
 
 
 def test_traceback_shows_user_lines(factory):
     """Between the two are torch's calls of modules."""
     with pytest.raises(UserCodeError) as raised:
-        made(factory, "rows")
+        built(factory, "rows")
     frames = [line.strip() for line in raised.value.trace.splitlines() if line.lstrip().startswith("File")]
     assert len(frames) == 2
     assert "their_factory.py" in frames[0] and frames[0].endswith("in rows")

@@ -35,12 +35,13 @@ def test_changed_layer_is_named_with_both_counts(folder, capsys):
     (folder / "model.py").write_text(FACTORY.replace("width=13", "width=17"))
     assert main(["--check", "macs.lock", "--format", "json"]) == 1
     tables = {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
-    change, equal, total = tables["lock-terms"]
+    rows = {(row["quantity"], row["path"] or row["what"]): row for row in tables["lock-changes"]}
+    change, equal, total = (rows["MACs", name] for name in ("3", "equal", "total"))
     assert (change["path"], change["what"], change["sizes"]) == ("3", "changed", "m=7 i=11 j=13->17")
-    assert (change["locked_macs"], change["counted_macs"], change["difference"]) == (1001, 1309, 308)
-    assert (equal["locked_macs"], equal["counted_macs"]) == (3 * 847, 3 * 847)
-    assert (total["locked_macs"], total["counted_macs"]) == (3 * 847 + 1001, 3 * 847 + 1309)
-    assert tables["lock-params"][0]["path"] == "3.weight"
+    assert (change["locked"], change["counted"], change["difference"]) == (1001, 1309, 308)
+    assert (equal["locked"], equal["counted"]) == (3 * 847, 3 * 847)
+    assert (total["locked"], total["counted"]) == (3 * 847 + 1001, 3 * 847 + 1309)
+    assert rows["params", "3.weight"]["difference"] == 4 * 11
     assert main(["--update", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
 
 

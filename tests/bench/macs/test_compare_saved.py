@@ -47,9 +47,9 @@ def test_json_lock_and_module_are_equal(folder, capsys):
     capsys.readouterr()
     for other in ("13.lock", "model.py:make", "model.py:make,width=13,n=7"):
         found = tables(capsys, "count.json", other)
-        assert found.keys() == {"compare-terms", "compare-how"}
-        equal, total = found["compare-terms"]
-        assert (equal["a_macs"], equal["b_macs"], total["difference"]) == (1001, 1001, 0)
+        assert found.keys() == {"compare-changes", "compare-how"}
+        equal, total = found["compare-changes"]
+        assert (equal["a"], equal["b"], total["difference"]) == (1001, 1001, 0)
 
 
 def test_preset_name_wins_over_file(folder, capsys):

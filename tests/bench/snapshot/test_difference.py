@@ -1,13 +1,15 @@
 """Differences of count snapshots, on terms of prime sizes."""
 
-import json
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headcount.bench.snapshot import difference, file
-from headcount.bench.snapshot.sections import COMPARED, LOCKED, equal, sections, summary
+from headcount.bench.snapshot.difference import ELEMENTWISE, MACS, PARAMS, equal, summary
+from headcount.bench.snapshot.sections import COMPARED, LOCKED, sections
 from headcount.bench.snapshot.snapshot import WRITTEN_ELEMENTWISE, CountSnapshot, Parameter
 from headcount.formulas.ledger import Entry
 
@@ -20,8 +22,9 @@ def saved(*terms, parameters=(), **how):
     return CountSnapshot("a model", tuple(terms), tuple(parameters), **how)
 
 
-def changes(old, new, of=difference.terms):
-    return [(c.path, c.what, c.text(), *c.amounts) for c in of(old, new).changes]
+def changes(old, new, quantity=MACS):
+    found = difference.changes(old, new)
+    return [(c.path, c.what, c.sizes, *c.amounts) for c in found if c.quantity == quantity]
 
 
 ONE = saved(linear("proj", 7, 11, 13), linear("out", 7, 13, 5))
@@ -80,10 +83,10 @@ def test_parameters_differ_by_name_shape_trainable():
     weight, bias = Parameter("proj.weight", (13, 11)), Parameter("proj.bias", (13,))
     old = saved(parameters=[weight, bias])
     wider = saved(parameters=[Parameter("proj.weight", (17, 11)), bias])
-    assert changes(old, wider, difference.parameters) == [("proj.weight", "changed", "n0=13->17 n1=11", 143, 187)]
+    assert changes(old, wider, PARAMS) == [("proj.weight", "changed", "n0=13->17 n1=11", 143, 187)]
     frozen = saved(parameters=[weight, Parameter("proj.bias", (13,), trainable=False)])
     assert not equal(old, frozen)
-    assert [(c.path, c.kind, c.what) for c in difference.parameters(old, frozen).changes] == [
+    assert [(c.path, c.kind, c.what) for c in difference.changes(old, frozen)] == [
         ("proj.bias", "frozen", "added"),
         ("proj.bias", "trained", "removed"),
     ]
@@ -97,7 +100,7 @@ def test_elementwise_contractions_are_separate():
     assert old.macs == new.macs == 1001 + 455 and new.elementwise_macs == 21
     assert not equal(old, new)
     assert changes(old, new) == []
-    assert changes(old, new, difference.elementwise) == [("mix", "added", "m=7 i=3", 0, 21)]
+    assert changes(old, new, ELEMENTWISE) == [("mix", "added", "m=7 i=3", 0, 21)]
     included = saved(*new.terms, included=True)
     assert included.macs == 1456 + 21
     assert changes(old, included) == [("mix", "added", "m=7 i=3", 0, 21)]
@@ -127,7 +130,7 @@ def test_differences_add_up(left, right):
     old, new = saved(*left), saved(*right)
     for sides, sign in ((LOCKED, 1), (COMPARED, -1)):
         rows = [row.values for row in sections(old, new, sides)[0].rows]
-        before, after = (f"{side}_macs".lower() for side in (sides.old, sides.new))
+        before, after = (side.lower() for side in (sides.old, sides.new))
         assert (rows[-1][before], rows[-1][after]) == (old.macs, new.macs)
         assert rows[-1]["difference"] == sign * (new.macs - old.macs)
         for key in (before, after, "difference"):
@@ -140,7 +143,10 @@ def test_differences_add_up(left, right):
 @given(TERMS)
 def test_file_roundtrip_in_any_order(terms):
     one = saved(*terms, inputs=("x: 7x11 float32",), versions={"torch": "2.13.0"})
-    again = file.of_data(json.loads(file.text(one)), "a file")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "macs.lock")
+        path.write_text(file.text(one))
+        again = file.read(path)
     assert equal(one, again) and again.macs == one.macs
     assert file.text(one) == file.text(saved(*reversed(terms), inputs=one.inputs, versions=one.versions))
     assert file.text(again) == file.text(one)
