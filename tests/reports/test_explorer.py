@@ -44,14 +44,15 @@ def value(node, z):
     return z[node] if isinstance(node, str) else node
 
 
-def total(form, account, z):
-    """As the page's exact.js and layers.js do it."""
+def total(form, account, z, printed=False):
+    """Sum as the page's exact.js and layers.js do; ``printed``: only what the paper's equation counts."""
     holding = [i for i, case in enumerate(form["cases"]) if all(z[k] == size for k, size in case.items())][-1]
     groups = form["accounts"][account][holding]
     return sum(
         whole(Fraction(*times) * prod(value(part, z) for part in parts))
         for _, parts, entries in groups
-        for *_, times, _ in entries
+        for *_, times, counted in entries
+        if counted or not printed
     )
 
 
@@ -85,13 +86,25 @@ def test_invalid_sizes_are_refused(form):
     for z in points(seed=23, count=60):
         point = {letter: value(node, z) for letter, node in by_name()[form.name]["grid"].items()}
         try:
-            grid.case_at(form.of, point)
+            grid.case_at(form.variant, point)
             can = True
         except ConfigError:
             can = False
         assert can == (not reason(by_name()[form.name], z)) == possible(form.name, z), z
         refused += not can
     assert refused or not by_name()[form.name]["needs"]
+
+
+def test_printed_equations_equal_counted_terms():
+    tried = set()
+    for z in points(seed=5, count=20):
+        z |= {"g": z["h"], "d_h": z["d_h"], "d_m": z["h"] * z["d_h"]}
+        for form in by_name().values():
+            for account, equation in form["printed"].items():
+                assert all(value(a, z) == value(b, z) for a, b in equation["where"])
+                assert value(equation["size"], z) == total(form, account, z, printed=True)
+                tried.add((form["name"], account))
+    assert tried == {(form, account) for form in ("width", "mha", "moa") for account in ("forward", "params")}
 
 
 def test_sizes_are_nodes():
@@ -105,17 +118,17 @@ def test_sizes_are_nodes():
         nodes.node(sympy.sin(a))
 
 
-def test_judged_cells_match_verdicts():
-    judged = made.data()["judged"]
-    assert {"moa-table1", "moa-table2", "moa-table3", "moh-dit"} <= {table["name"] for table in judged["tables"]}
-    for table in judged["tables"]:
+def test_printed_cells_match_verdicts():
+    published = made.data()["published"]
+    assert {"moa-table1", "moa-table2", "moa-table3", "moh-dit"} <= {table["name"] for table in published["tables"]}
+    for table in published["tables"]:
         typed = tables.load(table["name"])
         verdicts = judge(typed, {row.name: Case.of(row.preset) for row in typed.rows})
         for column in table["columns"]:
-            rule = typed.column(column["of"])
+            rule = typed.column(column["quantity"])
             for name, preset, cell, status, because, *adjust in column["rows"]:
-                parts = judged["models"][preset][column["of"]]
-                sum_ = sum(column["bills"][part] * size for part, size in parts.items())
+                parts = published["models"][preset][column["quantity"]]
+                sum_ = sum(column["multiplicity"][part] * size for part, size in parts.items())
                 assert sum_ == rule.total(Case.of(preset))
                 prints = rule.printing.like(cell).text(sum_) == cell
                 if rule.judged:

@@ -21,7 +21,7 @@ NEAR = [
 """Layers that cost about as much as MHA of their width."""
 ADDED = (0, 1, 3, 10, 499_999, 500_000, 12_345_678)
 EVALUATE = """
-const { FORMS, DATA, JUDGED, bigs, total, whyNot, fromHash, toHash, printed, crossingsOf, reproduce } = headcount;
+const { FORMS, DATA, PUBLISHED, bigs, total, whyNot, fromHash, toHash, printed, crossingsOf, reproduce } = headcount;
 const evaluated = points.map((point) => {
   const sizes = bigs(point);
   const accounts = (form) => DATA.accounts.map(({ name }) => [name, String(total(form, name, sizes))]);
@@ -33,10 +33,11 @@ CALL = """
 const hash = toHash(fromHash("T=77&K=3&s=0&account=decode&show=moa,mla&printed=1&tab=judge&cell=a.cpu.torch"));
 const junk = fromHash("T=-5&K=1e9&d_m=0&account=nothing&tab=<b>&E=12345678901&h=7.5&unknown=1&toString=2");
 const hashes = { again: toHash(fromHash(hash)), hash, start: toHash(fromHash("")), junk: toHash(junk) };
-const rounded = JUDGED.tables.map(({ columns }) => columns.map(({ of, print, rows }) => rows.map(([, preset, cell]) => {
-  const sizes = Object.values(JUDGED.models[preset][of]);
+const texts = ({ quantity, print, rows }) => rows.map(([, preset, cell]) => {
+  const sizes = Object.values(PUBLISHED.models[preset][quantity]);
   return sizes.map((size) => added.map((n) => printed(BigInt(size) * 7n + BigInt(n), print, cell)));
-})));
+});
+const rounded = PUBLISHED.tables.map(({ columns }) => columns.map(texts));
 const crossings = near.map((point) => crossingsOf(FORMS.slice(0, 4), "forward", bigs(point)).map(
   ({ T, sign, a, b }) => [a.name, b.name, Number(T), sign]));
 const sizes = bigs(point);
@@ -75,12 +76,12 @@ def test_random_points_equal_python_integers(called):
 
 
 def test_rounding_follows_table_rules(called):
-    judged, found = made.data()["judged"], 0
-    for table, columns in zip(judged["tables"], called["rounded"], strict=True):
+    published, found = made.data()["published"], 0
+    for table, columns in zip(published["tables"], called["rounded"], strict=True):
         for column, rows in zip(table["columns"], columns, strict=True):
-            printing = load_tables()[table["name"]].column(column["of"]).printing
+            printing = load_tables()[table["name"]].column(column["quantity"]).printing
             for (_, preset, cell, *_), texts in zip(column["rows"], rows, strict=True):
-                sizes = judged["models"][preset][column["of"]].values()
+                sizes = published["models"][preset][column["quantity"]].values()
                 assert texts == [[printing.like(cell).text(7 * size + n) for n in ADDED] for size in sizes]
                 found += len(sizes)
     assert found > 500

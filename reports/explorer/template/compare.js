@@ -45,9 +45,9 @@ function chipHtml(chip, whole) {
 function equationHtml(row, chips, account) {
   const head = `<b class="of ${formClass(row.form)}">${escaped(row.form.label)}</b> `;
   if (row.why) return `${head}<span class="why">${row.why}</span>`;
-  const billed = chips.filter((chip) => !chip.out).map((chip) => chipHtml(chip, row.value));
+  const counted = chips.filter((chip) => !chip.out).map((chip) => chipHtml(chip, row.value));
   const out = chips.filter((chip) => chip.out).map((chip) => chipHtml(chip, row.value));
-  const sum = `${head}= ${billed.join(" + ")}${out.length ? ` <span class="leftout">+ ${out.join(" + ")}</span>` : ""}`;
+  const sum = `${head}= ${counted.join(" + ")}${out.length ? ` <span class="leftout">+ ${out.join(" + ")}</span>` : ""}`;
   const total = `<b>${grouped(row.value)}</b> ${escaped(account.unit)}`;
   if (!state.printed || !isPrinted(state.account)) return `<p>${sum}</p><p class="total">= ${total}</p>`;
   return `<p>${sum}</p><p class="total">${paperHtml(row, total)}</p>`;

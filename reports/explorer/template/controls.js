@@ -71,7 +71,7 @@ function buildControls() {
 
 /** The names of the forms that a preset is compared in: its own and dense ones, as far as it has their sizes. */
 function formsOf({ form, sizes }) {
-  const own = FORMS.filter((one) => [BASE.of, form].includes(one.of) && one.letters.every((letter) => letter in sizes));
+  const own = FORMS.filter((one) => [BASE.variant, form].includes(one.variant) && one.letters.every((letter) => letter in sizes));
   return own.map((one) => one.name);
 }
 

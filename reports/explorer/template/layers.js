@@ -24,7 +24,7 @@ function groupsOf(form, account, sizes) {
 }
 
 function groupFrom([family, factors, of]) {
-  const entries = of.map(([path, kind, times, billed]) => ({ path, kind, times: times.map(BigInt), out: !billed }));
+  const entries = of.map(([path, kind, times, counted]) => ({ path, kind, times: times.map(BigInt), out: !counted }));
   return { family, factors, entries, count: sumOf(entries.map((one) => one.times)) };
 }
 
@@ -40,7 +40,7 @@ const timesOf = ([above, below], value) => divide(above * value, below);
 const total = (form, account, sizes) =>
   groupsOf(form, account, sizes).reduce((sum, group) => sum + timesOf(group.count, productOf(group, sizes)), 0n);
 
-/** The terms of an account with their values, or where `split` is set what the paper bills and what it leaves out. */
+/** The terms of an account with their values, or where `split` is set what the paper counts and what it leaves out. */
 function chipsOf(form, account, sizes, split) {
   return groupsOf(form, account, sizes).flatMap((group, i) => {
     const product = productOf(group, sizes);

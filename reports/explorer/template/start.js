@@ -51,5 +51,5 @@ window.headcount = {
   printed,
   fromHash,
   toHash,
-  JUDGED,
+  PUBLISHED,
 };

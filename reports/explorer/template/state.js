@@ -12,10 +12,10 @@ const START = {
   axis: "ratio",
   printed: "",
   show: DATA.shown.join(),
-  table: DATA.judged.tables[2].name,
+  table: DATA.published.tables[2].name,
   column: "0",
   row: "5",
-  bill: "",
+  counted: "",
   cell: "",
 };
 let state = { ...START, sizes: { ...DATA.start } };
@@ -27,7 +27,7 @@ const CHOICES = {
   printed: ["", "1"],
   account: DATA.accounts.map((one) => one.name),
   form: FORMS.map((one) => one.name),
-  table: DATA.judged.tables.map((one) => one.name),
+  table: DATA.published.tables.map((one) => one.name),
 };
 
 /** A size from text; the start's where it is none. */
