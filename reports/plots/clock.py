@@ -46,18 +46,18 @@ def _shares(records: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, Rati
     }
 
 
-def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], float], panel: Callable, **margins):
+def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], float], panel: Callable):
     """Draw a panel for each device; a kind of device without measurements is named in the lines below the title."""
     missing = [f"{kind.upper()}: not measured" for kind, devices in data.items() if not devices]
     devices = {name: own for found in data.values() for name, own in found.items()}
     lines = "\n".join([about, *missing])
     if not devices:
-        figure, (axes,) = style.panels(title, lines, [0.1], bottom=0.05)
+        figure, (axes,) = style.panels(title, lines, [0.1])
         axes.set_axis_off()
         return figure
-    figure, panels = style.panels(title, lines, [height(own) for own in devices.values()], **margins)
+    figure, panels = style.panels(title, lines, [height(own) for own in devices.values()])
     for axes, (device, own) in zip(panels, devices.items(), strict=True):
-        style.head(axes, device, color=style.INK, fontweight="bold")
+        axes.set_title(device, color=style.INK, fontweight="bold")
         panel(axes, own)
     return figure
 
@@ -67,7 +67,7 @@ def draw_overheads(data: dict[str, Any]):
     return _draw(
         "Routing overhead of mixture of attention heads",
         "latency of a layer over dense multi-query attention of the same K and D, with 95 % intervals; 1: no overhead",
-        data, lambda cases: sum(0.17 * len(own) + 0.1 for own in cases.values()), _overhead_panel, left=1.9, right=1.1,
+        data, lambda cases: sum(0.17 * len(own) + 0.1 for own in cases.values()) + 0.6, _overhead_panel,
     )  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def draw_skipping(data: dict[str, Any]):
         "MoH: where skipping heads pays",
         "latency of ragged, which skips, over fused attention of every head, with 95 % intervals; below 1 it pays.\n"
         "After each line's name: the share of heads where it crosses 1",
-        data, lambda _: 3.0, _share_panel, right=2.3,
+        data, lambda _: 3.6, _share_panel,
     )  # fmt: skip
 
 

@@ -40,9 +40,7 @@ def draw(data: dict[str, list[float]]):
     figure, (axes,) = style.panels(
         "Cost over multi-head attention, by the length of the input",
         "MACs of a layer over those of MHA with 8 heads, d_m = 512, S = T; closed forms, exact",
-        [4.2],
-        left=1.95,
-        right=0.75,
+        [4.8],
     )
     axes.set(xscale="log", yscale="log", xlim=(LENGTHS[0], LENGTHS[-1]), ylim=(0.45, 9), xlabel="T, tokens")
     axes.set_xticks(LENGTHS[::2], [f"{T:,}" for T in LENGTHS[::2]])
@@ -55,7 +53,7 @@ def draw(data: dict[str, list[float]]):
         colour = COLOURS[name.removesuffix(RELEASED).removesuffix(IDEAL)]
         axes.plot(LENGTHS, ratios, "--" if name.endswith(IDEAL) else "-", color=colour)
         ends.append((LENGTHS[0], ratios[0], name.replace(" key/value", " kv"), colour))
-    style.label_ends(axes, ends, "left")
+    style.label_ends(axes, ends, is_right=False, gap=0.038)
     return figure
 
 

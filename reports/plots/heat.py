@@ -49,9 +49,8 @@ def draw(data: dict[str, Any]):
     figure, (axes,) = style.panels(
         "What counters count of the same layer",
         "error in % of the exact count, by formulation of the layer (rows), counter and device (columns)",
-        [0.17 * len(names)],
-        left=3.3, right=0.15, bottom=0.4, above=0.5,
-    )  # fmt: skip
+        [0.17 * len(names) + 0.8],
+    )
     for x, (counter, device) in enumerate(columns):
         for formulation, (value, text) in data["columns"][counter][device].items():
             _cell(axes, x, places[formulation], value, text)
@@ -69,7 +68,7 @@ def draw(data: dict[str, Any]):
         style.label(axes, (middle, 0), name, style.INK, (0, 28), ha="center", fontweight="bold")
     words = {style.BLUE: "too few", style.VERMILLION: "too many", style.GREY: "x: the call fails"}
     patches = [Patch(color=colour, label=text) for colour, text in words.items()]
-    figure.legend(handles=patches, loc="lower right", ncols=3, frameon=False, fontsize=style.SMALL)
+    figure.legend(handles=patches, loc="outside lower right", ncols=3)
     return figure
 
 

@@ -42,11 +42,10 @@ def draw(data: dict[str, list[Entry]]):
     figure, panels = style.panels(
         "MACs of Tables 1-3 against what the paper prints",
         "in % of the printed number: a dot under the table's rule, coloured by its verdict; a ring for the exact count",
-        [0.2 * (len(entries) + 0.2) for entries in data.values()],
-        left=2.15, right=1.1, gap=0.32, bottom=0.35,
-    )  # fmt: skip
+        [0.2 * (len(entries) + 2) for entries in data.values()],
+    )
     for axes, (place, entries) in zip(panels, data.items(), strict=True):
-        style.head(axes, place, color=style.INK, fontweight="bold")
+        axes.set_title(place, color=style.INK, fontweight="bold")
         axes.axvline(0, color=style.MUTED, linewidth=1)
         axes.set_xlim(-20, 20)
         axes.set_xticks(range(-20, 21, 10), ["\N{MINUS SIGN}20 %", "\N{MINUS SIGN}10 %", "printed", "+10 %", "+20 %"])

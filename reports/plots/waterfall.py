@@ -40,8 +40,7 @@ def draw(data: dict[str, Any]):
     figure, (axes,) = style.panels(
         "Where MoA Big saves against Transformer big",
         "MACs of one pass at the paper's lengths, exact, in millions",
-        [0.3 * len(bars)],
-        left=1.75,
+        [0.3 * len(bars) + 0.4],
     )
     for y, (_, start, size, colour) in enumerate(bars):
         start, size = start / 1e6, size / 1e6

@@ -11,7 +11,7 @@ from headcount.bench.table import Row
 from headcount.reports import heat_map, latency
 from headcount.reports.facts import Facts
 from headcount.reports.plots import clock, cost, front, heat, quality, roofline, share, tables, waterfall
-from headcount.reports.plots.style import LIGHT, THEMES
+from headcount.reports.plots.style import THEMES, settings
 
 
 class Audited(Facts):
@@ -50,16 +50,16 @@ def test_files_are_valid_and_load_nothing(drawn):
         (description,) = document.getElementsByTagName("dc:description")
         assert description.firstChild.data == one.alternative and len(document.getElementsByTagName("text")) > 5
         assert not document.getElementsByTagName("dc:date") and not document.getElementsByTagName("image")
-        assert not re.search(r'href="(?!#)', text) and text.index(theme.background) < text.index("<text")
+        assert not re.search(r'href="(?!#)', text) and text.index(THEMES[theme][0]) < text.index("<text")
 
 
 def test_no_text_overlaps_or_leaves_the_figure(drawn, monkeypatch):
     one, _ = drawn
     pyplot = drawing()
-    draw, texts = pyplot.Text.draw, []
-    monkeypatch.setattr(pyplot.Text, "draw", lambda text, renderer: [texts.append(text), draw(text, renderer)])
-    with pyplot.style.context(["default", LIGHT.settings()]):
+    draw, texts = pyplot.Text.draw, {}
+    with pyplot.style.context(["default", settings("")]):
         figure = one.draw(one.data(FACTS))
+        monkeypatch.setattr(pyplot.Text, "draw", lambda text, renderer: [texts.update({text: 1}), draw(text, renderer)])
         figure.canvas.draw()
         texts = [text for text in texts if text.get_visible() and text.get_text()]
         # of an annotation its text, without the line to its point
