@@ -15,12 +15,12 @@ Ratio = Mapping[str, float]
 
 def overheads(facts: Facts) -> dict[str, Any]:
     """Return the routing overhead by kind of device, device, timing case and implementation."""
-    return _by_device(facts, _overheads_by_case)
+    return _by_device(facts, _case_overheads)
 
 
-def skipping(facts: Facts) -> dict[str, Any]:
+def break_even(facts: Facts) -> dict[str, Any]:
     """Return the ratio by kind of device, device, shape with length and pass, and share of heads in percent."""
-    return _by_device(facts, _shares)
+    return _by_device(facts, _share_ratios)
 
 
 def _by_device(facts: Facts, find: Callable[[Sequence[dict]], Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def _by_device(facts: Facts, find: Callable[[Sequence[dict]], Any]) -> dict[str,
     }
 
 
-def _overheads_by_case(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
+def _case_overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
     cases: dict[str, dict[str, Ratio]] = {}
     for row in records:
         if row["subject"] == "layer" and row["overhead"]:
@@ -39,94 +39,90 @@ def _overheads_by_case(records: Sequence[dict[str, Any]]) -> dict[str, dict[str,
     return cases
 
 
-def _shares(records: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, Ratio]]]:
+def _share_ratios(records: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, Ratio]]]:
     return {
         f"{shape.partition('-')[2]}, T {seq_len:,}, {which}": sorted(own.items(), reverse=True)
         for (shape, seq_len, which), own in latency.ratios(records).items()
     }
 
 
-def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], float], panel: Callable):
-    """Draw a panel for each device; a kind of device without measurements is named in the lines below the title."""
+def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], float], draw_panel: Callable):
+    """Draw a panel for each device; the lines below the title name each kind of device without measurements."""
     missing = [f"{kind.upper()}: not measured" for kind, devices in data.items() if not devices]
-    devices = {name: own for found in data.values() for name, own in found.items()}
-    lines = "\n".join([about, *missing])
-    if not devices:
-        figure, (axes,) = style.panels(title, lines, [0.1])
-        axes.set_axis_off()
-        return figure
-    figure, panels = style.panels(title, lines, [height(own) for own in devices.values()])
-    for axes, (device, own) in zip(panels, devices.items(), strict=True):
+    devices = [device for found in data.values() for device in found.items()]
+    figure, panels = style.panels(title, "\n".join([about, *missing]), [height(own) for _, own in devices] or [1])
+    for axes, (device, own) in zip(panels, devices, strict=False):
         axes.set_title(device, color=style.INK, fontweight="bold")
-        panel(axes, own)
+        draw_panel(axes, own)
     return figure
 
 
 def draw_overheads(data: dict[str, Any]):
     """Draw each implementation of each measured timing case."""
+    about = (
+        "latency of a layer over dense multi-query attention of the same K and D, with 95 % intervals; 1: no overhead"
+    )
     return _draw(
         "Routing overhead of mixture of attention heads",
-        "latency of a layer over dense multi-query attention of the same K and D, with 95 % intervals; 1: no overhead",
-        data, lambda cases: sum(0.17 * len(own) + 0.1 for own in cases.values()) + 0.6, _overhead_panel,
-    )  # fmt: skip
+        about,
+        data,
+        lambda cases: 0.55 * len(cases) + 0.6,
+        _overhead_panel,
+    )
 
 
 def _overhead_panel(axes, cases: dict[str, dict[str, Ratio]]) -> None:
-    names = list(dict.fromkeys(name for own in cases.values() for name in own))
-    middles, y = [], 0.0
-    for own in cases.values():
-        middles.append(y + (len(own) - 1) / 2)
-        for name, one in own.items():
-            colour = COLOURS[names.index(name) % len(COLOURS)]
-            _interval(axes, one["value"], y, colour, xerr=[[one["value"] - one["low"]], [one["high"] - one["value"]]])
-            style.label(axes, (one["high"], y), f"{name} {one['value']:.2f}", colour)
-            y += 1
-        y += 0.6
-    axes.set_ylim(-0.8, y - 0.6)
-    style.rows(axes, middles, cases)
+    implementations = list(dict.fromkeys(name for own in cases.values() for name in own))
+    for row, own in enumerate(cases.values()):
+        for place, (name, ratio) in enumerate(own.items()):
+            y, colour = row + (place - (len(own) - 1) / 2) * 0.28, COLOURS[implementations.index(name) % len(COLOURS)]
+            axes.errorbar(ratio["value"], y, xerr=_errors([ratio]), **_marks(colour))
+            style.label(axes, (ratio["high"], y), f"{name} {ratio['value']:.2f}", colour)
+    style.rows(axes, range(len(cases)), cases)
     axes.axvline(1, color=style.MUTED, linewidth=1)
 
 
-def draw_skipping(data: dict[str, Any]):
+def draw_break_even(data: dict[str, Any]):
     """Draw the ratio of each shape over the share of heads, with the share where it crosses 1."""
-    return _draw(
-        "MoH: where skipping heads pays",
+    about = (
         "latency of ragged, which skips, over fused attention of every head, with 95 % intervals; below 1 it pays.\n"
-        "After each line's name: the share of heads where it crosses 1",
-        data, lambda _: 3.6, _share_panel,
-    )  # fmt: skip
+        "After each line's name: the share of heads where it crosses 1"
+    )
+    return _draw("MoH: where skipping heads pays", about, data, lambda _: 3.6, _break_even_panel)
 
 
-def _share_panel(axes, lines: dict[str, list[tuple[int, Ratio]]]) -> None:
-    shares = sorted({share for points in lines.values() for share, _ in points}, reverse=True)
-    axes.axhline(1, color=style.MUTED, linewidth=1)
+def _break_even_panel(axes, lines: dict[str, list[tuple[int, Ratio]]]) -> None:
     ends = []
     for number, (name, points) in enumerate(lines.items()):
         # side by side: intervals at one share would hide one another
         colour, aside = COLOURS[number % len(COLOURS)], 0.4 * ((len(lines) - 1) / 2 - number)
-        at, values = [share + aside for share, _ in points], [one["value"] for _, one in points]
-        below, above = ([abs(one["value"] - one[end]) for _, one in points] for end in ("low", "high"))
-        axes.plot(at, values, color=colour, linewidth=1.2)
-        _interval(axes, at, values, colour, yerr=[below, above])
-        crossing = latency.crossing({share: one["value"] for share, one in points})
+        shares, ratios = zip(*points, strict=True)
+        at, values = [share + aside for share in shares], [ratio["value"] for ratio in ratios]
+        axes.errorbar(at, values, yerr=_errors(ratios), linewidth=1.2, **_marks(colour))
+        crossing = latency.crossing(dict(zip(shares, values, strict=True)))
         ends.append((at[-1], values[-1], f"{name}: {crossing or 'one share only'}", colour))
-    axes.set_xlim(shares[0] + 2, shares[-1] - 2)
+    shares = sorted({share for points in lines.values() for share, _ in points})
+    axes.axhline(1, color=style.MUTED, linewidth=1)
     axes.set_xticks(shares, [f"{share} %" for share in shares])
     axes.set_xlabel("heads that a token uses")
+    axes.invert_xaxis()
     style.label_ends(axes, ends)
 
 
-def _interval(axes, x: Any, y: Any, colour: str, **errors: Any) -> None:
-    axes.errorbar(x, y, fmt="o", markersize=4, color=colour, elinewidth=1.6, **errors)
+def _errors(ratios: Sequence[Ratio]) -> list[list[float]]:
+    """Return the distances from each value down to its interval's low end and up to its high end."""
+    return [[abs(ratio["value"] - ratio[end]) for ratio in ratios] for end in ("low", "high")]
+
+
+def _marks(colour: str) -> dict[str, Any]:
+    return {"marker": "o", "markersize": 4, "color": colour, "elinewidth": 1.6}
 
 
 ABOUT_OVERHEAD = (
-    "Points with intervals, by layer, length, pass and implementation, a device below another; what was not measured "
-    "is named. On a CPU the fastest implementation of each layer lies near 1, the released loop well above it."
+    "Points with intervals: the fastest implementation of each layer is near 1, the released loop well above."
 )
-ABOUT_SKIP = (
-    "Lines of a ratio of latencies over the share of heads, a device below another; what was not measured is named. On "
-    "a CPU they cross 1 where about three quarters of the heads are used."
+ABOUT_BREAK_EVEN = (
+    "Lines of a ratio of latencies over the share of heads: they cross 1 where skipping heads starts to pay."
 )
 OVERHEAD = Plot("overhead", ABOUT_OVERHEAD, overheads, draw_overheads)
-SKIPPING = Plot("break_even", ABOUT_SKIP, skipping, draw_skipping)
+SKIPPING = Plot("break_even", ABOUT_BREAK_EVEN, break_even, draw_break_even)

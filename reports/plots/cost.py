@@ -57,8 +57,5 @@ def draw(data: dict[str, list[float]]):
     return figure
 
 
-ABOUT = (
-    "Lines of the ratio to multi-head attention over the length from 16 to 16,384 tokens. Layers whose inner width is "
-    "the model's come near 1 as the scores take over; those with twice or eight times that width cost as much more."
-)
+ABOUT = "Lines of the ratio to multi-head attention over the length: layers of its inner width come near 1."
 OVER_MHA = Plot("cost_over_mha", ABOUT, data, draw)

@@ -42,8 +42,5 @@ def draw(data: dict[str, Any]):
     return figure
 
 
-ABOUT = (
-    "Points of parameters over cache bytes. The matched MoA models need several times less cache than Transformer big, "
-    "and hold as many parameters or more; wide experts cost cache, many experts cost parameters."
-)
+ABOUT = "Points: the matched MoA models need less cache than Transformer big and hold as many parameters or more."
 PLOT = Plot("front", ABOUT, data, draw)

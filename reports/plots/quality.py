@@ -49,5 +49,5 @@ def draw(data: list[dict]):
     return figure
 
 
-ABOUT = "BLEU of Tables 1 and 3 and perplexity of Table 2 over MACs and over parameters, a point for each printed row."
+ABOUT = "BLEU of Tables 1 and 3 and perplexity of Table 2 over MACs and over parameters, a point for each row."
 PLOT = Plot("cost_against_quality", ABOUT, data, draw)

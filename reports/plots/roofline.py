@@ -60,8 +60,5 @@ def draw(data: dict[str, Any]):
     return figure
 
 
-ABOUT = (
-    "Log-log rooflines of three GPUs. Decode steps of every model lie far down on the slope, at about half a MAC per "
-    "byte: bound by memory; the prefill of a long prompt lies under the flat part: bound by the multiplications."
-)
+ABOUT = "Log-log rooflines of three GPUs: decode steps are bound by memory, the prefill by multiplications."
 PLOT = Plot("roofline", ABOUT, data, draw)

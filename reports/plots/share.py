@@ -51,8 +51,5 @@ def draw(data: dict[str, list[Point]]):
     return figure
 
 
-ABOUT = (
-    "Two panels of lines from all heads to half of them. The ideal attention lies above the diagonal in every model, "
-    "since keys, values and routers stay; the whole model saves less still."
-)
+ABOUT = "Lines from all heads to half of them: ideal attention, and even more the whole model, saves less than that."
 PLOT = Plot("moh_share", ABOUT, data, draw)

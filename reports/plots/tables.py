@@ -59,8 +59,5 @@ def draw(data: dict[str, list[Entry]]):
     return figure
 
 
-ABOUT = (
-    "Dots along an axis of percent, a row for each model of Tables 1 to 3. Reproduced rows lie on the printed number; "
-    "of Table 2 all but the first are printed higher than any count; LightConv and DynamicConv are printed lower."
-)
+ABOUT = "Dots in percent off the printed MACs, a row for each model of Tables 1 to 3: reproduced rows lie at 0."
 PLOT = Plot("printed", ABOUT, data, draw)

@@ -109,5 +109,5 @@ def test_latency_ratios_are_the_stored_ones():
     found = clock.overheads(FACTS)["cpu"].values()
     assert sorted(one["value"] for cases in found for own in cases.values() for one in own.values()) == sorted(overhead)
     ratios = [one["value"] for own in latency.ratios(records).values() for one in own.values()]
-    found = clock.skipping(FACTS)["cpu"].values()
+    found = clock.break_even(FACTS)["cpu"].values()
     assert sorted(one["value"] for lines in found for points in lines.values() for _, one in points) == sorted(ratios)
