@@ -3,17 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from string import Template
 from typing import Any
-
-import jinja2
-import sympy
 
 import headcount
 from headcount.bench.accounts import ACCOUNTS
 from headcount.bench.variants.variant import variant
-from headcount.formulas.symbols import symbol
 from headcount.reports.explorer import sizes, tables
-from headcount.reports.explorer.forms import LAYER_ACCOUNTS, VARIANTS, Form, forms
+from headcount.reports.explorer.forms import LAYER_ACCOUNTS, VARIANTS, forms
 from headcount.reports.explorer.terms import FAMILIES
 from headcount.reports.facts import Facts
 from headcount.reports.heat_map import Cell
@@ -29,8 +26,6 @@ MAX_MESSAGE = 160
 """The longest message of a counter, in characters."""
 HIDDEN = ("mha", "mla", "mla-ideal", "switchhead")
 """Layers that the page hides at first; at its first sizes MHA is MHA of the same width."""
-STATIC = ("forward", "decode", "params", "active", "cache")
-"""The accounts of the table that needs no JavaScript."""
 
 
 def text(facts: Facts) -> str:
@@ -40,14 +35,13 @@ def text(facts: Facts) -> str:
 
 def data(facts: Facts) -> dict[str, Any]:
     """Return what the page evaluates."""
-    layers = forms()
     presets = sizes.presets(facts)
     papers = [one["paper"] for one in presets]
     return {
         "version": headcount.__version__,
         "letters": sizes.letters(),
-        "start": sizes.start(presets),
-        "shown": [form.name for form in layers if form.name not in HIDDEN],
+        "start": sizes.START,
+        "shown": [form.name for form in forms() if form.name not in HIDDEN],
         **facts.terms(),
         "accounts": [
             {"name": a.name, "label": a.label, "unit": a.unit, "column": a.key if a.key in ACCOUNTS else ""}
@@ -84,29 +78,13 @@ def heat(cells: Sequence[Cell]) -> dict[str, Any]:
 
 def render(found: Mapping[str, Any]) -> str:
     """Return the page around its data."""
-    env = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = env.from_string((FOLDER / "page.html").read_text("utf-8"))
-    return page.render(
-        style=_unindented("style.css"),
-        # a closing tag would end the element that holds the data
-        data=json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/"),
-        script="\n".join(_unindented(name) for name in SCRIPTS),
-        table=static(forms(), found["start"]),
-        **found,
-    )
+    # a closing tag would end the element that holds the data
+    data = json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    script = "\n".join(_unindented(name) for name in SCRIPTS)
+    page = Template((FOLDER / "page.html").read_text("utf-8"))
+    return page.substitute(version=found["version"], style=_unindented("style.css"), data=data, script=script)
 
 
 def _unindented(name: str) -> str:
     """Return a file of the template without indentation; none of its texts spans lines."""
     return "\n".join(line.strip() for line in (FOLDER / name).read_text("utf-8").splitlines())
-
-
-def static(layers: Sequence[Form], start: Mapping[str, int]) -> dict[str, Any]:
-    """Return the table of the layers at the first sizes."""
-    accounts = [account for account in LAYER_ACCOUNTS if account.name in STATIC]
-    at_start = {symbol(letter): size for letter, size in start.items()}
-    rows = []
-    for form in layers:
-        totals = (sympy.Add(*(size for _, size in account.terms(form, {}))) for account in accounts)
-        rows.append([form.label, [f"{int(total.subs(at_start)):,}" for total in totals]])
-    return {"heads": [f"{a.label}{', ' + a.unit if 'bytes' in a.unit else ''}" for a in accounts], "rows": rows}

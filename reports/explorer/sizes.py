@@ -1,6 +1,5 @@
-"""The sizes that the explorer offers: the letters with their ranges, the papers' layers, and where it begins."""
+"""The sizes that the explorer offers: the letters with their ranges, the first sizes, and the papers' layers."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headcount.bench.case import attention_form, layers_of
@@ -10,8 +9,6 @@ from headcount.formulas.symbols import by_letter
 from headcount.reports.explorer.forms import VARIANTS
 from headcount.reports.facts import Facts
 
-LENGTHS = {"B": 1, "T": 1024}
-"""Where lengths begin; a preset leaves them alone."""
 RANGES = {
     "T": (1, 2**20), "d_m": (16, 2**14), "B": (1, 2**10),
     "K": (1, 2**7), "E": (1, 2**9), "D": (4, 2**10),
@@ -19,21 +16,26 @@ RANGES = {
     "d_c": (4, 2**12), "d_r": (1, 2**9), "d_v": (4, 2**9),
 }  # fmt: skip
 """The least and the largest size of each slider, in the order of the page; fields take larger ones too."""
+START = {
+    "T": 1024, "d_m": 512, "B": 1,
+    "K": 8, "E": 8, "D": 128,
+    "h": 8, "g": 8, "d_h": 64, "s": 2, "r": 4,
+    "d_c": 256, "d_r": 32, "d_v": 64,
+}  # fmt: skip
+"""The first sizes: those of MoA Base, with as many heads of other layers; a preset changes neither T nor B."""
 
 
 def letters() -> list[dict[str, Any]]:
-    """Each letter with how it is written, its word in the code, its meaning and its slider's range."""
-    out = []
-    for letter, (least, most) in RANGES.items():
-        row = by_letter(letter)
-        out.append({"letter": letter, "word": row.word, "meaning": row.meaning, "range": [least, most]})
-    return out
+    """Return each letter with its name in the code, its meaning and the range of its slider."""
+    rows = [by_letter(letter) for letter in RANGES]
+    return [{"letter": r.letter, "word": r.word, "meaning": r.meaning, "range": RANGES[r.letter]} for r in rows]
 
 
 def presets(facts: Facts) -> list[dict[str, Any]]:
-    """The layers of the published tables, each once: its name, the paper's, its sizes, and the form that it is.
+    """Return each layer of the published tables once: its preset, its paper, its sizes and its form.
 
-    A model whose layers differ is left out, and a layer whose letters do not say all of it: a router without weights.
+    Omitted are models whose layers differ, and layers that their letters do not determine, such as a router without
+    weights.
     """
     found: dict[tuple, list[dict[str, Any]]] = {}
     for table in facts.tables.values():
@@ -63,16 +65,6 @@ def _sizes(layer: Any) -> dict[str, int] | None:
 
 
 def _params(layer: Any) -> int:
-    """Parameters without biases."""
+    """Return the parameters without biases."""
     sizes = {"bias": False} if "bias" in layer.fields_by_letter else {}
     return attention_form(layer, sizes)("", B=1, T=1, S=1).params
-
-
-def start(presets: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Where the page begins: the first routed layer of the first paper; what it does not say as the first preset that
-    does, with heads in proportion."""
-    first = next(one for one in presets if "K" in one["sizes"])["sizes"]
-    heads = next(one for one in presets if "s" in one["sizes"])["sizes"]
-    split = {letter: first["h"] * heads[letter] // heads["h"] for letter in ("s", "r")}
-    latent = variant("mla").config(d_model=first["d_m"], num_heads=first["h"], head_dim=first["d_h"]).letters()
-    return {letter: {**LENGTHS, **latent, **split, **first}[letter] for letter in RANGES}

@@ -1,49 +1,37 @@
 """The papers' tables as plain data: the parts that a table's rule may count, with their totals, and the rounding."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from headcount.bench.case import Case
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry
 from headcount.formulas.published.columns import Column, Row
-from headcount.formulas.published.rounding import SHIFTS, UNITS, Printing
+from headcount.formulas.published.rounding import SHIFTS, UNITS
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Verdict
 from headcount.reports.facts import Facts
 
-_KINDS = {
-    "scores": "first T S product (scores)",
-    "values": "second T S product (values)",
-    "conv": "convolutions",
-    "bias": "other biases",
-    "expert_bias": "biases of experts",
-    "norm": "norms",
-    "rms_norm": "norms without a mean",
-    "softmax": "softmax",
-    "activation": "activations",
-    "elementwise": "elementwise",
-    "pooling": "pooling",
-    "embedding": "embedding",
-    "rope": "rotary positions",
-}
 _LINEAR = {
     conventions.router: "routers",
     conventions.vocabulary_projection: "vocabulary projection",
     conventions.attention: "attention projections",
     conventions.feed_forward: "feed-forward layers",
 }
-
-
+_LABELS = {"scores": "first T S product (scores)", "values": "second T S product (values)", "bias": "other biases"}
+"""Labels of kinds that are not the kind itself."""
 _PROPERTIES = {"macs": "size", "params": "params"}
 """The property of an entry that a column sums, by the column's quantity."""
 
 
 def part(entry: Entry) -> str:
-    """Return the label of an entry's part. KeyError for a kind without a label."""
+    """Return the label of an entry's part."""
     if conventions.projections(entry):
         return next((label for is_part, label in _LINEAR.items() if is_part(entry)), "other linear layers")
-    return "feed-forward biases" if conventions.ffn_biases(entry) else _KINDS[entry.kind]
+    if conventions.ffn_biases(entry):
+        return "feed-forward biases"
+    return _LABELS.get(entry.kind, entry.kind.replace("_", " "))
 
 
 def tables(facts: Facts) -> dict[str, Any]:
@@ -81,6 +69,7 @@ def _columns(facts: Facts, table: PublishedTable, column: Column) -> Iterator[di
     counted = {part(entry): multiplicity(entry)
                for row in table.rows for entry in facts.ledger(row.preset)
                if getattr(entry, _PROPERTIES[column.quantity])}  # fmt: skip
+    printing, shift = column.printing, SHIFTS[column.printing.rounding]
     for name in getattr(column, "names", ("",)):
         cells = [
             (row, row.cells.get(column.quantity, {}).get(name) if name else column.printed(row)) for row in table.rows
@@ -90,7 +79,7 @@ def _columns(facts: Facts, table: PublishedTable, column: Column) -> Iterator[di
             "suffix": name.removeprefix(column.quantity),
             "rule": column.statement,
             "multiplicity": counted,
-            "print": _printing(column.printing),
+            "print": {**asdict(printing), "scale": UNITS[printing.unit], "shift": shift.as_integer_ratio()},
             "rows": [_row(row, cell, column, facts.verdicts(table.name)[row.name]) for row, cell in cells if cell],
         }
 
@@ -101,15 +90,3 @@ def _row(row: Row, cell: str, column: Column, verdict: Verdict) -> list[Any]:
               for term in row.adjust if term.of == column.quantity]  # fmt: skip
     judged = [verdict.status, verdict.because or ""] if column.judged else ["", ""]
     return [row.name, row.preset, cell, *judged, *([adjust] if adjust else [])]
-
-
-def _printing(printing: Printing) -> dict[str, Any]:
-    """Return how numbers are rounded; ``decimals`` -1: as many as the cell has."""
-    return {
-        "unit": printing.unit,
-        "scale": UNITS[printing.unit],
-        "shift": SHIFTS[printing.rounding].as_integer_ratio(),
-        "decimals": printing.decimals,
-        "significant": printing.significant or 0,
-        "multiple": printing.multiple,
-    }

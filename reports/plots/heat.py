@@ -60,18 +60,16 @@ def draw(data: dict[str, Any]):
 
 
 def _draw_cell(axes, x: float, y: float, error: float | None) -> None:
-    """Draw a cell: a colour that is stronger for a larger error with its text; ``x`` for a failure."""
-    if error is None:
-        text, colour, opacity = "x", style.GREY, 1.0
-    else:
+    """Draw a cell with the error as text, darker for a larger error, empty for none; ``x`` for a failure."""
+    text, colour, opacity = "x", style.GREY, 1.0
+    if error is not None:
         size = abs(error)
         digits = 3 if size < 0.05 else 0 if size >= 9.95 else 1
-        text = f"{error:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+        text = f"{error:+.{digits}f}".replace("-", "\N{MINUS SIGN}") if size else ""
         colour = style.VERMILLION if error > 0 else style.BLUE
-        opacity = 1.0 if size >= 30 else 0.1 + 0.09 * size**0.5
-    axes.barh(y, 0.96, 0.88, x - 0.48, facecolor="none", edgecolor=style.GRID, linewidth=0.6)
-    if error != 0:
-        axes.barh(y, 0.96, 0.88, x - 0.48, color=colour, alpha=opacity)
+        opacity = 1.0 if size >= 30 else 0.1 + 0.09 * size**0.5 if size else 0.0
+    axes.barh(y, 0.96, 0.88, x - 0.48, facecolor=(colour, opacity), edgecolor=style.GRID, linewidth=0.6)
+    if text:
         ink = axes.get_facecolor() if opacity == 1 else style.INK
         style.label(axes, (x, y), text, ink, (0, 0), ha="center", fontsize=7)
 
