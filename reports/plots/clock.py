@@ -78,7 +78,7 @@ def _overhead_panel(axes, cases: dict[str, dict[str, Ratio]]) -> None:
             y, colour = row + (place - (len(own) - 1) / 2) * 0.28, COLOURS[implementations.index(name) % len(COLOURS)]
             axes.errorbar(ratio["value"], y, xerr=_errors([ratio]), **_marks(colour))
             style.label(axes, (ratio["high"], y), f"{name} {ratio['value']:.2f}", colour)
-    style.rows(axes, range(len(cases)), cases)
+    style.label_rows(axes, range(len(cases)), cases)
     axes.axvline(1, color=style.MUTED, linewidth=1)
 
 

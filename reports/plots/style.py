@@ -74,7 +74,7 @@ def panels(title: str, about: str, heights: Sequence[float]):
     return figure, list(axes[:, 0])
 
 
-def rows(axes, places: Sequence[float], names: Sequence[str]) -> None:
+def label_rows(axes, places: Sequence[float], names: Sequence[str]) -> None:
     """Name rows from top to bottom, without lines across."""
     axes.set_yticks(places, names, color=INK)
     axes.invert_yaxis()

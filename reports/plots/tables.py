@@ -55,7 +55,7 @@ def draw(data: dict[str, list[Entry]]):
             axes.plot(rule, y, "o", markersize=4.5, color=COLOURS[status])
             style.label(axes, (1, y), status, COLOURS[status], xycoords=("axes fraction", "data"))
         axes.set_ylim(-0.6, len(entries) - 0.4)
-        style.rows(axes, range(len(entries)), [name for name, *_ in entries])
+        style.label_rows(axes, range(len(entries)), [name for name, *_ in entries])
     return figure
 
 

@@ -47,7 +47,7 @@ def draw(data: dict[str, Any]):
         text = f"{end:,.0f}" if total else f"{end - start:+,.1f}".replace("-", "\N{MINUS SIGN}")
         style.label(axes, (max(start, end), y), text, style.INK)
     axes.vlines(levels[1:], range(len(parts)), range(1, len(names)), color=style.MUTED, linewidth=0.6, zorder=0.9)
-    style.rows(axes, range(len(names)), names)
+    style.label_rows(axes, range(len(names)), names)
     axes.set_xlim(0, 2400)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     return figure
