@@ -125,4 +125,4 @@ ABOUT_BREAK_EVEN = (
     "Lines of a ratio of latencies over the share of heads: they cross 1 where skipping heads starts to pay."
 )
 OVERHEAD = Plot("overhead", ABOUT_OVERHEAD, overheads, draw_overheads)
-SKIPPING = Plot("break_even", ABOUT_BREAK_EVEN, break_even, draw_break_even)
+BREAK_EVEN = Plot("break_even", ABOUT_BREAK_EVEN, break_even, draw_break_even)
