@@ -40,7 +40,7 @@ def data(facts: Facts) -> dict[str, Any]:
     return {
         "version": headcount.__version__,
         "letters": sizes.letters(),
-        "start": sizes.START,
+        "start": {letter: first for letter, (_, _, first) in sizes.SIZES.items()},
         "shown": [form.name for form in forms() if form.name not in HIDDEN],
         **facts.terms(),
         "accounts": [

@@ -9,26 +9,22 @@ from headcount.formulas.symbols import by_letter
 from headcount.reports.explorer.forms import VARIANTS
 from headcount.reports.facts import Facts
 
-RANGES = {
-    "T": (1, 2**20), "d_m": (16, 2**14), "B": (1, 2**10),
-    "K": (1, 2**7), "E": (1, 2**9), "D": (4, 2**10),
-    "h": (1, 2**7), "g": (1, 2**7), "d_h": (4, 2**9), "s": (0, 2**6), "r": (0, 2**6),
-    "d_c": (4, 2**12), "d_r": (1, 2**9), "d_v": (4, 2**9),
+SIZES = {
+    "T": (1, 2**20, 1024), "d_m": (16, 2**14, 512), "B": (1, 2**10, 1),
+    "K": (1, 2**7, 8), "E": (1, 2**9, 8), "D": (4, 2**10, 128),
+    "h": (1, 2**7, 8), "g": (1, 2**7, 8), "d_h": (4, 2**9, 64), "s": (0, 2**6, 2), "r": (0, 2**6, 4),
+    "d_c": (4, 2**12, 256), "d_r": (1, 2**9, 32), "d_v": (4, 2**9, 64),
 }  # fmt: skip
-"""The least and the largest size of each slider, in the order of the page; fields take larger ones too."""
-START = {
-    "T": 1024, "d_m": 512, "B": 1,
-    "K": 8, "E": 8, "D": 128,
-    "h": 8, "g": 8, "d_h": 64, "s": 2, "r": 4,
-    "d_c": 256, "d_r": 32, "d_v": 64,
-}  # fmt: skip
-"""The first sizes: those of MoA Base, with as many heads of other layers; a preset changes neither T nor B."""
+"""The least and the largest size of each slider and the first size, in the order of the page.
+
+Fields take larger sizes too. The first layers are MoA Base and layers with as many heads; a preset keeps T and B.
+"""
 
 
 def letters() -> list[dict[str, Any]]:
     """Return each letter with its name in the code, its meaning and the range of its slider."""
-    rows = [by_letter(letter) for letter in RANGES]
-    return [{"letter": r.letter, "word": r.word, "meaning": r.meaning, "range": RANGES[r.letter]} for r in rows]
+    rows = [by_letter(letter) for letter in SIZES]
+    return [{"letter": r.letter, "word": r.word, "meaning": r.meaning, "range": SIZES[r.letter][:2]} for r in rows]
 
 
 def presets(facts: Facts) -> list[dict[str, Any]]:
@@ -61,7 +57,7 @@ def _sizes(layer: Any) -> dict[str, int] | None:
         return None
     baselines = {one.role: one.config.letters() for one in own.baselines(layer)}
     dense = baselines.get("mha", {})
-    return {letter: size for letter, size in {**dense, **chosen}.items() if letter in RANGES}
+    return {letter: size for letter, size in {**dense, **chosen}.items() if letter in SIZES}
 
 
 def _params(layer: Any) -> int:

@@ -1,28 +1,28 @@
-// The second tab: a printed number of a paper, and what is counted for it, switched on and off.
+// The second tab: a printed number of a paper, and switches for the parts to count.
 
 const PUBLISHED = DATA.published;
 const PARTS = Object.keys(PUBLISHED.parts);
 
-/** The number of a part in an address. */
+/** Return the number of a part in an address. */
 const numberOf = (text) => String(PARTS.indexOf(text));
 
 const judgedTable = () => byName(PUBLISHED.tables, state.table);
 const judgedColumn = () => judgedTable().columns[state.column] || judgedTable().columns[0];
 const judgedRow = () => judgedColumn().rows[state.row] || judgedColumn().rows[0];
 
-/** Numbers of the parts that the table's rule counts. */
+/** Return the numbers of the parts that the table's rule counts. */
 function ruleParts() {
   const { multiplicity } = judgedColumn();
   return Object.keys(multiplicity).filter((text) => multiplicity[text]).map(numberOf);
 }
 
-/** Numbers of the parts that are counted, and a1, a2, ... for what closes the chosen row's gap. */
+/** Return the numbers of the parts that are switched on, and a1, a2, ... for what closes the chosen row's gap. */
 function countedParts() {
   if (state.counted) return new Set(state.counted.split("."));
   return new Set(ruleParts());
 }
 
-/** The parts of a model with their totals, and how many times each is counted where it is counted. */
+/** Return the parts of a model with their totals, and how many times each counts if switched on. */
 function partsOf(preset) {
   const { quantity, multiplicity } = judgedColumn();
   return Object.entries(PUBLISHED.models[preset][quantity]).map(([text, size]) => {
@@ -102,7 +102,7 @@ function partsHtml(row, counted) {
   return `<thead><tr><th>counted</th><th class="n">amount</th><th class="n">running sum</th></tr></thead><tbody>${[...parts, ...closing].map(line).join("")}</tbody>`;
 }
 
-/** Switches by name: those of the table's rule, of every contraction, of the rule and what closes the gap, of nothing. */
+/** Sets of switches by the name of their button. */
 const SWITCHES = {
   rule: () => [],
   contractions: () =>
