@@ -1,5 +1,6 @@
 """The heat map of counters: the error in percent of each counter, by formulation of a layer, on CPU and on meta."""
 
+from itertools import product
 from typing import Any
 
 from headcount.reports import audit
@@ -12,46 +13,44 @@ COUNTERS = {"headcount": "headcount", "ptflops-pytorch": "ptflops", "ptflops-ate
 """How a counter is headed where that is not its name."""
 
 
-def data(facts: Facts) -> dict[str, Any]:
-    """Return the formulations by family, and by counter and device the error of each in percent: None for a failure."""
-    families: dict[str, dict[str, str]] = {}
-    columns: dict[str, dict[str, dict[str, float | None]]] = {}
-    for cell in audit.found(facts):
-        families.setdefault(cell.spelling.partition("-")[0], {})[cell.spelling] = cell.written
-        errors = columns.setdefault(cell.counter, {}).setdefault(cell.device, {})
-        errors[cell.spelling] = None if cell.error is None else float(cell.error)
-    return {"families": families, "columns": columns}
+def data(facts: Facts) -> list[list[Any]]:
+    """Return formulation, its label, counter, device, and the error in percent: None where the call failed."""
+    return [
+        [cell.spelling, cell.written, cell.counter, cell.device, None if cell.error is None else float(cell.error)]
+        for cell in audit.found(facts)
+    ]
 
 
-def draw(data: dict[str, Any]):
+def draw(data: list[list[Any]]):
     """Draw the map, a family of formulations below another; a cell of an exact count is empty."""
     names: list[str] = []
-    places = {}
-    for family, own in data["families"].items():
-        names.append(FAMILIES.get(family, family))
-        places |= {formulation: len(names) + i for i, formulation in enumerate(own)}
-        names += own.values()
-    devices = [device for found in data["columns"].values() for device in found.items()]
+    rows: dict[str, int] = {}
+    for formulation, written, *_ in data:
+        family = FAMILIES.get(prefix := formulation.partition("-")[0], prefix)
+        names += [] if family in names else [family]
+        if formulation not in rows:
+            rows[formulation] = len(names)
+            names.append(written)
+    counters = list(dict.fromkeys(counter for _, _, counter, _, _ in data))
+    devices = list(dict.fromkeys(device for *_, device, _ in data))
+    columns = list(product(counters, devices))
     figure, (axes,) = style.panels(
         "What counters count of the same layer",
         "error in % of the exact count, by formulation of the layer (rows), counter and device (columns)",
         [0.17 * len(names) + 0.8],
     )
-    for x, (_, errors) in enumerate(devices):
-        for formulation, error in errors.items():
-            _draw_cell(axes, x, places[formulation], error)
-    axes.set(xlim=(-0.5, len(devices) - 0.5), ylim=(len(names) - 0.4, -0.4))
+    for formulation, _, counter, device, error in data:
+        _draw_cell(axes, columns.index((counter, device)), rows[formulation], error)
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(names) - 0.4, -0.4))
     axes.set_yticks(range(len(names)), names, color=style.INK)
     for name in axes.get_yticklabels():
         name.set_fontweight("bold" if name.get_text() in FAMILIES.values() else "normal")
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(devices)), [device for device, _ in devices])
-    x = 0
-    for counter, found in data["columns"].items():
-        middle, x = x + (len(found) - 1) / 2, x + len(found)
-        name = COUNTERS.get(counter, counter)
+    axes.set_xticks(range(len(columns)), [device for _, device in columns])
+    for number, counter in enumerate(counters):
+        middle, name = (number + 0.5) * len(devices) - 0.5, COUNTERS.get(counter, counter)
         style.label(axes, (middle, -0.4), name, style.INK, (0, 28), ha="center", fontweight="bold")
     for colour, text in ((style.BLUE, "too few"), (style.VERMILLION, "too many"), (style.GREY, "x: the call fails")):
         axes.barh(0, 0, color=colour, label=text)
