@@ -1,6 +1,5 @@
-"""The sizes that the explorer offers: the letters with their ranges, the papers' layers, and where it begins."""
+"""The sizes that the explorer offers: the letters with their ranges, the first sizes, and the papers' layers."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headcount.bench.case import attention_form, layers_of
@@ -10,30 +9,29 @@ from headcount.formulas.symbols import by_letter
 from headcount.reports.explorer.forms import VARIANTS
 from headcount.reports.facts import Facts
 
-LENGTHS = {"B": 1, "T": 1024}
-"""Where lengths begin; a preset leaves them alone."""
-RANGES = {
-    "T": (1, 2**20), "d_m": (16, 2**14), "B": (1, 2**10),
-    "K": (1, 2**7), "E": (1, 2**9), "D": (4, 2**10),
-    "h": (1, 2**7), "g": (1, 2**7), "d_h": (4, 2**9), "s": (0, 2**6), "r": (0, 2**6),
-    "d_c": (4, 2**12), "d_r": (1, 2**9), "d_v": (4, 2**9),
+SIZES = {
+    "T": (1, 2**20, 1024), "d_m": (16, 2**14, 512), "B": (1, 2**10, 1),
+    "K": (1, 2**7, 8), "E": (1, 2**9, 8), "D": (4, 2**10, 128),
+    "h": (1, 2**7, 8), "g": (1, 2**7, 8), "d_h": (4, 2**9, 64), "s": (0, 2**6, 2), "r": (0, 2**6, 4),
+    "d_c": (4, 2**12, 256), "d_r": (1, 2**9, 32), "d_v": (4, 2**9, 64),
 }  # fmt: skip
-"""The least and the largest size of each slider, in the order of the page; fields take larger ones too."""
+"""The least and the largest size of each slider and the first size, in the order of the page.
+
+Fields take larger sizes too. The first layers are MoA Base and layers with as many heads; a preset keeps T and B.
+"""
 
 
 def letters() -> list[dict[str, Any]]:
-    """Each letter with how it is written, its word in the code, its meaning and its slider's range."""
-    out = []
-    for letter, (least, most) in RANGES.items():
-        row = by_letter(letter)
-        out.append({"letter": letter, "word": row.word, "meaning": row.meaning, "range": [least, most]})
-    return out
+    """Return each letter with its name in the code, its meaning and the range of its slider."""
+    rows = [by_letter(letter) for letter in SIZES]
+    return [{"letter": r.letter, "word": r.word, "meaning": r.meaning, "range": SIZES[r.letter][:2]} for r in rows]
 
 
 def presets(facts: Facts) -> list[dict[str, Any]]:
-    """The layers of the published tables, each once: its name, the paper's, its sizes, and the form that it is.
+    """Return each layer of the published tables once: its preset, its paper, its sizes and its form.
 
-    A model whose layers differ is left out, and a layer whose letters do not say all of it: a router without weights.
+    Omitted are models whose layers differ, and layers that their letters do not determine, such as a router without
+    weights.
     """
     found: dict[tuple, list[dict[str, Any]]] = {}
     for table in facts.tables.values():
@@ -59,20 +57,10 @@ def _sizes(layer: Any) -> dict[str, int] | None:
         return None
     baselines = {one.role: one.config.letters() for one in own.baselines(layer)}
     dense = baselines.get("mha", {})
-    return {letter: size for letter, size in {**dense, **chosen}.items() if letter in RANGES}
+    return {letter: size for letter, size in {**dense, **chosen}.items() if letter in SIZES}
 
 
 def _params(layer: Any) -> int:
-    """Parameters without biases."""
+    """Return the parameters without biases."""
     sizes = {"bias": False} if "bias" in layer.fields_by_letter else {}
     return attention_form(layer, sizes)("", B=1, T=1, S=1).params
-
-
-def start(presets: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Where the page begins: the first routed layer of the first paper; what it does not say as the first preset that
-    does, with heads in proportion."""
-    first = next(one for one in presets if "K" in one["sizes"])["sizes"]
-    heads = next(one for one in presets if "s" in one["sizes"])["sizes"]
-    split = {letter: first["h"] * heads[letter] // heads["h"] for letter in ("s", "r")}
-    latent = variant("mla").config(d_model=first["d_m"], num_heads=first["h"], head_dim=first["d_h"]).letters()
-    return {letter: {**LENGTHS, **latent, **split, **first}[letter] for letter in RANGES}

@@ -11,7 +11,7 @@ from headcount.bench.latency.statistics import quantile
 from headcount.reports import document, latency
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
-from headcount.reports.plots import clock
+from headcount.reports.plots import timing
 from headcount.reports.plots.plot import files
 
 KERNELS = "kernels.csv"
@@ -27,7 +27,7 @@ def page(facts: Facts) -> Page:
         [
             Section(
                 "Time per layer",
-                [clock.OVERHEAD.shown, latency.about, partial(latency.tables, subject="layer")],
+                [timing.OVERHEAD.shown, latency.about, partial(latency.tables, subject="layer")],
                 latency.commands(facts, "layer"),
             ),
             Section("Time per model", [partial(latency.tables, subject="model")], latency.commands(facts, "model")),
@@ -37,13 +37,13 @@ def page(facts: Facts) -> Page:
             ),
             Section(
                 "MoH: where skipping heads pays",
-                [clock.SKIPPING.shown, latency.break_even],
+                [timing.BREAK_EVEN.shown, latency.break_even],
                 latency.commands(facts, "layer", "to_dense"),
             ),
             Section("Triton kernels as compiled", [kernels], [COMPILE]),
             Section("Measurement environments", [latency.environments]),
         ],
-        files(clock.OVERHEAD, clock.SKIPPING) | {latency.DATA: latency.data},
+        files(timing.OVERHEAD, timing.BREAK_EVEN) | {latency.DATA: latency.data},
     )
 
 

@@ -40,9 +40,7 @@ def draw(data: dict[str, list[float]]):
     figure, (axes,) = style.panels(
         "Cost over multi-head attention, by the length of the input",
         "MACs of a layer over those of MHA with 8 heads, d_m = 512, S = T; closed forms, exact",
-        [4.2],
-        left=1.95,
-        right=0.75,
+        [4.8],
     )
     axes.set(xscale="log", yscale="log", xlim=(LENGTHS[0], LENGTHS[-1]), ylim=(0.45, 9), xlabel="T, tokens")
     axes.set_xticks(LENGTHS[::2], [f"{T:,}" for T in LENGTHS[::2]])
@@ -55,12 +53,9 @@ def draw(data: dict[str, list[float]]):
         colour = COLOURS[name.removesuffix(RELEASED).removesuffix(IDEAL)]
         axes.plot(LENGTHS, ratios, "--" if name.endswith(IDEAL) else "-", color=colour)
         ends.append((LENGTHS[0], ratios[0], name.replace(" key/value", " kv"), colour))
-    style.label_ends(axes, ends, "left")
+    style.label_ends(axes, ends, is_right=False, gap=0.038)
     return figure
 
 
-ABOUT = (
-    "Lines of the ratio to multi-head attention over the length from 16 to 16,384 tokens. Layers whose inner width is "
-    "the model's come near 1 as the scores take over; those with twice or eight times that width cost as much more."
-)
+ABOUT = "Lines of the ratio to multi-head attention over the length: layers of its inner width come near 1."
 OVER_MHA = Plot("cost_over_mha", ABOUT, data, draw)

@@ -29,7 +29,7 @@ def draw(data: dict[str, Any]):
     figure, (axes,) = style.panels(
         "As many MACs as Transformer big: parameters against cache",
         f"MoA models within 2 % of its {data['macs'] / 1e6:,.0f} M MACs; labels are K, E and D of the attention",
-        [3.2],
+        [3.8],
     )
     points = [(*one, style.MOA) for one in data["found"]] + [(*data["matched"], style.MHA)]
     points = [(size, params / 1e6, name, colour) for name, size, params, colour in points]
@@ -37,13 +37,10 @@ def draw(data: dict[str, Any]):
     axes.set(xscale="log", xlim=(BYTES[0], 700_000), ymargin=0.12, xlabel=xlabel)
     axes.set_xticks(BYTES, [f"{size:,}" for size in BYTES])
     axes.minorticks_off()
-    style.head(axes, "parameters, millions")
-    style.dots(axes, points)
+    axes.set_title("parameters, millions")
+    style.label_points(axes, points)
     return figure
 
 
-ABOUT = (
-    "Points of parameters over cache bytes. The matched MoA models need several times less cache than Transformer big, "
-    "and hold as many parameters or more; wide experts cost cache, many experts cost parameters."
-)
+ABOUT = "Points: the matched MoA models need less cache than Transformer big and hold as many parameters or more."
 PLOT = Plot("front", ABOUT, data, draw)

@@ -1,4 +1,4 @@
-"""A plot of the report: two SVG files, light and dark, drawn from data that is computed from the facts."""
+"""A plot of the report: two SVG files, light and dark, drawn from data computed from the facts."""
 
 import hashlib
 import io
@@ -16,14 +16,15 @@ from headcount.bench.env import drawing
 from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
 from headcount.reports.plots import style
-from headcount.reports.plots.style import THEMES, Theme
+from headcount.reports.plots.style import THEMES
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot in ``name``.svg and ``name``-dark.svg. ``data`` is plain data as in JSON; ``draw`` makes a figure of it.
+    """A plot in ``name``.svg and ``name``-dark.svg.
 
-    ``alternative`` says in words what the plot shows.
+    ``data`` returns plain data as in JSON and ``draw`` makes a figure of it; ``alternative`` describes the plot in
+    words. A theme is a key of style.THEMES.
     """
 
     name: str
@@ -31,11 +32,12 @@ class Plot:
     data: Callable[[Facts], Any]
     draw: Callable[[Any], Any]
 
-    def text(self, facts: Facts, theme: Theme) -> str:
-        """Return the SVG file. A stored file of the same data and sources is used as it is: nothing is drawn then."""
-        digest = self.digest(_data(self, facts))
-        stored = self._stored(theme)
-        return stored if f">{digest}</dc:identifier>" in stored else self.render(facts, theme)
+    def text(self, facts: Facts, theme: str) -> str:
+        """Return the SVG file; a stored file of the same data and sources is returned and not drawn again."""
+        path = (headcount.CHECKOUT or Path()) / "reports" / "generated" / f"{self.name}{theme}.svg"
+        stored = path.read_text("utf-8") if headcount.CHECKOUT and path.exists() else ""
+        is_current = f">{self.digest(_data(self, facts))}</dc:identifier>" in stored
+        return stored if is_current else self.render(facts, theme)
 
     def digest(self, data: Any) -> str:
         """Return a digest of the data, the words and the sources that draw it."""
@@ -43,11 +45,11 @@ class Plot:
         parts = [json.dumps(data), self.alternative, *(path.read_text("utf-8") for path in sources)]
         return f"sha256:{hashlib.sha256(''.join(parts).encode()).hexdigest()}"
 
-    def render(self, facts: Facts, theme: Theme) -> str:
+    def render(self, facts: Facts, theme: str) -> str:
         """Draw the SVG file. EnvironmentMissing without matplotlib."""
         data, out = _data(self, facts), io.StringIO()
         metadata = {"Date": None, "Creator": None, "Description": self.alternative, "Identifier": self.digest(data)}
-        with drawing().style.context(["default", theme.settings()]):
+        with drawing().style.context(["default", style.settings(theme)]):
             figure = self.draw(data)
             figure.savefig(out, format="svg", metadata=metadata)
             drawing().close(figure)
@@ -64,10 +66,6 @@ class Plot:
             f'<img alt="{escape(self.alternative)}" src="{folder}{self.name}.svg">\n</picture>'
         )
 
-    def _stored(self, theme: Theme) -> str:
-        path = (headcount.CHECKOUT or Path()) / "reports" / "generated" / f"{self.name}{theme.suffix}.svg"
-        return path.read_text("utf-8") if headcount.CHECKOUT and path.exists() else ""
-
 
 @lru_cache(maxsize=1)
 def _data(plot: Plot, facts: Facts) -> Any:
@@ -77,4 +75,4 @@ def _data(plot: Plot, facts: Facts) -> Any:
 
 def files(*plots: Plot) -> dict[str, Maker]:
     """Return the makers of plots by the names of their files."""
-    return {f"{plot.name}{theme.suffix}.svg": partial(plot.text, theme=theme) for plot in plots for theme in THEMES}
+    return {f"{plot.name}{theme}.svg": partial(plot.text, theme=theme) for plot in plots for theme in THEMES}

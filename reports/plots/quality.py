@@ -36,19 +36,18 @@ def draw(data: list[dict]):
     figure, panels = style.panels(
         "Cost against the papers' quality",
         "cheaper and better: up and left for BLEU, down and left for perplexity (PPL)",
-        [2.5] * len(data),
-        gap=0.75,
+        [3.1] * len(data),
     )
     for axes, panel in zip(panels, data, strict=True):
-        axes.set(xmargin=0.08, ymargin=0.12, xlabel=SCALES[panel["cost"]])
+        axes.set(xmargin=0.1, ymargin=0.12, xlabel=SCALES[panel["cost"]])
         axes.xaxis.set_major_formatter("{x:,.0f}")
-        style.head(axes, panel["measure"])
-        style.dots(axes, [(x / 1e6, y, ", ".join(names), COLOURS[moa]) for x, y, moa, names in panel["points"]])
+        axes.set_title(panel["measure"])
+        style.label_points(axes, [(x / 1e6, y, ", ".join(names), COLOURS[moa]) for x, y, moa, names in panel["points"]])
     for name, colour in (("mixture of attention heads", style.MOA), ("others", style.MHA)):
         panels[0].plot([], [], "o", color=colour, markersize=5, label=name)
-    figure.legend(loc="upper right", frameon=False, fontsize=style.SMALL)
+    figure.legend(loc="upper right")
     return figure
 
 
-ABOUT = "BLEU of Tables 1 and 3 and perplexity of Table 2 over MACs and over parameters, a point for each printed row."
+ABOUT = "BLEU of Tables 1 and 3 and perplexity of Table 2 over MACs and over parameters, a point for each row."
 PLOT = Plot("cost_against_quality", ABOUT, data, draw)

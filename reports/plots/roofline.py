@@ -37,18 +37,19 @@ def draw(data: dict[str, Any]):
         f"Rooflines in {DTYPE}: an estimate from data sheets, nothing measured",
         f"MAC/s that {TOKENS:,} tokens of one sequence could reach on the {name} if nothing but the data sheet's\n"
         "rate and bandwidth limited them: a decode step, and the prefill",
-        [3.6],
+        [4.2],
     )
     axes.set(xscale="log", yscale="log", xlim=(0.1, 10_000), ylim=(0.1, 3_000))
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.set_xlabel("MACs per byte that must move")
-    style.head(axes, "TMAC/s")
+    axes.set_title("TMAC/s")
     colours = (style.BLUE, style.AMBER, style.GREEN)
-    for number, ((gpu, rate, width), colour) in enumerate(zip(data["hardware"].values(), colours, strict=False)):
-        axes.plot([0.1, rate / width, 10_000], [0.1 * width / 1e12, rate / 1e12, rate / 1e12], color=colour)
-        said = f"{gpu}: {rate / 1e12:,.0f} TMAC/s, {width / 1e12:g} TB/s"
-        style.label(axes, (1, 0.4 - 0.07 * number), said, colour, (-8, 0), xycoords="axes fraction", ha="right")
+    for (gpu, rate, width), colour in zip(data["hardware"].values(), colours, strict=False):
+        text = f"{gpu}: {rate / 1e12:,.0f} TMAC/s, {width / 1e12:g} TB/s"
+        bound = [0.1 * width / 1e12, rate / 1e12, rate / 1e12]
+        axes.plot([0.1, rate / width, 10_000], bound, color=colour, label=text)
+    axes.legend(loc="lower right", labelcolor="linecolor")
     for step, found in data["intensities"].items():
         values = sorted(found.values())
         reached = [min(peak, value * bandwidth) / 1e12 for value in values]
@@ -59,8 +60,5 @@ def draw(data: dict[str, Any]):
     return figure
 
 
-ABOUT = (
-    "Log-log rooflines of three GPUs. Decode steps of every model lie far down on the slope, at about half a MAC per "
-    "byte: bound by memory; the prefill of a long prompt lies under the flat part: bound by the multiplications."
-)
+ABOUT = "Log-log rooflines of three GPUs: decode steps are bound by memory, the prefill by multiplications."
 PLOT = Plot("roofline", ABOUT, data, draw)

@@ -31,11 +31,10 @@ def draw(data: dict[str, list[Point]]):
     figure, panels = style.panels(
         "What MoH could save, by the share of heads that a token uses",
         "ideal: of a head nothing is computed for a token that does not use it, but its keys and values",
-        [2.6, 2.6],
-        right=1.35,
+        [3.2, 3.2],
     )
     for number, (axes, (name, lowest)) in enumerate(zip(panels, PANELS, strict=True), 1):
-        style.head(axes, name)
+        axes.set_title(name)
         axes.set_xlim(100, 50)
         axes.set_ylim(lowest, 100)
         axes.set_xticks([100, 90, 80, 75, 60, 50], [f"{share} %" for share in (100, 90, 80, 75, 60, 50)])
@@ -45,15 +44,12 @@ def draw(data: dict[str, list[Point]]):
         for model, points in data.items():
             colour = COLOURS.get(model.partition("-")[0], style.PURPLE)
             shares, values = [point[0] for point in points], [point[number] for point in points]
-            axes.plot(shares, values, "-o", color=colour, markersize=3.5, linewidth=1.4, markevery=slice(1, None))
+            axes.plot(shares, values, "-o", color=colour, markersize=3.5, linewidth=1.4, clip_on=False)
             ends.append((shares[-1], values[-1], f"{model} {values[-1]:.1f}", colour))
         style.label_ends(axes, ends)
     panels[-1].set_xlabel("heads that a token uses")
     return figure
 
 
-ABOUT = (
-    "Two panels of lines from all heads to half of them. The ideal attention lies above the diagonal in every model, "
-    "since keys, values and routers stay; the whole model saves less still."
-)
+ABOUT = "Lines from all heads to half of them: ideal attention, and even more the whole model, saves less than that."
 PLOT = Plot("moh_share", ABOUT, data, draw)

@@ -42,11 +42,10 @@ def draw(data: dict[str, list[Entry]]):
     figure, panels = style.panels(
         "MACs of Tables 1-3 against what the paper prints",
         "in % of the printed number: a dot under the table's rule, coloured by its verdict; a ring for the exact count",
-        [0.2 * (len(entries) + 0.2) for entries in data.values()],
-        left=2.15, right=1.1, gap=0.32, bottom=0.35,
-    )  # fmt: skip
+        [0.2 * (len(entries) + 2) for entries in data.values()],
+    )
     for axes, (place, entries) in zip(panels, data.items(), strict=True):
-        style.head(axes, place, color=style.INK, fontweight="bold")
+        axes.set_title(place, color=style.INK, fontweight="bold")
         axes.axvline(0, color=style.MUTED, linewidth=1)
         axes.set_xlim(-20, 20)
         axes.set_xticks(range(-20, 21, 10), ["\N{MINUS SIGN}20 %", "\N{MINUS SIGN}10 %", "printed", "+10 %", "+20 %"])
@@ -56,12 +55,9 @@ def draw(data: dict[str, list[Entry]]):
             axes.plot(rule, y, "o", markersize=4.5, color=COLOURS[status])
             style.label(axes, (1, y), status, COLOURS[status], xycoords=("axes fraction", "data"))
         axes.set_ylim(-0.6, len(entries) - 0.4)
-        style.rows(axes, range(len(entries)), [name for name, *_ in entries])
+        style.label_rows(axes, range(len(entries)), [name for name, *_ in entries])
     return figure
 
 
-ABOUT = (
-    "Dots along an axis of percent, a row for each model of Tables 1 to 3. Reproduced rows lie on the printed number; "
-    "of Table 2 all but the first are printed higher than any count; LightConv and DynamicConv are printed lower."
-)
+ABOUT = "Dots in percent off the printed MACs, a row for each model of Tables 1 to 3: reproduced rows lie at 0."
 PLOT = Plot("printed", ABOUT, data, draw)

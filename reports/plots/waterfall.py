@@ -1,5 +1,6 @@
 """The MACs of Transformer big and of MoA Big, and the difference part by part."""
 
+from itertools import accumulate, pairwise
 from typing import Any
 
 from headcount.formulas import conventions
@@ -32,32 +33,25 @@ def data(facts: Facts) -> dict[str, Any]:
 
 def draw(data: dict[str, Any]):
     """Draw bars that float from one total to the other."""
-    bars, level = [("Transformer big", 0, data["first"], style.MHA)], data["first"]
-    for name, change in data["parts"]:
-        bars.append((name, level, change, style.AMBER if change > 0 else style.GREEN))
-        level += change
-    bars.append(("MoA Big", 0, level, style.MOA))
+    parts = [("Transformer big", data["first"]), *data["parts"]]
+    levels = [0, *accumulate(change / 1e6 for _, change in parts)]
+    names = [*(name for name, _ in parts), "MoA Big"]
     figure, (axes,) = style.panels(
         "Where MoA Big saves against Transformer big",
         "MACs of one pass at the paper's lengths, exact, in millions",
-        [0.3 * len(bars)],
-        left=1.75,
+        [0.3 * len(names) + 0.4],
     )
-    for y, (_, start, size, colour) in enumerate(bars):
-        start, size = start / 1e6, size / 1e6
-        axes.barh(y, size, left=start, height=0.65, color=colour)
-        text = f"{size:+,.1f}".replace("-", "\N{MINUS SIGN}") if start else f"{size:,.0f}"
-        style.label(axes, (max(start, start + size), y), text, style.INK)
-        if y < len(bars) - 1:
-            axes.plot([start + size] * 2, [y, y + 1], color=style.MUTED, linewidth=0.6, zorder=0.9)
-    style.rows(axes, range(len(bars)), [name for name, *_ in bars])
+    for y, (start, end) in enumerate([*pairwise(levels), (0, levels[-1])]):
+        total = {0: style.MHA, len(parts): style.MOA}.get(y)
+        axes.barh(y, end - start, left=start, height=0.65, color=total or (style.AMBER if end > start else style.GREEN))
+        text = f"{end:,.0f}" if total else f"{end - start:+,.1f}".replace("-", "\N{MINUS SIGN}")
+        style.label(axes, (max(start, end), y), text, style.INK)
+    axes.vlines(levels[1:], range(len(parts)), range(1, len(names)), color=style.MUTED, linewidth=0.6, zorder=0.9)
+    style.label_rows(axes, range(len(names)), names)
     axes.set_xlim(0, 2400)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     return figure
 
 
-ABOUT = (
-    "A waterfall of bars from Transformer big down to MoA Big: the feed-forward blocks and the vocabulary projection "
-    "of a narrower model save, MoA's attention costs more than the Transformer's."
-)
+ABOUT = "A waterfall: MoA Big saves in feed-forward and vocabulary projection, and its attention costs more."
 PLOT = Plot("big_models", ABOUT, data, draw)

@@ -1,4 +1,4 @@
-"""A headless Chromium that opens a page with a program of a test's in it, and what that program answers."""
+"""Run a test's script in a page in headless Chromium and return its answer."""
 
 import html
 import json
@@ -11,40 +11,40 @@ BINARY = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
 needed = pytest.mark.skipif(BINARY is None, reason="no chromium on this machine: apt-get install chromium")
-NOTHING = "127.0.0.1:9"
-"""A proxy that nobody answers at: whatever is asked of a network fails."""
+DEAD_PROXY = "127.0.0.1:9"
+"""A proxy address without a server: every network request fails."""
 
-# Errors are kept from before the page's own program, and the answer is there when it has run.
+# Collects errors from before the page's own script; the answer is in the page when the test's script has run.
 BEFORE = """<script>
 window.problems = [];
 addEventListener("error", (event) => problems.push(String(event.message)));
 addEventListener("securitypolicyviolation", (event) => problems.push(`refused: ${event.blockedURI}`));
 window.answer = (what) => {
-  const said = { problems, loaded: performance.getEntriesByType("resource").map((one) => one.name), said: what };
+  const result = { problems, loaded: performance.getEntriesByType("resource").map((one) => one.name), answer: what };
   const place = document.body.appendChild(document.createElement("pre"));
   place.id = "answer";
-  place.textContent = JSON.stringify(said);
+  place.textContent = JSON.stringify(result);
 };
 </script>"""
 
 
-def asking(page, program):
-    """``page`` with a program after its own, which calls ``answer`` with anything that JSON can hold."""
+def insert(page, program):
+    """Return ``page`` with a script after its own, which calls ``answer`` with JSON data."""
     before = page.replace("<title>", f"{BEFORE}<title>", 1)
     return before.replace("</body>", f"<script>\n(async () => {{\n{program}\n}})();\n</script></body>", 1)
 
 
-def ask(folder, page, program):
-    """What the program in the page answers; the page must open without an error and load nothing."""
+def run_in_page(folder, page, program):
+    """Return the answer of the script; the page must open without an error and load nothing."""
     path = folder / "page.html"
-    path.write_text(asking(page, program), "utf-8")
-    found = _opened(path.as_uri())
+    path.write_text(insert(page, program), "utf-8")
+    found = _dump(path.as_uri())
     assert found["problems"] == [] and found["loaded"] == []
-    return found["said"]
+    return found["answer"]
 
 
-def _opened(address):
-    command = [BINARY, "--headless", "--no-sandbox", "--disable-gpu", f"--proxy-server={NOTHING}"]
+def _dump(address):
+    command = [BINARY, "--headless", "--no-sandbox", "--disable-gpu", f"--proxy-server={DEAD_PROXY}"]
     command += ["--window-size=1300,1000", "--virtual-time-budget=20000", "--dump-dom", address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     _, there, rest = done.stdout.partition('<pre id="answer">')

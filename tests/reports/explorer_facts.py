@@ -1,4 +1,4 @@
-"""The explorer's page with a small audit in place of the real one, which needs torch."""
+"""The explorer's page with a small audit instead of the real one, which needs torch."""
 
 from dataclasses import replace
 from functools import cache
@@ -11,7 +11,7 @@ REASON = "NotImplementedError: no rule for <b>flex</b> & </script> attention, wh
 
 
 class SmallAudit(Facts):
-    """One exact reading, one that is too large, and one that is absent."""
+    """Facts with three counts: exact, too large and failed."""
 
     def audit(self):
         exact = Cell("mha-operator", "x @ W + b", "cpu", "torch", 100, 0, causes=())
@@ -22,11 +22,11 @@ class SmallAudit(Facts):
 
 @cache
 def data():
-    """What the page evaluates."""
+    """Return what the page evaluates."""
     return page.data(SmallAudit())
 
 
 @cache
 def text():
-    """The page."""
+    """Return the page."""
     return page.render(data())

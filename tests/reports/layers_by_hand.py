@@ -1,4 +1,4 @@
-"""What the explorer must show, from closed forms with integers; and random sizes to try it at."""
+"""Accounts that the explorer must show, from closed forms with integers, and random sizes to test it."""
 
 import random
 from functools import cached_property
@@ -10,24 +10,24 @@ MOH, MLA = ("h", "s", "r", "d_h", "g"), ("h", "d_h", "d_r", "d_v", "d_c")
 
 FORMS = {
     "width": lambda z, **lengths: mha.layer("", h=1, g=1, d_h=z["d_m"], bias=False, **lengths),
-    "mha": lambda z, **lengths: mha.layer("", bias=False, **some(z, "h", "g", "d_h"), **lengths),
-    "moa": lambda z, **lengths: moa.layer("", **some(z, "K", "E", "D"), **lengths),
+    "mha": lambda z, **lengths: mha.layer("", bias=False, **pick(z, "h", "g", "d_h"), **lengths),
+    "moa": lambda z, **lengths: moa.layer("", **pick(z, "K", "E", "D"), **lengths),
     "mqa": lambda z, **lengths: mha.layer("", h=z["K"], g=1, d_h=z["D"], bias=False, **lengths),
-    "moh": lambda z, **lengths: moh.layer("", **some(z, *MOH), **lengths),
-    "moh-ideal": lambda z, **lengths: moh_ideal.layer("", **some(z, *MOH), **lengths),
-    "mla": lambda z, **lengths: mla.layer("", d_q=None, **some(z, *MLA), **lengths),
-    "mla-ideal": lambda z, **lengths: mla_ideal.layer("", d_q=None, **some(z, *MLA), **lengths),
-    "switchhead": lambda z, **lengths: switchhead.layer("", **some(z, "h", "E", "K", "d_h"), **lengths),
+    "moh": lambda z, **lengths: moh.layer("", **pick(z, *MOH), **lengths),
+    "moh-ideal": lambda z, **lengths: moh_ideal.layer("", **pick(z, *MOH), **lengths),
+    "mla": lambda z, **lengths: mla.layer("", d_q=None, **pick(z, *MLA), **lengths),
+    "mla-ideal": lambda z, **lengths: mla_ideal.layer("", d_q=None, **pick(z, *MLA), **lengths),
+    "switchhead": lambda z, **lengths: switchhead.layer("", **pick(z, "h", "E", "K", "d_h"), **lengths),
 }
-"""Each a function of sizes by letter and of lengths, as a ledger of integers."""
+"""Functions from sizes by letter and lengths to a ledger of integers."""
 
 
-def some(sizes, *letters):
+def pick(sizes, *letters):
     return {letter: sizes[letter] for letter in letters}
 
 
 class Layer:
-    """A form at sizes: its ledgers, each made once."""
+    """A form at sizes with its cached ledgers."""
 
     def __init__(self, form, z):
         self._form, self._z, self.T = FORMS[form], z, z["T"]
@@ -44,7 +44,7 @@ class Layer:
         return self._form(self._z, B=self._z["B"], T=1, S=stored, n=stored - 1, d_m=self._z["d_m"])
 
     def generated(self):
-        """The sum over all steps, one by one while there are few of them."""
+        """Return the MACs of all steps: for up to 40 steps one by one."""
         if self.T <= 40:
             return sum(self.step(stored).macs for stored in range(1, self.T + 1))
         return decoding.total(lambda stored: self.step(stored).macs, self.T)
@@ -60,16 +60,16 @@ ACCOUNTS = {
     "cache": lambda layer: 2 * decoding.cache_elements(layer.last_step),
     "moved": lambda layer: 2 * decoding.step_elements(layer.last_step),
 }
-"""Each a function of a layer."""
+"""Functions of a layer."""
 
 
 def exact(account, form, z):
-    """One account of a form at sizes."""
+    """Return one account of a form at sizes."""
     return ACCOUNTS[account](Layer(form, z))
 
 
-def possible(form, z):
-    """Whether a layer of these sizes can be built."""
+def can_build(form, z):
+    """Return whether a layer of these sizes can be built."""
     if form in ("moa", "switchhead"):
         return z["K"] <= z["E"]
     if form in ("moh", "moh-ideal"):
@@ -78,7 +78,7 @@ def possible(form, z):
 
 
 def points(seed, count):
-    """Random sizes: a third small, with shared and routed heads of 0 and 1, a third usual, a third beyond 2^53."""
+    """Return random sizes: a third small, with 0 or 1 shared and routed heads, a third usual, a third beyond 2^53."""
     dice = random.Random(seed)
     found = []
     for i in range(count):
@@ -93,9 +93,9 @@ def points(seed, count):
     return found
 
 
-def wanted(point):
-    """Every form's accounts as texts, None for a layer that cannot be built."""
-    return {form: _texts(Layer(form, point)) if possible(form, point) else None for form in FORMS}
+def expected(point):
+    """Return the accounts of each form as texts; None for a layer that cannot be built."""
+    return {form: _texts(Layer(form, point)) if can_build(form, point) else None for form in FORMS}
 
 
 def _texts(layer):

@@ -1,4 +1,4 @@
-"""The explorer's data and page, without a browser: its nodes give Python's integers, its file loads nothing."""
+"""The explorer's data and page without a browser: exact integers, conditions, printed cells, no external resource."""
 
 import json
 import re
@@ -15,8 +15,8 @@ from headcount.formulas.published import tables
 from headcount.formulas.published.verdicts import judge
 from headcount.models.configs.base import ConfigError
 from headcount.reports.explorer import forms, nodes, page
-from tests.reports import explorer_facts as made
-from tests.reports.layers_by_hand import ACCOUNTS, FORMS, points, possible, wanted
+from tests.reports import explorer_facts
+from tests.reports.layers_by_hand import ACCOUNTS, FORMS, can_build, expected, points
 
 OPERATORS = {
     "+": lambda *v: sum(v),
@@ -29,8 +29,8 @@ OPERATORS = {
 
 @cache
 def by_name():
-    """The page's forms by name."""
-    return {form["name"]: form for form in made.data()["forms"]}
+    """Return the page's forms by name."""
+    return {form["name"]: form for form in explorer_facts.data()["forms"]}
 
 
 def whole(value):
@@ -44,19 +44,20 @@ def value(node, z):
     return z[node] if isinstance(node, str) else node
 
 
-def total(form, account, z):
-    """As the page's exact.js and layers.js do it."""
+def total(form, account, z, printed=False):
+    """Sum as the page's exact.js and layers.js do; ``printed``: only what the paper's equation counts."""
     holding = [i for i, case in enumerate(form["cases"]) if all(z[k] == size for k, size in case.items())][-1]
     groups = form["accounts"][account][holding]
     return sum(
         whole(Fraction(*times) * prod(value(part, z) for part in parts))
         for _, parts, entries in groups
-        for *_, times, _ in entries
+        for *_, times, counted in entries
+        if counted or not printed
     )
 
 
-def reason(form, z):
-    """Whether a condition fails."""
+def is_refused(form, z):
+    """Return whether a condition fails."""
     for kind, *sides in form["needs"]:
         sizes = [value(side, z) for side in sides]
         if kind == "divides" and sizes[1] % sizes[0] or kind == "chain" and sorted(sizes) != sizes:
@@ -67,31 +68,43 @@ def reason(form, z):
 def test_accounts_equal_python_integers():
     tried = 0
     for z in points(seed=11, count=120):
-        for form, accounts in wanted(z).items():
-            assert reason(by_name()[form], z) == (accounts is None), (form, z)
+        for form, accounts in expected(z).items():
+            assert is_refused(by_name()[form], z) == (accounts is None), (form, z)
             for account, text in (accounts or {}).items():
                 assert str(total(by_name()[form], account, z)) == text, (form, account, z)
                 tried += int(text) > 2**53
     assert tried > 500
-    assert list(by_name()) == list(FORMS) and [a["name"] for a in made.data()["accounts"]] == list(ACCOUNTS)
+    assert list(by_name()) == list(FORMS) and [a["name"] for a in explorer_facts.data()["accounts"]] == list(ACCOUNTS)
 
 
 @pytest.mark.parametrize(
     "form", [form for form in forms.forms() if form.letters != ["d_m"]], ids=lambda form: form.name
 )
 def test_invalid_sizes_are_refused(form):
-    """But for sizes below 1, which no field of the page takes."""
+    """Sizes below 1, which no field of the page takes, are not tested."""
     refused = 0
     for z in points(seed=23, count=60):
         point = {letter: value(node, z) for letter, node in by_name()[form.name]["grid"].items()}
         try:
-            grid.case_at(form.of, point)
+            grid.case_at(form.variant, point)
             can = True
         except ConfigError:
             can = False
-        assert can == (not reason(by_name()[form.name], z)) == possible(form.name, z), z
+        assert can == (not is_refused(by_name()[form.name], z)) == can_build(form.name, z), z
         refused += not can
     assert refused or not by_name()[form.name]["needs"]
+
+
+def test_printed_equations_equal_counted_terms():
+    tried = set()
+    for z in points(seed=5, count=20):
+        z |= {"g": z["h"], "d_h": z["d_h"], "d_m": z["h"] * z["d_h"]}
+        for form in by_name().values():
+            for account, equation in form["printed"].items():
+                assert all(value(a, z) == value(b, z) for a, b in equation["where"])
+                assert value(equation["size"], z) == total(form, account, z, printed=True)
+                tried.add((form["name"], account))
+    assert tried == {(form, account) for form in ("width", "mha", "moa") for account in ("forward", "params")}
 
 
 def test_sizes_are_nodes():
@@ -105,17 +118,17 @@ def test_sizes_are_nodes():
         nodes.node(sympy.sin(a))
 
 
-def test_judged_cells_match_verdicts():
-    judged = made.data()["judged"]
-    assert {"moa-table1", "moa-table2", "moa-table3", "moh-dit"} <= {table["name"] for table in judged["tables"]}
-    for table in judged["tables"]:
+def test_printed_cells_match_verdicts():
+    published = explorer_facts.data()["published"]
+    assert {"moa-table1", "moa-table2", "moa-table3", "moh-dit"} <= {table["name"] for table in published["tables"]}
+    for table in published["tables"]:
         typed = tables.load(table["name"])
         verdicts = judge(typed, {row.name: Case.of(row.preset) for row in typed.rows})
         for column in table["columns"]:
-            rule = typed.column(column["of"])
+            rule = typed.column(column["quantity"])
             for name, preset, cell, status, because, *adjust in column["rows"]:
-                parts = judged["models"][preset][column["of"]]
-                sum_ = sum(column["bills"][part] * size for part, size in parts.items())
+                parts = published["models"][preset][column["quantity"]]
+                sum_ = sum(column["multiplicity"][part] * size for part, size in parts.items())
                 assert sum_ == rule.total(Case.of(preset))
                 prints = rule.printing.like(cell).text(sum_) == cell
                 if rule.judged:
@@ -127,8 +140,8 @@ def test_judged_cells_match_verdicts():
 
 
 def test_page_loads_nothing():
-    text = made.text()
+    text = explorer_facts.text()
     assert len(text.encode()) <= 200_000
     assert "default-src 'none'" in text
     assert not re.search(r"https?:|//[a-z]|url\(|\bsrc=|@import|<link|\beval\(|Function\(|setAttributeNS", text)
-    assert text == page.render(json.loads(json.dumps(made.data())))
+    assert text == page.render(json.loads(json.dumps(explorer_facts.data())))

@@ -1,4 +1,4 @@
-"""The explorer in headless Chromium: its integers are Python's, and what one does has its effect."""
+"""The explorer in headless Chromium: its integers, rounding, address, crossings and commands agree with Python."""
 
 import json
 import shlex
@@ -7,9 +7,8 @@ import pytest
 
 from headcount.bench.macs.__main__ import main
 from headcount.formulas.published.tables import load_tables
-from tests.reports import chromium
-from tests.reports import explorer_facts as made
-from tests.reports.layers_by_hand import ACCOUNTS, FORMS, exact, points, possible, wanted
+from tests.reports import chromium, explorer_facts
+from tests.reports.layers_by_hand import ACCOUNTS, FORMS, can_build, exact, expected, points
 
 pytestmark = chromium.needed
 POINTS = points(seed=2210, count=500)
@@ -21,7 +20,7 @@ NEAR = [
 """Layers that cost about as much as MHA of their width."""
 ADDED = (0, 1, 3, 10, 499_999, 500_000, 12_345_678)
 EVALUATE = """
-const { FORMS, DATA, JUDGED, bigs, total, whyNot, fromHash, toHash, printed, crossingsOf, reproduce } = headcount;
+const { FORMS, DATA, PUBLISHED, bigs, total, whyNot, fromHash, toHash, printed, crossingsOf, reproduce } = headcount;
 const evaluated = points.map((point) => {
   const sizes = bigs(point);
   const accounts = (form) => DATA.accounts.map(({ name }) => [name, String(total(form, name, sizes))]);
@@ -33,10 +32,11 @@ CALL = """
 const hash = toHash(fromHash("T=77&K=3&s=0&account=decode&show=moa,mla&printed=1&tab=judge&cell=a.cpu.torch"));
 const junk = fromHash("T=-5&K=1e9&d_m=0&account=nothing&tab=<b>&E=12345678901&h=7.5&unknown=1&toString=2");
 const hashes = { again: toHash(fromHash(hash)), hash, start: toHash(fromHash("")), junk: toHash(junk) };
-const rounded = JUDGED.tables.map(({ columns }) => columns.map(({ of, print, rows }) => rows.map(([, preset, cell]) => {
-  const sizes = Object.values(JUDGED.models[preset][of]);
+const texts = ({ quantity, print, rows }) => rows.map(([, preset, cell]) => {
+  const sizes = Object.values(PUBLISHED.models[preset][quantity]);
   return sizes.map((size) => added.map((n) => printed(BigInt(size) * 7n + BigInt(n), print, cell)));
-})));
+});
+const rounded = PUBLISHED.tables.map(({ columns }) => columns.map(texts));
 const crossings = near.map((point) => crossingsOf(FORMS.slice(0, 4), "forward", bigs(point)).map(
   ({ T, sign, a, b }) => [a.name, b.name, Number(T), sign]));
 const sizes = bigs(point);
@@ -47,12 +47,12 @@ answer({ evaluated, hashes, rounded, crossings, commands });
 
 
 def start():
-    """The sizes that the page begins with."""
-    return made.data()["start"]
+    """Return the first sizes of the page."""
+    return explorer_facts.data()["start"]
 
 
 def point():
-    """Those, and others for some."""
+    """Return the first sizes with some replaced."""
     return start() | OTHER
 
 
@@ -62,25 +62,25 @@ def given(**values):
 
 @pytest.fixture(scope="module")
 def called(tmp_path_factory):
-    """What the page's functions answer."""
+    """Return the answers of the page's functions."""
     program = given(points=POINTS, near=NEAR, point=point(), added=ADDED) + EVALUATE + CALL
-    return chromium.ask(tmp_path_factory.mktemp("called"), made.text(), program)
+    return chromium.run_in_page(tmp_path_factory.mktemp("called"), explorer_facts.text(), program)
 
 
 def test_random_points_equal_python_integers(called):
-    assert called["evaluated"] == [wanted(point) for point in POINTS]
+    assert called["evaluated"] == [expected(point) for point in POINTS]
     accounts = [accounts for point in called["evaluated"] for accounts in point.values() if accounts]
     numbers = [int(text) for one in accounts for text in one.values()]
     assert len(numbers) > 20_000 and sum(number > 2**53 for number in numbers) > 5_000
 
 
 def test_rounding_follows_table_rules(called):
-    judged, found = made.data()["judged"], 0
-    for table, columns in zip(judged["tables"], called["rounded"], strict=True):
+    published, found = explorer_facts.data()["published"], 0
+    for table, columns in zip(published["tables"], called["rounded"], strict=True):
         for column, rows in zip(table["columns"], columns, strict=True):
-            printing = load_tables()[table["name"]].column(column["of"]).printing
+            printing = load_tables()[table["name"]].column(column["quantity"]).printing
             for (_, preset, cell, *_), texts in zip(column["rows"], rows, strict=True):
-                sizes = judged["models"][preset][column["of"]].values()
+                sizes = published["models"][preset][column["quantity"]].values()
                 assert texts == [[printing.like(cell).text(7 * size + n) for n in ADDED] for size in sizes]
                 found += len(sizes)
     assert found > 500
@@ -110,7 +110,7 @@ def test_crossings_are_order_changes(called):
 
 
 def test_shown_command_prints_the_number(called, capsys):
-    assert all(possible(form, point()) for form in FORMS)
+    assert all(can_build(form, point()) for form in FORMS)
     assert len(called["commands"]) == len(FORMS) * len(ACCOUNTS)
     for one in called["commands"]:
         program, command, *argv = shlex.split(one["command"])

@@ -10,8 +10,8 @@ from headcount.bench.env import drawing
 from headcount.bench.table import Row
 from headcount.reports import heat_map, latency
 from headcount.reports.facts import Facts
-from headcount.reports.plots import clock, cost, front, heat, quality, roofline, share, tables, waterfall
-from headcount.reports.plots.style import LIGHT, THEMES
+from headcount.reports.plots import cost, front, heat, quality, roofline, share, tables, timing, waterfall
+from headcount.reports.plots.style import THEMES, settings
 
 
 class Audited(Facts):
@@ -30,8 +30,8 @@ class Audited(Facts):
 
 
 PLOTS = {one.name: one for one in (
-    heat.PLOT, tables.PLOT, waterfall.PLOT, share.PLOT, cost.OVER_MHA, front.PLOT, roofline.PLOT, clock.OVERHEAD,
-    clock.SKIPPING, quality.PLOT,
+    heat.PLOT, tables.PLOT, waterfall.PLOT, share.PLOT, cost.OVER_MHA, front.PLOT, roofline.PLOT, timing.OVERHEAD,
+    timing.BREAK_EVEN, quality.PLOT,
 )}  # fmt: skip
 FACTS = Audited()
 
@@ -50,16 +50,16 @@ def test_files_are_valid_and_load_nothing(drawn):
         (description,) = document.getElementsByTagName("dc:description")
         assert description.firstChild.data == one.alternative and len(document.getElementsByTagName("text")) > 5
         assert not document.getElementsByTagName("dc:date") and not document.getElementsByTagName("image")
-        assert not re.search(r'href="(?!#)', text) and text.index(theme.background) < text.index("<text")
+        assert not re.search(r'href="(?!#)', text) and text.index(THEMES[theme][0]) < text.index("<text")
 
 
 def test_no_text_overlaps_or_leaves_the_figure(drawn, monkeypatch):
     one, _ = drawn
     pyplot = drawing()
-    draw, texts = pyplot.Text.draw, []
-    monkeypatch.setattr(pyplot.Text, "draw", lambda text, renderer: [texts.append(text), draw(text, renderer)])
-    with pyplot.style.context(["default", LIGHT.settings()]):
+    draw, texts = pyplot.Text.draw, {}
+    with pyplot.style.context(["default", settings("")]):
         figure = one.draw(one.data(FACTS))
+        monkeypatch.setattr(pyplot.Text, "draw", lambda text, renderer: [texts.update({text: 1}), draw(text, renderer)])
         figure.canvas.draw()
         texts = [text for text in texts if text.get_visible() and text.get_text()]
         # of an annotation its text, without the line to its point
@@ -106,8 +106,8 @@ def test_front_holds_the_matched_model():
 def test_latency_ratios_are_the_stored_ones():
     records = [record for rows in latency.of_type(FACTS, "cpu").values() for record in rows]
     overhead = [one["overhead"]["value"] for one in records if one["subject"] == "layer" and one["overhead"]]
-    found = clock.overheads(FACTS)["cpu"].values()
+    found = timing.overheads(FACTS)["cpu"].values()
     assert sorted(one["value"] for cases in found for own in cases.values() for one in own.values()) == sorted(overhead)
     ratios = [one["value"] for own in latency.ratios(records).values() for one in own.values()]
-    found = clock.skipping(FACTS)["cpu"].values()
+    found = timing.break_even(FACTS)["cpu"].values()
     assert sorted(one["value"] for lines in found for points in lines.values() for _, one in points) == sorted(ratios)

@@ -3,7 +3,7 @@
 const DASHES = ["", "", "", "7 3", "2 3", "9 3 2 3", "5 2", "1 3", "12 3", "4 4"];
 const POINTS = 72;
 
-/** Round numbers that cover lowest to highest, about `wanted` of them, at least `least` apart. */
+/** Return about `wanted` round numbers that cover lowest to highest, at least `least` apart. */
 function ticks(lowest, highest, wanted, least) {
   const rough = (highest - lowest) / wanted || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -13,7 +13,7 @@ function ticks(lowest, highest, wanted, least) {
   return Array.from({ length: last - first + 1 }, (_, i) => (first + i) * step);
 }
 
-/** Positions at least `gap` apart and within [low, high], as near to the wanted ones as their order allows. */
+/** Return positions at least `gap` apart within [low, high], in the order of the wanted ones and near them. */
 function spread(wanted, gap, low, high) {
   const order = wanted.map((_, i) => i).sort((i, j) => wanted[i] - wanted[j]);
   const at = [...wanted];
@@ -28,7 +28,7 @@ function spread(wanted, gap, low, high) {
   return at;
 }
 
-/** What the chart shows: where lines are, and how a pointer's place is a T. */
+/** Return what the chart shows: the lines, and the function from a pointer's position to T. */
 function chartOf(forms, account, sizes, axis, width, papers) {
   const narrow = width < 520;
   const height = narrow ? 260 : 340;
@@ -43,7 +43,7 @@ function chartOf(forms, account, sizes, axis, width, papers) {
     name: form.label,
     values: at.map((point, i) => scale(total(form, account, point), base[i])),
   }));
-  // what the paper's equations say of a layer, over what they say of MHA
+  // the paper's equation of a layer over its equation of MHA
   const over = (form, point) => ratio(printedOf(form, account, point).value, printedOf(BASE, account, point).value);
   if (papers && axis === "ratio")
     for (const form of forms.filter((one) => one !== BASE && printedOf(one, account, sizes)?.value))
@@ -104,7 +104,7 @@ function chartSvg(chart, crossings, T) {
   return out.join("");
 }
 
-/** The attributes of a line: its colour, its dashes, and whether it is the chosen one's or the paper's. */
+/** Return the attributes of a line: colour, dashes, and whether it is chosen or of the paper's equation. */
 function lineStyle({ form, paper }) {
   const more = paper ? " paper" : form.name === state.form ? " chosen" : "";
   return `class="line ${formClass(form)}${more}" stroke-dasharray="${paper ? "1 4" : DASHES[FORMS.indexOf(form)]}"`;
@@ -118,7 +118,7 @@ function legendHtml({ lines }) {
     .join("");
 }
 
-/** A numbered disc at each crossing within the chart, moved where it would cover another. */
+/** Draw a numbered disc at each crossing within the chart, moved where it would cover another. */
 function badges({ box, x, y, scale, most }, crossings) {
   const placed = [];
   return crossings.map((crossing, i) => {
@@ -135,7 +135,7 @@ function badges({ box, x, y, scale, most }, crossings) {
       [-90, 90, -45, 135, 45, -135, 0, 180].map((degrees) => turned(r, degrees)),
     );
     const place = around.find((p) => free(p) && inside(p));
-    // where there is no room the list below has it
+    // without room only the list below shows it
     if (!place) return `<circle class="dot" cx="${cx}" cy="${cy}" r="3"/>`;
     placed.push(place);
     return (

@@ -1,6 +1,6 @@
-// The first tab: the chosen layer's equation, all layers over T, as bars and as a table.
+// The first tab: the chosen layer's equation, and all layers over T, as bars and as a table.
 
-/** Every shown layer at the chosen sizes: why it cannot be built, or its account. */
+/** Return each shown layer at the chosen sizes: its account, or why it cannot be built. */
 function rowsOf(sizes) {
   return shownForms().map((form) => {
     const why = whyNot(form, sizes);
@@ -45,9 +45,9 @@ function chipHtml(chip, whole) {
 function equationHtml(row, chips, account) {
   const head = `<b class="of ${formClass(row.form)}">${escaped(row.form.label)}</b> `;
   if (row.why) return `${head}<span class="why">${row.why}</span>`;
-  const billed = chips.filter((chip) => !chip.out).map((chip) => chipHtml(chip, row.value));
+  const counted = chips.filter((chip) => !chip.out).map((chip) => chipHtml(chip, row.value));
   const out = chips.filter((chip) => chip.out).map((chip) => chipHtml(chip, row.value));
-  const sum = `${head}= ${billed.join(" + ")}${out.length ? ` <span class="leftout">+ ${out.join(" + ")}</span>` : ""}`;
+  const sum = `${head}= ${counted.join(" + ")}${out.length ? ` <span class="leftout">+ ${out.join(" + ")}</span>` : ""}`;
   const total = `<b>${grouped(row.value)}</b> ${escaped(account.unit)}`;
   if (!state.printed || !isPrinted(state.account)) return `<p>${sum}</p><p class="total">= ${total}</p>`;
   return `<p>${sum}</p><p class="total">${paperHtml(row, total)}</p>`;
@@ -94,7 +94,7 @@ function barsHtml(rows, sizes) {
   return `<div class="barlist">${bars.join("")}</div><p class="families">${keys.join("")}</p>`;
 }
 
-/** The table's columns after the layer's name: heads, and for each row its texts; null where there is no number. */
+/** Return the table's columns after the layer's name: heads, and the texts of each row; null without a number. */
 function comparison(rows, base, sizes) {
   const mqa = whyNot(MQA, sizes) ? null : total(MQA, state.account, sizes);
   const papers = state.printed && isPrinted(state.account);
@@ -137,7 +137,7 @@ function sayText(row, account, base) {
   return `${row.form.label}, ${account.label}: ${grouped(row.value)}, ${times(ratio(row.value, base))} times MHA of the same width`;
 }
 
-/** What an account is, with its unit where that is not said. */
+/** Return an account's label, with its unit where the label lacks it. */
 const titleOf = ({ label, unit }) => (unit.startsWith("bytes") ? `${label}, ${unit}` : label);
 
 let chart = null;
@@ -161,7 +161,7 @@ function drawChart(forms, sizes) {
   readOut(state.sizes.T);
 }
 
-/** What the lines are at a T. */
+/** Return the values of the lines at a T. */
 function readOut(T) {
   const sizes = { ...bigs(state.sizes), T: BigInt(T) };
   const base = total(BASE, state.account, sizes);
@@ -174,7 +174,7 @@ function readOut(T) {
   element("readout").innerHTML = `<b>T = ${grouped(T)}</b> ${texts.join(" ")}`;
 }
 
-/** Show a term wherever it stands: in the equation, in its bar, in the table. */
+/** Highlight a term in the equation, in its bar and in the table. */
 function highlight(key) {
   for (const one of document.querySelectorAll("[data-term]")) one.classList.toggle("on", one.dataset.term === key);
 }

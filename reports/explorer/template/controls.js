@@ -1,6 +1,6 @@
-// The controls: presets, a slider and an exact field for each letter, and what is shown.
+// The controls: presets, a slider and a field for each letter, and the layers to show.
 
-/** The sizes that a slider stops at: small whole numbers, then powers of two and three times those. */
+/** Return the stops of a slider: small integers, then powers of two and three times those. */
 function stopsOf([least, most]) {
   const small = Array.from({ length: Math.min(most, 16) + 1 }, (_, i) => i);
   const large = Array.from({ length: 31 }, (_, k) => [2 ** k, 3 * 2 ** (k - 1)]).flat();
@@ -69,9 +69,9 @@ function buildControls() {
   element("reset").onclick = () => change({ ...START, sizes: { ...DATA.start }, tab: state.tab });
 }
 
-/** The names of the forms that a preset is compared in: its own and dense ones, as far as it has their sizes. */
+/** Return the names of the forms to compare for a preset: its own and the dense ones whose sizes it has. */
 function formsOf({ form, sizes }) {
-  const own = FORMS.filter((one) => [BASE.of, form].includes(one.of) && one.letters.every((letter) => letter in sizes));
+  const own = FORMS.filter((one) => [BASE.variant, form].includes(one.variant) && one.letters.every((letter) => letter in sizes));
   return own.map((one) => one.name);
 }
 

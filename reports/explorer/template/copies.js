@@ -1,6 +1,6 @@
-// What can be taken along: the command that gives the same number, and the table as text.
+// What can be copied: the command that prints the same number, and the table as text.
 
-/** The command whose output has this account of this layer, and the column that it stands in. */
+/** Return the command that prints this account of this layer, and the head of its column. */
 function reproduce(form, account, sizes) {
   const point = Object.entries(form.grid).map(([letter, node]) => `${letter}=${evaluate(node, sizes)}`);
   const asked = account.column ? ` --columns ${account.column} --context ${sizes.T}` : "";
@@ -29,7 +29,7 @@ const TEXTS = {
   },
 };
 
-/** The comparison as plain cells: sizes that cannot be built have dashes, CSV raw numbers. */
+/** Return the comparison as plain cells: dashes for sizes that cannot be built, raw numbers in CSV. */
 function plainTable(kind, rows, base, sizes, account) {
   const { heads, cells } = comparison(rows, base, sizes);
   const raw = (text) => (kind === "CSV" ? text.replace(/,/g, "").replace("–", "") : text);

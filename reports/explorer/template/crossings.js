@@ -1,6 +1,6 @@
-// Where one layer becomes dearer than another as T grows: solved in integers.
+// Lengths T from which one layer costs more than another, solved in integers.
 
-/** 2 f as [a, b, c] of a T^2 + b T + c; null where f is no such polynomial. */
+/** Return 2 f as [a, b, c] of a T^2 + b T + c; null where f is no such polynomial. */
 function polynomial(f) {
   const [one, two, three] = [1n, 2n, 3n].map(f);
   const a = three - 2n * two + one;
@@ -9,7 +9,7 @@ function polynomial(f) {
   return [7n, 1000003n].every((T) => a * T * T + b * T + c === 2n * f(T)) ? [a, b, c] : null;
 }
 
-/** Whole numbers near the real roots of a T^2 + b T + c. */
+/** Return integers near the real roots of a T^2 + b T + c. */
 function nearRoots([a, b, c]) {
   if (!a) return b ? [floorDivide(b < 0n ? c : -c, b < 0n ? -b : b)] : [];
   const inside = b * b - 4n * a * c;
@@ -19,7 +19,7 @@ function nearRoots([a, b, c]) {
   return [-root, root].map((part) => floorDivide(sign * (part - b), 2n * a * sign));
 }
 
-/** Each T at which f takes another sign than it last had, with that sign; equality is no sign. */
+/** Return each T at which f changes its sign, with the new sign; zero has none. */
 function signChanges(f) {
   const solved = polynomial(f);
   if (!solved) return [];
@@ -35,7 +35,7 @@ function signChanges(f) {
   });
 }
 
-/** Layers without those that cost what an earlier one costs at every T. */
+/** Return the layers without those that cost as much as an earlier one at every T. */
 function distinct(forms, account, sizes) {
   const seen = new Set();
   return forms.filter((form) => {
@@ -44,7 +44,7 @@ function distinct(forms, account, sizes) {
   });
 }
 
-/** Every place where two of the layers change their order, those with the first of them first. */
+/** Return each T where two of the layers change their order, first those of the first layer. */
 function crossingsOf(forms, account, sizes) {
   const value = (form, T) => total(form, account, { ...sizes, T });
   const found = distinct(forms, account, sizes).flatMap((a, i, all) =>

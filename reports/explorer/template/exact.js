@@ -14,19 +14,19 @@ function evaluate(node, sizes) {
   return OPERATORS[node[0]](node.slice(1).map((part) => evaluate(part, sizes)));
 }
 
-/** a / b, which must be whole. */
+/** Return a / b, which must be an integer. */
 function divide(a, b) {
   if (a % b) throw new RangeError(`${b} does not divide ${a}`);
   return a / b;
 }
 
-/** a / b, rounded down, for b > 0. */
+/** Return a / b rounded down, for b > 0. */
 function floorDivide(a, b) {
   const quotient = a / b;
   return a % b < 0n ? quotient - 1n : quotient;
 }
 
-/** The largest whole number whose square is at most n. */
+/** Return the largest integer whose square is at most n. */
 function squareRoot(n) {
   if (n < 2n) return n;
   let x = BigInt(Math.floor(Math.sqrt(Number(n)))) + 1n;
@@ -37,12 +37,12 @@ function squareRoot(n) {
   }
 }
 
-/** a / b as a number for pictures and rounded texts. */
+/** Return a / b as a floating-point number. */
 function ratio(a, b) {
   return Number((a * 10n ** 18n) / b) / 1e18;
 }
 
-/** The text of number / scale under a table's rule of rounding, with as many decimals as `like` where it says -1. */
+/** Return number / scale as a table's rounding rule prints it, with the decimals of `like` where the rule has -1. */
 function printed(number, rule, like) {
   const decimals = BigInt(rule.decimals < 0 ? (like.slice(0, -1).split(".")[1] || "").length : rule.decimals);
   const scale = BigInt(rule.scale);

@@ -1,19 +1,19 @@
 // The third tab: the heat map of counters.
 
 const HEAT = DATA.heat;
-const CELLS = HEAT.spellings.flatMap((spelling, i) =>
+const CELLS = HEAT.formulations.flatMap((formulation, i) =>
   HEAT.devices.flatMap((device, d) =>
     HEAT.counters.map((counter, c) => ({
-      spelling,
+      formulation,
       device,
       counter,
       read: HEAT.rows[i][d][c],
-      id: `${spelling[0]}.${device}.${counter}`,
+      id: `${formulation[0]}.${device}.${counter}`,
     })),
   ),
 );
 
-const errorOf = ({ read, spelling }) => (100 * (read ? read[0] : 0)) / spelling[2];
+const errorOf = ({ read, formulation }) => (100 * (read ? read[0] : 0)) / formulation[2];
 
 function buildHeat() {
   const heads = HEAT.devices.map(
@@ -22,10 +22,10 @@ function buildHeat() {
   const names = HEAT.devices
     .flatMap(() => HEAT.counters)
     .map((name) => `<th scope="col"><span>${escaped(name)}</span></th>`);
-  const rows = HEAT.spellings.map(
+  const rows = HEAT.formulations.map(
     ([name, written]) =>
       `<tr><th scope="row" title="${escaped(written)}">${escaped(name)}</th>` +
-      `${CELLS.filter((cell) => cell.spelling[0] === name)
+      `${CELLS.filter((cell) => cell.formulation[0] === name)
         .map(cellHtml)
         .join("")}</tr>`,
   );
@@ -55,26 +55,26 @@ function drawHeat() {
     one.tabIndex = is ? 0 : -1;
     one.classList.toggle("chosen", is);
   }
-  const { spelling, device, counter, read } = CELLS[chosen];
-  const place = `<b>${escaped(counter)}</b> on ${escaped(device)}, <b>${escaped(spelling[0])}</b> (${escaped(spelling[1])})`;
+  const { formulation, device, counter, read } = CELLS[chosen];
+  const place = `<b>${escaped(counter)}</b> on ${escaped(device)}, <b>${escaped(formulation[0])}</b> (${escaped(formulation[1])})`;
   const detail =
     typeof read === "string"
       ? `<p>${place} gives no number: ${escaped(read)}</p>`
-      : readingHtml(place, spelling, read);
+      : readingHtml(place, formulation, read);
   element("cell").innerHTML =
     `${detail}<p class="command"><code>headcount macs --audit --device ${device} --counter ${counter === "headcount" ? "torch" : counter}</code></p>`;
 }
 
-function readingHtml(place, spelling, read) {
+function readingHtml(place, formulation, read) {
   const [difference, ...causes] = [read].flat(1);
-  const exact = `exact ${grouped(spelling[2])}`;
+  const exact = `exact ${grouped(formulation[2])}`;
   if (!difference) return `<p>${place} counts exactly: ${exact}.</p>`;
   const rows = causes.map(
     ([cause, calls, macs]) =>
       `<tr><td class="n">${signed(BigInt(macs))}</td><td>${escaped(cause)}</td><td class="n">${calls}</td></tr>`,
   );
   return (
-    `<p>${place} reads ${grouped(spelling[2] + difference)}, ${exact}: <b>${signed(BigInt(difference))}</b>, ${((100 * difference) / spelling[2]).toFixed(2).replace("-", "−")}&nbsp;%.</p>` +
+    `<p>${place} reads ${grouped(formulation[2] + difference)}, ${exact}: <b>${signed(BigInt(difference))}</b>, ${((100 * difference) / formulation[2]).toFixed(2).replace("-", "−")}&nbsp;%.</p>` +
     `<table class="causes"><thead><tr><th class="n">of which</th><th>call</th><th class="n">calls</th></tr></thead><tbody>${rows.join("")}</tbody></table>`
   );
 }

@@ -1,71 +1,71 @@
-// The second tab: a printed number of a paper, and what is billed for it, switched on and off.
+// The second tab: a printed number of a paper, and switches for the parts to count.
 
-const JUDGED = DATA.judged;
-const PARTS = Object.keys(JUDGED.parts);
+const PUBLISHED = DATA.published;
+const PARTS = Object.keys(PUBLISHED.parts);
 
-/** The number of a part in an address. */
+/** Return the number of a part in an address. */
 const numberOf = (text) => String(PARTS.indexOf(text));
 
-const judgedTable = () => byName(JUDGED.tables, state.table);
+const judgedTable = () => byName(PUBLISHED.tables, state.table);
 const judgedColumn = () => judgedTable().columns[state.column] || judgedTable().columns[0];
 const judgedRow = () => judgedColumn().rows[state.row] || judgedColumn().rows[0];
 
-/** Numbers of the parts that the table's rule bills. */
+/** Return the numbers of the parts that the table's rule counts. */
 function ruleParts() {
-  const { bills } = judgedColumn();
-  return Object.keys(bills).filter((text) => bills[text]).map(numberOf);
+  const { multiplicity } = judgedColumn();
+  return Object.keys(multiplicity).filter((text) => multiplicity[text]).map(numberOf);
 }
 
-/** Numbers of the parts that are billed, and a1, a2, ... for what closes the chosen row's gap. */
-function billedParts() {
-  if (state.bill) return new Set(state.bill.split("."));
+/** Return the numbers of the parts that are switched on, and a1, a2, ... for what closes the chosen row's gap. */
+function countedParts() {
+  if (state.counted) return new Set(state.counted.split("."));
   return new Set(ruleParts());
 }
 
-/** The parts of a model with their totals, and how many times each is billed where it is billed. */
+/** Return the parts of a model with their totals, and how many times each counts if switched on. */
 function partsOf(preset) {
-  const { of, bills } = judgedColumn();
-  return Object.entries(JUDGED.models[preset][of]).map(([text, size]) => {
-    const contraction = JUDGED.parts[text];
-    return { id: numberOf(text), text, contraction, size: BigInt(size), times: BigInt(bills[text] || 1) };
+  const { quantity, multiplicity } = judgedColumn();
+  return Object.entries(PUBLISHED.models[preset][quantity]).map(([text, size]) => {
+    const contraction = PUBLISHED.parts[text];
+    return { id: numberOf(text), text, contraction, size: BigInt(size), times: BigInt(multiplicity[text] || 1) };
   });
 }
 
 const adjustmentsOf = (row) =>
   (row[5] || []).map(([text, size], i) => ({ id: `a${i}`, text, size: BigInt(size), times: 1n }));
 
-const billedOf = (row, billed) =>
+const countedSum = (row, counted) =>
   [...partsOf(row[1]), ...(row === judgedRow() ? adjustmentsOf(row) : [])].reduce(
-    (sum, part) => (billed.has(part.id) ? sum + part.size * part.times : sum),
+    (sum, part) => (counted.has(part.id) ? sum + part.size * part.times : sum),
     0n,
   );
 
 function drawJudge() {
-  const [table, column, row, billed] = [judgedTable(), judgedColumn(), judgedRow(), billedParts()];
+  const [table, column, row, counted] = [judgedTable(), judgedColumn(), judgedRow(), countedParts()];
   const option = (value, text, chosen) =>
     `<option value="${value}"${chosen ? " selected" : ""}>${escaped(text)}</option>`;
-  element("table").innerHTML = JUDGED.tables
+  element("table").innerHTML = PUBLISHED.tables
     .map((one) => option(one.name, `${one.name}: ${one.title}`, one === table))
     .join("");
   element("column-of").innerHTML = table.columns
     .map((one, i) =>
-      option(i, { macs: "MACs", params: "parameters" }[one.of] + (one.as ? `, ${one.as}` : ""), one === column),
+      option(i, { macs: "MACs", params: "parameters" }[one.quantity] + (one.suffix ? `, ${one.suffix}` : ""), one === column),
     )
     .join("");
   element("rule").textContent = column.rule;
-  element("printed-rows").innerHTML = column.rows.map((one, i) => printedRowHtml(one, i, column, billed)).join("");
-  const fits = column.rows.filter((one) => printed(billedOf(one, billed), column.print, one[2]) === one[2]).length;
+  element("printed-rows").innerHTML = column.rows.map((one, i) => printedRowHtml(one, i, column, counted)).join("");
+  const fits = column.rows.filter((one) => printed(countedSum(one, counted), column.print, one[2]) === one[2]).length;
   element("fits").textContent = `These switches print ${fits} of the ${column.rows.length} rows.`;
-  element("sum").innerHTML = sumHtml(row, column, billed);
-  element("parts").innerHTML = partsHtml(row, billed);
+  element("sum").innerHTML = sumHtml(row, column, counted);
+  element("parts").innerHTML = partsHtml(row, counted);
   element("verdict").innerHTML = row[3]
     ? `<p>By the table's rule: <b class="v-${row[3].split(" ")[0]}">${escaped(row[3])}</b>${row[4] ? `. ${escaped(row[4])}` : ""}</p>`
     : "<p>The table's rule does not judge this column: the paper's vocabularies are not printed.</p>";
   element("judge-command").textContent = `headcount macs --table ${table.name} --counter closed-form`;
 }
 
-function printedRowHtml(row, i, column, billed) {
-  const own = printed(billedOf(row, billed), column.print, row[2]);
+function printedRowHtml(row, i, column, counted) {
+  const own = printed(countedSum(row, counted), column.print, row[2]);
   const same = own === row[2];
   return (
     `<tr class="${row === judgedRow() ? "chosen" : ""}" data-row="${i}"><td class="${same ? "yes" : "no"}">${same ? "✓" : "✗"}</td>` +
@@ -73,8 +73,8 @@ function printedRowHtml(row, i, column, billed) {
   );
 }
 
-function sumHtml(row, column, billed) {
-  const sum = billedOf(row, billed);
+function sumHtml(row, column, counted) {
+  const sum = countedSum(row, counted);
   const own = printed(sum, column.print, row[2]);
   const same = own === row[2];
   return (
@@ -83,10 +83,10 @@ function sumHtml(row, column, billed) {
   );
 }
 
-function partsHtml(row, billed) {
+function partsHtml(row, counted) {
   let sum = 0n;
   const line = (part) => {
-    const on = billed.has(part.id);
+    const on = counted.has(part.id);
     if (on) sum += part.size * part.times;
     const many = part.times === 1n ? "" : ` <small>× ${part.times}</small>`;
     return (
@@ -99,10 +99,10 @@ function partsHtml(row, billed) {
     ...part,
     text: `${part.size < 0n ? "without" : "with"} the ${part.text}, as the explanation says`,
   }));
-  return `<thead><tr><th>billed</th><th class="n">amount</th><th class="n">running sum</th></tr></thead><tbody>${[...parts, ...closing].map(line).join("")}</tbody>`;
+  return `<thead><tr><th>counted</th><th class="n">amount</th><th class="n">running sum</th></tr></thead><tbody>${[...parts, ...closing].map(line).join("")}</tbody>`;
 }
 
-/** Switches by name: those of the table's rule, of every contraction, of the rule and what closes the gap, of nothing. */
+/** Sets of switches by the name of their button. */
 const SWITCHES = {
   rule: () => [],
   contractions: () =>
@@ -114,21 +114,21 @@ const SWITCHES = {
 };
 
 function listenJudge() {
-  element("table").onchange = (event) => change({ table: event.target.value, column: "0", row: "0", bill: "" });
-  element("column-of").onchange = (event) => change({ column: event.target.value, row: "0", bill: "" });
+  element("table").onchange = (event) => change({ table: event.target.value, column: "0", row: "0", counted: "" });
+  element("column-of").onchange = (event) => change({ column: event.target.value, row: "0", counted: "" });
   element("printed-rows").onclick = (event) => {
     const chosen = event.target.closest("[data-row]");
     if (chosen) change({ row: chosen.dataset.row });
   };
   element("parts").onchange = (event) => {
-    const billed = billedParts();
-    billed[event.target.checked ? "add" : "delete"](event.target.dataset.part);
-    billed.delete("none");
-    change({ bill: [...billed].join(".") || "none" });
+    const counted = countedParts();
+    counted[event.target.checked ? "add" : "delete"](event.target.dataset.part);
+    counted.delete("none");
+    change({ counted: [...counted].join(".") || "none" });
     document.querySelector(`[data-part="${event.target.dataset.part}"]`)?.focus();
   };
   element("switches").onclick = (event) => {
     const chosen = SWITCHES[event.target.dataset.switch];
-    if (chosen) change({ bill: chosen().join(".") });
+    if (chosen) change({ counted: chosen().join(".") });
   };
 }

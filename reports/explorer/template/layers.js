@@ -7,7 +7,7 @@ const MQA = byName(FORMS, "mqa");
 
 const bigs = (sizes) => Object.fromEntries(Object.entries(sizes).map(([letter, size]) => [letter, BigInt(size)]));
 
-/** The number of the last case that holds at these sizes. */
+/** Return the number of the last case that fits these sizes. */
 function caseAt(form, sizes) {
   const holds = form.cases.map((one) => Object.entries(one).every(([letter, size]) => Number(sizes[letter]) === size));
   return holds.lastIndexOf(true);
@@ -15,7 +15,7 @@ function caseAt(form, sizes) {
 
 const GROUPS = new Map();
 
-/** The groups of equal terms of an account, read once for each case: family, factors, entries and how many times. */
+/** Return the groups of equal terms of an account: family, factors, entries and their count. */
 function groupsOf(form, account, sizes) {
   const now = caseAt(form, sizes);
   const key = `${form.name} ${account} ${now}`;
@@ -24,11 +24,11 @@ function groupsOf(form, account, sizes) {
 }
 
 function groupFrom([family, factors, of]) {
-  const entries = of.map(([path, kind, times, billed]) => ({ path, kind, times: times.map(BigInt), out: !billed }));
+  const entries = of.map(([path, kind, times, counted]) => ({ path, kind, times: times.map(BigInt), out: !counted }));
   return { family, factors, entries, count: sumOf(entries.map((one) => one.times)) };
 }
 
-/** The sum of fractions, above and below the line; below is 1 where it is whole. */
+/** Return the sum of fractions as numerator and denominator, which is 1 for an integer. */
 function sumOf(fractions) {
   const [above, below] = fractions.reduce(([a, b], [c, d]) => (b === d ? [a + c, b] : [a * d + c * b, b * d]));
   return above % below === 0n ? [above / below, 1n] : [above, below];
@@ -40,7 +40,7 @@ const timesOf = ([above, below], value) => divide(above * value, below);
 const total = (form, account, sizes) =>
   groupsOf(form, account, sizes).reduce((sum, group) => sum + timesOf(group.count, productOf(group, sizes)), 0n);
 
-/** The terms of an account with their values, or where `split` is set what the paper bills and what it leaves out. */
+/** Return the terms of an account with their values; `split`: apart what the paper counts and what it leaves out. */
 function chipsOf(form, account, sizes, split) {
   return groupsOf(form, account, sizes).flatMap((group, i) => {
     const product = productOf(group, sizes);
@@ -55,7 +55,7 @@ function chipsOf(form, account, sizes, split) {
   });
 }
 
-/** Why a layer of these sizes cannot be built, as HTML; empty where it can. */
+/** Return as HTML why a layer of these sizes cannot be built; empty if it can. */
 function whyNot(form, sizes) {
   const says = (nodes) => {
     const unknown = nodes.filter((node) => typeof node !== "number");
@@ -71,7 +71,7 @@ function whyNot(form, sizes) {
   return "";
 }
 
-/** What the MoA paper prints of an account of a layer: a name and a value, or why not; null where it prints nothing. */
+/** Return the MoA paper's equation of an account: name and value, or why it does not apply; null without one. */
 function printedOf(form, account, sizes) {
   const equation = form.printed[account];
   if (!equation) return null;

@@ -1,4 +1,4 @@
-// Where it begins.
+// Start the page.
 
 const DRAW = { compare: drawCompare, judge: drawJudge, heat: drawHeat };
 
@@ -37,7 +37,7 @@ addEventListener("hashchange", () => {
   draw();
 });
 addEventListener("resize", () => state.tab === TABS[0] && draw());
-// for the console: the exact functions by themselves
+// the exact functions, for the console
 window.headcount = {
   DATA,
   FORMS,
@@ -51,5 +51,5 @@ window.headcount = {
   printed,
   fromHash,
   toHash,
-  JUDGED,
+  PUBLISHED,
 };

@@ -1,4 +1,4 @@
-// What the reader chose. The address holds what is not as at the start, so that it can be sent to somebody.
+// The reader's choices. The address holds those that differ from the start, so that a link shows the same page.
 
 const MOST = 999999999;
 const LEAST = Object.fromEntries(DATA.letters.map(({ letter, range }) => [letter, Math.min(range[0], 1)]));
@@ -12,10 +12,10 @@ const START = {
   axis: "ratio",
   printed: "",
   show: DATA.shown.join(),
-  table: DATA.judged.tables[2].name,
+  table: DATA.published.tables[2].name,
   column: "0",
   row: "5",
-  bill: "",
+  counted: "",
   cell: "",
 };
 let state = { ...START, sizes: { ...DATA.start } };
@@ -27,16 +27,16 @@ const CHOICES = {
   printed: ["", "1"],
   account: DATA.accounts.map((one) => one.name),
   form: FORMS.map((one) => one.name),
-  table: DATA.judged.tables.map((one) => one.name),
+  table: DATA.published.tables.map((one) => one.name),
 };
 
-/** A size from text; the start's where it is none. */
+/** Return a size from text; the first size where the text is none. */
 function sizeFrom(letter, text) {
   const size = /^\d{1,9}$/.test(text) ? Number(text) : NaN;
   return size >= LEAST[letter] ? size : DATA.start[letter];
 }
 
-/** The state that an address stands for; what it does not say, or says wrongly, is as at the start. */
+/** Return the state of an address; missing and invalid values are those of the start. */
 function fromHash(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
   const found = { ...START, sizes: { ...DATA.start } };
@@ -44,7 +44,7 @@ function fromHash(hash) {
     if (name in DATA.start) found.sizes[name] = sizeFrom(name, text);
     else if (name in START && (!CHOICES[name] || CHOICES[name].includes(text))) found[name] = text;
   }
-  // the layer that all are compared with is always there
+  // the baseline is always shown
   const shown = [BASE.name, ...found.show.split(",")];
   found.show = FORMS.map((form) => form.name)
     .filter((name) => shown.includes(name))

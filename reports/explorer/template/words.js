@@ -1,4 +1,4 @@
-// How numbers and sizes are written.
+// Format numbers and sizes.
 
 const byName = (list, name) => list.find((one) => one.name === name);
 const element = (id) => document.getElementById(id);
@@ -9,7 +9,7 @@ const signed = (n) => (n < 0n ? `−${grouped(-n)}` : `+${grouped(n)}`);
 
 const SCALES = { T: 10n ** 12n, G: 10n ** 9n, M: 10n ** 6n, k: 10n ** 3n };
 
-/** A number in a unit: raw, one of SCALES, or auto, the largest that is not above it. */
+/** Format a number in a unit: raw, one of SCALES, or auto, the largest that is not above it. */
 function scaled(n, unit) {
   const name = unit === "auto" ? Object.keys(SCALES).find((key) => n >= SCALES[key]) : unit;
   if (!SCALES[name]) return grouped(n);
@@ -17,13 +17,13 @@ function scaled(n, unit) {
   return `${grouped(thousandths / 1000n)}.${(thousandths % 1000n).toString().padStart(3, "0")}\u00a0${name}`;
 }
 
-/** How many times as much: three decimals, fewer of large ones, a power of ten for what would be 0.000. */
+/** Format a ratio: three decimals, fewer for large ones, a power of ten for what would be 0.000. */
 function times(value) {
   if (value && value < 0.001) return value.toExponential(1);
   return value.toFixed(value < 10 ? 3 : 1).replace(/\B(?=(\d{3})+\.)/g, ",");
 }
 
-/** A mark of an axis: short, however large. */
+/** Format a tick of an axis in few characters. */
 function short(value) {
   const power = Math.min(4, Math.floor(Math.log10(Math.max(1, value)) / 3 + 1e-9));
   return value < 1e4 ? String(+value.toFixed(3)) : `${+(value / 1000 ** power).toFixed(1)}${"kMGT"[power - 1]}`;
@@ -35,7 +35,7 @@ function letterHtml(name) {
   return `<i>${base}</i>${below ? `<sub>${below}</sub>` : ""}`;
 }
 
-/** A node as HTML; `inside` a product a sum has brackets. */
+/** Format a node as HTML; `inside` a product a sum has brackets. */
 function nodeHtml(node, inside = false) {
   if (typeof node === "number") return String(node);
   if (typeof node === "string") return letterHtml(node);
@@ -52,14 +52,14 @@ function nodeHtml(node, inside = false) {
   return inside ? `(${text.join("")})` : text.join("");
 }
 
-/** A product; equal factors are a power. */
+/** Format a product; equal factors are a power. */
 function factorsHtml(factors) {
   const texts = factors.map((factor) => nodeHtml(factor, true));
   const power = (text) => texts.filter((other) => other === text).length;
   return [...new Set(texts)].map((text) => text + (power(text) > 1 ? `<sup>${power(text)}</sup>` : "")).join("&#8239;");
 }
 
-/** How many times a term stands there, in front of it: nothing for once. */
+/** Format the coefficient of a term: nothing for 1. */
 function coefficientHtml([above, below]) {
   const text = below === 1n ? String(above) : above === 1n && below === 2n ? "½" : `${above}/${below}`;
   return text === "1" ? "" : `${text}&#8239;`;

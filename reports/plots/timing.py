@@ -1,0 +1,128 @@
+"""Measured ratios of latencies with their intervals: the routing overhead, and where skipping heads pays."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from headcount.reports import latency
+from headcount.reports.facts import Facts
+from headcount.reports.plots import style
+from headcount.reports.plots.plot import Plot
+
+COLOURS = style.COLOURS[:6]
+Ratio = Mapping[str, float]
+"""``value``, ``low`` and ``high``: a ratio with its 95 % interval."""
+
+
+def overheads(facts: Facts) -> dict[str, Any]:
+    """Return the routing overhead by kind of device, device, timing case and implementation."""
+    return _by_device(facts, _case_overheads)
+
+
+def break_even(facts: Facts) -> dict[str, Any]:
+    """Return the ratio by kind of device, device, shape with length and pass, and share of heads in percent."""
+    return _by_device(facts, _share_ratios)
+
+
+def _by_device(facts: Facts, find: Callable[[Sequence[dict]], Any]) -> dict[str, Any]:
+    return {
+        kind: {device: found for device, rows in latency.of_type(facts, kind).items() if (found := find(rows))}
+        for kind in ("cuda", "cpu")
+    }
+
+
+def _case_overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
+    cases: dict[str, dict[str, Ratio]] = {}
+    for row in records:
+        if row["subject"] == "layer" and row["overhead"]:
+            case = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}, {row['pass']}"
+            cases.setdefault(case, {})[row["implementation_used"] or row["implementation"]] = row["overhead"]
+    return cases
+
+
+def _share_ratios(records: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, Ratio]]]:
+    return {
+        f"{shape.partition('-')[2]}, T {seq_len:,}, {which}": sorted(own.items(), reverse=True)
+        for (shape, seq_len, which), own in latency.ratios(records).items()
+    }
+
+
+def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], float], draw_panel: Callable):
+    """Draw a panel for each device; the lines below the title name each kind of device without measurements."""
+    missing = [f"{kind.upper()}: not measured" for kind, devices in data.items() if not devices]
+    devices = [device for found in data.values() for device in found.items()]
+    figure, panels = style.panels(title, "\n".join([about, *missing]), [height(own) for _, own in devices] or [1])
+    for axes, (device, own) in zip(panels, devices, strict=False):
+        axes.set_title(device, color=style.INK, fontweight="bold")
+        draw_panel(axes, own)
+    return figure
+
+
+def draw_overheads(data: dict[str, Any]):
+    """Draw each implementation of each measured timing case."""
+    about = (
+        "latency of a layer over dense multi-query attention of the same K and D, with 95 % intervals; 1: no overhead"
+    )
+    return _draw(
+        "Routing overhead of mixture of attention heads",
+        about,
+        data,
+        lambda cases: 0.55 * len(cases) + 0.6,
+        _overhead_panel,
+    )
+
+
+def _overhead_panel(axes, cases: dict[str, dict[str, Ratio]]) -> None:
+    implementations = list(dict.fromkeys(name for own in cases.values() for name in own))
+    for row, own in enumerate(cases.values()):
+        for place, (name, ratio) in enumerate(own.items()):
+            y, colour = row + (place - (len(own) - 1) / 2) * 0.28, COLOURS[implementations.index(name) % len(COLOURS)]
+            axes.errorbar(ratio["value"], y, xerr=_errors([ratio]), **_marks(colour))
+            style.label(axes, (ratio["high"], y), f"{name} {ratio['value']:.2f}", colour)
+    style.label_rows(axes, range(len(cases)), cases)
+    axes.axvline(1, color=style.MUTED, linewidth=1)
+
+
+def draw_break_even(data: dict[str, Any]):
+    """Draw the ratio of each shape over the share of heads, with the share where it crosses 1."""
+    about = (
+        "latency of ragged, which skips, over fused attention of every head, with 95 % intervals; below 1 it pays.\n"
+        "After each line's name: the share of heads where it crosses 1"
+    )
+    return _draw("MoH: where skipping heads pays", about, data, lambda _: 3.6, _break_even_panel)
+
+
+def _break_even_panel(axes, lines: dict[str, list[tuple[int, Ratio]]]) -> None:
+    ends = []
+    for number, (name, points) in enumerate(lines.items()):
+        # side by side: intervals at one share would hide one another
+        colour, aside = COLOURS[number % len(COLOURS)], 0.4 * ((len(lines) - 1) / 2 - number)
+        shares, ratios = zip(*points, strict=True)
+        at, values = [share + aside for share in shares], [ratio["value"] for ratio in ratios]
+        axes.errorbar(at, values, yerr=_errors(ratios), linewidth=1.2, **_marks(colour))
+        crossing = latency.crossing(dict(zip(shares, values, strict=True)))
+        ends.append((at[-1], values[-1], f"{name}: {crossing or 'one share only'}", colour))
+    shares = sorted({share for points in lines.values() for share, _ in points})
+    axes.axhline(1, color=style.MUTED, linewidth=1)
+    axes.set_xticks(shares, [f"{share} %" for share in shares])
+    axes.set_xlabel("heads that a token uses")
+    axes.invert_xaxis()
+    style.label_ends(axes, ends)
+
+
+def _errors(ratios: Sequence[Ratio]) -> list[list[float]]:
+    """Return the distances from each value down to its interval's low end and up to its high end."""
+    return [[abs(ratio["value"] - ratio[end]) for ratio in ratios] for end in ("low", "high")]
+
+
+def _marks(colour: str) -> dict[str, Any]:
+    return {"marker": "o", "markersize": 4, "color": colour, "elinewidth": 1.6}
+
+
+ABOUT_OVERHEAD = (
+    "Points with intervals: the fastest implementation of each layer is near 1, the released loop well above."
+)
+ABOUT_BREAK_EVEN = (
+    "Lines of a ratio of latencies over the share of heads: they cross 1 where skipping heads starts to pay."
+)
+OVERHEAD = Plot("overhead", ABOUT_OVERHEAD, overheads, draw_overheads)
+BREAK_EVEN = Plot("break_even", ABOUT_BREAK_EVEN, break_even, draw_break_even)
