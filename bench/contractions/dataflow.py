@@ -183,7 +183,7 @@ class Dataflow:
     def follow_ones(self, event: Event, fact: TensorFact, out: TensorFact) -> None:
         """Note which axes of size one in a view of ``fact`` are no index of its values, whatever their size."""
         name, rank = base(event.name), len(out.shape)
-        at = self._inserted.get(_place(fact), frozenset())
+        at = {n for n, axis in enumerate(self.axes(fact)) if axis.size == 1 and axis.varies is False}
         if name == "unsqueeze":
             new = event.argument(1) % rank
             at = {n + (n >= new) for n in at} | {new}
