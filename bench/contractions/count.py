@@ -187,7 +187,10 @@ def count_contractions(
     out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
     if out.unsupported and not allow_unsupported:
         raise UnsupportedError(out.unsupported)
-    written = (*find_elementwise_products(trace), *fused_cells(trace))
+    written = (
+        *find_elementwise_products(trace, [index for index, parts in found.items() if parts]),
+        *fused_cells(trace),
+    )
     contractions = tuple(part for part in written if part.kind == CONTRACTION)
     if contractions and elementwise == REFUSE:
         raise ElementwiseError(contractions)
@@ -220,7 +223,7 @@ def _each(trace: Trace, formulas: Mapping[str, Formula]) -> Iterator[tuple[Event
     """
     real_ones: dict[tuple, int] = {}
     for event in trace.operations():
-        parts = _products(event, formulas)
+        parts = _products(trace, event, formulas)
         if parts and event.name in ("convolution", "convolution_backward"):
             call = _complex_call(trace, event)
             if call is not None:
@@ -240,13 +243,27 @@ def _complex_call(trace: Trace, event: Event) -> int | None:
     return call.index if any(fact.dtype.startswith("complex") for fact in made) else None
 
 
-def _products(event: Event, formulas: Mapping[str, Formula]) -> list[Product] | None:
+def _products(trace: Trace, event: Event, formulas: Mapping[str, Formula]) -> list[Product] | None:
     if event.name in formulas:
         return [Product({"i": formulas[event.name](event)}, tuple(event.tensors()), "contraction")]
+    if event.name == "mul" and _is_einsum(trace, event):
+        return [Product({"m": event.out.numel, "i": 1}, tuple(event.tensors()))]
     found = products(event)
     if found and event.times != 1:
         return [replace(product, dims={**product.dims, "n": event.times}) for product in found]
     return found
+
+
+def _is_einsum(trace: Trace, event: Event) -> bool:
+    """Return whether ``event`` is the product of an einsum of two operands whose summed indices all have size one."""
+    event = event if event.forward is None else trace.events[event.forward]
+    for call in (event, *trace.around(event)):
+        if call.what == FUNCTION and call.name == "einsum" and call.args and isinstance(call.args[0], str):
+            inputs, _, result = call.args[0].partition("->")
+            first, *others = inputs.split(",")
+            # Without an arrow, common indices are summed.
+            return len(others) == 1 and any(x.isalpha() and x not in result for x in first if x in others[0])
+    return False
 
 
 def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> Ledger:

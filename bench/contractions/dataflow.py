@@ -1,11 +1,25 @@
-"""The state of each storage of a trace, and its propagation through copies and linear operations."""
+"""Where the values of each tensor of a trace come from: fills, inputs, copies, and the marks of products."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
-from headcount.bench.contractions.strides import Axis, Layout, Mark, align_axes, default_axes, merge_marks, new_layout
-from headcount.bench.contractions.zero_mac_ops import base
+from headcount.bench.contractions.strides import (
+    Axis,
+    Mark,
+    align_axes,
+    any_varies,
+    default_axes,
+    merge_marks,
+    view_axes,
+)
+from headcount.bench.contractions.zero_mac_ops import FREE, GATHERS, base
 from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
+
+REAL = ("float", "bfloat", "complex")
+"""Beginnings of the names of dtypes that products may have."""
+PARAMETER, INPUT = 1, 2
+"""What a value depends on, at most; 0 for neither."""
 
 _FILLS = frozenset(
     "empty empty_like empty_strided full full_like new_empty new_empty_strided new_full new_ones ones ones_like"
@@ -13,216 +27,280 @@ _FILLS = frozenset(
 )
 _ZEROS = frozenset("new_zeros zeros zeros_like zero".split())
 """Initial values of sums and states: adding them adds nothing; multiplying them counts as for later steps."""
-_MOVES_VALUES = frozenset("roll flip constant_pad_nd _to_copy clone contiguous".split())
+
+_SCALES = frozenset(
+    "add sub rsub neg div true_divide conj_physical _conj_physical native_dropout _masked_scale nan_to_num positive"
+    " native_dropout_backward".split()
+)
+"""Linear in the first tensor, whatever the others are; additions are those of a number."""
+_INDEXES = frozenset("index _unsafe_index embedding".split())
+_INDEXED_WRITES = frozenset("index_put _index_put_impl _unsafe_index_put".split())
+_SHUFFLES = frozenset(
+    "gather take scatter put masked_scatter masked_select sort topk pixel_shuffle pixel_unshuffle rot90 block_diag"
+    " diag_embed as_strided_scatter diagonal_scatter".split()
+)
+"""They move values along several axes at once."""
+_TARGETED = _INDEXED_WRITES | {"scatter", "put", "masked_scatter", "as_strided_scatter", "diagonal_scatter"}
+"""They write into a copy of their first argument, whose values stay where they are."""
+_JOINS = {"cat": 1, "stack": 1, "slice_scatter": 2, "select_scatter": 2, "index_copy": 1}
+"""Where the argument is that names the axis along which operands are put next to each other."""
+_NEW_AXIS = frozenset({"stack", "select_scatter"})
+MOVES = FREE | GATHERS | _SCALES | _INDEXED_WRITES | _SHUFFLES | set(_JOINS) | {"where", "masked_fill", "index_fill"}
+"""Operations whose results hold values of their operands, moved or scaled."""
+_CHANGES_VALUES = _SCALES | {"tril", "triu", "where", "masked_fill", "index_fill"}
 
 
 @dataclass(frozen=True, slots=True)
-class TensorState:
-    """The state of a storage.
+class Value:
+    """The values of a tensor. ``axes`` are its own or, as stored, those of its memory; None is the default.
 
-    ``depends_on_input``: it depends on an input or a parameter; ``is_constant``: one constant value; ``is_zero``: all
-    zero; ``is_product_sum``: a sum of products only; ``product_keys``: products by the origin of their operands.
+    ``term`` marks all products in the sums that the values are, ``depends`` is PARAMETER, INPUT or 0. ``is_constant``:
+    one constant value; ``is_zero``: all zero; ``is_product_sum``: a sum of products only; ``products``: products by
+    the origin of their operands; ``origin``: the storage it was copied from; ``chain``: the last operations;
+    ``identity``: that of the tensor that it is a copy of.
     """
 
-    layout: Layout | None = None
-    depends_on_input: bool = False
+    axes: tuple[Axis, ...] | None = None
+    term: Mark | None = None
+    depends: int = 0
     is_constant: bool = False
     is_zero: bool = False
     is_product_sum: bool = False
-    product_keys: Mapping[tuple, int] = field(default_factory=dict)
+    products: Mapping[tuple, int] = field(default_factory=dict)
     origin: int = -1
     chain: tuple[str, ...] = ()
-    same: tuple | None = None
+    identity: tuple | None = None
 
 
 class Dataflow:
-    """The states of all storages written so far. Subclasses define the effect of an operation."""
+    """The values of all storages written so far."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._states: dict[int, TensorState] = {}
+        self._stored: dict[int, Value] = {}
         self._first: dict[int, TensorFact] = {}
+        self._inserted: dict[tuple, frozenset[int]] = {}
         for fact in tensors_in((trace.args, trace.kwargs)):
             self._first.setdefault(fact.storage, fact)
 
-    # Queries
+    def stored(self, fact: TensorFact) -> Value:
+        """Return the values of the storage of ``fact``."""
+        value = self._stored.get(fact.storage)
+        if value is None:
+            value = self._stored[fact.storage] = Value(depends=self._given(fact), origin=fact.storage)
+        return value
 
-    def _state(self, fact: TensorFact) -> TensorState:
-        state = self._states.get(fact.storage)
-        if state is None:
-            trace = self._trace
-            given = fact.storage not in trace.buffers and fact.dtype.startswith(("float", "bfloat", "complex"))
-            state = TensorState(
-                depends_on_input=fact.storage in trace.parameters or given and fact.source is None, origin=fact.storage
-            )
-            self._states[fact.storage] = state
-        return state
+    def axes(self, fact: TensorFact) -> tuple[Axis, ...]:
+        """Return the axes of ``fact``."""
+        stored = self.stored(fact).axes
+        axes = default_axes(fact) if stored is None else view_axes(stored, fact)
+        inserted = self._inserted.get(_place(fact)) if 1 in fact.shape else None
+        return tuple(Axis(1, 0, False) if n in inserted else axis for n, axis in enumerate(axes)) if inserted else axes
 
-    def _axes(self, fact: TensorFact) -> tuple[Axis, ...]:
-        state = self._state(fact)
-        return state.layout.view_axes(fact) if state.layout else default_axes(fact)
+    def identity(self, fact: TensorFact) -> tuple:
+        """Return what is equal for tensors of equal values, a copy's for the copy."""
+        return self.stored(fact).identity or (fact.source, *_place(fact))
 
-    def _term(self, fact: TensorFact) -> Mark | None:
-        state = self._state(fact)
-        return state.layout.term if state.layout else None
+    def _given(self, fact: TensorFact) -> int:
+        """Return what a tensor that no operation of the trace made depends on."""
+        if fact.storage in self._trace.parameters:
+            return PARAMETER
+        is_input = fact.storage not in self._trace.buffers and fact.source is None and _is_real(fact)
+        return INPUT if is_input else 0
 
-    # New values
+    def scales(self, fact: TensorFact) -> bool:
+        """Return whether a product with ``fact`` is a scaling: by a fill, a mask or one number.
 
-    def _new(self, event: Event, facts: list[TensorFact], outs: list[TensorFact]) -> None:
-        """Record new values of which only the origin is known."""
-        name = base(event.name)
-        is_zero = name in _ZEROS
-        of_constants = bool(facts) and not is_zero and all(self._state(fact).is_constant for fact in facts)
-        for out in outs:
-            self._put(event, out, TensorState(is_constant=name in _FILLS or of_constants, is_zero=is_zero), facts)
+        An activation with dimensions is none at any size; a parameter or constant of one element is.
+        """
+        value = self.stored(fact)
+        one = fact.numel < 2 and value.depends < INPUT
+        return not fact.shape or one or fact.dtype == "bool" or value.is_constant
 
-    def _put(self, event: Event, out: TensorFact, state: TensorState, facts: Iterable[TensorFact]) -> None:
+    def is_moved(self, fact: TensorFact) -> bool:
+        """Return whether ``fact`` is a part or a moved copy of a tensor."""
+        first, weight = self._first.get(fact.storage), self._trace.parameters.get(fact.storage)
+        part = bool(fact.offset) or first is not None and fact.numel < first.numel
+        return part or self.stored(fact).origin != fact.storage or bool(weight and prod(weight[1]) > fact.numel)
+
+    # Results
+
+    def is_written(self, event: Event, out: TensorFact, facts: Sequence[TensorFact]) -> bool:
+        """Return whether ``event`` makes new values of ``out``, which is no view of ``facts``."""
         if out.storage in self._trace.parameters or out.storage in self._trace.buffers:
-            return
-        if not event.writes and any(fact.storage == out.storage for fact in facts):
-            return
-        facts = list(facts)
-        before = [self._state(fact) for fact in facts]
-        chain = (base(event.name), *(before[0].chain[:2] if before else ()))
-        origin = state.origin if state.origin >= 0 else out.storage
-        depends_on_input = state.is_zero or any(other.depends_on_input for other in before)
+            return False
+        return bool(event.writes) or all(fact.storage != out.storage for fact in facts)
+
+    def put(self, event: Event, out: TensorFact, value: Value, facts: Sequence[TensorFact]) -> None:
+        """Store the values that ``event`` makes of ``facts``; where it writes a part, with those of the rest."""
+        old = self._stored.get(out.storage)
+        before = [self.stored(fact) for fact in facts]
         self._first.setdefault(out.storage, out)
-        if event.writes and not self._whole(out):
-            # A part was written: the state of the rest is unchanged, but it is no fill any more.
-            old = self._state(out)
-            self._states[out.storage] = replace(
-                old,
-                depends_on_input=depends_on_input or old.depends_on_input,
-                is_constant=False,
-                is_zero=False,
-                is_product_sum=False,
-                same=None,
+        depends = INPUT if value.is_zero else max((one.depends for one in before), default=0)
+        chain = (base(event.name), *(before[0].chain[:2] if before else ()))
+        if event.writes and not self._fills(out):
+            axes, term = self._written(out, value)
+            depends = max(depends, old.depends if old else 0)
+            self._stored[out.storage] = Value(
+                axes, term, depends, origin=old.origin if old else out.storage, chain=old.chain if old else chain
             )
             return
-        self._states[out.storage] = replace(state, depends_on_input=depends_on_input, origin=origin, chain=chain)
+        axes = value.axes
+        if out.strides is None or value.term is None and all(x.varies and x.mark is None for x in axes or ()):
+            axes = None
+        elif axes is not None:
+            strided = zip(axes, out.shape, out.strides, strict=True)
+            axes = tuple(Axis(size, stride, axis.varies, axis.mark) for axis, size, stride in strided)
+        origin = value.origin if value.origin >= 0 else out.storage
+        self._stored[out.storage] = Value(
+            axes, value.term, depends, value.is_constant, value.is_zero, value.is_product_sum, value.products,
+            origin, chain, value.identity,
+        )  # fmt: skip
 
-    def _whole(self, fact: TensorFact) -> bool:
+    def _fills(self, fact: TensorFact) -> bool:
         first = self._first.get(fact.storage)
         return first is None or fact.numel >= first.numel
 
-    def _constant(self, fact: TensorFact) -> bool:
-        return fact.numel < 2 or fact.dtype == "bool" or self._state(fact).is_constant
-
-    def _same(self, a: TensorFact, b: TensorFact) -> bool:
-        return self._identity(a) == self._identity(b)
-
-    def _identity(self, fact: TensorFact) -> tuple:
-        own = (fact.storage, fact.source, fact.offset, fact.shape, fact.strides)
-        return self._state(fact).same or own
-
-    # Moves and linear operations
-
-    def _combine(self, event, facts, out, product_keys, is_product_sum) -> None:
-        columns = [align_axes(self._axes(fact), out.shape) for fact in facts]
-        axes = [
-            (any(x.varies and x.size > 1 for x in at), merge_marks(*(x.mark for x in at)))
-            for at in zip(*columns, strict=True)
-        ]
-        layout = new_layout(out, axes, merge_marks(*(self._term(fact) for fact in facts)))
-        state = TensorState(
-            layout,
-            is_constant=all(self._state(fact).is_constant for fact in facts),
-            is_product_sum=is_product_sum,
-            product_keys=product_keys,
-        )
-        self._put(event, out, state, facts)
-
-    def _elementwise(self, event, facts, outs, is_linear: bool) -> None:
-        """Follow an elementwise operation; ``is_linear``: linear in its first non-constant tensor (where: in both)."""
-        out = outs[0]
-        if not event.writes and out.storage in {fact.storage for fact in facts}:
-            return
-        if not is_linear or any(len(fact.shape) > len(out.shape) for fact in facts):
-            return self._new(event, facts, outs)
-        name = base(event.name)
-        source = next((fact for fact in facts if not self._constant(fact)), facts[0])
-        linear = facts[1:] if name == "where" and len(facts) == 3 else [source]
-        state = self._state(source)
-        columns = [align_axes(self._axes(fact), out.shape) for fact in facts]
-        marked = [align_axes(self._axes(fact), out.shape) for fact in linear]
-        # A padded tensor varies along every index.
-        is_padded = name == "constant_pad_nd"
-        axes = [
-            (is_padded or any(x.varies and x.size > 1 for x in at), merge_marks(*(x.mark for x in marks)))
-            for at, marks in zip(zip(*columns, strict=True), zip(*marked, strict=True), strict=True)
-        ]
-        made = replace(
-            state,
-            layout=new_layout(out, axes, merge_marks(*(self._term(fact) for fact in linear))),
-            is_constant=all(self._state(fact).is_constant for fact in facts),
-            origin=state.origin if name in _MOVES_VALUES else -1,
-            same=self._identity(source) if name in ("_to_copy", "clone") and source.shape == out.shape else None,
-        )
-        self._put(event, out, made, facts)
-
-    def _move(self, event: Event, facts: list[TensorFact], outs: list[TensorFact]) -> None:
-        """Follow a copy: along the same axes if their number is equal, else along any."""
-        if not facts:
-            return self._new(event, facts, outs)
-        source = facts[1] if base(event.name) == "embedding" and len(facts) > 2 else facts[0]
-        state, axes, term = self._state(source), self._axes(source), self._term(source)
-        everything = merge_marks(*(axis.mark for axis in axes))
-        for out in outs:
-            if not event.writes and out.storage == source.storage:
-                continue
-            if len(out.shape) == len(axes):
-                moved = [
-                    (True if axis.size != size else axis.varies, axis.mark)
-                    for axis, size in zip(axes, out.shape, strict=True)
-                ]
-            else:
-                moved = [(True, everything)] * len(out.shape)
-            self._put(event, out, replace(state, layout=new_layout(out, moved, term), same=None), facts)
-
-    def _gather(self, event: Event, facts: list[TensorFact], out: TensorFact) -> None:
-        """Follow cat and stack: products along the new index are summed with it."""
-        dim = event.argument(1, default=0) % max(len(out.shape), 1)
-        terms = [mark for mark in (self._term(fact) for fact in facts) if mark]
-        columns = []
-        for fact in facts:
-            axes = [(axis.varies, axis.mark) for axis in self._axes(fact)]
-            if base(event.name) == "stack":
-                axes.insert(dim, (True, None))
-            if len(axes) == len(out.shape):
-                columns.append(axes)
-        axes = [(any(v for v, _ in at), merge_marks(*(mark for _, mark in at))) for at in zip(*columns, strict=True)]
-        if len(axes) == len(out.shape) and axes:
-            slots = merge_marks(*terms) if len(terms) > 1 else None
-            axes[dim] = (True, merge_marks(axes[dim][1], slots))
-            is_product_sum = len(terms) == len(facts)
-            state = TensorState(new_layout(out, axes, merge_marks(*terms)), is_product_sum=is_product_sum)
-            self._put(event, out, state, facts)
-        else:
-            self._new(event, facts, [out])
-
-    def _write(self, event: Event, facts: list[TensorFact]) -> None:
-        """Follow copy_ into a whole storage, or into a part, whose other indices then distinguish products."""
-        target, source = facts
-        if target.storage in self._trace.parameters or target.storage in self._trace.buffers:
-            return
-        if self._whole(target):
-            axes = [(axis.varies, axis.mark) for axis in align_axes(self._axes(source), target.shape)]
-            layout = new_layout(target, axes, self._term(source))
-            self._put(event, target, replace(self._state(source), layout=layout, origin=-1, same=None), (source,))
-            return
-        old, term = self._state(target), self._term(source)
+    def _written(self, target: TensorFact, value: Value) -> tuple[tuple[Axis, ...], Mark | None]:
+        """Return axes and term of a storage, a part of which is written: other axes tell products from each other."""
         first = self._first[target.storage]
-        axes = list(old.layout.axes if old.layout else default_axes(first))
-        into = align_axes(self._axes(source), target.shape)
-        reached: set[int] = set()
-        for size, stride, axis in zip(target.shape, target.strides, into, strict=True):
-            for number, mine in enumerate(axes):
-                if mine.overlaps(size, stride):
+        old = self._stored.get(target.storage) or Value()
+        axes = list(old.axes if old.axes is not None else default_axes(first))
+        term = merge_marks(old.term, value.term)
+        slots = term if old.term and value.term else None
+        reached = set()
+        for size, stride, new in zip(
+            target.shape, target.strides or (), value.axes or default_axes(target), strict=True
+        ):
+            for number, axis in enumerate(axes):
+                if axis.overlaps(size, stride):
                     reached.add(number)
-                    axes[number] = Axis(mine.size, mine.stride, True, merge_marks(mine.mark, axis.mark))
-        for number, mine in enumerate(axes):
-            if number not in reached and term:
-                axes[number] = Axis(mine.size, mine.stride, True, merge_marks(mine.mark, term))
-        layout = Layout(tuple(axes), merge_marks(old.layout.term if old.layout else None, term))
-        depends_on_input = old.depends_on_input or self._state(source).depends_on_input
-        self._states[target.storage] = TensorState(layout, depends_on_input, origin=old.origin, chain=old.chain)
+                    axes[number] = replace(axis, varies=True, mark=merge_marks(axis.mark, new.mark))
+        for number in set(range(len(axes))) - reached:
+            axes[number] = replace(axes[number], varies=True, mark=merge_marks(axes[number].mark, slots))
+        return tuple(axes), term
+
+    def follow_ones(self, event: Event, fact: TensorFact, out: TensorFact) -> None:
+        """Note which axes of size one in a view of ``fact`` are no index of its values, whatever their size."""
+        name, rank = base(event.name), len(out.shape)
+        at = {n for n, axis in enumerate(self.axes(fact)) if axis.size == 1 and axis.varies is False}
+        if name == "unsqueeze":
+            new = event.argument(1) % rank
+            at = {n + (n >= new) for n in at} | {new}
+        elif name in ("permute", "transpose", "t"):
+            order = list(range(rank))
+            if name == "permute":
+                order = [dim % rank for dim in event.argument(1)]
+            elif rank > 1:
+                one, other = (dim % rank for dim in event.args[1:3] or (0, 1))
+                order[one], order[other] = other, one
+            at = {order.index(n) for n in at}
+        elif len(fact.shape) != rank:
+            at = set()
+        self._inserted[_place(out)] = frozenset(n for n in at if out.shape[n] == 1)
+
+    def new(self, event: Event, facts: Sequence[TensorFact]) -> Value:
+        """Return values of which only the dependence is known."""
+        name = base(event.name)
+        is_zero = name in _ZEROS
+        of_constants = bool(facts) and not is_zero and all(self.stored(fact).is_constant for fact in facts)
+        return Value(is_constant=name in _FILLS or of_constants, is_zero=is_zero)
+
+    def moved(self, event: Event, facts: Sequence[TensorFact], out: TensorFact) -> Value:
+        """Return the values of ``facts`` where an operation of MOVES puts them."""
+        name = base(event.name)
+        if name in _SCALES:
+            sources = [next((fact for fact in facts if not self.scales(fact)), facts[0])]
+        else:
+            sources = facts[1:2] if name == "copy" else [fact for fact in facts if _is_real(fact)] or facts[:1]
+        axes = [self.axes(fact) for fact in sources]
+        kept = 1 if name in _TARGETED else 0
+        columns = [*axes[:kept], *(_moved_axes(event, name, own, out) for own in axes[kept:])]
+        value = self.merged(event, [self.stored(fact) for fact in sources], columns, out)
+        if name in ("_to_copy", "clone") and sources[0].shape == out.shape:
+            return replace(value, identity=self.identity(sources[0]))
+        return value
+
+    def merged(self, event: Event, values: Sequence[Value], columns: Sequence[Sequence[Axis]], out) -> Value:
+        """Return one value of several, whose axes in ``out`` are ``columns``."""
+        name, first = base(event.name), values[0]
+        if len(values) == 1:
+            axes, term, products = list(columns[0]), first.term, first.products
+        else:
+            axes = [
+                Axis(size, 0, any_varies(at), merge_marks(*(x.mark for x in at)))
+                for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
+            ]
+            term = merge_marks(*(value.term for value in values))
+            products = {key: index for value in values for key, index in value.products.items()}
+        if name in _JOINS and axes:
+            dim = event.argument(_JOINS[name], default=0) % len(axes)
+            slots = term if sum(value.term is not None for value in values) > 1 else None
+            axes[dim] = replace(axes[dim], varies=True, mark=merge_marks(axes[dim].mark, slots))
+        return Value(
+            tuple(axes),
+            term,
+            is_constant=all(value.is_constant for value in values),
+            is_zero=all(value.is_zero for value in values),
+            is_product_sum=any(v.is_product_sum for v in values) and all(v.is_product_sum or v.is_zero for v in values),
+            products=products,
+            origin=first.origin if len(values) == 1 and name not in _CHANGES_VALUES else -1,
+        )
+
+
+def broadcast(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
+    """Return ``axes`` in a result of an elementwise operation: they vary where they are not repeated."""
+    return [
+        x if x.size == size else Axis(size, 0, False) for x, size in zip(align_axes(axes, shape), shape, strict=True)
+    ]
+
+
+def _moved_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFact) -> list[Axis]:
+    if name in _NEW_AXIS and len(axes) < len(out.shape):
+        dim = event.argument(_JOINS[name], default=0) % len(out.shape)
+        axes = (*axes[:dim], Axis(1, 0, False), *axes[dim:])
+    if name in _INDEXES or name in _INDEXED_WRITES:
+        indexed = _indexed_axes(event, name, axes, out)
+        if indexed is not None:
+            return indexed
+    elif len(axes) <= len(out.shape) and name not in _SHUFFLES:
+        grown = name == "constant_pad_nd"
+        return [
+            x if x.size == size else replace(x, varies=x.size > 1 or grown)
+            for x, size in zip(align_axes(axes, out.shape), out.shape, strict=True)
+        ]
+    # any axis of the result may run over any index of the product
+    everything = merge_marks(*(axis.mark for axis in axes))
+    fixed = [axis.varies is False for axis in axes] if len(axes) == len(out.shape) else [False] * len(out.shape)
+    return [
+        Axis(size, 0, not (one and size == 1), None if one and size == 1 else everything)
+        for size, one in zip(out.shape, fixed, strict=True)
+    ]
+
+
+def _indexed_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFact) -> list[Axis] | None:
+    """Return the axes after ``index`` or ``index_put`` with neighbouring integer indices; None for others."""
+    given = (event.args[1],) if name == "embedding" else event.args[1]
+    at = [n for n, index in enumerate(given) if isinstance(index, TensorFact)]
+    if not at or at[-1] - at[0] + 1 > len(at) or any(given[n].dtype == "bool" for n in at):
+        return None
+    first, last, rank = at[0], at[-1] + 1, max(len(given[n].shape) for n in at)
+    if name in _INDEXES:
+        mark = merge_marks(*(axis.mark for axis in axes[first:last]))
+        moved = [*axes[:first], *[Axis(0, 0, True, mark)] * rank, *axes[last:]]
+    else:
+        inner = len(out.shape) - (last - first) + rank
+        if len(axes) > inner:
+            return None
+        axes = [Axis(0, 0, False)] * (inner - len(axes)) + list(axes)
+        mark = merge_marks(*(axis.mark for axis in axes[first : first + rank]))
+        moved = [*axes[:first], *[Axis(0, 0, True, mark)] * (last - first), *axes[first + rank :]]
+    return moved if len(moved) == len(out.shape) else None
+
+
+def _is_real(fact: TensorFact) -> bool:
+    return fact.dtype.startswith(REAL)
+
+
+def _place(fact: TensorFact) -> tuple:
+    return fact.storage, fact.offset, fact.shape, fact.strides

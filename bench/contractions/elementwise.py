@@ -15,34 +15,30 @@ and products that are added to anything else (gates, residual scales). Products 
 input or a parameter, such as rotary angles, have neither kind.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from headcount.bench.contractions.dataflow import Dataflow, TensorState
-from headcount.bench.contractions.strides import Axis, Mark, align_axes, merge_marks, new_layout, varies_along
-from headcount.bench.contractions.zero_mac_ops import FREE, GATHERS, base
-from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
+from headcount.bench.contractions.dataflow import MOVES, REAL, Dataflow, Value, broadcast
+from headcount.bench.contractions.strides import Axis, Mark, any_varies, merge_marks
+from headcount.bench.contractions.zero_mac_ops import base
+from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
 
 _OUTER = "outer product"
 CONTRACTION, SQUARE, SCALED = "elementwise_contraction", "square_sum", "scaled_addition"
 
 _ADDITIONS = frozenset({"add", "sub", "rsub", "_add_relu"})
-_LINEAR = frozenset(
-    "add sub rsub neg div true_divide where masked_fill _conj_physical conj_physical native_dropout _masked_scale"
-    " native_dropout_backward nan_to_num positive tril triu flip roll constant_pad_nd clone _to_copy contiguous copy"
-    " _to lift lift_fresh detach alias expand".split()
-)
+_PRODUCTS = frozenset("mul addcmul lerp pow square prod cumprod".split())
 _SUMS = frozenset(
     "sum mean nansum cumsum trace _adaptive_avg_pool2d _adaptive_avg_pool3d avg_pool2d avg_pool3d".split()
 )
 _POOLS = {"_adaptive_avg_pool2d": 2, "_adaptive_avg_pool3d": 3, "avg_pool2d": 2, "avg_pool3d": 3}
-_ACCUMULATES = frozenset(
-    "index_add scatter_add scatter_reduce bincount col2im embedding_dense_backward _unsafe_index_put"
-    " _unsafe_masked_index_put_accumulate unfold_backward segment_reduce".split()
-)
-_OF_THE_FIRST = frozenset({"col2im", "embedding_dense_backward", "segment_reduce", "unfold_backward"})
-"""Operations that sum their first argument; the others add to it."""
+_ACCUMULATES = frozenset("index_add scatter_add bincount histogram _unsafe_masked_index_put_accumulate".split())
+_SUMS_THE_FIRST = frozenset("col2im embedding_dense_backward unfold_backward".split())
+"""Operations that sum their first argument; those above sum their last one."""
+_IF_A_SUM = frozenset("scatter scatter_reduce index_reduce segment_reduce".split())
+_IF_ACCUMULATE = frozenset("put index_put _index_put_impl _unsafe_index_put".split())
+_MAY_SUM = _ACCUMULATES | _SUMS_THE_FIRST | _IF_A_SUM | _IF_ACCUMULATE
 _OWN_SQUARES = frozenset("linalg_vector_norm norm var std var_mean std_mean mse_loss".split())
 
 
@@ -77,17 +73,22 @@ class _Product:
     shape: tuple[int, ...]
     square: bool
     how: str = ""
+    times: int = 1
     axes: set[int] = field(default_factory=set)
 
 
-def find_elementwise_products(trace: Trace) -> list[ElementwiseProduct]:
-    """Return the elementwise contractions, squares and scaled additions of ``trace``, in order of the products."""
-    return _Follower(trace).found()
+def find_elementwise_products(trace: Trace, counted: Iterable[int] = ()) -> list[ElementwiseProduct]:
+    """Return the elementwise contractions, squares and scaled additions of ``trace``, in order of the products.
+
+    ``counted`` are indices of events that are contractions already.
+    """
+    return _Follower(trace, frozenset(counted)).found()
 
 
 class _Follower(Dataflow):
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, counted: frozenset[int]) -> None:
         super().__init__(trace)
+        self._counted = counted
         self._products: dict[int, _Product] = {}
         self._scaled: dict[int, str] = {}
         for event in trace.operations():
@@ -105,96 +106,112 @@ class _Follower(Dataflow):
             summed = prod(product.shape[axis] for axis in product.axes)
             rest = prod(product.shape) // summed if summed else 0
             dims = {"m": rest, "i": summed} if product.axes else {"m": rest}
-            if product.event.times != 1:
-                dims["n"] = product.event.times
+            if product.times * product.event.times != 1:
+                dims["n"] = product.times * product.event.times
             name = product.event.name
             call = name if how == name else f"{name}, {how}"
             shapes = tuple(fact.shape for fact in tensors_in(product.event.args))
             out.append(ElementwiseProduct(index, product.event.path, call, kind, dims, shapes))
         return out
 
-    # One operation
-
     def _step(self, event: Event) -> None:
         name = base(event.name)
-        facts = list(tensors_in(event.args))
-        outs = list(tensors_in(event.out))
-        if name in _SUMS:
-            self._reduce(event, name, facts, outs)
-        elif name in _OWN_SQUARES:
+        facts, outs = list(tensors_in(event.args)), list(tensors_in(event.out))
+        if facts and outs and 1 in outs[0].shape and outs[0].storage == facts[0].storage:
+            self.follow_ones(event, facts[0], outs[0])
+        if name in _OWN_SQUARES:
             self._own_square(event, name, facts)
-            self._new(event, facts, outs)
-        elif name in _ACCUMULATES or name in ("index_put", "_index_put_impl") and event.argument(3):
-            self._accumulate(event, name, facts, outs)
-        elif name in ("mul", "addcmul", "lerp", "pow", "square"):
-            self._multiply(event, name, facts, outs)
-        elif name in _ADDITIONS and len(facts) == 2 and outs:
-            self._add(event, name, facts, outs[0])
-        elif name == "copy" and len(facts) == 2:
-            self._write(event, facts)
-        elif name in ("cat", "stack") and outs:
-            self._gather(event, facts, outs[0])
-        elif name in _LINEAR and facts and outs:
-            self._elementwise(event, facts, outs, is_linear=True)
-        elif name in FREE or name in GATHERS:
-            self._move(event, facts, outs)
-        else:
-            self._new(event, facts, outs)
+        summed = _summed_argument(event, name, facts)
+        if summed is not None:
+            marks = (*(axis.mark for axis in self.axes(summed)), self.stored(summed).term)
+            self._count(marks, f"summed by {name}")
+        written = [out for out in outs if self.is_written(event, out, facts)]
+        value = None
+        if not facts or not (written or name in _SUMS):
+            pass
+        elif name in _SUMS:
+            value = self._reduce(event, name, facts[0], outs)
+        elif name in _PRODUCTS and event.index not in self._counted:
+            value = self._multiply(event, name, facts, written[0])
+        elif name in _ADDITIONS and len(facts) == 2:
+            columns = [broadcast(self.axes(fact), written[0].shape) for fact in facts]
+            same = self.identity(facts[0]) == self.identity(facts[1])
+            value = self._add(event, [self.stored(fact) for fact in facts], columns, written[0], same)
+        elif name in MOVES and summed is None:
+            value = self.moved(event, facts, written[0])
+        for out in written:
+            fits = value is not None and out.dtype == written[0].dtype and len(value.axes) == len(out.shape)
+            self.put(event, out, value if fits else self.new(event, facts), facts)
 
     # Products
 
-    def _multiply(self, event: Event, name: str, facts: list[TensorFact], outs: list[TensorFact]) -> None:
-        if not outs:
-            return
-        out = outs[0]
-        if name == "pow" and event.args[1] != 2 or not facts:
-            return self._new(event, facts, outs)
-        factors = facts[-2:] if name == "addcmul" else [facts[0], facts[-1]] if name == "lerp" else facts
+    def _multiply(self, event: Event, name: str, facts: list[TensorFact], out: TensorFact) -> Value | None:
+        if name in ("prod", "cumprod"):
+            return self._running_product(event, name, facts[0], out)
+        if name == "pow" and event.args[1] != 2:
+            return None
+        factors = {"addcmul": facts[-2:], "lerp": [facts[0], facts[-1]]}.get(name, facts)
         if name in ("pow", "square"):
             factors = [facts[0], facts[0]]
         gradient = event.backward and len(factors) == 2 and of_vectors(self._trace, event)
-        tensors = factors if gradient else [fact for fact in factors if not self._constant(fact)]
-        if len(tensors) < 2 or len(factors) < 2 or out.dtype == "bool":
-            return self._elementwise(event, facts, outs, is_linear=name == "mul")
-        a, b = tensors
-        product = _Product(event, out.shape, square=self._same(a, b))
+        tensors = factors if gradient else [fact for fact in factors if not self.scales(fact)]
+        if len(factors) < 2 or len(tensors) < 2 or not out.dtype.startswith(REAL):
+            return self.scaled(event, factors, out) if name == "mul" else None
+        a, b = (self.stored(fact) for fact in tensors)
+        product = _Product(event, out.shape, square=self.identity(tensors[0]) == self.identity(tensors[1]))
         self._products[event.index] = product
-        first, second = (align_axes(self._axes(fact), out.shape) for fact in (a, b))
-        product.how = self._at_once(event, name, product.shape, first, second)
+        first, second = (broadcast(self.axes(fact), out.shape) for fact in tensors)
+        product.how = name if name == "lerp" else self._at_once(first, second)
         if gradient:
             product.how = "gradient of a product of vectors"
         axes = []
-        for number, (size, x, y) in enumerate(zip(out.shape, first, second, strict=True)):
-            both = varies_along(size, x) and varies_along(size, y)
-            mark = Mark(event.index, number) if both else merge_marks(x.mark, y.mark)
-            axes.append((x.varies and x.size > 1 or y.varies and y.size > 1, mark))
-        depends_on_input = all(self._state(fact).depends_on_input for fact in (a, b))
-        term = Mark(event.index) if depends_on_input and not product.square else None
-        product_keys = dict.fromkeys(self._product_keys(a, b), event.index) if depends_on_input else {}
+        for number, both in enumerate(zip(first, second, strict=True)):
+            shared = all(axis.varies is not False for axis in both)
+            mark = Mark(event.index, number) if shared else merge_marks(*(axis.mark for axis in both))
+            axes.append(Axis(out.shape[number], 0, any_varies(both), mark))
+        depends = bool(a.depends and b.depends)
+        term = Mark(event.index) if depends and not product.square else None
+        keys = dict.fromkeys(self._keys(tensors, a, b), event.index) if depends else {}
+        value = Value(tuple(axes), term, is_product_sum=term is not None, products=keys)
         if name in ("addcmul", "lerp") and len(facts) == 3:
-            self._fused_addition(event, facts[0], out, axes, term, product_keys)
-            return
-        state = TensorState(new_layout(out, axes, term), is_product_sum=term is not None, product_keys=product_keys)
-        self._put(event, out, state, (a, b))
+            columns = [broadcast(self.axes(facts[0]), out.shape), value.axes]
+            return self._add(event, [self.stored(facts[0]), value], columns, out)
+        return value
 
-    def _at_once(self, event: Event, name: str, shape: tuple[int, ...], first: list[Axis], second: list[Axis]) -> str:
+    def scaled(self, event: Event, factors: list[TensorFact], out: TensorFact) -> Value:
+        """Return the values of the first factor that is no scale, times the others."""
+        source = next((n for n, fact in enumerate(factors) if not self.scales(fact)), 0)
+        columns = [broadcast(self.axes(fact), out.shape) for fact in factors]
+        axes = [
+            Axis(size, 0, any_varies(at), at[source].mark)
+            for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
+        ]
+        value = self.merged(event, [self.stored(factors[source])], [axes], out)
+        return replace(value, is_constant=all(self.stored(fact).is_constant for fact in factors), origin=-1)
+
+    def _running_product(self, event: Event, name: str, fact: TensorFact, out: TensorFact) -> Value | None:
+        """Follow the product of all values along an index: one multiplication less than there are values."""
+        dims = summed_dims(event, name, len(fact.shape))
+        times = prod(fact.shape[dim] for dim in dims) - 1
+        if times < 1 or self.scales(fact):
+            return None
+        shape = tuple(1 if n in dims else size for n, size in enumerate(fact.shape))
+        self._products[event.index] = _Product(event, shape, square=False, times=times)
+        axes = self.axes(fact)
+        marks = [Mark(event.index, n) if axis.varies and n not in dims else None for n, axis in enumerate(axes)]
+        axes = _left(axes, marks, dims, out, name == "cumprod")
+        term = Mark(event.index) if self.stored(fact).depends else None
+        return None if axes is None else Value(axes, term, is_product_sum=term is not None)
+
+    def _at_once(self, first: list[Axis], second: list[Axis]) -> str:
         """Return why it is a contraction regardless of later operations; "" if it is not."""
-        both = [(varies_along(n, x), varies_along(n, y)) for n, x, y in zip(shape, first, second, strict=True)]
-        if (True, False) in both and (False, True) in both:
-            return _OUTER
-        return name if name == "lerp" else "einsum" if summed_by_einsum(self._trace, event) else ""
+        both = [(x.varies, y.varies) for x, y in zip(first, second, strict=True)]
+        return _OUTER if (True, False) in both and (False, True) in both else ""
 
-    def _product_keys(self, a: TensorFact, b: TensorFact) -> list[tuple]:
+    def _keys(self, facts: list[TensorFact], a: Value, b: Value) -> list[tuple]:
         """Return the keys that products of the same tensors at different positions share."""
-        one, other = self._state(a), self._state(b)
-        out = []
-        for fact, state, with_ in ((a, one, other), (b, other, one)):
-            first = self._first.get(fact.storage)
-            moved = state.origin != fact.storage or fact.offset or first is not None and fact.numel < first.numel
-            weight = self._trace.parameters.get(fact.storage)
-            if moved or weight and prod(weight[1]) > fact.numel:
-                out.append((state.origin, with_.chain))
-        return out
+        pairs = zip(facts, (a, b), (b, a), strict=True)
+        return [(value.origin, other.chain) for fact, value, other in pairs if self.is_moved(fact)]
 
     # Sums
 
@@ -206,35 +223,14 @@ class _Follower(Dataflow):
                 if axis >= 0:
                     product.axes.add(axis)
 
-    def _reduce(self, event: Event, name: str, facts: list[TensorFact], outs: list[TensorFact]) -> None:
-        fact = facts[0]
-        rank = len(fact.shape)
-        axes = self._axes(fact)
-        dims = _dims(event, name, rank)
-        summed = f"summed by {name}"
-        self._count((axes[dim].mark for dim in dims if dim < rank), summed)
+    def _reduce(self, event: Event, name: str, fact: TensorFact, outs: list[TensorFact]) -> Value | None:
+        axes = self.axes(fact)
+        dims = summed_dims(event, name, len(fact.shape))
+        self._count((axis.mark for n, axis in enumerate(axes) if n in dims), f"summed by {name}")
         if name in _POOLS or not outs:
-            return self._new(event, facts, outs)
-        out, term = outs[0], self._term(fact)
-        if len(out.shape) == rank:
-            left = [(name == "cumsum" if n in dims else axis.varies, axis.mark) for n, axis in enumerate(axes)]
-        else:
-            left = [(axis.varies, axis.mark) for n, axis in enumerate(axes) if n not in dims]
-        if len(left) != len(out.shape):
-            return self._new(event, facts, outs)
-        state = self._state(fact)
-        layout = new_layout(out, left, term)
-        self._put(event, out, replace(state, layout=layout, is_zero=False, origin=-1, same=None), facts)
-
-    def _accumulate(self, event: Event, name: str, facts: list[TensorFact], outs: list[TensorFact]) -> None:
-        named = list(tensors_in(event.kwargs.get("weights")))
-        source = named or (facts[:1] if name in _OF_THE_FIRST else facts[1:])
-        if name in ("scatter_reduce", "segment_reduce") and not any(r in event.args for r in ("sum", "mean")):
-            return self._new(event, facts, outs)
-        for fact in source:
-            marks = {axis.mark for axis in self._axes(fact)}
-            self._count((*marks, self._term(fact)), f"summed by {name}")
-        self._new(event, facts, outs)
+            return None
+        axes = _left(axes, [axis.mark for axis in axes], dims, outs[0], name == "cumsum")
+        return None if axes is None else replace(self.stored(fact), axes=axes, is_zero=False, origin=-1, identity=None)
 
     def _own_square(self, event: Event, name: str, facts: list[TensorFact]) -> None:
         if name in ("norm", "linalg_vector_norm") and event.argument(1) not in (2, None):
@@ -243,54 +239,52 @@ class _Follower(Dataflow):
         if fact is not None and fact.numel > 1:
             self._products[event.index] = _Product(event, fact.shape, True, how=event.name)
 
-    def _add(self, event: Event, name: str, facts: list[TensorFact], out: TensorFact) -> None:
-        a, b = facts
-        self._meet(event, a, b, name)
-        one, other = (self._state(fact) for fact in facts)
-        keys = one.product_keys or other.product_keys
-        if one.product_keys and other.product_keys:
-            keys = {**one.product_keys, **other.product_keys}
-        sums = [state.is_product_sum for state in (one, other)]
-        is_product_sum = all(sums) or any(sums) and (one.is_zero or other.is_zero)
-        self._combine(event, facts, out, keys, is_product_sum)
-
-    def _meet(self, event: Event, a: TensorFact, b: TensorFact, name: str) -> None:
-        one, other = self._state(a), self._state(b)
-        terms = [mark for mark in (self._term(a), self._term(b)) if mark]
-        if one.is_product_sum and other.is_product_sum and a != b:
-            self._count(terms, f"summed by {name}")
-            return
-        for key in other.product_keys if len(other.product_keys) < len(one.product_keys) else one.product_keys:
-            if key in one.product_keys and key in other.product_keys and a != b:
-                for index in {one.product_keys[key], other.product_keys[key]}:
-                    self._products[index].how = self._products[index].how or f"summed by {name}"
-        for mark, addend in ((self._term(a), other), (self._term(b), one)):
-            if mark and not (addend.is_constant or addend.is_zero):
-                for index, _ in mark.collect("seen"):
-                    self._scaled.setdefault(index, f"added by {name}")
-
-    def _fused_addition(self, event, start, out, axes, term, product_keys) -> None:
-        """Follow addcmul and lerp, which add a product in the same call."""
-        state = self._state(start)
-        old = self._term(start)
-        if term and old and state.is_product_sum:
-            self._count((old, term), f"summed by {event.name}")
-        for key in product_keys:
-            if key in state.product_keys:
-                for index in (state.product_keys[key], event.index):
-                    self._products[index].how = self._products[index].how or f"summed by {event.name}"
-        if not state.is_zero:
-            self._scaled.setdefault(event.index, event.name)
-        start_axes = align_axes(self._axes(start), out.shape)
-        merged = [(v or x.varies, merge_marks(mark, x.mark)) for (v, mark), x in zip(axes, start_axes, strict=True)]
-        layout = new_layout(out, merged, merge_marks(term, old))
-        is_product_sum = term is not None and (state.is_product_sum or state.is_zero)
-        facts = list(tensors_in(event.args))
-        keys = {**state.product_keys, **product_keys}
-        self._put(event, out, TensorState(layout, is_product_sum=is_product_sum, product_keys=keys), facts)
+    def _add(self, event: Event, terms: list[Value], columns: list[Sequence[Axis]], out, same: bool = False) -> Value:
+        """Return the sum of two values, which makes contractions of products in both unless they are the same."""
+        one, other = terms
+        how = f"summed by {base(event.name)}"
+        if one.is_product_sum and other.is_product_sum and not same:
+            self._count((one.term, other.term), how)
+        elif not same:
+            few, many = sorted((one.products, other.products), key=len)
+            for index in {at[key] for key in few if key in many for at in (few, many)}:
+                self._products[index].how = self._products[index].how or how
+            for term, addend in ((one.term, other), (other.term, one)):
+                if term and not (addend.is_constant or addend.is_zero):
+                    for index, _ in term.collect("seen"):
+                        self._scaled.setdefault(index, f"added by {base(event.name)}")
+        return self.merged(event, terms, columns, out)
 
 
-def _dims(event: Event, name: str, rank: int) -> set[int]:
+def _left(axes, marks: list[Mark | None], dims: set[int], out: TensorFact, running: bool) -> tuple[Axis, ...] | None:
+    """Return the axes after a reduction over ``dims``, which a running one keeps."""
+    kept = [
+        Axis(axis.size if running or n not in dims else 1, 0, running if n in dims else axis.varies, mark)
+        for n, (axis, mark) in enumerate(zip(axes, marks, strict=True))
+    ]
+    if len(out.shape) < len(axes):
+        kept = [axis for n, axis in enumerate(kept) if n not in dims]
+    return tuple(kept) if len(kept) == len(out.shape) else None
+
+
+def _summed_argument(event: Event, name: str, facts: list[TensorFact]) -> TensorFact | None:
+    """Return the tensor whose values an operation adds up at computed positions; None for other operations."""
+    if name not in _MAY_SUM and not name.startswith("_embedding_bag"):
+        return None
+    words = {value for value in (*event.args, *event.kwargs.values()) if isinstance(value, str)}
+    weights = next(tensors_in((event.kwargs.get("weights"), event.kwargs.get("weight"))), None)
+    is_sum = bool(words & {"sum", "mean", "add"})
+    if name in _SUMS_THE_FIRST or name == "segment_reduce" and is_sum:
+        return facts[0]
+    if name.startswith("_embedding_bag") and not event.backward and event.argument(4, default=0) < 2:
+        return facts[0]
+    accumulates = name in _IF_ACCUMULATE and event.argument(3, "accumulate", default=False)
+    if name in _ACCUMULATES or name in _IF_A_SUM and is_sum or accumulates:
+        return weights or next((fact for fact in facts[:0:-1] if fact.dtype.startswith(REAL)), None)
+    return None
+
+
+def summed_dims(event: Event, name: str, rank: int) -> set[int]:
     if name in _POOLS:
         return set(range(max(rank - _POOLS[name], 0), rank))
     dims = event.argument(1)
@@ -300,17 +294,6 @@ def _dims(event: Event, name: str, rank: int) -> set[int]:
         # Without dimensions the sum is over all of them.
         return set(range(rank))
     return {dim % max(rank, 1) for dim in dims}
-
-
-def summed_by_einsum(trace: Trace, event: Event) -> bool:
-    """Return whether ``event`` is torch.einsum's product of two operands over a summed index of size one."""
-    for outer in trace.around(event):
-        if outer.what == FUNCTION and outer.name == "einsum" and outer.args and isinstance(outer.args[0], str):
-            inputs, _, result = outer.args[0].partition("->")
-            first, *others = inputs.split(",")
-            # Without an arrow, common indices are summed.
-            return len(others) == 1 and any(x.isalpha() and x not in result for x in first if x in others[0])
-    return False
 
 
 def of_vectors(trace: Trace, event: Event) -> bool:

@@ -1,6 +1,7 @@
 """Rules of the operations that contain contractions: products of named sizes, b times (m, i) by (i, j)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 
 from headcount.bench.contractions.convolution import (
@@ -79,12 +80,13 @@ def _attention(event: Event) -> list[Product]:
     return _attention_products(q, k, v, q.shape[0] * q.shape[1], q.shape[2], k.shape[2])
 
 
-def _attention_tokens_first(lengths_at: int) -> Callable[[Event], list[Product] | None]:
+def _attention_tokens_first(lengths_at: int | None) -> Callable[[Event], list[Product] | None]:
     """Return the rule for (B, T, h, d); it returns None for packed sequences, whose lengths are values."""
 
     def rule(event: Event) -> list[Product] | None:
         q, k, v = event.args[:3]
-        if len(q.shape) != 4 or isinstance(event.args[lengths_at], TensorFact):
+        packed = lengths_at is not None and isinstance(event.args[lengths_at], TensorFact)
+        if len(q.shape) != 4 or packed:
             return None
         return _attention_products(q, k, v, q.shape[0] * q.shape[2], q.shape[1], k.shape[1])
 
@@ -104,6 +106,11 @@ def _attention_backward(event: Event) -> list[Product]:
 
 def _flex_backward(event: Event) -> list[Product]:
     return _attention_gradients(event.args[5], *event.args[:3])
+
+
+def _attention_tokens_first_backward(event: Event) -> list[Product]:
+    """Return the gradients of attention over (B, T, h, d), whose operands come after the result's gradient."""
+    return _attention_gradients(*(replace(x, shape=(*x.shape[::2], *x.shape[1::2])) for x in event.args[:4]))
 
 
 def _attention_gradients(gradient, q, k, v) -> list[Product]:
@@ -203,6 +210,18 @@ def _reduced(event: Event) -> list[Product]:
     return _matrices(0, 1)(event) if event.args[2] in ("sum", "mean") else []
 
 
+def _depthwise_backward(event: Event) -> list[Product]:
+    """Return the gradients of input and weight of causal-conv1d: (B, c, T) through a window (c, w) for each channel."""
+    x, weight = event.args[:2]
+    return [Product(_depthwise(event)[0].dims, (other,), f"conv_{kind}") for other, kind in ((weight, "dx"), (x, "dw"))]
+
+
+def _depthwise(event: Event) -> list[Product]:
+    x, weight = event.args[:2]
+    batch, channels, length = x.shape
+    return [Product({"b": batch, "m": length, "i": weight.shape[1], "j": channels}, (x, weight), "conv")]
+
+
 def _grid(event: Event) -> list[Product]:
     """Each position of a grid through one small matrix per sample."""
     theta = event.args[0]
@@ -272,6 +291,14 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "flex_attention_backward": _flex_backward,
     "_native_multi_head_attention": _native_attention,
     "_transformer_encoder_layer_fwd": _native_encoder_layer,
+    # flash_attn/flash_attn_interface.py, xformers/ops/fmha, causal_conv1d/cpp_functions.py: packed sequences, whose
+    # lengths are values, are unsupported
+    "flash_attn._flash_attn_forward": _attention_tokens_first(None),
+    "flash_attn._flash_attn_backward": _attention_tokens_first_backward,
+    "xformers_flash.flash_fwd": _attention_tokens_first(3),
+    "xformers.efficient_attention_forward_cutlass": _attention_tokens_first(4),
+    "DaoAILab._causal_conv1d_fwd_cpp": _depthwise,
+    "DaoAILab._causal_conv1d_bwd_cpp": _depthwise_backward,
     "mkldnn_rnn_layer": _recurrent,
     "_cudnn_rnn": _recurrent,
 }

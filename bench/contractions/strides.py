@@ -1,5 +1,6 @@
 """The layout of a tensor in memory, which identifies an index of one view in other views, copies and sums."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headcount.bench.trace.events import TensorFact
@@ -43,11 +44,11 @@ def merge_marks(*marks: Mark | None) -> Mark | None:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A size and a stride in memory, whether values vary along it, and the mark of its products."""
+    """A size and a stride in memory, whether values vary along it (None: unknown), and the mark of its products."""
 
     size: int
     stride: int
-    varies: bool = True
+    varies: bool | None = True
     mark: Mark | None = None
 
     def overlaps(self, size: int, stride: int) -> bool:
@@ -57,28 +58,30 @@ class Axis:
         return stride < self.stride * self.size and self.stride < stride * size
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A storage as axes, and ``term``, the mark of all products in the sums that its values are."""
+def view_axes(stored: tuple[Axis, ...], fact: TensorFact) -> tuple[Axis, ...]:
+    """Return the axes of a view of a storage whose axes are ``stored``.
 
-    axes: tuple[Axis, ...]
-    term: Mark | None = None
+    Strides do not tell what an index of size one runs over: it has all marks, and whether it varies is unknown.
+    """
+    if fact.strides is None:
+        return tuple(Axis(size, 0) for size in fact.shape)
+    if len(fact.shape) == len(stored) and all(
+        axis.size == size and (axis.stride == stride or size < 2)
+        for axis, size, stride in zip(stored, fact.shape, fact.strides, strict=True)
+    ):
+        return stored
+    out = []
+    for size, stride in zip(fact.shape, fact.strides, strict=True):
+        overlapping = [axis for axis in stored if size == 1 or axis.overlaps(size, stride)]
+        varies = bool(stride) and (not overlapping or any_varies(overlapping))
+        out.append(Axis(size, stride, None if size == 1 else varies, merge_marks(*(axis.mark for axis in overlapping))))
+    return tuple(out)
 
-    def view_axes(self, fact: TensorFact) -> tuple[Axis, ...]:
-        """Return the axes of a view of this storage."""
-        if fact.strides is None:
-            return tuple(Axis(size, 0) for size in fact.shape)
-        if len(fact.shape) == len(self.axes) and all(
-            axis.size == size and (axis.stride == stride or size < 2)
-            for axis, size, stride in zip(self.axes, fact.shape, fact.strides, strict=True)
-        ):
-            return self.axes
-        out = []
-        for size, stride in zip(fact.shape, fact.strides, strict=True):
-            overlapping = [axis for axis in self.axes if axis.overlaps(size, stride)]
-            varies = bool(stride) and (any(axis.varies for axis in overlapping) or not overlapping)
-            out.append(Axis(size, stride, varies, merge_marks(*(axis.mark for axis in overlapping))))
-        return tuple(out)
+
+def any_varies(axes: Iterable[Axis]) -> bool | None:
+    """Return whether values vary along any of the axes; None if that is unknown."""
+    found = {axis.varies for axis in axes}
+    return True if True in found else None if None in found else False
 
 
 def default_axes(fact: TensorFact) -> tuple[Axis, ...]:
@@ -87,20 +90,7 @@ def default_axes(fact: TensorFact) -> tuple[Axis, ...]:
     return tuple(Axis(size, stride, stride != 0) for size, stride in zip(fact.shape, strides, strict=True))
 
 
-def new_layout(fact: TensorFact, axes: list[tuple[bool, Mark | None]], term: Mark | None) -> Layout | None:
-    """Return the layout of a new tensor; None if it is the default."""
-    if fact.strides is None or (term is None and all(varies and mark is None for varies, mark in axes)):
-        return None
-    sizes = zip(fact.shape, fact.strides, axes, strict=True)
-    return Layout(tuple(Axis(size, stride, varies, mark) for size, stride, (varies, mark) in sizes), term)
-
-
-def varies_along(size: int, axis: Axis) -> bool:
-    """Return whether an operand varies along an index of this size, given as one of its axes."""
-    return axis.size == size and (axis.varies or size == 1)
-
-
-def align_axes(axes: tuple[Axis, ...], shape: tuple[int, ...]) -> list[Axis]:
+def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
     """Return the axes aligned with a shape as by broadcasting."""
     missing = len(shape) - len(axes)
     if missing < 0:

@@ -150,7 +150,7 @@ def base(name: str) -> str:
         own = name.removeprefix("prims.")
         return _PRIMS.get(own, own)
     stem = name[:-1] if name.endswith("_") and not name.endswith("__") else name
-    return stem.removesuffix("_copy") if stem.endswith("_copy") and stem != "_to_copy" else stem
+    return stem if stem in ("_to_copy", "index_copy") else stem.removesuffix("_copy")
 
 
 def holds_none(name: str) -> bool:

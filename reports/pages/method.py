@@ -18,6 +18,7 @@ def page(facts: Facts) -> Page:
         [
             Section("Conventions", [partial(_words, "conventions")], ["python -m bench.macs --check"]),
             Section("User modules", [partial(_words, "modules")], ["python -m bench.macs --module model.py:make"]),
+            Section("Products written elementwise", [partial(_words, "elementwise")]),
             Section("Latency", [partial(_words, "latency")], ["python -m bench.latency --quick"]),
             Section(
                 "Formats", [partial(_words, "formats")], ["python -m bench.macs --counter closed-form --format json"]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
+from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.count import count_macs
 from tests.bench.contractions.written import module
 
@@ -45,6 +46,78 @@ CASES = {
 def test_library_operation(name):
     function, shapes, macs = CASES[name]
     assert count_macs(module(function), *(torch.ones(shape) for shape in shapes)).macs == macs
+
+
+ATTENTION = "Tensor q, Tensor k, Tensor v"
+KERNELS = {
+    "flash_attn": (
+        f"flash_attn::_flash_attn_forward({ATTENTION}, float p, float scale, bool causal, int left, int right,"
+        " float softcap, Tensor? alibi, bool weights) -> Tensor",
+        (0.0, 1.0, True, -1, -1, 0.0, None, False),
+    ),
+    "xformers_flash": (
+        f"xformers_flash::flash_fwd({ATTENTION}, Tensor? cu_q, Tensor? cu_k, Tensor? used, int max_q, int max_k,"
+        " float p, float scale, bool causal, int left, int right, bool weights, Tensor? tables) -> Tensor",
+        (None, None, None, 7, 11, 0.0, 1.0, False, -1, -1, False, None),
+    ),
+    "xformers": (
+        f"xformers::efficient_attention_forward_cutlass({ATTENTION}, Tensor? bias, Tensor? cu_q, Tensor? cu_k,"
+        " int? max_q, int? max_k, float p, int mask, bool sums=False) -> Tensor",
+        (None, None, None, None, None, 0.0, 0),
+    ),
+}
+
+
+@pytest.fixture
+def defined():
+    """A function that defines an operator of a library that is not installed, by its schema."""
+    libraries = []
+
+    def define(schema):
+        namespace, _, rest = schema.partition("::")
+        libraries.append(torch.library.Library(namespace, "FRAGMENT"))
+        libraries[-1].define(rest)
+        name = rest.partition("(")[0]
+        libraries[-1].impl(name, lambda first, *others: first.clone(), "CompositeExplicitAutograd")
+        return getattr(getattr(torch.ops, namespace), name)
+
+    yield define
+    for library in libraries:
+        library._destroy()
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_attention_kernel_counts_the_whole_square(defined, name):
+    """Queries (B, T, h, d) of 4 heads on 2 key and value heads."""
+    schema, others = KERNELS[name]
+    operator = defined(schema)
+    inputs = torch.ones(3, 7, 4, 5), torch.ones(3, 11, 2, 5), torch.ones(3, 11, 2, 5)
+    found = count_macs(module(lambda q, k, v: operator(q, k, v, *others)), *inputs)
+    assert found.by_kind() == {"scores": 3 * 4 * 7 * 11 * 5, "values": 3 * 4 * 7 * 11 * 5}
+
+
+def test_packed_sequences_are_unsupported(defined):
+    schema, others = KERNELS["xformers_flash"]
+    operator, lengths = defined(schema), torch.tensor([0, 3, 7], dtype=torch.int32)
+    inputs = [torch.ones(7, 4, 5)] * 3
+    with pytest.raises(UnsupportedError, match="xformers_flash.flash_fwd on 7x4x5 7x4x5 7x4x5"):
+        count_macs(module(lambda q, k, v: operator(q, k, v, lengths, lengths, *others[2:])), *inputs)
+
+
+def test_attention_kernel_backward(defined):
+    operator = defined(
+        "flash_attn::_flash_attn_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse) -> Tensor"
+    )
+    q, k, lse = torch.ones(3, 7, 4, 5), torch.ones(3, 11, 2, 5), torch.ones(3, 4, 7)
+    found = count_macs(module(lambda q, k, v: operator(q, q, k, v, q, lse)), q, k, k)
+    assert found.macs == 5 * 3 * 4 * 7 * 11 * 5
+
+
+@pytest.mark.parametrize(("name", "times"), [("fwd", 1), ("bwd", 2)])
+def test_causal_convolution_of_channels(defined, name, times):
+    operator = defined(f"DaoAILab::_causal_conv1d_{name}_cpp(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
+    found = count_macs(module(lambda x, w: operator(x, w, None)), torch.ones(3, 5, 7), torch.ones(5, 4))
+    assert found.macs == times * 3 * 5 * 7 * 4
 
 
 @pytest.fixture(scope="module")

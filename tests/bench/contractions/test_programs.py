@@ -1,5 +1,7 @@
 """Programs of one call or a few: each against an integer worked out by hand, on values and on meta."""
 
+from math import prod
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,9 @@ from headcount.bench.count import assert_macs, count_macs
 from headcount.bench.trace.record import record
 from tests.bench.contractions.written import module
 
-pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The PyTorch API of nested", "ignore:index_reduce", "ignore:The reduce argument of torch.scatter"
+)
 DEVICES = pytest.mark.parametrize("device", ["cpu", "meta"])
 
 
@@ -50,6 +54,7 @@ CALLS = [
     (torch.mv, [(7, 5), (5,)], 7 * 5),
     (torch.dot, [(5,), (5,)], 5),
     (torch.matmul, [(3, 1, 7, 5), (11, 5, 13)], 3 * 11 * 7 * 5 * 13),
+    (lambda a, b: torch.einsum("t b, bs", a, b), [(7, 1), (1, 5)], 7 * 5),
     (torch.addmm, [(13,), (7, 5), (5, 13)], 7 * 5 * 13),
     (torch.addbmm, [(7, 13), (3, 7, 5), (3, 5, 13)], 3 * 7 * 5 * 13),
     (lambda a, b: torch.einsum("ab,bc,ad->cd", a, b, a), [(7, 5), (5, 13)], 7 * 5 * 13 + 7 * 13 * 5),
@@ -121,8 +126,8 @@ def test_expert_linear_is_a_slice(shape, used, kind):
 # Elementwise products
 
 
-def index(rows, columns):
-    return torch.arange(rows) % columns
+def index(rows, columns, like=None):
+    return torch.arange(rows, device=None if like is None else like.device) % columns
 
 
 def gathered(y, g, i, how):
@@ -225,6 +230,12 @@ def rotated(x):
     return x * cos + torch.cat([-right, left], -1) * sin
 
 
+def written(y, g, i):
+    out = torch.zeros_like(y)
+    out[i] = y * g
+    return out
+
+
 SCATTERED, SCATTERED_COLUMN = ([(13, 11), rows, index(13, 7)] for rows in ((13,), (13, 1)))
 
 SUMMED = [
@@ -261,7 +272,6 @@ SUMMED = [
     ("deformable", sampled, [(3, 2, 5, 4, 4), (2, 7, 3, 2), (2, 5, 7, 9)], 2 * 5 * 7 * 9),
     ("outer", torch.outer, [(7,), (13,)], 7 * 13),
     ("kron", torch.kron, [(7, 3), (5, 2)], 7 * 3 * 5 * 2),
-    ("einsum-without-an-arrow", lambda a, b: torch.einsum("t b, bs", a, b), [(7, 1), (1, 5)], 7 * 5),
     ("in-the-other-branch", lambda x, a, b, c: torch.where(x > 0, c, a * b).sum(1), [(7, 5)] * 4, 7 * 5),
     ("joined", lambda a, b, c, d: torch.cat([a * b, c * d]).sum(0), [(7, 5), (5,), (7, 5), (5,)], 2 * 7 * 5),
     ("joined-inside", lambda a, b, c, d: torch.cat([a * b, c * d], -1).sum(-1), [(7, 5), (7, 1)] * 2, 2 * 7 * 5),
@@ -291,6 +301,32 @@ SUMMED = [
     ("operand-written-in-part", lambda x, w: (padded(x) * w).sum(), [(6, 5), (7, 5)], 7 * 5),
     # only the last of two products in a row is summed
     ("rows-times-weight", lambda x, y, w: (rows(x, y) * w).sum(), [(7, 5)] * 3, 7 * 5),
+    # moved, sorted or written between product and sum
+    *((f"{name}-then-sum", lambda a, b, move=move: move(a * b).sum(-1), [(7, 5)] * 2, 7 * 5) for name, move in {
+        "index_put": lambda x: zeros(x).index_put((index(7, 7, x),), x),
+        "index_copy": lambda x: zeros(x).index_copy(0, index(7, 7, x), x),
+        "scatter": lambda x: zeros(x).scatter(0, index(35, 7, x).view(7, 5), x),
+        "masked_scatter": lambda x: zeros(x).masked_scatter(torch.ones(7, 5, device=x.device) > 0, x),
+        "slice_scatter": lambda x: torch.zeros(9, 5, device=x.device).slice_scatter(x, 0, 1, 8),
+        "select_scatter": lambda x: torch.zeros(7, 3, 5, device=x.device).select_scatter(x, 1, 2),
+        "sort": lambda x: x.sort(-1)[0],
+        "topk": lambda x: x.topk(3)[0],
+        "take": lambda x: x.take(index(35, 35, x).view(5, 7)),
+    }.items()),
+    # summed by what moves them
+    *((f"{name}-sums", lambda a, b, add=add: add(a * b), [(7, 5)] * 2, 7 * 5) for name, add in {
+        "index_reduce": lambda x: zeros(x).index_reduce(0, index(7, 3, x), x, "mean"),
+        "scatter": lambda x: zeros(x).scatter(0, index(35, 3, x).view(7, 5), x, reduce="add"),
+        "put": lambda x: zeros(x).put(index(35, 3, x).view(7, 5), x, accumulate=True),
+        "embedding_bag": lambda x: F.embedding_bag(index(6, 7, x)[None], x, mode="sum"),
+    }.items()),
+    ("stacked-prod", lambda a, b, c: torch.stack([a, b, c]).prod(0).sum(-1), [(7, 5)] * 3, 2 * 7 * 5),
+    ("stacked-cumprod", lambda a, b: torch.stack([a, b]).cumprod(0)[1].sum(-1), [(7, 5)] * 2, 7 * 5),
+    # combinations of experts: y (N K, d) and gates in another order, as (N, K, d)
+    ("combine-into-rows", lambda y, g, i: written(y, g, i).view(2, 3, 5).sum(1), [(6, 5), (6, 1), index(6, 6)], 6 * 5),
+    ("combine-into-pairs", lambda y, g, i: zeros(y).view(2, 3, 5).index_put((i // 3, i % 3), y * g).sum(1),
+     [(6, 5), (6, 1), index(6, 6)], 6 * 5),
+    ("combine-gathered", lambda y, g, i: (y * g)[i].view(2, 3, 5).sum(1), [(6, 5), (6, 1), index(6, 6)], 6 * 5),
     ("rotary-angles", rotated, [(2, 7, 8)], 7 * 4),
 ]  # fmt: skip
 
@@ -320,6 +356,11 @@ NOT_SUMMED = [
     ("one-number", lambda a, b: (a * b).sum(), [(2,), (1,)]),
     ("sum-of-equal-values", lambda x, w: (x.sum(1, keepdim=True).expand(7, 5) * w).sum(1), [(7, 5), (7, 5)]),
     ("size-one-index-in-a-view", lambda x, y: (x * y).view(2, 15).sum(1), [(2, 3, 1, 5), (2, 1, 1, 1)]),
+    ("row-that-does-not-carry-the-index", lambda x, w, i: zeros(x).index_put((i,), x * w).sum(0),
+     [(7, 5), (5,), index(7, 7)]),
+    ("scatter-multiplies", lambda x, w: zeros(x).scatter(0, index(35, 3, x).view(7, 5), x * w, reduce="multiply"),
+     [(7, 5)] * 2),
+    ("prod-alone", lambda a, b: torch.stack([a, b]).prod(0), [(7, 5)] * 2),
     ("softmax", lambda a: a.exp() / a.exp().sum(-1, keepdim=True), [(7, 5)]),
     ("added-to-zeros", lambda x, w: torch.zeros_like(x).double() + x * w, [(7, 5)] * 2),
     ("added-to-a-fill", lambda x, w: torch.ones_like(x).double() + x * w, [(7, 5)] * 2),
@@ -375,6 +416,47 @@ def test_integers_are_not_counted(dtype):
     """Whole numbers are indices and positions."""
     inputs = [torch.ones(7, 5, dtype=dtype) for _ in range(4)]
     assert sizes(lambda a, b, c, d: a * b + c * d, *inputs) == ({} if dtype == torch.int64 else {CONTRACTION: 70})
+
+
+LINEAR_IN_N = {
+    "slices": (lambda p, y: sum(p[:, k : k + 1] * y[k] for k in range(3)), ["n3", "3nd"], "3nd"),
+    "sum": (lambda p, y: (p[..., None] * y.transpose(0, 1)).sum(1), ["n3", "3nd"], "3nd"),
+    "index_add": (
+        lambda x, w: zeros(x).index_add(0, torch.zeros_like(x[:, 0]).int(), x * w[:, 1, None]),
+        ["nd", "n3"],
+        "nd",
+    ),
+    "two gates": (lambda g, x, y: g * x + (1 - g) * y, ["n1", "nd", "nd"], "2nd"),
+    "outer": (lambda w, v: w[:, None] * v[None], ["n", "d"], "nd"),
+    "outer, other order": (lambda v, w: v[:, None] * w[None], ["d", "n"], "nd"),
+    "state": (lambda g, s, k, v: g[:, None, None] * s + k[:, :, None] * v[:, None], ["n", "ndd", "nd", "nd"], "2ndd"),
+    "combine": (lambda y, g, i: written(y, g, i).view(3, -1, 7).sum(1), ["3nd", "3n1"], "3nd"),
+    "einsum": (lambda a, b: torch.einsum("ikc,jkc->ijc", a, b), ["nnd", "nnd"], "nnnd"),
+    "gate": (lambda g, x: (g * x).sum(1), ["n1", "nd"], ""),
+    "residual": (lambda x, g, y: x + g * y, ["nd", "n1", "nd"], "nd"),
+}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("name", LINEAR_IN_N)
+def test_sizes_of_one_are_sizes(name, n):
+    """The same polynomial in n at 1 as elsewhere."""
+    function, shapes, expected = LINEAR_IN_N[name]
+    letters = {"n": n, "d": 7}
+
+    def numbers(text):
+        return [letters.get(letter) or int(letter) for letter in text]
+
+    given = [tuple(numbers(text)) for text in shapes]
+    if name == "combine":
+        given = [(3 * n, 7), (3 * n, 1), index(3 * n, 3 * n)]
+    assert sum(sizes(function, *given).values()) == (prod(numbers(expected)) if expected else 0)
+
+
+def test_numbers_and_weights_of_one_element_scale():
+    layer = module(lambda x: (x * layer.scale * x.mean()).sum())
+    layer.scale = nn.Parameter(torch.ones(1))
+    assert not count_macs(layer, torch.ones(7, 5)).elementwise
 
 
 WAYS = {

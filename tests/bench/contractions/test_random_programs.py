@@ -22,7 +22,7 @@ from tests.bench.contractions.written import module
 
 PROGRAMS = int(os.environ.get("PROGRAMS", 0))
 search = settings(
-    max_examples=PROGRAMS or 120, deadline=None, derandomize=not PROGRAMS, suppress_health_check=list(HealthCheck)
+    max_examples=PROGRAMS or 200, deadline=None, derandomize=not PROGRAMS, suppress_health_check=list(HealthCheck)
 )
 DEVICE = st.sampled_from(["cpu", "meta"])
 
@@ -32,40 +32,72 @@ def counted(function, shapes, device):
     return count_contractions(record(module(function), inputs)).with_elementwise
 
 
+STEPS = ["permute", "flatten", "negate", "clone", "shift", "unsqueeze", "rows", "written", "sliced", "shuffle"]
+
+
 @st.composite
 def programs(draw):
-    """(shape of a, shape of b, steps): a product of two broadcast operands, then views and at most one reduction."""
+    """(shape of a, shape of b, steps): a product of two broadcast operands, then moves and at most one reduction."""
     shape = draw(st.permutations((2, 3, 5)))
     carries = [draw(st.sampled_from(["ab", "a", "b"])) for _ in shape]
     a, b = (tuple(n if operand in k else 1 for n, k in zip(shape, carries, strict=True)) for operand in "ab")
-    steps = draw(st.lists(st.sampled_from(["permute", "flatten", "negate", "clone", "shift", "unsqueeze"]), max_size=3))
-    end = draw(st.sampled_from(["sum", "mean", "cumsum", "none", "relu-sum"]))
+    steps = draw(st.lists(st.sampled_from(STEPS), max_size=3))
+    end = draw(st.sampled_from(["sum", "mean", "cumsum", "index_add", "none", "relu-sum"]))
     return a, b, steps, draw(st.integers(0, 2)), end
 
 
+def order(length):
+    return np.random.default_rng(length).permutation(length)
+
+
+def moved(x, step, lib):
+    """Return the array or tensor after one step."""
+    if step == "permute":
+        return x.transpose(*reversed(range(x.ndim))) if lib is np else x.permute(*reversed(range(x.ndim)))
+    if step == "flatten" and x.ndim > 1:
+        return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+    if step == "clone":
+        return x.copy() if lib is np else x.clone()
+    if step == "negate":
+        return x if lib is np else -x
+    if step == "shift":
+        return lib.roll(x, 1, 0)
+    if step == "unsqueeze":
+        return x[None]
+    if step == "rows":
+        return x[order(len(x))] if lib is np else x[torch.tensor(order(len(x)), device=x.device)]
+    if step == "written":
+        out = lib.zeros_like(x)
+        out[order(len(x)) if lib is np else torch.tensor(order(len(x)), device=x.device)] = x
+        return out
+    if step == "sliced":
+        out = lib.zeros_like(x)
+        out[..., : x.shape[-1]] = x
+        return out
+    if step == "shuffle":
+        places = order(x.size if lib is np else x.numel())
+        if lib is np:
+            out = np.zeros_like(x)
+            out.flat[places] = x.ravel()
+            return out
+        return torch.zeros_like(x).put(torch.tensor(places, device=x.device).view(x.shape), x)
+    return x
+
+
 def run(x, steps, axis, lib):
-    """Return the array or tensor after the views, and the axis of the reduction."""
+    """Return the array or tensor after the steps, and the axis of the reduction."""
     for step in steps:
-        if step == "permute":
-            x = x.transpose(*reversed(range(x.ndim))) if lib is np else x.permute(*reversed(range(x.ndim)))
-        elif step == "flatten" and x.ndim > 1:
-            x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-        elif step == "negate":
-            x = x if lib is np else -x
-        elif step == "clone":
-            x = x.copy() if lib is np else x.clone()
-        elif step == "shift":
-            x = lib.roll(x, 1, 0)
-        elif step == "unsqueeze":
-            x = x[None]
+        x = moved(x, step, lib)
     return x, axis % x.ndim
 
 
 def expected(a, b, steps, axis, end):
-    """Every product that some sum adds to another one in which both operands' entries differ, or that is outer."""
+    """Every product that some sum adds to another one in which both operands' entries differ, or that is outer.
+
+    Beyond a shuffle, an operation that moves values along several axes at once, every sum of several values counts
+    if both operands have an index in common. An index_add adds values of one row, whatever they are.
+    """
     shape = np.broadcast_shapes(a, b)
-    if prod(a) < 2 or prod(b) < 2:
-        return 0
     if all(any(m < n for m, n in zip(operand, shape, strict=True)) for operand in (a, b)):
         return prod(shape)
     if end in ("none", "relu-sum"):
@@ -73,10 +105,13 @@ def expected(a, b, steps, axis, end):
     differ = True
     for operand in (a, b):
         entries = np.broadcast_to(np.arange(prod(operand)).reshape(operand), shape)
-        moved, at = run(entries, steps, axis, np)
-        lines = np.moveaxis(moved, at, 0).reshape(moved.shape[at], -1)
+        result, at = run(entries, steps, axis, np)
+        lines = np.moveaxis(result, at, 0).reshape(result.shape[at], -1)
         differ = differ & (lines != lines[:1])
-    return prod(shape) if differ.any() else 0
+    common = any(m == n for m, n in zip(a, b, strict=True))
+    if end == "index_add":
+        return prod(shape)
+    return prod(shape) if differ.any() or "shuffle" in steps and common and len(lines) > 1 else 0
 
 
 @search
@@ -88,6 +123,8 @@ def test_random_program(program, device):
         x, at = run(a * b, steps, axis, torch)
         if end == "none":
             return x
+        if end == "index_add":
+            return torch.zeros_like(x).index_add(at, torch.zeros(x.shape[at], dtype=torch.int, device=x.device), x)
         return x.relu().sum(at) if end == "relu-sum" else getattr(x, end)(at)
 
     assert counted(function, (a, b), device) == expected(*program), program
@@ -109,12 +146,9 @@ def equations(draw):
 def test_random_einsum(case, device):
     sizes, a, b, out = case
     shapes = [[sizes[letter] for letter in side] for side in (a, b)]
-    if min(map(prod, shapes)) < 2:
-        return
     text = f"{''.join(a)},{''.join(b)}->{''.join(out)}"
-    large = {letter for letter in sizes if sizes[letter] > 1}
     summed = any(letter not in out for letter in a if letter in b)
-    outer = bool(large & set(a) - set(b)) and bool(large & set(b) - set(a))
+    outer = bool(set(a) - set(b)) and bool(set(b) - set(a))
     macs = prod(sizes[letter] for letter in {*a, *b}) if summed or outer else 0
     assert counted(lambda x, y: torch.einsum(text, x, y), shapes, device) == macs, case
 

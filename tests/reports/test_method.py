@@ -1,0 +1,45 @@
+"""The method page's table of programs: each is listed as the page says, at sizes that are prime and at one."""
+
+import pytest
+import torch
+
+from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
+from headcount.bench.count import count_macs
+from headcount.reports.document import text
+from tests.bench.contractions.written import module
+
+KINDS = {"contraction": CONTRACTION, "added product": SCALED, "square": SQUARE}
+ROWS = [
+    [cell.strip().strip("`") for cell in line.strip("|").split(" | ")]
+    for line in text("method.elementwise").splitlines()
+    if line.startswith("| `")
+]
+
+
+def put(x, i):
+    return torch.empty_like(x).index_put((i,), x)
+
+
+def cos(rows, width):
+    return torch.linspace(0, 1, rows * width).view(rows, width).cos()
+
+
+@pytest.mark.parametrize("letters", [{"N": 7, "K": 3, "d": 5}, {"N": 1, "K": 3, "d": 5}], ids=["T7", "T1"])
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_program_is_listed_as_the_page_says(row, letters):
+    program, shapes, listed, expected = row
+
+    def size(text):
+        return eval(text.replace(" ", "*"), {}, letters)
+
+    inputs = {}
+    for part in shapes.split("), "):
+        name, sizes = part.rstrip(")").split(" (")
+        given = [size(one) for one in sizes.split(",")]
+        inputs[name] = torch.randperm(*given) if name == "i" else torch.ones(given)
+    scope = {"torch": torch, "put": put, "zeros": torch.zeros, "cos": cos, **letters}
+    run = eval(f"lambda {', '.join(inputs)}: {program}", scope)
+    found = {}
+    for part in count_macs(module(run), *inputs.values()).elementwise:
+        found[part.kind] = found.get(part.kind, 0) + part.size
+    assert found == ({KINDS[listed]: size(expected)} if listed in KINDS else {})
