@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headcount.models.attention import split_heads
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
-from headcount.models.kernels.selection import REFERENCE, Selectable
+from headcount.models.kernels.selection import Selectable
 
 WINDOW = 9
 PATCH_OF_POSITIONS = 8
@@ -114,15 +114,6 @@ class AggregatedAttention(Selectable):
         if not torch.jit.is_tracing() and query.shape[1] != self.config.num_tokens:
             raise ValueError(f"query must hold the grid's {self.config.num_tokens} tokens, not {query.shape[1]}")
         return run(self, query, grid_of(self.config, query) if grid is None else grid)
-
-    def automatic(self, query: Tensor) -> str:
-        """Return the only one."""
-        return REFERENCE
-
-    def describe(self) -> str:
-        """Sizes for the log."""
-        config = self.config
-        return f"{config.variant} d_model={config.d_model} h={config.num_heads} side={config.side}"
 
     def keys_and_values(self, x: Float[Tensor, "batch tgt d_model"]) -> tuple[Keys, Keys | None]:
         """Return keys and values of the tokens, and by the same matrices of the pooled tokens; None without pooling."""

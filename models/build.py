@@ -46,18 +46,18 @@ def build(
         model = make_module(config).to(dtype)
     select_impl(model, impl)
     if device.type != "meta":
-        _check(device)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("no CUDA device on this machine; device takes cpu or meta here")
         model.to_empty(device=device)
         if hasattr(model, "tie_weights"):
             # to_empty gives each module a tensor of its own
             model.tie_weights()
-        _initialise(model, seed, drawn_on) if initialise else _zero(model)
+        if initialise:
+            _initialise(model, seed, drawn_on)
+        else:
+            for parameter in model.parameters():
+                nn.init.zeros_(parameter)
     return model.eval()
-
-
-def _check(device: torch.device) -> None:
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("no CUDA device on this machine; device takes cpu or meta here")
 
 
 def example_inputs(
@@ -95,7 +95,7 @@ def example_inputs(
 
 @torch.no_grad()
 def _initialise(model: nn.Module, seed: int, drawn_on: str | torch.device) -> None:
-    """Glorot-uniform products of modules with ``in_features`` and ``out_features``, N(0, 1/d_m) embeddings, zero
+    """Set Glorot-uniform products of modules with ``in_features`` and ``out_features``, N(0, 1/d_m) embeddings, zero
     biases, identity norms; a module's own ``initial_values``, by parameter name, where it has them, and normal values
     with its ``initial_std``."""
     generator = torch.Generator(drawn_on).manual_seed(seed)
@@ -116,7 +116,7 @@ def _drawn(module: nn.Module, name: str, shape: torch.Size, generator: torch.Gen
     how = dict(generator=generator, device=generator.device)
     if name in getattr(module, "initial_std", {}):
         return torch.randn(shape, **how) * module.initial_std[name]
-    if name == "bias":
+    if name in ("bias", "output_bias"):
         return torch.zeros(shape)
     if hasattr(module, "normalized_shape"):
         return torch.ones(shape)
@@ -126,9 +126,3 @@ def _drawn(module: nn.Module, name: str, shape: torch.Size, generator: torch.Gen
         bound = (6 / (module.in_features + module.out_features)) ** 0.5
         return (torch.rand(shape, **how) * 2 - 1) * bound
     raise TypeError(f"no initialisation for {name} of {type(module).__name__}")
-
-
-@torch.no_grad()
-def _zero(model: nn.Module) -> None:
-    for parameter in model.parameters():
-        parameter.zero_()

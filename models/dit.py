@@ -80,15 +80,13 @@ class DiTBlock(nn.Module):
 class FinalLayer(nn.Module):
     """Modulated norm and a projection of each token to its patch; the projection starts at zero."""
 
+    initial_values = Modulation.initial_values
+
     def __init__(self, config: DiffusionTransformerConfig) -> None:
         super().__init__()
         self.norm = plain_norm(config.d_model)
         self.modulation = Modulation(config.d_model, 2)
         self.proj = nn.Linear(config.d_model, config.patch_size**2 * config.out_channels)
-
-    def initial_values(self) -> dict[str, Tensor]:
-        """Zeros."""
-        return {f"proj.{name}": torch.zeros(p.shape) for name, p in self.proj.named_parameters()}
 
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], condition: Float[Tensor, "batch d_model"]

@@ -11,9 +11,9 @@ from headcount.models.attention import Attention, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.losses import RoutingLoss, balance_and_z_loss
+from headcount.models.losses import balance_and_z_loss
 from headcount.models.rotary import Rotary, rotate
-from headcount.models.router import Recorded, TopKRouter
+from headcount.models.router import TopKRouter
 
 # below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
 FEW_ROWS = 64
@@ -83,6 +83,8 @@ class MixtureOfAttentionHeads(Attention):
     query heads of width c = D / g, head j of each on key/value head j, and scores are divided by sqrt(c).
     """
 
+    routing_loss = balance_and_z_loss
+
     def __init__(self, config: MixtureOfAttentionHeadsConfig) -> None:
         super().__init__(config)
         d_model, num_experts, head_dim = config.d_model, config.num_experts, config.head_dim
@@ -93,10 +95,6 @@ class MixtureOfAttentionHeads(Attention):
         self.out_proj = ExpertLinear(num_experts, head_dim, d_model, bias=config.bias)
         self.output_bias = nn.Parameter(torch.zeros(d_model)) if config.output_bias else None
 
-    def initial_values(self) -> dict[str, Tensor]:
-        """Zeros for the output bias."""
-        return {} if self.output_bias is None else {"output_bias": torch.zeros(self.output_bias.shape)}
-
     @property
     def stored_width(self) -> int:
         """Return c = D / g."""
@@ -105,10 +103,6 @@ class MixtureOfAttentionHeads(Attention):
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
         """Add the output bias, once after the sum over experts."""
         return out if self.output_bias is None else out + self.output_bias
-
-    def routing_loss(self, recorded: Recorded) -> RoutingLoss:
-        """Return alpha L_a + beta L_z (second part of Eq. 17) with balance_loss_weight and z_loss_weight."""
-        return balance_and_z_loss(self.config, recorded)
 
     def automatic(self, query: Tensor) -> str:
         """Return ``triton`` where it is available, else the rule of :func:`automatic_for`."""

@@ -10,9 +10,9 @@ from headcount.models.configs.moa import Gates
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.selection import REFERENCE, Selectable
-from headcount.models.losses import RoutingLoss, balance_and_z_loss
+from headcount.models.losses import balance_and_z_loss
 from headcount.models.moa import FEW_ROWS
-from headcount.models.router import Recorded, Routing, TopKRouter
+from headcount.models.router import Routing, TopKRouter
 
 
 def reference(
@@ -32,6 +32,7 @@ class MixtureFeedForward(Selectable):
     """
 
     inherits_impl = True
+    routing_loss = balance_and_z_loss
 
     def __init__(
         self,
@@ -52,10 +53,6 @@ class MixtureFeedForward(Selectable):
             self.fc1 = ExpertLinear(num_experts, d_model, d_ff, bias=True)
             self.fc2 = ExpertLinear(num_experts, d_ff, d_model, bias=True)
         self.output_bias = nn.Parameter(torch.zeros(d_model)) if config.output_bias else None
-
-    def initial_values(self) -> dict[str, Tensor]:
-        """Zeros for the output bias."""
-        return {} if self.output_bias is None else {"output_bias": torch.zeros(self.output_bias.shape)}
 
     @property
     def inward(self) -> tuple[ExpertLinear, ...]:
@@ -81,10 +78,6 @@ class MixtureFeedForward(Selectable):
         run = self.resolve_impl(x)
         y = run(self, x, self.router(x, padding_mask))
         return y if self.output_bias is None else y + self.output_bias
-
-    def routing_loss(self, recorded: Recorded) -> RoutingLoss:
-        """Return alpha L_a + beta L_z, with the config's balance_loss_weight and z_loss_weight."""
-        return balance_and_z_loss(self.config, recorded)
 
     def automatic(self, query: Float[Tensor, "batch seq d_model"]) -> str:
         """Return ``grouped``, but ``reference`` for few rows on CUDA, and on meta, where grouped needs bfloat16."""

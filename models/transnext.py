@@ -2,10 +2,9 @@
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models import losses
 from headcount.models.activations import gelu
 from headcount.models.aggregated import Grid, grid_of
 from headcount.models.build import make_module
@@ -137,11 +136,3 @@ class TransNeXt(nn.Module):
         for stage in self.stages:
             x = stage(x)
         return self.head(x.flatten(2).mean(dim=-1))
-
-    def auxiliary_loss(self) -> Float[Tensor, ""]:
-        """The balance losses of all routed layers and blocks; see models/losses.py."""
-        return losses.auxiliary_loss(self)
-
-    def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
-        """Tokens that selected each routed head, by layer, and each expert, by block; see models/losses.py."""
-        return losses.tokens_per_expert(self)

@@ -4,7 +4,6 @@ import importlib.util
 import logging
 import os
 import pkgutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ SAID: set[tuple[int, str]] = set()
 _log = logging.getLogger("headcount.kernels")
 
 
-class Selectable(nn.Module, ABC):
+class Selectable(nn.Module):
     """A layer with the implementations of its ``config``: the same function, on the parameters of the reference.
 
     ``impl_used`` is the name of the implementation that the last forward ran, None before the first. A layer that
@@ -54,9 +53,9 @@ class Selectable(nn.Module, ABC):
         self._needs = {impl.name: _needs(impl) for impl in self.config.implementations}
         self._impl = name
 
-    @abstractmethod
     def automatic(self, query: Tensor) -> str:
         """Return the implementation that ``auto`` selects for queries like ``query`` (B, T, d_m)."""
+        return REFERENCE
 
     def describe(self) -> str:
         """Return the variant and its sizes by letter, those of its routing first."""
@@ -149,11 +148,6 @@ def select_impl(model: nn.Module, name: str) -> None:
         check(layer, name)
     for layer in layers:
         layer.impl = name if name in names(layer) else AUTO
-
-
-def used_impls(model: nn.Module) -> dict[str, str | None]:
-    """Return module path -> the implementation that its last forward ran, for every layer that has a choice."""
-    return {path: m.impl_used for path, m in model.named_modules() if isinstance(m, Selectable)}
 
 
 def say_once(level: int, message: str) -> None:

@@ -13,7 +13,6 @@ from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
-from headcount.models.kernels.selection import used_impls
 from tests.cases import MODEL_FIELDS, features, padding, randomise
 from tests.models.test_attention_layers import outcome
 
@@ -113,10 +112,8 @@ def test_attention_impl_leaves_ffn_automatic():
     config = make_config(MODEL_FIELDS["llama-mixture"])
     built = build(config, impl="fused")
     built(torch.zeros(1, 7, dtype=torch.int64))
-    assert {(path.split(".")[-1], impl) for path, impl in used_impls(built).items()} == {
-        ("self_attn", "fused"),
-        ("feed_forward", "grouped"),
-    }
+    used = {(layer.self_attn.impl_used, layer.feed_forward.impl_used) for layer in built.layers}
+    assert used == {("fused", "grouped")}
     for values, impl in ((config, "loop"), (config.mixture, "fused")):
         with pytest.raises(ConfigError, match=f"^unknown implementation '{impl}' of "):
             build(values, impl=impl)

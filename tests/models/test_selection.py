@@ -12,7 +12,7 @@ from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.kernels import grouped
-from headcount.models.kernels.selection import SAID, Selectable, select_impl, used_impls
+from headcount.models.kernels.selection import SAID, Selectable, select_impl
 from headcount.models.moa import automatic_for
 from tests.cases import features, padding
 
@@ -79,10 +79,10 @@ def test_automatic_impl_of_moa(top_k, num_experts, num_tokens, dtype, device, us
 @pytest.mark.parametrize("impl", [impl.name for impl in SOME.implementations if not impl.package])
 def test_used_impls_of_model(impl):
     model = build(MODEL, impl=impl)
-    assert set(used_impls(model).values()) == {None}
+    layers = [module for module in model.modules() if isinstance(module, Selectable)]
+    assert [layer.impl_used for layer in layers] == [None] * 4
     model(torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
-    layers = ("encoder.layers.0.self", "encoder.layers.1.self", "decoder.layers.0.self", "decoder.layers.0.cross")
-    assert used_impls(model) == {f"{layer}_attn": impl for layer in layers}
+    assert [layer.impl_used for layer in layers] == [impl] * 4
 
 
 @pytest.mark.parametrize("config, wrong", [(SOME, "fused"), (MHA, "grouped"), (MODEL, "fused")])
