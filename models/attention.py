@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headcount.models.cache import CachedLayer, HeadShape, KeyValueCache
+from headcount.models.cache import HeadShape, KeyValueCache, value_tokens
 from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.rotary import Rotary, rotate
 
@@ -98,13 +98,15 @@ def zero_padded(
     return x if padding_mask is None else x.masked_fill(padding_mask[..., None], 0.0)
 
 
-class Attention(CachedLayer, Selectable):
+class Attention(Selectable):
     """An attention layer: a variant adds its projections, and a function for each implementation of its configuration.
 
     An implementation is called as ``impl(layer, query, key, value, query_padding_mask=, causal=, key_padding_mask=,
     dropout=)``, with ``rotary=`` too where the variant takes rotary positions, and gives (B, T, d_m). Keys and values
-    come from ``k_proj`` and ``v_proj``, unless a variant says otherwise in ``project`` and ``stored_shapes``.
+    come from ``k_proj`` and ``v_proj``, unless a variant overrides ``project`` and ``stored_shapes``.
     """
+
+    cache_type: type[KeyValueCache] = KeyValueCache
 
     def forward(
         self,
@@ -151,6 +153,52 @@ class Attention(CachedLayer, Selectable):
             **own,
         )
         return zero_padded(self.completed(out), query_padding_mask)
+
+    def make_cache(
+        self,
+        batch_size: int,
+        max_len: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> KeyValueCache:
+        """Return an empty cache for ``max_len`` tokens (default: device and dtype of the weights)."""
+        weight = next(self.parameters())
+        device, dtype = weight.device if device is None else device, dtype or weight.dtype
+        return self.cache_type(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
+
+    def fill_cache(
+        self, key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None = None
+    ) -> KeyValueCache:
+        """Return a closed cache of the keys of ``key`` (B, S, d_m) and the values of ``value`` (default: ``key``), for
+        queries that come one by one. ValueError where their lengths differ."""
+        return self.cache_type.of(*self.project(key, value_tokens(key, value)))
+
+    def keys_and_values(
+        self,
+        query: Float[Tensor, "batch tgt d_model"],
+        key: Float[Tensor, "batch src d_model"] | None,
+        value: Float[Tensor, "batch given d_model"] | None,
+        rotary: Rotary | None,
+        cache: KeyValueCache | None,
+    ) -> tuple[Float[Tensor, "batch stored kv_heads head_dim"], Float[Tensor, "batch stored v_heads v_dim"]]:
+        """Return the keys of ``key`` (default: ``query``) and the values of ``value`` (default: the keys' tokens),
+        after those in ``cache``.
+
+        Raises ValueError for a ``key`` with a ``cache``, which takes the query's tokens, or was closed before; for a
+        ``value`` with a closed one, or of another length than the keys; and for ``rotary`` with a ``key``, whose
+        positions it does not have.
+        """
+        if key is not None and rotary is not None:
+            raise ValueError("rotary positions are those of the queries: leave key out")
+        if cache is not None and key is not None:
+            raise ValueError("give key or cache, not both; layer.fill_cache(key) makes a cache of keys")
+        if cache is not None and cache.closed:
+            if value is not None:
+                raise ValueError("a closed cache has its values; layer.fill_cache(key, value) makes one")
+            return cache.stored
+        key = query if key is None else key
+        new = self.project(key, value_tokens(key, value), rotary)
+        return new if cache is None else cache.append(*new)
 
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
         """Return the output of the layer from that of its implementation. Variants override this."""

@@ -13,31 +13,11 @@ from torch import Tensor, nn
 
 from headcount.models.activations import relu
 from headcount.models.attention import drop, zero_padded
+from headcount.models.cache import WindowCache
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.encoder_decoder import EncoderDecoder
 from headcount.models.transformer import CrossAttentionLayer, Decoder, Encoder, PostNormLayer
-
-
-class WindowCache:
-    """The last w - 1 inputs of a causal convolution, zeros before the first; ``length`` tokens were taken so far."""
-
-    def __init__(self, batch_size: int, kernel_size: int, d_model: int, like: Tensor) -> None:
-        self.values: Float[Tensor, "batch taps d_model"] = like.new_zeros(batch_size, kernel_size - 1, d_model)
-        self.length = 0
-
-    @property
-    def num_bytes(self) -> int:
-        """Return the bytes of the filled part, at most w - 1 tokens."""
-        filled = self.values[:, : self.length]
-        return filled.numel() * filled.element_size()
-
-    def append(self, new: Float[Tensor, "batch new d_model"]) -> Float[Tensor, "batch seen d_model"]:
-        """Return the w - 1 earlier tokens and the new ones; store the last w - 1 of these."""
-        seen = torch.cat((self.values, new.detach()), dim=1)
-        self.values.copy_(seen[:, new.shape[1] :])
-        self.length += new.shape[1]
-        return seen
 
 
 class ConvolutionBlock(nn.Module):

@@ -1,7 +1,7 @@
 """Post-norm Transformer blocks around any attention variant (arXiv 1706.03762, section 3)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from headcount.models.activations import Activation
 from headcount.models.attention import drop
 from headcount.models.build import make_module
-from headcount.models.cache import KeyValueCache
+from headcount.models.cache import KeyValueCache, WindowCache
 from headcount.models.configs.encoder_decoder import EncoderDecoderConfig
 from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
 from headcount.models.configs.moe_ffn import TakesMixture
@@ -79,24 +79,13 @@ class EncoderLayer(PostNormLayer):
         return self.feed(self.residual(x, attended, self.self_attn_norm), padding_mask)
 
 
-@runtime_checkable
-class TokenCache(Protocol):
-    """Stored state of the decoder's own tokens: keys and values, or the window of a convolution."""
-
-    length: int
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the filled part."""
-
-
 class LayerCaches(NamedTuple):
     """Stored state of a decoder layer while decoding: of its own tokens, and of the encoder output, projected once.
 
     ``of_memory``: extra arguments of self-attention and cross-attention that are computed from the encoder's output.
     """
 
-    own: TokenCache
+    own: KeyValueCache | WindowCache
     cross_attn: KeyValueCache
     of_memory: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] = ({}, {})
 
@@ -175,7 +164,7 @@ class DecoderLayer(CrossAttentionLayer):
         self.self_attn_norm = nn.LayerNorm(config.d_model)
         self.add_cross_attention(config, activation)
 
-    def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: TokenCache | None = None, **extra) -> Tensor:
+    def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: KeyValueCache | None = None, **extra) -> Tensor:
         """Causal self-attention of (B, T, d_m)."""
         masks = {"key_padding_mask": padding_mask, "query_padding_mask": padding_mask}
         return self.residual(x, self.self_attn(x, causal=True, cache=cache, **masks, **extra), self.self_attn_norm)
@@ -190,41 +179,21 @@ class DecoderLayer(CrossAttentionLayer):
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers, without a norm of its own."""
+    """A stack of layers, without a norm at the end."""
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch src d_model"],
-        padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Float[Tensor, "batch src d_model"]:
-        """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
+    def forward(self, x: Float[Tensor, "batch seq d_model"], *context: Tensor | None) -> Tensor:
+        """Map (B, T, d_m) to (B, T, d_m); ``context`` are the other arguments of each layer."""
         for layer in self.layers:
-            x = layer(x, padding_mask)
+            x = layer(x, *context)
         return x
 
 
-class Decoder(nn.Module):
-    """A stack of decoder layers, without a norm of its own."""
-
-    def __init__(self, layers: Iterable[nn.Module]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch tgt d_model"],
-        memory: Float[Tensor, "batch src d_model"],
-        tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Float[Tensor, "batch tgt d_model"]:
-        """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
-        for layer in self.layers:
-            x = layer(x, memory, tgt_padding_mask, src_padding_mask)
-        return x
+class Decoder(Encoder):
+    """A stack of decoder layers, whose ``context`` is the encoder output (B, S, d_m) and both padding masks."""
 
     def make_caches(
         self,
@@ -232,7 +201,7 @@ class Decoder(nn.Module):
         max_len: int,
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> list[LayerCaches]:
-        """Caches of every layer, for decoding up to ``max_len`` tokens that read ``memory`` (B, S, d_m)."""
+        """Return caches of every layer, for decoding up to ``max_len`` tokens that read ``memory`` (B, S, d_m)."""
         return [layer.make_caches(memory, max_len, src_padding_mask) for layer in self.layers]
 
     def step(
@@ -241,7 +210,7 @@ class Decoder(nn.Module):
         caches: Sequence[LayerCaches],
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch new d_model"]:
-        """As ``forward`` for the tokens behind those in ``caches``, which take them in."""
+        """Run ``forward`` for the tokens (B, T', d_m) after those in ``caches``, and append them there."""
         for layer, own in zip(self.layers, caches, strict=True):
             x = layer.step(x, own, src_padding_mask)
         return x
