@@ -200,6 +200,12 @@ class Attention(Selectable):
         new = self.project(key, value_tokens(key, value), rotary)
         return new if cache is None else cache.append(*new)
 
+    def combine(
+        self, out: Float[Tensor, "batch tgt heads width"], query: Float[Tensor, "batch tgt d_model"]
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Return the output projection of all heads' outputs, for the tokens ``query``."""
+        return self.out_proj(out.flatten(-2))
+
     def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
         """Return the output of the layer from that of its implementation. Variants override this."""
         return out

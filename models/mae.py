@@ -1,35 +1,12 @@
 """Mixture of attentive experts (arXiv 2005.06537): heads weighted by a gate on the mean token."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, attend, split_heads, zero_padded
+from headcount.models.attention import Attention, zero_padded
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.mae import Gate, MixtureOfAttentiveExpertsConfig
-from headcount.models.kernels.fused import fused_attend
-
-
-def reference(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src heads head_dim"],
-    value: Float[Tensor, "batch src heads head_dim"],
-    *,
-    head_weights: Float[Tensor, "batch #tgt heads"],
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    attend: Callable = attend,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
-    """The equations as they stand, from projected keys and values."""
-    out = attend(split_heads(layer.q_proj(query), layer.config.head_dim), key, value, **core)
-    return layer.out_proj((out * head_weights[..., None]).flatten(-2))
-
-
-fused = partial(reference, attend=fused_attend)
 
 
 class GateNetwork(nn.Module):

@@ -19,14 +19,18 @@ def reference(
     value: Float[Tensor, "batch src kv_heads head_dim"],
     *,
     query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    rotary: Rotary | None,
+    rotary: Rotary | None = None,
+    head_weights: Float[Tensor, "batch #tgt heads"] | None = None,
     attend: Callable = attend,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """The equations as they stand, from projected keys and values."""
+    """Compute the equations as written, of any layer with a dense query projection: heads, then ``layer.combine``.
+
+    ``head_weights``: factors of the heads' outputs.
+    """
     q = rotate(split_heads(layer.q_proj(query), layer.config.head_dim), rotary)
     out = attend(q, key, value, **core)
-    return layer.out_proj(out.flatten(-2))
+    return layer.combine(out if head_weights is None else out * head_weights[..., None], query)
 
 
 fused = partial(reference, attend=fused_attend)

@@ -38,8 +38,8 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
         "gate": "gate",
     }
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation("reference", "mae:reference", timed=False),
-        Implementation("fused", "mae:fused"),
+        Implementation("reference", "mha:reference", timed=False),
+        Implementation("fused", "mha:fused"),
     )
     # an expert is all heads but one
     minimum: ClassVar[Mapping[str, int]] = {"num_heads": 2}

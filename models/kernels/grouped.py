@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import lowered
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.segments import collect, make_segments, smallest_integer, spread
+from headcount.models.kernels.segments import CollectSegments, SpreadSegments, make_segments, smallest_integer
 from headcount.models.kernels.selection import say_once
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
@@ -64,12 +64,12 @@ def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
     x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
     # a cache may hold them in the dtype of the weights
     key, value = lowered(key), lowered(value)
-    bias = _bias(layer.q_proj)
+    bias = lowered(layer.q_proj.bias)
     # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(query.device.type, enabled=False):
-        q = spread(x.flatten(0, 1), w_q, bias, segments)
+        q = SpreadSegments.apply(x.flatten(0, 1), w_q, bias, segments)
         out = attend_slots(q.view(*indices.shape, -1), key, value, attend=fused_attend, **core)
-        y = collect(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
+        y = CollectSegments.apply(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
     return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
 
 
@@ -105,12 +105,12 @@ def grouped_ffn(
 
 def _ffn_by_segments(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routing: Routing) -> Tensor:
     segments = make_segments(routing.indices, layer.config.num_experts)
-    operands = [(lowered(project.weight), _bias(project)) for project in layer.inward]
+    operands = [(lowered(project.weight), lowered(project.bias)) for project in layer.inward]
     gates, outward = lowered(routing.weights.flatten()), lowered(layer.outward.weight)
     # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(x.device.type, enabled=False):
-        hidden = layer.hidden(*(spread(x, weight, bias, segments) for weight, bias in operands))
-        return collect(hidden, gates, outward, x.shape[0], segments)
+        hidden = layer.hidden(*(SpreadSegments.apply(x, weight, bias, segments) for weight, bias in operands))
+        return CollectSegments.apply(hidden, gates, outward, x.shape[0], segments)
 
 
 def _ffn_by_grouped_mm(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routing: Routing) -> Tensor:
@@ -123,12 +123,8 @@ def _ffn_by_grouped_mm(layer: nn.Module, x: Float[Tensor, "tokens d_model"], rou
 
 
 def _rows_through(project: ExpertLinear, rows: Tensor, plan: "Plan") -> Tensor:
-    out, bias = padded_grouped_mm(rows, lowered(project.weight), plan.offsets), _bias(project)
+    out, bias = padded_grouped_mm(rows, lowered(project.weight), plan.offsets), lowered(project.bias)
     return out if bias is None else out + bias.index_select(0, plan.experts.int())
-
-
-def _bias(project: ExpertLinear) -> Tensor | None:
-    return None if project.bias is None else lowered(project.bias)
 
 
 def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:

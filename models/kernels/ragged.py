@@ -15,7 +15,7 @@ from headcount.models.attention import hidden_keys
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.autocast import lowered
-from headcount.models.kernels.segments import Segments, collect, make_segments, smallest_integer, spread
+from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, smallest_integer
 from headcount.models.kernels.selection import say_once
 from headcount.models.moh import fused
 from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries, attend_selected
@@ -79,11 +79,12 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
     else:
         by_head = layer.q_proj.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
         bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias.unflatten(0, (-1, head_dim)))
-        query = spread(lowered(x.flatten(0, 1)), lowered(by_head), bias, segments).view(*selected.shape, head_dim)
+        query = SpreadSegments.apply(lowered(x.flatten(0, 1)), lowered(by_head), bias, segments)
+        query = query.view(*selected.shape, head_dim)
     out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1], hidden)
     outputs = layer.out_proj.weight.t().unflatten(0, (-1, head_dim))
     out, gates, outputs = (lowered(t) for t in (out, gates.reshape(-1), outputs))
-    y = collect(out, gates, outputs, x.shape[0] * x.shape[1], segments)
+    y = CollectSegments.apply(out, gates, outputs, x.shape[0] * x.shape[1], segments)
     y = y.view(*x.shape[:2], -1)
     return y if layer.out_proj.bias is None else y + layer.out_proj.bias
 

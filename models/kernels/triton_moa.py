@@ -5,13 +5,13 @@ operators and their gradients are in ``models/kernels/triton_ops.py``.
 """
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.models.configs.base import ConfigError
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.autocast import lowered
+from headcount.models.kernels.dense_all import all_queries, sum_experts
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.grouped import with_output_bias
 from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
@@ -47,16 +47,12 @@ def wants_gradient(*tensors: Tensor) -> bool:
 
 def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
     gates, *_ = _route(layer, x, query_padding_mask)
-    # (E, d_m, D) as one (d_m, E*D) matrix
-    weight = lowered(layer.q_proj.weight).transpose(0, 1).flatten(1)
-    bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias).flatten()
-    q = F.linear(x, weight.t(), bias).unflatten(-1, (-1, layer.config.head_dim))
+    q = all_queries(layer, x)
     if _in_one_kernel(q, key, value, gates, core):
         out = ops.mqa(q, key[:, :, 0], value[:, :, 0], gates, core["key_padding_mask"], core["causal"])
     else:
         out = attend_slots(q, key, value, attend=fused_attend, **core) * gates.to(q.dtype)[..., None]
-    y = torch.matmul(out.flatten(-2), lowered(layer.out_proj.weight).flatten(0, 1))
-    return y if layer.out_proj.bias is None else y + torch.matmul(gates.to(y.dtype), lowered(layer.out_proj.bias))
+    return sum_experts(layer, out, gates)
 
 
 def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> bool:
@@ -68,8 +64,7 @@ def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: d
 
 def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
     gates, experts, order, ends = _route(layer, x, query_padding_mask)
-    w_q, w_o = lowered(layer.q_proj.weight), lowered(layer.out_proj.weight)
-    bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias)
+    w_q, bias, w_o = (lowered(t) for t in (layer.q_proj.weight, layer.q_proj.bias, layer.out_proj.weight))
     top_k = layer.config.top_k
     q = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
     out = attend_slots(q.view(*gates.shape, -1), key, value, attend=fused_attend, **core)
