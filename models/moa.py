@@ -39,19 +39,6 @@ def reference(
 gathered = partial(reference, attend=fused_attend)
 
 
-def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dtype, device: str) -> str:
-    """Return the implementation of ``auto``: all experts at once where all are selected, else rows grouped by expert.
-
-    A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
-    copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
-    """
-    if top_k == num_experts:
-        return "dense-all"
-    if device == "cuda" and num_tokens * top_k < FEW_ROWS or device == "meta" and dtype != torch.bfloat16:
-        return "gathered"
-    return "grouped"
-
-
 def attend_slots(
     query: Float[Tensor, "batch tgt slots width"],
     key: Float[Tensor, "batch src kv_heads head_dim"],
@@ -105,8 +92,14 @@ class MixtureOfAttentionHeads(Attention):
         return out if self.output_bias is None else out + self.output_bias
 
     def automatic(self, query: Tensor) -> str:
-        """Return ``triton`` where it is available, else the rule of :func:`automatic_for`."""
+        """Return ``triton`` where it is available, else all experts at once where all are selected, else ``grouped``.
+
+        A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
+        copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
+        """
         if self.is_available("triton", query):
             return "triton"
-        num_tokens = query.shape[0] * query.shape[1]
-        return automatic_for(self.config.top_k, self.config.num_experts, num_tokens, query.dtype, query.device.type)
+        if self.config.top_k == self.config.num_experts:
+            return "dense-all"
+        few = query.is_cuda and query.shape[0] * query.shape[1] * self.config.top_k < FEW_ROWS
+        return "gathered" if few or query.is_meta and query.dtype != torch.bfloat16 else "grouped"

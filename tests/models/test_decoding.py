@@ -126,11 +126,8 @@ def test_greedy_takes_most_likely_token(case, impl):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cache_dtype_under_autocast(dtype):
     """Under autocast that is not the weights'."""
-    (first, *_), memory = (
-        build(make_config(TRANSLATORS["translation-gqa"])).decoder.layers,
-        torch.zeros(2, 3, 22, dtype=dtype),
-    )
+    first = build(make_config(TRANSLATORS["translation-gqa"])).decoder.layers[0]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-        caches = first.make_caches(memory, 7)
+        caches = first.make_caches(torch.zeros(2, 3, 22, dtype=dtype), 7)
     for cache in (caches.own, caches.cross_attn):
         assert (cache.key.dtype, cache.value.dtype) == (dtype, dtype)
