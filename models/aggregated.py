@@ -44,14 +44,14 @@ class Keys(NamedTuple):
 def reference(
     layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """Every head, side by side, through the output projection."""
+    """Return the output projection of the concatenated heads."""
     return layer.out_proj(every_head(layer, x, grid).flatten(-2))
 
 
 def every_head(
     layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt heads head_dim"]:
-    """The output of every head."""
+    """Return the output of every head."""
     direction = by_head(F.normalize(split_heads(layer.q_proj(x), layer.config.head_dim), dim=-1))
     query = (direction + layer.query_embedding.unsqueeze(1)) * layer.scale(grid).unsqueeze(-1)
     (keys, pooled), bias = layer.keys_and_values(x), layer.position_bias(grid)
@@ -106,7 +106,7 @@ class AggregatedAttention(Selectable):
     def forward(
         self, query: Float[Tensor, "batch tgt d_model"], grid: Grid | None = None
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` is :func:`grid_of` the layer.
+        """Map tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` is :func:`grid_of` the layer.
 
         ValueError for another number of tokens than the grid's.
         """

@@ -24,13 +24,13 @@ def attend(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Float[Tensor, "batch tgt heads value_dim"]:
-    """Softmax(Q K^T / sqrt(d_h)) V for h query heads over g key/value heads (arXiv 1706.03762, Eq. 1).
+    """Return softmax(Q K^T / sqrt(d_h)) V for h query heads over g key/value heads (arXiv 1706.03762, Eq. 1).
 
     g = h is multi-head, 1 < g < h grouped-query and g = 1 multi-query attention: query head i reads
     key/value head i // (h / g). ``causal`` hides keys after the query, the T queries being the last T of the
     S positions. ``key_padding_mask`` is True at keys to hide. A query that sees no key gets zeros.
     ``dropout`` is the probability of dropping an attention weight, 0 outside training. ``scale`` is what scores are
-    multiplied by, 1 / sqrt(d_h) unless given.
+    multiplied by (default: 1 / sqrt(d_h)).
     """
     # one size at a time: torch.jit records every size that is read
     tgt_len, num_kv_heads = query.size(1), key.size(2)
@@ -58,7 +58,7 @@ def hidden_keys(
     key_padding_mask: Bool[Tensor, "batch src"] | None,
     device: torch.device,
 ) -> Bool[Tensor, "#batch #tgt src"] | None:
-    """True where a query must not see a key, of shape (B or 1, T or 1, S); None if every key is seen.
+    """Return True where a query must not see a key, of shape (B or 1, T or 1, S); None if every key is seen.
 
     Lengths are tensors while torch.jit traces.
     """
@@ -91,10 +91,10 @@ def drop(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Floa
     return F.dropout(x, probability) if training and probability > 0 else x
 
 
-def zero_padded(
+def zero_padding(
     x: Float[Tensor, "batch tgt d_model"], padding_mask: Bool[Tensor, "batch tgt"] | None
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """``x`` with zeros at padded tokens."""
+    """Return ``x`` with zeros at padded tokens."""
     return x if padding_mask is None else x.masked_fill(padding_mask[..., None], 0.0)
 
 
@@ -152,7 +152,7 @@ class Attention(Selectable):
             **how,
             **own,
         )
-        return zero_padded(self.completed(out), query_padding_mask)
+        return zero_padding(self.finish(out), query_padding_mask)
 
     def make_cache(
         self,
@@ -206,11 +206,11 @@ class Attention(Selectable):
         """Return the output projection of all heads' outputs, for the tokens ``query``."""
         return self.out_proj(out.flatten(-2))
 
-    def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+    def finish(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
         """Return the output of the layer from that of its implementation. Variants override this."""
         return out
 
-    def of_memory(
+    def memory_arguments(
         self,
         memory: Float[Tensor, "batch src d_model"],
         padding_mask: Bool[Tensor, "batch src"] | None,
@@ -241,7 +241,7 @@ class Attention(Selectable):
         value: Float[Tensor, "batch src d_model"],
         rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
-        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, or of the same."""
+        """Return the keys of ``key`` (B, S, d_m), rotated by ``rotary``, and the values of ``value`` (B, S, d_m)."""
         width = self.stored_width
         return rotate(split_heads(self.k_proj(key), width), rotary), split_heads(self.v_proj(value), width)
 

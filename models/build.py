@@ -80,7 +80,7 @@ def example_inputs(
 
     generator = torch.Generator().manual_seed(seed)
 
-    def made(shape: tuple[int, ...], below: int | None) -> Tensor:
+    def make_input(shape: tuple[int, ...], below: int | None) -> Tensor:
         kind = dtype if below is None else torch.int64
         if torch.device(device).type == "meta":
             return torch.zeros(shape, dtype=kind, device=device)
@@ -90,7 +90,7 @@ def example_inputs(
             drawn = torch.randint(below, shape, generator=generator)
         return drawn.to(device=device, dtype=kind)
 
-    return {name: made(*spec) for name, spec in config.inputs(lengths).items()}
+    return {name: make_input(*spec) for name, spec in config.inputs(lengths).items()}
 
 
 @torch.no_grad()
@@ -109,10 +109,10 @@ def _initialise(model: nn.Module, seed: int, drawn_on: str | torch.device) -> No
             if parameter not in done:
                 done.add(parameter)
                 # drawn in float32, so that every dtype gets the same values
-                parameter.copy_(_drawn(module, name, parameter.shape, generator))
+                parameter.copy_(_draw(module, name, parameter.shape, generator))
 
 
-def _drawn(module: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
+def _draw(module: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
     how = dict(generator=generator, device=generator.device)
     if name in getattr(module, "initial_std", {}):
         return torch.randn(shape, **how) * module.initial_std[name]

@@ -11,7 +11,7 @@ HeadShape = tuple[int, int]
 
 
 class KeyValueCache:
-    """Room for ``max_len`` keys and values of these shapes per token; ``length`` of them are filled.
+    """Storage for ``max_len`` keys and values of these shapes per token; ``length`` of them are filled.
 
     Appending writes in place and never reallocates, so that the step can be captured in a CUDA graph. What is
     stored carries no gradient. A ``closed`` cache takes no more tokens: layers read it and project no keys.
@@ -37,7 +37,7 @@ class KeyValueCache:
     def of(
         cls, key: Float[Tensor, "batch src kv_heads head_dim"], value: Float[Tensor, "batch src v_heads v_dim"]
     ) -> KeyValueCache:
-        """A closed cache of exactly these keys and values, without a copy."""
+        """Return a closed cache of exactly these keys and values, without a copy."""
         cache = cls(0, 0, tuple(key.shape[2:]), tuple(value.shape[2:]), device=key.device, dtype=key.dtype)
         cache.key, cache.value, cache.length, cache.closed = key.detach(), value.detach(), key.shape[1], True
         return cache
@@ -51,13 +51,13 @@ class KeyValueCache:
     def stored(
         self,
     ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
-        """All keys and values so far."""
+        """Return all keys and values so far."""
         return self.key[:, : self.length], self.value[:, : self.length]
 
     def append(
         self, key: Float[Tensor, "batch new kv_heads head_dim"], value: Float[Tensor, "batch new v_heads v_dim"]
     ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
-        """Store new tokens behind the stored ones; all keys and values so far.
+        """Store new tokens after the stored ones and return all keys and values so far.
 
         Raises ValueError where room is short, or the cache is closed.
         """
@@ -73,7 +73,7 @@ class KeyValueCache:
 
 
 class WindowCache:
-    """The last w - 1 inputs of a causal convolution, zeros before the first; ``length`` tokens were taken so far."""
+    """The last w - 1 inputs of a causal convolution, zeros before the first; ``length`` tokens were appended."""
 
     def __init__(self, batch_size: int, kernel_size: int, d_model: int, like: Tensor) -> None:
         self.values: Float[Tensor, "batch taps d_model"] = like.new_zeros(batch_size, kernel_size - 1, d_model)
@@ -99,7 +99,7 @@ def value_tokens(
     """Return the tokens that values are projected from: ``value``, by default ``key``. ValueError where their lengths
     differ, or are 0."""
     if not torch.jit.is_tracing() and key.shape[1] == 0:
-        raise ValueError("key holds no tokens: a query without keys has no result of its own")
+        raise ValueError("key holds no tokens: a query without keys has no result")
     if value is None:
         return key
     if value.shape[1] != key.shape[1]:

@@ -46,7 +46,7 @@ def convert(
         if name not in state:
             # a router's
             state[name] = torch.zeros(parameter.shape, dtype=like.dtype, device=like.device)
-    return _with(model, state).train(dense.training)
+    return _load_state(model, state).train(dense.training)
 
 
 def reorder_heads(dense: nn.Module, scores: Scores) -> nn.Module:
@@ -66,7 +66,7 @@ def reorder_heads(dense: nn.Module, scores: Scores) -> nn.Module:
                     state[key] = state[key].unflatten(0, (len(order), -1))[order].flatten(0, 1)
         key = f"{path}.out_proj.weight"
         state[key] = state[key].unflatten(1, (len(heads), -1))[:, heads].flatten(1)
-    return _with(build(dense.config, device="meta"), state).train(dense.training)
+    return _load_state(build(dense.config, device="meta"), state).train(dense.training)
 
 
 def _attentions(model: nn.Module) -> Iterator[tuple[str, MultiHeadAttention]]:
@@ -87,7 +87,7 @@ def _orders(path: str, layer: MultiHeadAttention, scores: Scores) -> tuple[Tenso
     return groups, (groups[:, None] * (h // g) + within[groups]).flatten()
 
 
-def _with(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+def _load_state(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
     model.load_state_dict(state, assign=True)
     if hasattr(model, "tie_weights"):
         model.tie_weights()

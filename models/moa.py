@@ -15,7 +15,7 @@ from headcount.models.losses import balance_and_z_loss
 from headcount.models.rotary import Rotary, rotate
 from headcount.models.router import TopKRouter
 
-# below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
+# assumed: below it a CUDA launch per expert costs more than copies of weights; not measured
 FEW_ROWS = 64
 
 
@@ -29,7 +29,7 @@ def reference(
     attend: Callable = attend,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """The equations as they stand, from projected keys and values: every row through its own expert."""
+    """Compute the equations as written, from projected keys and values: every row by its selected expert."""
     routing = layer.router(query, query_padding_mask)
     slots = query.unsqueeze(2).expand(-1, -1, layer.config.top_k, -1)
     out = attend_slots(layer.q_proj(slots, routing.indices), key, value, attend=attend, **core)
@@ -48,7 +48,7 @@ def attend_slots(
     rotary: Rotary | None = None,
     **core,
 ) -> Float[Tensor, "batch tgt slots width"]:
-    """``attend`` for slots of g heads side by side, of width D = g c: head j of every slot reads key/value head j.
+    """Attend with slots of g heads, of width D = g c: head j of every slot reads key/value head j.
 
     ``rotary`` turns each head of a query; keys are turned already.
     """
@@ -87,7 +87,7 @@ class MixtureOfAttentionHeads(Attention):
         """Return c = D / g."""
         return self.config.kv_head_dim
 
-    def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+    def finish(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
         """Add the output bias, once after the sum over experts."""
         return out if self.output_bias is None else out + self.output_bias
 

@@ -18,7 +18,7 @@ from headcount.models.router import Routing, TopKRouter
 def reference(
     layer: nn.Module, x: Float[Tensor, "batch seq d_model"], routing: Routing
 ) -> Float[Tensor, "batch seq d_model"]:
-    """The equation as it stands: every row through its own expert."""
+    """Compute the equation as written: every row by its selected expert."""
     slots = x[:, :, None].expand(-1, -1, layer.config.top_k, -1)
     hidden = layer.hidden(*(project(slots, routing.indices) for project in layer.inward))
     return (layer.outward(hidden, routing.indices) * routing.weights[..., None]).sum(dim=2)
@@ -28,7 +28,7 @@ class MixtureFeedForward(Selectable):
     """y_t = sum_{i in G(x_t)} w_i,t f_i(x_t), with w the softmax over the logits of the K selected experts.
 
     f_i(x) = activation(x W1_i + b1_i) W2_i + b2_i, or gated (activation(x Wgate_i) * x Wup_i) Wdown_i without biases.
-    ``activation``: SiLU where gated, else ReLU, unless given.
+    ``activation`` (default: SiLU where gated, else ReLU).
     """
 
     inherits_impl = True
@@ -67,14 +67,14 @@ class MixtureFeedForward(Selectable):
     def hidden(
         self, first: Float[Tensor, "*rows d_ff"], second: Float[Tensor, "*rows d_ff"] | None = None
     ) -> Float[Tensor, "*rows d_ff"]:
-        """activation(first), times ``second`` where gated, with dropout."""
+        """Return activation(first), times ``second`` where gated, with dropout."""
         out = self.activation(first)
         return drop(out if second is None else out * second, self.dropout, self.training)
 
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Each token of (B, T, d_m) by itself; ``padding_mask`` is only recorded, for the losses and statistics."""
+        """Map each token of (B, T, d_m) by itself; ``padding_mask`` is only recorded, for the losses and statistics."""
         run = self.resolve_impl(x)
         y = run(self, x, self.router(x, padding_mask))
         return y if self.output_bias is None else y + self.output_bias

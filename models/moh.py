@@ -1,4 +1,4 @@
-"""Mixture-of-head attention (arXiv 2410.11842) as released: every head computed, then weighed."""
+"""Mixture-of-head attention (arXiv 2410.11842) as released: every head computed, then multiplied by its gate."""
 
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +28,7 @@ def reference(
     every: bool = True,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """Every head, multiplied by its gate: 0 where a token has not selected it (the released code).
+    """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code).
 
     ``every``: whether quantised gates of heads that are not selected have a gradient too (Eq. 10).
     """
@@ -74,7 +74,7 @@ class MixtureOfHeadAttention(Attention):
         *,
         every: bool = False,
     ) -> HeadGates:
-        """The heads and gates of each token; a ``query_norm`` router reads the queries before rotary positions.
+        """Return the heads and gates of each token; a ``query_norm`` router reads the queries before rotary positions.
 
         ``every``: for an implementation that computes every head (see HeadRouter).
         """

@@ -17,7 +17,7 @@ from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries
 def released(
     layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """Every head computed, and multiplied by its gate: 0 where a token has not selected it (the released code)."""
+    """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code)."""
     selected, gates = layer.router(x)
     out = every_head(layer, x, grid)
     all_gates = gates.new_zeros(out.shape[:3]).scatter(-1, selected, gates)
@@ -27,7 +27,7 @@ def released(
 def ideal(
     layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """The heads that each token selects alone; keys and values of all heads, which other tokens read."""
+    """Compute only the heads that each token selects; keys and values of all heads, which other tokens read."""
     selected, gates = layer.router(x)
     direction = F.normalize(layer.q_proj(x, selected, layer.config.head_dim), dim=-1)
     scale = of_token(layer.scale(grid), selected)
@@ -80,6 +80,6 @@ def with_own_head(
     matrices: Float[Tensor, "batch heads fan_in fan_out"],
     selected: Int[Tensor, "batch tgt k"],
 ) -> Float[Tensor, "batch tgt k fan_out"]:
-    """Each row times the matrix of its own head in its own sequence."""
+    """Multiply each row by the matrix of its head in its sequence."""
     first = matrices.shape[1] * torch.arange(matrices.shape[0], device=rows.device)[:, None, None]
     return gathered_product(rows, matrices.flatten(0, 1), selected + first)

@@ -23,7 +23,7 @@ def reference(
     key_padding_mask: Bool[Tensor, "batch src"] | None,
     dropout: float,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """Eq. 3-4 over the heads that each token selects."""
+    """Compute Eq. 3-4 over the heads that each token selects."""
     head_dim = layer.config.head_dim
     if layer.config.router is Router.QUERY_NORM:
         q = split_heads(layer.q_proj(query), head_dim)
@@ -47,7 +47,7 @@ def attend_selected(
     hidden: Bool[Tensor, "#batch #tgt src"] | None,
     dropout: float,
 ) -> Float[Tensor, "batch tgt k head_dim"]:
-    """Each row (token, slot) against the keys of its own head, gathered for it; ``group`` heads read the same."""
+    """Attend from each row (token, slot) to the keys of its head, gathered for it; ``group`` heads read the same."""
     src_len, num_kv_heads, head_dim = key.shape[1:]
     # (B g, S, d_h), and for each row which of the B g it reads
     keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (key, value))
@@ -82,7 +82,7 @@ class SelectedQueries(nn.Linear):
     def forward(
         self, x: Float[Tensor, "batch tgt d_model"], selected: Int[Tensor, "batch tgt k"], head_dim: int
     ) -> Float[Tensor, "batch tgt k head_dim"]:
-        """(B, T, d_m) through heads ``selected`` (B, T, k) each."""
+        """Map (B, T, d_m) by the heads ``selected`` (B, T, k) of each token."""
         by_head = self.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
         rows = x[:, :, None].expand(-1, -1, selected.shape[-1], -1)
         query = gathered_product(rows, by_head, selected)
@@ -95,7 +95,7 @@ class SelectedOutputs(nn.Linear):
     def forward(
         self, heads: Float[Tensor, "batch tgt k head_dim"], selected: Int[Tensor, "batch tgt k"]
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Heads ``selected`` (B, T, k), each through its own columns, summed."""
+        """Map the heads ``selected`` (B, T, k) by their columns and return the sum."""
         by_head = self.weight.t().unflatten(0, (-1, heads.shape[-1]))
         out = gathered_product(heads, by_head, selected).sum(dim=2)
         return out if self.bias is None else out + self.bias

@@ -40,7 +40,7 @@ class SwitchHead(Attention):
     def choose(
         self, router: nn.Linear, x: Float[Tensor, "batch seq d_model"]
     ) -> tuple[Int[Tensor, "batch seq slots"], Float[Tensor, "batch seq slots"]]:
-        """For each token the K experts of each head, as indices into all h E, and their gates: h K of both."""
+        """Return for each token the K experts of each head, as indices into all h E, and their gates: h K of both."""
         logits = router(x).unflatten(-1, (self.config.num_heads, -1))
         # selected by logits: sigmoids above about 17 are equal in float32
         experts = torch.topk(logits, self.config.top_k, dim=-1)[1]
@@ -54,7 +54,7 @@ class SwitchHead(Attention):
         value: Float[Tensor, "batch src d_model"],
         rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src heads head_dim"], Float[Tensor, "batch src heads head_dim"]]:
-        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, each mixed of its own experts."""
+        """Return the keys of ``key`` (B, S, d_m), rotated by ``rotary``, and the values of ``value`` by its experts."""
         chosen, gates = self.choose(self.router.value_proj, value)
         slots = value[:, :, None].expand(-1, -1, chosen.shape[-1], -1)
         # the gate acts on the narrow side

@@ -24,7 +24,7 @@ class PatchEmbedding(nn.Module):
         self.norm = nn.LayerNorm(d_model)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens d_model"]:
-        """(B, C, R, R) to (B, T, d_m), row by row."""
+        """Map (B, C, R, R) to (B, T, d_m), row by row."""
         patches = F.unfold(x, self.kernel, padding=self.stride - 1, stride=self.stride)
         return self.norm(self.proj(patches.transpose(1, 2).contiguous()))
 
@@ -40,7 +40,7 @@ class DepthwiseConvolution(nn.Module):
         self.initial_std = {"weight": (2 / 9) ** 0.5}
 
     def forward(self, x: Float[Tensor, "batch tokens channels"]) -> Float[Tensor, "batch tokens channels"]:
-        """(B, T, F) to (B, T, F)."""
+        """Map (B, T, F) to (B, T, F)."""
         grid = x.transpose(1, 2).unflatten(2, (self.side, self.side))
         # (B, F, T, 9): both operands of the product carry the whole batch
         windows = F.unfold(grid, 3, padding=1).unflatten(1, (-1, 9)).transpose(2, 3)
@@ -58,7 +58,7 @@ class ConvolutionalGatedUnit(nn.Module):
         self.fc2 = nn.Linear(width, d_model)
 
     def forward(self, x: Float[Tensor, "batch tokens d_model"]) -> Float[Tensor, "batch tokens d_model"]:
-        """(B, T, d_m) to (B, T, d_m)."""
+        """Map (B, T, d_m) to (B, T, d_m)."""
         a, b = self.fc1(x).chunk(2, dim=-1)
         return self.fc2((F.gelu(self.conv(a)) * b).contiguous())
 
@@ -80,7 +80,7 @@ class TransNeXtBlock(nn.Module):
             self.feed_forward = MixtureFeedForward(mixture, gelu)
 
     def forward(self, x: Float[Tensor, "batch tokens d_model"], grid: Grid) -> Float[Tensor, "batch tokens d_model"]:
-        """(B, T, d_m) to (B, T, d_m)."""
+        """Map (B, T, d_m) to (B, T, d_m)."""
         x = x + self.self_attn(self.self_attn_norm(x), grid)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
@@ -104,7 +104,7 @@ class Stage(nn.Module):
         self.norm = nn.LayerNorm(attention.d_model, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch d_model side side"]:
-        """(B, C, R, R) to (B, d_m, n, n)."""
+        """Map (B, C, R, R) to (B, d_m, n, n)."""
         x = self.patch_embedding(x)
         grid = grid_of(self.attention, x)
         for block in self.blocks:
@@ -126,12 +126,12 @@ class TransNeXt(nn.Module):
         self.head = nn.Linear(config.widths[-1], config.num_classes)
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
-        """(B, 3, R, R) to (B, classes). ValueError for images of another size than ``image_size``."""
+        """Map (B, 3, R, R) to (B, classes). ValueError for images of another size than ``image_size``."""
         shape = (CHANNELS, self.config.image_size, self.config.image_size)
         # a tracer's sizes are no numbers to compare
         if not torch.jit.is_tracing() and images.shape[1:] != shape:
             found = ", ".join(map(str, images.shape))
-            raise ValueError(f"images must be (B, {', '.join(map(str, shape))}), as image_size says, not ({found})")
+            raise ValueError(f"images must be (B, {', '.join(map(str, shape))}) as in image_size, not ({found})")
         x = images
         for stage in self.stages:
             x = stage(x)

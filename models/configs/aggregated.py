@@ -73,7 +73,7 @@ class AggregatedAttentionConfig(AttentionConfig):
         return (2 * self.side - self.pool_ratio) ** 2
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Tokens (B, T, d_m), row by row of the grid."""
+        """Return tokens (B, T, d_m), row by row of the grid."""
         return {"query": Input((lengths["batch_size"], self.num_tokens, self.d_model))}
 
 

@@ -123,11 +123,11 @@ class SymbolicConfig:
         return self.variant
 
     def letters(self) -> dict[str, Any]:
-        """The keyword arguments of this variant's closed form, input lengths apart."""
+        """Return the keyword arguments of this variant's closed form, input lengths apart."""
         return {letter: getattr(self, name) for letter, name in self.fields_by_letter.items()}
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Input lengths by letter: B sequences, S source or key tokens, T target or query tokens."""
+        """Return input lengths by letter: B sequences, S source or key tokens, T target or query tokens."""
         return {LENGTH_LETTERS[name]: lengths[name] for name in self.lengths}
 
     @property
@@ -160,7 +160,7 @@ class AttentionConfig(SymbolicConfig):
             vars(self).update(self.ideal_attributes)
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """The arguments of the layer's forward by name: queries (B, T, d_m) and keys (B, S, d_m)."""
+        """Return the arguments of the layer's forward by name: queries (B, T, d_m) and keys (B, S, d_m)."""
         return {
             "query": Input((lengths["batch_size"], lengths["tgt_len"], self.d_model)),
             "key": Input((lengths["batch_size"], lengths["src_len"], self.d_model)),
@@ -178,7 +178,7 @@ class AttentionConfig(SymbolicConfig):
 
     @property
     def steerable(self) -> bool:
-        """Whether its module has a linear router that can be told which tokens go where: ``routing_projection``."""
+        """Whether its module has a linear router whose selection can be set: ``routing_projection``."""
         return False
 
 
@@ -221,14 +221,14 @@ class Layered(ModelConfig):
 
     @classmethod
     def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-        """What an attention's field may have one value for each of, and how many layers each of these has."""
+        """Return the unit that an attention's field may have one value for, and the number of layers of each unit."""
         num_layers = values.get("num_layers", 1)
         check_layers("num_layers", num_layers)
         return "layer", (1,) * num_layers
 
     @classmethod
     def derived(cls, values: Mapping[str, Any], i: int) -> dict[str, Any]:
-        """The ``derived_fields`` of the attention of run ``i``, computed from the model's fields."""
+        """Return the ``derived_fields`` of the attention of run ``i``, computed from the model's fields."""
         return {}
 
     @property
@@ -262,7 +262,7 @@ class LayerConfig(ModelConfig):
         return self.attention.d_model
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """The inputs of the layer."""
+        """Return the inputs of the layer."""
         return self.attention.inputs(lengths)
 
 

@@ -10,12 +10,12 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def parse_int(text: str) -> int:
-    """A whole number in the digits 0 to 9, with or without a sign; ValueError for anything else."""
+    """Return a whole number in the digits 0 to 9, with or without a sign; ValueError for anything else."""
     return int(_matched(text, _WHOLE))
 
 
 def parse_float(text: str) -> float:
-    """A finite number in the digits 0 to 9, with or without an exponent; ValueError for anything else."""
+    """Return a finite number in the digits 0 to 9, with or without an exponent; ValueError for anything else."""
     value = float(_matched(text, _DECIMAL))
     if math.isinf(value):
         raise ValueError(f"beyond all floats: {text!r}")

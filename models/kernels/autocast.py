@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 
-def lowered(x: Float[Tensor, "*shape"] | None) -> Float[Tensor, "*shape"] | None:
+def to_autocast_dtype(x: Float[Tensor, "*shape"] | None) -> Float[Tensor, "*shape"] | None:
     """Return ``x`` in the dtype of autocast, which handles neither grouped products nor Triton kernels."""
     # asking about meta, which has none, is an error; and torch 2.11 traces no question whether a device has one
     if x is None or x.device.type == "meta" or not torch.is_autocast_enabled(x.device.type):

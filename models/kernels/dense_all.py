@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.models.kernels.autocast import lowered
+from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.moa import attend_slots
 
@@ -37,9 +37,9 @@ def all_queries(
     layer: nn.Module, x: Float[Tensor, "batch tgt d_model"]
 ) -> Float[Tensor, "batch tgt num_experts head_dim"]:
     """Return the query of every expert for every token."""
-    # (E, d_m, D) as one (d_m, E*D) matrix: a copy of the weights, small beside its product with N tokens
-    weight = lowered(layer.q_proj.weight).transpose(0, 1).flatten(1)
-    bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias).flatten()
+    # (E, d_m, D) as one (d_m, E*D) matrix: a copy of the weights, small compared with its product
+    weight = to_autocast_dtype(layer.q_proj.weight).transpose(0, 1).flatten(1)
+    bias = None if layer.q_proj.bias is None else to_autocast_dtype(layer.q_proj.bias).flatten()
     return F.linear(x, weight.t(), bias).unflatten(-1, (-1, layer.config.head_dim))
 
 
@@ -49,5 +49,9 @@ def sum_experts(
     gates: Float[Tensor, "batch tgt num_experts"],
 ) -> Float[Tensor, "batch tgt d_model"]:
     """Return sum_i out_i Wo_i + g_i b_i of head outputs that are multiplied by their gates g already."""
-    y = torch.matmul(out.flatten(-2), lowered(layer.out_proj.weight).flatten(0, 1))
-    return y if layer.out_proj.bias is None else y + torch.matmul(gates.to(y.dtype), lowered(layer.out_proj.bias))
+    y = torch.matmul(out.flatten(-2), to_autocast_dtype(layer.out_proj.weight).flatten(0, 1))
+    return (
+        y
+        if layer.out_proj.bias is None
+        else y + torch.matmul(gates.to(y.dtype), to_autocast_dtype(layer.out_proj.bias))
+    )

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 
 from headcount.models.attention import attend
 from headcount.models.experts import ExpertLinear
-from headcount.models.kernels.autocast import lowered
+from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
 
@@ -53,7 +53,9 @@ def _dispatch(
 
 def _experts(experts: ExpertLinear, rows: Tensor, sizes: Tensor) -> Tensor:
     # cast here, where autograd casts the gradients back: the backward runs without autocast
-    return ExpertLoop.apply(lowered(rows), sizes, lowered(experts.weight), lowered(experts.bias))
+    return ExpertLoop.apply(
+        to_autocast_dtype(rows), sizes, to_autocast_dtype(experts.weight), to_autocast_dtype(experts.bias)
+    )
 
 
 class ExpertLoop(torch.autograd.Function):

@@ -14,9 +14,9 @@ from torch import Tensor
 from headcount.models.attention import hidden_keys
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
-from headcount.models.kernels.autocast import lowered
+from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, smallest_integer
-from headcount.models.kernels.selection import say_once
+from headcount.models.kernels.selection import log_once
 from headcount.models.moh import fused
 from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries, attend_selected
 from headcount.models.rotary import Rotary, rotate
@@ -44,7 +44,7 @@ def ragged(
     if dropout:
         raise ConfigError("ragged takes no dropout; choose fused")
     if x.is_cuda and causal and x.shape[1] > 1:
-        say_once(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")
+        log_once(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")
         masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
         return fused(layer, x, key, value, **masks, rotary=rotary, dropout=dropout, every=False)
     if x.is_cuda:
@@ -78,12 +78,12 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
         query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     else:
         by_head = layer.q_proj.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
-        bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias.unflatten(0, (-1, head_dim)))
-        query = SpreadSegments.apply(lowered(x.flatten(0, 1)), lowered(by_head), bias, segments)
+        bias = None if layer.q_proj.bias is None else to_autocast_dtype(layer.q_proj.bias.unflatten(0, (-1, head_dim)))
+        query = SpreadSegments.apply(to_autocast_dtype(x.flatten(0, 1)), to_autocast_dtype(by_head), bias, segments)
         query = query.view(*selected.shape, head_dim)
     out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1], hidden)
     outputs = layer.out_proj.weight.t().unflatten(0, (-1, head_dim))
-    out, gates, outputs = (lowered(t) for t in (out, gates.reshape(-1), outputs))
+    out, gates, outputs = (to_autocast_dtype(t) for t in (out, gates.reshape(-1), outputs))
     y = CollectSegments.apply(out, gates, outputs, x.shape[0] * x.shape[1], segments)
     y = y.view(*x.shape[:2], -1)
     return y if layer.out_proj.bias is None else y + layer.out_proj.bias

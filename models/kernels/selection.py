@@ -15,8 +15,8 @@ from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 
 REFERENCE, AUTO = "reference", "auto"
 
-SAID: set[tuple[int, str]] = set()
-"""Messages that :func:`say_once` has logged in this process."""
+LOGGED: set[tuple[int, str]] = set()
+"""Messages that :func:`log_once` has logged in this process."""
 
 _log = logging.getLogger("headcount.kernels")
 
@@ -75,7 +75,7 @@ class Selectable(nn.Module):
         if name == AUTO:
             name = self.automatic(query)
             if not torch.compiler.is_compiling():
-                say_once(
+                log_once(
                     logging.INFO,
                     f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
                     f"{query.device}: auto runs {name}",
@@ -150,8 +150,8 @@ def select_impl(model: nn.Module, name: str) -> None:
         layer.impl = name if name in names(layer) else AUTO
 
 
-def say_once(level: int, message: str) -> None:
+def log_once(level: int, message: str) -> None:
     """Log ``message`` once in this process, and never while a graph is traced."""
-    if not torch.compiler.is_compiling() and (level, message) not in SAID:
-        SAID.add((level, message))
+    if not torch.compiler.is_compiling() and (level, message) not in LOGGED:
+        LOGGED.add((level, message))
         _log.log(level, message)

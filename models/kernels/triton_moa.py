@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headcount.models.configs.base import ConfigError
 from headcount.models.kernels import triton_ops as ops
-from headcount.models.kernels.autocast import lowered
+from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.dense_all import all_queries, sum_experts
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.grouped import with_output_bias
@@ -28,19 +28,19 @@ def run(
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
     """Return the reference's output. Raises ConfigError for a dtype that the kernels do not take."""
-    x = lowered(query)
-    takes(x)
+    x = to_autocast_dtype(query)
+    check_dtype(x)
     every = layer.config.top_k == layer.config.num_experts
     return (_all_experts if every else _selected)(layer, x, key, value, query_padding_mask, core)
 
 
-def takes(x: Float[Tensor, "*shape"]) -> None:
+def check_dtype(x: Float[Tensor, "*shape"]) -> None:
     """Raise ConfigError for a dtype without matrix products in Triton."""
     if x.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         raise ConfigError(f"implementation triton takes bfloat16, float16 and float32, not {x.dtype}")
 
 
-def wants_gradient(*tensors: Tensor) -> bool:
+def needs_gradient(*tensors: Tensor) -> bool:
     """Return whether a backward pass may follow."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
@@ -59,12 +59,12 @@ def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: d
     """Return whether attention applies the gates itself; with gradients torch's core runs instead."""
     plain = key.shape[2] == 1 and core["rotary"] is None
     fits = plain and key.shape[1] <= MOST_KEYS_OF_MQA and q.shape[-1] <= WIDEST_HEAD_OF_MQA
-    return fits and not core["dropout"] and not wants_gradient(q, key, value, gates)
+    return fits and not core["dropout"] and not needs_gradient(q, key, value, gates)
 
 
 def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
     gates, experts, order, ends = _route(layer, x, query_padding_mask)
-    w_q, bias, w_o = (lowered(t) for t in (layer.q_proj.weight, layer.q_proj.bias, layer.out_proj.weight))
+    w_q, bias, w_o = (to_autocast_dtype(t) for t in (layer.q_proj.weight, layer.q_proj.bias, layer.out_proj.weight))
     top_k = layer.config.top_k
     q = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
     out = attend_slots(q.view(*gates.shape, -1), key, value, attend=fused_attend, **core)
@@ -85,14 +85,14 @@ def _route(
         none = experts.new_empty(0)
         order, ends = (none, none) if every else ops.plan(experts.flatten(0, 1)[None], config.num_experts)
         return routing.weights, experts, order, ends
-    weight = lowered(router.proj.weight)
+    weight = to_autocast_dtype(router.proj.weight)
     recorded = router.training or router.record_routing
     gates, experts, order, ends, logits = ops.route(
         x.flatten(0, 1).contiguous(),
         weight,
         config.top_k,
         config.gates,
-        recorded or wants_gradient(x, weight),
+        recorded or needs_gradient(x, weight),
     )
     gates, experts, logits = (t.unflatten(0, x.shape[:2]) for t in (gates, experts, logits))
     if recorded:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headcount.models.attention import split_heads
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.triton_configs import WIDEST_HEAD_OF_RAGGED
-from headcount.models.kernels.triton_moa import takes, wants_gradient
+from headcount.models.kernels.triton_moa import check_dtype, needs_gradient
 from headcount.models.moh import fused
 from headcount.models.rotary import Rotary, rotate
 
@@ -30,11 +30,11 @@ def run(
 ) -> Float[Tensor, "batch tgt d_model"]:
     """Return the layer's output (Eq. 3-4). Raises ConfigError for a dtype that the kernels do not take."""
     config = layer.config
-    if dropout or config.head_dim > WIDEST_HEAD_OF_RAGGED or wants_gradient(x, key, value, *layer.parameters()):
+    if dropout or config.head_dim > WIDEST_HEAD_OF_RAGGED or needs_gradient(x, key, value, *layer.parameters()):
         how = dict(causal=causal, key_padding_mask=key_padding_mask, dropout=dropout)
         return fused(layer, x, key, value, query_padding_mask=query_padding_mask, rotary=rotary, **how)
     query = split_heads(layer.q_proj(x), config.head_dim)
-    takes(query)
+    check_dtype(query)
     selected, gates = layer.route(x, query_padding_mask, query)
     query, heads = rotate(query, rotary), selected.to(torch.int32)
     if x.shape[1] == 1:

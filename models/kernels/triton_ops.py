@@ -76,7 +76,7 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
     else:
         chosen = experts.long()
         if ctx.gates == Gates.SELECTED:
-            # a softmax of its own, 0 at the others
+            # a softmax of the selected logits, 0 at the others
             probs = torch.zeros_like(logits).scatter(-1, chosen, torch.softmax(logits.gather(-1, chosen), -1))
         elif ctx.gates == Gates.PRINTED:
             # the sum of the selected probabilities is a constant (Eq. 9)
@@ -274,5 +274,5 @@ def ragged(
 
 @_operator("decode", lambda q, *rest: torch.empty_like(q), _selected_products)
 def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None) -> Tensor:
-    """``ragged`` for one token (B, h, D) at the end of (B, S, g, D), the keys split among programs; no gradient."""
+    """Compute ``ragged`` for one token (B, h, D) at the end of (B, S, g, D), keys split among programs; no gradient."""
     return _kernels().decode(q, k, v, heads.contiguous(), gates, hidden)

@@ -15,7 +15,7 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.kernels import grouped
-from headcount.models.kernels.selection import SAID, Selectable, select_impl
+from headcount.models.kernels.selection import LOGGED, Selectable, select_impl
 from tests.cases import features, padding
 
 SOME = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5))
@@ -34,7 +34,7 @@ routed_configs = pytest.mark.parametrize("config", [EVEN, SOME, ALL], ids=["dm24
 
 @pytest.fixture(autouse=True)
 def clear_logged_choices():
-    SAID.clear()
+    LOGGED.clear()
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_images_are_independent():
 @pytest.mark.parametrize("shape", [(2, 3, 41, 40), (2, 3, 80, 80), (2, 1, 40, 40)])
 def test_wrong_image_size_raises(shape):
     found = ", ".join(map(str, shape))
-    message = rf"^images must be \(B, 3, 40, 40\), as image_size says, not \({found}\)$"
+    message = rf"^images must be \(B, 3, 40, 40\) as in image_size, not \({found}\)$"
     with pytest.raises(ValueError, match=message):
         build(make_config(IMAGES))(torch.zeros(shape))
 
