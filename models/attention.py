@@ -13,6 +13,15 @@ from headcount.models.cache import HeadShape, KeyValueCache, value_tokens
 from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.rotary import Rotary, rotate
 
+Tokens = Float[Tensor, "batch tgt d_model"]
+"""Features of query tokens, (B, T, d_m)."""
+KeyHeads = Float[Tensor, "batch src kv_heads head_dim"]
+"""Projected keys or values, (B, S, g, d_h)."""
+QueryMask = Bool[Tensor, "batch tgt"] | None
+"""A mask (B, T) of query tokens, True at padding."""
+KeyMask = Bool[Tensor, "batch src"] | None
+"""A mask (B, S) of keys, True at padding."""
+
 
 def attend(
     query: Float[Tensor, "batch tgt heads head_dim"],

@@ -57,9 +57,10 @@ class HeadRouter(Router):
         *,
         every: bool = False,
     ) -> HeadGates:
-        """Route tokens (B, T, d_m); a ``query_norm`` router reads ``query`` (B, T, h, d_h) instead.
+        """Route tokens (B, T, d_m); a ``query_norm`` router reads the unrotated ``query`` (B, T, h, d_h) instead.
 
-        With ``every`` it gives the gates of all h heads, which Eq. 10 passes a gradient to.
+        With ``every`` it gives the gates of all h heads, which Eq. 10 passes a gradient to, for an implementation that
+        computes every head.
         """
         s, r, released = self.config.num_shared_heads, self.top_k, self.config.gates is Gates.RELEASED
         by_norm = self.config.router is Scoring.QUERY_NORM

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, attend
+from headcount.models.attention import Attention, KeyHeads, QueryMask, Tokens, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
@@ -21,14 +21,14 @@ FEW_ROWS = 64
 
 def reference(
     layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    query: Tokens,
+    key: KeyHeads,
+    value: KeyHeads,
     *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    query_padding_mask: QueryMask,
     attend: Callable = attend,
     **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+) -> Tokens:
     """Compute the equations as written, from projected keys and values: every row by its selected expert."""
     routing = layer.router(query, query_padding_mask)
     slots = query.unsqueeze(2).expand(-1, -1, layer.config.top_k, -1)

@@ -4,7 +4,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models.attention import drop, hidden_keys, masked_softmax, split_heads
+from headcount.models.attention import (
+    KeyHeads,
+    KeyMask,
+    QueryMask,
+    Tokens,
+    drop,
+    hidden_keys,
+    masked_softmax,
+    split_heads,
+)
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig, Router
 from headcount.models.experts import gathered_product, in_chunks, rows_per_chunk
 from headcount.models.moh import MixtureOfHeadAttention
@@ -13,24 +22,24 @@ from headcount.models.rotary import Rotary, rotate
 
 def reference(
     layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    query: Tokens,
+    key: KeyHeads,
+    value: KeyHeads,
     *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    query_padding_mask: QueryMask,
     rotary: Rotary | None,
     causal: bool,
-    key_padding_mask: Bool[Tensor, "batch src"] | None,
+    key_padding_mask: KeyMask,
     dropout: float,
-) -> Float[Tensor, "batch tgt d_model"]:
+) -> Tokens:
     """Compute Eq. 3-4 over the heads that each token selects."""
     head_dim = layer.config.head_dim
     if layer.config.router is Router.QUERY_NORM:
         q = split_heads(layer.q_proj(query), head_dim)
-        selected, gates = layer.route(query, query_padding_mask, q)
+        selected, gates = layer.router(query, query_padding_mask, q)
         q = q.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     else:
-        selected, gates = layer.route(query, query_padding_mask, None)
+        selected, gates = layer.router(query, query_padding_mask)
         q = layer.q_proj(query, selected, head_dim)
     hidden = hidden_keys(query.shape[1], key.shape[1], causal, key_padding_mask, query.device)
     group = layer.config.num_heads // layer.config.num_kv_heads

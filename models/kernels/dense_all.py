@@ -5,23 +5,18 @@ Exactly MoA's own work where K = E, where it also needs no top-K; E / K times it
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from headcount.models.attention import KeyHeads, QueryMask, Tokens
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.moa import attend_slots
 
 
 def dense_all(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, *, query_padding_mask: QueryMask, **core
+) -> Tokens:
     """Return y_t = sum_{i=1..E} g_i,t o_i,t Wo_i with g = w on the K selected experts and 0 on the others."""
     routing = layer.router(query, query_padding_mask, ranked=False)
     if layer.config.top_k == layer.config.num_experts:

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from headcount.models.attention import KeyHeads, QueryMask, Tokens
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
@@ -26,14 +27,8 @@ ALIGNED_BYTES = 16
 
 
 def grouped(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, *, query_padding_mask: QueryMask, **core
+) -> Tokens:
     """Return the reference's output; the gates are multiplied into the head outputs."""
     routing = layer.router(query, query_padding_mask)
     run = _by_grouped_mm if has_fast_path(query.device, to_autocast_dtype(query).dtype) else _by_segments

@@ -6,11 +6,11 @@ moa_layer/). This is a reimplementation; the gates are the layer's.
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headcount.models.attention import attend
+from headcount.models.attention import KeyHeads, QueryMask, Tokens, attend
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.moa import attend_slots
@@ -18,14 +18,8 @@ from headcount.models.router import Routing
 
 
 def loop(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, *, query_padding_mask: QueryMask, **core
+) -> Tokens:
     """Return the reference's output; rows whose gate is exactly 0 are skipped, as in the released code."""
     rows, tokens, gates, sizes = _dispatch(layer.router(query, query_padding_mask))
     x = query.reshape(-1, query.shape[-1])

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from headcount.models.attention import hidden_keys
+from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, hidden_keys
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.autocast import to_autocast_dtype
@@ -23,17 +23,17 @@ from headcount.models.rotary import Rotary, rotate
 
 
 def ragged(
-    layer,
-    x: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    layer: nn.Module,
+    x: Tokens,
+    key: KeyHeads,
+    value: KeyHeads,
     *,
     causal: bool,
-    key_padding_mask: Bool[Tensor, "batch src"] | None,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    key_padding_mask: KeyMask,
+    query_padding_mask: QueryMask,
     rotary: Rotary | None,
     dropout: float,
-) -> Float[Tensor, "batch tgt d_model"]:
+) -> Tokens:
     """Return the layer's output (Eq. 3-4) from packed queries; on the CPU queries and outputs are packed too.
 
     Gradients are the ideal form's on every device, where every head is computed too.
@@ -57,7 +57,7 @@ def _gathered(layer, x, key, value, query_padding_mask, rotary, hidden):
     """Multiply gathered rows one by one: sizes of segments are values, which meta does not have."""
     config, head_dim = layer.config, layer.config.head_dim
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if config.router is Router.QUERY_NORM else None
-    selected, gates = layer.route(x, query_padding_mask, full)
+    selected, gates = layer.router(x, query_padding_mask, full)
     if full is None:
         query = SelectedQueries.forward(layer.q_proj, x, selected, head_dim)
     else:
@@ -72,7 +72,7 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
     config, head_dim = layer.config, layer.config.head_dim
     by_norm = config.router is Router.QUERY_NORM
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if by_norm else None
-    selected, gates = layer.route(x, query_padding_mask, full)
+    selected, gates = layer.router(x, query_padding_mask, full)
     segments = make_segments(selected, config.num_heads)
     if by_norm:
         query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
@@ -123,7 +123,7 @@ def _packed_on_device(
     """
     config, head_dim = layer.config, layer.config.head_dim
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim))
-    selected, gates = layer.route(x, query_padding_mask, full)
+    selected, gates = layer.router(x, query_padding_mask, full)
     query = rotate(full, rotary).gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     sequences, order = _order(selected, config.num_heads // config.num_kv_heads, config.num_kv_heads)
     batch_size, src_len, num_kv_heads, _ = key.shape

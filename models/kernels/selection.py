@@ -5,7 +5,6 @@ import logging
 import os
 import pkgutil
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -80,7 +79,7 @@ class Selectable(nn.Module):
                     f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
                     f"{query.device}: auto runs {name}",
                 )
-        if lack := self._needs[name].on(query.device):
+        if lack := _lack(self._needs[name], query.device):
             choices = ", ".join(runnable(self.config, query.device))
             raise ConfigError(f"implementation {name} needs {lack}; choose from {choices}")
         self.impl_used = name
@@ -89,7 +88,7 @@ class Selectable(nn.Module):
     def is_available(self, name: str, query: Tensor) -> bool:
         """Return whether ``auto`` may select ``name``: an implementation that runs on CUDA, for queries of 16 bits."""
         fits = query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)
-        return fits and name in self._needs and not self._needs[name].on(query.device)
+        return fits and name in self._needs and not _lack(self._needs[name], query.device)
 
 
 def names(layer: Selectable) -> list[str]:
@@ -109,27 +108,22 @@ def missing(impl: Implementation, device: torch.device) -> str | None:
 
     Triton's interpreter, TRITON_INTERPRET=1, takes tensors on the CPU.
     """
-    return _needs(impl).on(device)
+    return _lack(_needs(impl), device)
 
 
-class _Needs(NamedTuple):
-    """``what`` an implementation needs on devices of other types than ``devices``; None where it runs on each."""
-
-    what: str
-    devices: tuple[str, ...] | None
-
-    def on(self, device: torch.device) -> str | None:
-        """Return what the implementation needs on ``device``; None where it runs."""
-        return None if self.devices is None or device.type in self.devices else self.what
+def _lack(needs: tuple[str, tuple[str, ...] | None], device: torch.device) -> str | None:
+    what, device_types = needs
+    return None if device_types is None or device.type in device_types else what
 
 
-def _needs(impl: Implementation) -> _Needs:
+def _needs(impl: Implementation) -> tuple[str, tuple[str, ...] | None]:
+    """Return what ``impl`` needs on devices of other types than the second value; None where it runs on each."""
     if impl.package is None:
-        return _Needs("", None)
+        return "", None
     if importlib.util.find_spec(impl.package) is None:
-        return _Needs(f"the package {impl.package} (pip install 'headcount[gpu]')", ("meta",))
+        return f"the package {impl.package} (pip install 'headcount[gpu]')", ("meta",)
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    return _Needs("a CUDA device", ("meta", "cuda", "cpu") if interpreted else ("meta", "cuda"))
+    return "a CUDA device", ("meta", "cuda", "cpu") if interpreted else ("meta", "cuda")
 
 
 def runnable(config: AttentionConfig | MixtureFeedForwardConfig, device: torch.device) -> list[str]:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.attention import KeyHeads, QueryMask, Tokens
 from headcount.models.configs.base import ConfigError
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.autocast import to_autocast_dtype
@@ -20,13 +21,8 @@ from headcount.models.router import Routing
 
 
 def run(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, query_padding_mask: QueryMask, **core
+) -> Tokens:
     """Return the reference's output. Raises ConfigError for a dtype that the kernels do not take."""
     x = to_autocast_dtype(query)
     check_dtype(x)
