@@ -49,15 +49,20 @@ def build(
         if device.type == "cuda" and not torch.cuda.is_available():
             raise ConfigError("no CUDA device on this machine; device takes cpu or meta here")
         model.to_empty(device=device)
-        if hasattr(model, "tie_weights"):
-            # to_empty gives each module a tensor of its own
-            model.tie_weights()
+        # to_empty gives each module another tensor
+        tie_weights(model)
         if initialise:
             _initialise(model, seed, drawn_on)
         else:
             for parameter in model.parameters():
                 nn.init.zeros_(parameter)
     return model.eval()
+
+
+def tie_weights(model: nn.Module) -> None:
+    """Make tensors that ``model`` shares between modules one tensor again."""
+    if hasattr(model, "tie_weights"):
+        model.tie_weights()
 
 
 def example_inputs(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from headcount.models.build import build
+from headcount.models.build import build, tie_weights
 from headcount.models.configs.base import ConfigError, ModelConfig
 from headcount.models.configs.convert import Heads, convert_config
 from headcount.models.configs.moh import Router
@@ -89,6 +89,5 @@ def _orders(path: str, layer: MultiHeadAttention, scores: Scores) -> tuple[Tenso
 
 def _load_state(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
     model.load_state_dict(state, assign=True)
-    if hasattr(model, "tie_weights"):
-        model.tie_weights()
+    tie_weights(model)
     return model

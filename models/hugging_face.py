@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from headcount.models.build import build
+from headcount.models.build import build, tie_weights
 from headcount.models.configs.base import ConfigError, ModelConfig
 
 Shape = tuple[int, ...]
@@ -97,8 +97,7 @@ def load_hugging_face(config: ModelConfig, state: Mapping[str, Tensor]) -> nn.Mo
         if name not in used and not name.endswith("rotary_emb.inv_freq"):
             raise ConfigError(f"the model has no place for {name}")
     model.load_state_dict(own, assign=True)
-    if hasattr(model, "tie_weights"):
-        model.tie_weights()
+    tie_weights(model)
     return model
 
 

@@ -1,5 +1,8 @@
 """Mixture-of-head attention without the heads that a token does not select: the ideal form of models/moh.py."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -40,11 +43,16 @@ def reference(
         q = q.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     else:
         selected, gates = layer.router(query, query_padding_mask)
-        q = layer.q_proj(query, selected, head_dim)
+        q = _with_forward(SelectedQueries, layer.q_proj)(query, selected, head_dim)
     hidden = hidden_keys(query.shape[1], key.shape[1], causal, key_padding_mask, query.device)
     group = layer.config.num_heads // layer.config.num_kv_heads
     out = attend_selected(rotate(q, rotary), key, value, selected, group, hidden, dropout)
-    return layer.out_proj(out * gates[..., None], selected)
+    return _with_forward(SelectedOutputs, layer.out_proj)(out * gates[..., None], selected)
+
+
+def _with_forward(kind: type[nn.Linear], module: nn.Linear) -> Callable:
+    """Return ``module``, or the forward of ``kind`` with its parameters: a layer of the released form has others."""
+    return module if isinstance(module, kind) else partial(kind.forward, module)
 
 
 def attend_selected(

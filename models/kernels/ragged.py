@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models import moh_ideal
 from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, hidden_keys
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
@@ -18,7 +19,6 @@ from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, smallest_integer
 from headcount.models.kernels.selection import log_once
 from headcount.models.moh import fused
-from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries, attend_selected
 from headcount.models.rotary import Rotary, rotate
 
 
@@ -43,28 +43,17 @@ def ragged(
     """
     if dropout:
         raise ConfigError("ragged takes no dropout; choose fused")
+    masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
     if x.is_cuda and causal and x.shape[1] > 1:
         log_once(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")
-        masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
         return fused(layer, x, key, value, **masks, rotary=rotary, dropout=dropout, every=False)
     if x.is_cuda:
         return _packed_on_device(layer, x, key, value, query_padding_mask, rotary, key_padding_mask)
+    if x.is_meta:
+        # rows gathered one by one: sizes of segments are values, which meta does not have
+        return moh_ideal.reference(layer, x, key, value, **masks, rotary=rotary, dropout=dropout)
     hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)
-    return (_gathered if x.is_meta else _packed_by_head)(layer, x, key, value, query_padding_mask, rotary, hidden)
-
-
-def _gathered(layer, x, key, value, query_padding_mask, rotary, hidden):
-    """Multiply gathered rows one by one: sizes of segments are values, which meta does not have."""
-    config, head_dim = layer.config, layer.config.head_dim
-    full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if config.router is Router.QUERY_NORM else None
-    selected, gates = layer.router(x, query_padding_mask, full)
-    if full is None:
-        query = SelectedQueries.forward(layer.q_proj, x, selected, head_dim)
-    else:
-        query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
-    group = config.num_heads // config.num_kv_heads
-    out = attend_selected(rotate(query, rotary), key, value, selected, group, hidden, 0.0)
-    return SelectedOutputs.forward(layer.out_proj, out * gates[..., None], selected)
+    return _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden)
 
 
 def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
