@@ -22,7 +22,7 @@ class DecoderState(NamedTuple):
     @property
     def length(self) -> int:
         """Return the number of target tokens decoded so far."""
-        return self.caches[0].length
+        return self.caches[0].own.length
 
 
 class EncoderDecoder(nn.Module):

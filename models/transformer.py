@@ -10,12 +10,8 @@ from headcount.models.activations import Activation
 from headcount.models.attention import drop
 from headcount.models.build import make_module
 from headcount.models.cache import KeyValueCache, WindowCache
-from headcount.models.configs.encoder_decoder import EncoderDecoderConfig
-from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
 from headcount.models.configs.moe_ffn import TakesMixture
 from headcount.models.moe_ffn import MixtureFeedForward
-
-TransformerConfig = EncoderDecoderConfig | MaskedLanguageModelConfig
 
 
 class FeedForward(nn.Module):
@@ -63,7 +59,7 @@ class PostNormLayer(nn.Module):
 class EncoderLayer(PostNormLayer):
     """x = Norm(x + SelfAttn(x)); x = Norm(x + FeedForward(x))."""
 
-    def __init__(self, config: TransformerConfig, activation: Activation) -> None:
+    def __init__(self, config: TakesMixture, activation: Activation) -> None:
         super().__init__()
         self.self_attn = make_module(config.attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
@@ -88,11 +84,6 @@ class LayerCaches(NamedTuple):
     own: KeyValueCache | WindowCache
     cross_attn: KeyValueCache
     memory_arguments: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] = ({}, {})
-
-    @property
-    def length(self) -> int:
-        """Number of tokens so far."""
-        return self.own.length
 
     @property
     def num_bytes(self) -> int:
@@ -158,7 +149,7 @@ class CrossAttentionLayer(PostNormLayer):
 class DecoderLayer(CrossAttentionLayer):
     """As EncoderLayer, with causal self-attention and attention to the encoder's output after it."""
 
-    def __init__(self, config: EncoderDecoderConfig, activation: Activation) -> None:
+    def __init__(self, config: TakesMixture, activation: Activation) -> None:
         super().__init__()
         self.self_attn = make_module(config.decoder_attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
