@@ -133,18 +133,20 @@ class Attention(Selectable):
         """Attend from (B, T, d_m) to the keys of (B, S, d_m), of the queries' tokens without ``key``, and to the values
         of ``value`` (B, S, d_m), of the keys' tokens without it.
 
-        Masks are True at padding; padded queries are computed all the same, and yield zeros. With ``cache`` the
-        queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
-        closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
-        own keys; ValueError for it with a ``key``, or where the variant has no rotary positions, for a ``value``
-        where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
-        every query that sees it NaN, and no other sequence. ``own`` are extra arguments of the implementations.
+        Masks are True at padding; padded queries are computed too, and give zeros. An open ``cache`` stores the keys
+        and values of the queries after those that it has, and the queries see all S of them causally; a closed one
+        gives the keys and values instead of ``key`` and ``value``. ``rotary`` rotates the queries and their keys.
+        ``own`` are extra arguments of the implementations. A token that holds a NaN makes every query that sees it
+        NaN, and no other sequence.
+
+        Raises ValueError for ``rotary`` with a ``key`` or in a variant without rotary positions, for a ``value``
+        where keys and values are projected from one sequence, and for queries or keys without tokens.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
         if value is not None and not self.config.takes_values:
             raise ValueError(f"{self.config.variant} makes keys and values of one sequence: leave value out")
-        # tokens behind those in an open cache are one sequence with them
+        # tokens after those in an open cache are one sequence with them
         causal = causal or (cache is not None and not cache.closed)
         run = self.resolve_impl(query)
         k, v = self.keys_and_values(query, key, value, rotary, cache)

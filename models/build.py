@@ -35,11 +35,11 @@ def build(
 ) -> nn.Module:
     """Return the model, layer or block of ``config`` on ``device``, in eval mode.
 
-    Weights depend on ``seed`` alone, not on device or dtype but for rounding, and leave torch's own random
-    state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the
-    device whose generator draws them; a GPU's is faster, and draws other values. On meta there are no values.
-    ``impl`` is what every attention layer runs: a name, or ``auto``. Raises ConfigError for a variant without a
-    module, or without an implementation of that name, and for a device that is not there.
+    Weights depend on ``seed`` alone, not on device or dtype but for rounding, and torch's global random state is
+    unchanged; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the device
+    whose generator draws the weights; a GPU's is faster, and draws other values. On meta there are no values.
+    ``impl``: the implementation that every attention layer runs, by name, or ``auto``. Raises ConfigError for a
+    variant without a module, or without that implementation, and for a device that is missing.
     """
     device = torch.device(device)
     with torch.device("meta"):
@@ -75,9 +75,9 @@ def example_inputs(
 ) -> dict[str, Tensor]:
     """Return seeded random inputs by their argument names in the forward of ``config``'s module.
 
-    ``lengths``: those that ``config.lengths`` names. Tokens and labels are int64, features of ``dtype``; a bare
-    layer gets ``query`` (B, T, d_m) and ``key`` (B, S, d_m). Raises ConfigError for a missing length, or one
-    that the model has no positions for.
+    ``lengths``: input lengths by the names in ``config.lengths``. Tokens and labels are int64, features of ``dtype``;
+    a single layer has ``query`` (B, T, d_m) and ``key`` (B, S, d_m). Raises ConfigError for a missing length, or one
+    beyond the model's positions.
     """
     missing = [name for name in config.lengths if name not in lengths]
     if missing:

@@ -96,5 +96,5 @@ class HeadRouter(Router):
         # its gradient at a query of 0 is 0; on meta, torch before 2.13 keeps a last size of 1 by default
         norms = torch.linalg.vector_norm(query, dim=-1, keepdim=True).squeeze(-1)
         deviation = norms.std(dim=-1, keepdim=True)
-        # equal norms are equal scores, by whatever they are divided
+        # equal norms are equal scores, whatever the divisor
         return norms / deviation.masked_fill(deviation == 0, 1.0)

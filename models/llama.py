@@ -27,7 +27,7 @@ class GatedFeedForward(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Map each token of (B, T, d_m) by itself, padded ones too."""
+        """Map each token of (B, T, d_m) independently, padded ones too."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 

@@ -1,7 +1,7 @@
 """Auxiliary losses and load statistics of routed layers (arXiv 2210.05144, Eq. 13-17, Figures 3-4).
 
 The first three are plain functions of tensors; the others walk any module tree and read what its routers recorded
-of their last forward. Padded query tokens count nowhere.
+of their last forward. Padded query tokens are not counted.
 """
 
 from collections.abc import Iterator

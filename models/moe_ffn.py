@@ -74,7 +74,7 @@ class MixtureFeedForward(Selectable):
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Map each token of (B, T, d_m) by itself; ``padding_mask`` is only recorded, for the losses and statistics."""
+        """Map each token of (B, T, d_m) independently; ``padding_mask`` is only recorded, for losses and statistics."""
         run = self.resolve_impl(x)
         y = run(self, x, self.router(x, padding_mask))
         return y if self.output_bias is None else y + self.output_bias

@@ -27,7 +27,7 @@ class FeedForward(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Map each token of (B, T, d_m) by itself, padded ones too."""
+        """Map each token of (B, T, d_m) independently, padded ones too."""
         return self.fc2(drop(self.activation(self.fc1(x)), self.dropout, self.training))
 
 

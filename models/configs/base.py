@@ -44,14 +44,14 @@ def check_layers(name: str, number: int) -> None:
 class Implementation(NamedTuple):
     """One way to run a layer, on the parameters of the reference and with its results.
 
-    ``target`` is its function below headcount.models, imported only when it is selected. ``timed``: whether a
-    benchmark takes it unless it is asked for others; ``few_rows``: whether it does so where a call has few tokens.
-    ``masks``: whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it
-    needs, where that is not the configuration's own; ``gradient``: the form whose gradient it has, likewise.
-    ``package``: what it cannot run without besides a CUDA device, None for an implementation that runs everywhere.
-    ``one_graph``: whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph.
-    ``executes``: where it does more than it needs, the fields with whose other value it does as much: ("top_k",
-    "num_experts") of an implementation that runs every expert for every token.
+    ``target``: its function below headcount.models, imported only when it is selected. ``timed``: whether benchmarks
+    time it by default; ``few_rows``: whether they time it by default where a call has few tokens. ``masks``: whether
+    it supports causal and padding masks, and so decoding. ``form``: the form whose ledger counts its work, where that
+    is not the configuration's form; ``gradient``: the form whose gradient it has, where that differs. ``package``: the
+    package that it requires besides a CUDA device; None for an implementation that runs everywhere. ``one_graph``:
+    whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph. ``executes``: pairs of
+    fields (field, other) where its work is that of a configuration whose ``field`` has the value of ``other``:
+    ("top_k", "num_experts") of an implementation that runs every expert for every token.
     """
 
     name: str
@@ -83,8 +83,8 @@ class Input(NamedTuple):
 class SymbolicConfig:
     """A configuration that gives its sizes as the letters of its closed form.
 
-    ``variant`` is its name in every package; ``file`` the name of its file in formulas/ and models/, another one
-    where a form has a file of its own; ``module`` the class there, None for a closed form without one;
+    ``variant`` is its name in every package; ``file`` the name of its file in formulas/ and models/, which may differ
+    by form; ``module`` the class in that file, None for a closed form without one;
     ``fields_by_letter`` maps each letter to a field or property; ``routing_letters`` are the numbers of heads or
     experts to choose from and to use per token; ``lengths`` are the input lengths with their defaults.
     ``minimum`` holds the smallest value of numeric fields where it is not 1 (integers) or 0 (floats).
@@ -137,12 +137,12 @@ class SymbolicConfig:
 
 
 class AttentionConfig(SymbolicConfig):
-    """One attention layer, in a model or by itself.
+    """One attention layer, in a model or alone.
 
     ``implementations``: how its module can be run, the reference first. ``ideal_attributes``: those of the ideal form
     that differ from those of the released one. ``rotary``: the field that holds how many elements of a query or key
     rotary positions turn, None where it takes none. ``takes_values``: whether its values may be of another sequence
-    than its keys. ``no_step``: why it cannot decode one token after another by itself, empty where it can.
+    than its keys. ``no_step``: why it cannot decode step by step, empty where it can.
     """
 
     implementations: ClassVar[tuple[Implementation, ...]] = ()
@@ -239,7 +239,7 @@ class Layered(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig(ModelConfig):
-    """``attention`` by itself, from queries (B, T, d_m) to keys (B, S, d_m); its module is the layer."""
+    """A single ``attention`` layer, from queries (B, T, d_m) to keys (B, S, d_m); its module is the layer."""
 
     variant: ClassVar[str] = "layer"
     fields_by_letter: ClassVar[Mapping[str, str]] = {}

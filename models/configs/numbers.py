@@ -4,7 +4,7 @@ import math
 import re
 
 LONGEST = 100
-"""The characters that a number may have: one of thousands is none that anybody means, and cannot be printed again."""
+"""Most characters of a number; Python refuses to print integers of thousands of digits."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 

@@ -134,7 +134,7 @@ def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Ten
 
 
 class Plan(NamedTuple):
-    """The order that puts rows of one expert side by side; row n*K + k is slot k of token n."""
+    """The order that groups rows by expert; row n*K + k is slot k of token n."""
 
     order: Int[Tensor, "rows"]
     inverse: Int[Tensor, "rows"]

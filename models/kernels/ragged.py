@@ -121,7 +121,7 @@ def _packed_on_device(
     keys, values = (t.transpose(1, 2).reshape(-1, 1, head_dim) for t in (key, value))
     lengths = torch.full_like(counts, src_len)
     if key_padding_mask is not None:
-        # hidden keys go behind all others, where no sequence reads
+        # hidden keys are moved to the end, where no sequence reads
         hidden = key_padding_mask[:, None].expand(-1, num_kv_heads, -1).flatten(0, 1)
         lengths = (~hidden).sum(-1, dtype=torch.int32)
         first = torch.sort(hidden.flatten().to(torch.uint8), stable=True).indices

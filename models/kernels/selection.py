@@ -21,7 +21,7 @@ _log = logging.getLogger("headcount.kernels")
 
 
 class Selectable(nn.Module):
-    """A layer with the implementations of its ``config``: the same function, on the parameters of the reference.
+    """A layer with several implementations of one function, on the same parameters.
 
     ``impl_used`` is the name of the implementation that the last forward ran, None before the first. A layer that
     ``inherits_impl`` runs ``auto`` where it lacks the implementation of the others.
