@@ -65,10 +65,10 @@ def gathered_product(
     rows = x.reshape(-1, 1, fan_in)
     chunk = rows_per_chunk(rows, fan_in * fan_out)
     parts = zip(in_chunks(rows, chunk), in_chunks(chosen.reshape(-1), chunk), strict=True)
-    return torch.cat([torch.bmm(row, _gathered(matrices, e)) for row, e in parts]).reshape(*chosen.shape, fan_out)
+    return torch.cat([torch.bmm(row, _gather(matrices, e)) for row, e in parts]).reshape(*chosen.shape, fan_out)
 
 
-def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
+def _gather(matrices: Tensor, chosen: Tensor) -> Tensor:
     # whole matrices that lie together are copied much faster than elements one by one
     return matrices.index_select(0, chosen) if matrices.is_contiguous() else matrices[chosen]
 

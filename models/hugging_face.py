@@ -92,7 +92,7 @@ def load_hugging_face(config: ModelConfig, state: Mapping[str, Tensor]) -> nn.Mo
             source = _OUTSIDE["embedding.weight"]
             used.add("lm_head.weight")
         used.add(source.name)
-        own[name] = source.extract(_checked(state, source, tuple(tensor.shape)))
+        own[name] = source.extract(_find_tensor(state, source, tuple(tensor.shape)))
     for name in state:
         if name not in used and not name.endswith("rotary_emb.inv_freq"):
             raise ConfigError(f"the model has no place for {name}")
@@ -111,7 +111,7 @@ def _source(config: ModelConfig, name: str) -> Source:
     return source._replace(name=f"model.layers.{index}.{source.name}")
 
 
-def _checked(state: Mapping[str, Tensor], source: Source, shape: Shape) -> Tensor:
+def _find_tensor(state: Mapping[str, Tensor], source: Source, shape: Shape) -> Tensor:
     """Return the tensor of transformers. ConfigError where it is missing or not of the shape that ours needs."""
     if source.name not in state:
         raise ConfigError(f"the state dict has no {source.name}")

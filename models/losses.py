@@ -109,7 +109,7 @@ def auxiliary_loss(model: nn.Module) -> Float[Tensor, ""]:
     total = next(model.parameters()).new_zeros(())
     averaged = []
     for path, module in routed_modules(model):
-        loss = module.routing_loss(_recorded(path, module.router))
+        loss = module.routing_loss(_last_routing(path, module.router))
         if loss.averaged:
             averaged.append(loss.value)
         else:
@@ -124,12 +124,12 @@ def tokens_per_expert(model: nn.Module) -> dict[str, Int[Tensor, "num_experts"]]
     """
     counts = {}
     for path, module in routed_modules(model):
-        routing, padding_mask = _recorded(path, module.router)
+        routing, padding_mask = _last_routing(path, module.router)
         counts[path] = expert_counts(routing.indices, module.router.num_experts, padding_mask)
     return counts
 
 
-def _recorded(path: str, router: Router) -> Recorded:
+def _last_routing(path: str, router: Router) -> Recorded:
     if router.recorded is None:
         raise RuntimeError(
             f"no routing recorded in {path or 'this layer'}; run a forward in training mode or after record_routing()"

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.activations import gelu
-from headcount.models.aggregated import Grid, grid_of
+from headcount.models.aggregated import Grid, make_grid
 from headcount.models.build import make_module
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
@@ -106,7 +106,7 @@ class Stage(nn.Module):
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch d_model side side"]:
         """Map (B, C, R, R) to (B, d_m, n, n)."""
         x = self.patch_embedding(x)
-        grid = grid_of(self.attention, x)
+        grid = make_grid(self.attention, x)
         for block in self.blocks:
             x = block(x, grid)
         side = self.attention.side
