@@ -91,7 +91,7 @@ class Column(ABC):
 
     def adjusted(self, adjustment: Adjustment, case: Case) -> int:
         """Return what an adjustment adds to the total."""
-        selected = case.ledger.select(conventions.by_name(adjustment.select))
+        selected = case.ledger.select(conventions.CONVENTIONS[adjustment.select])
         entries = [entry.with_dims(**adjustment.dims) for entry in selected]
         return adjustment.times * sum(getattr(entry, self.account) for entry in entries)
 
@@ -121,7 +121,7 @@ class Macs(Column):
     @property
     def multiplicity(self):
         """How many times each entry is counted."""
-        return conventions.by_name(self.convention)
+        return conventions.CONVENTIONS[self.convention]
 
     @property
     def statement(self) -> str:
