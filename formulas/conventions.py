@@ -94,11 +94,6 @@ def feed_forward(entry: Entry) -> int:
     return int("feed_forward" in entry.path.split("."))
 
 
-def by_name(name: str):
-    """Return the convention or selection called ``name``. Raises KeyError if there is none."""
-    return CONVENTIONS[name]
-
-
 def statement(convention) -> str:
     """Return the docstring of a convention on one line."""
     return " ".join((convention.__doc__ or "").split())

@@ -130,5 +130,5 @@ def skipped(released: Ledger, ideal: Ledger) -> dict[tuple[str, str], int]:
         contractions = form.select(lambda entry: entry.kind in MAC_KINDS)
         return contractions.group(lambda entry: (entry.path, entry.kind.removeprefix("expert_")))
 
-    kept = by_operation(ideal)
-    return {key: macs - kept[key] for key, macs in by_operation(released).items() if macs != kept[key]}
+    needed = by_operation(ideal)
+    return {key: macs - needed[key] for key, macs in by_operation(released).items() if macs != needed[key]}

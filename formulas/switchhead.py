@@ -2,7 +2,7 @@
 
 V_i[t] = sum_{e in topK(s)} s_e x_t Wv_i,e with s = sigmoid(x_t Ws_i), chosen by the key token; y_t = sum_i
 sum_{e in topK(s')} s'_e (A_i V_i)[t] Wo_i,e with s' = sigmoid(x_t Wd_i), chosen by the query token. Experts do not
-compete: a gate is the sigmoid of its own score.
+compete: a gate is the sigmoid of its score.
 """
 
 from headcount.formulas.blocks import cache, linear, past_len

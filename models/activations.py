@@ -10,20 +10,20 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def relu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """max(x, 0)."""
+    """Return max(x, 0)."""
     return F.relu(x)
 
 
 def gelu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """x Phi(x), exact (arXiv 1606.08415)."""
+    """Return x Phi(x), exact (arXiv 1606.08415)."""
     return F.gelu(x)
 
 
 def gelu_tanh(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """x Phi(x) by the hyperbolic tangent (arXiv 1606.08415)."""
+    """Return x Phi(x) by the hyperbolic tangent (arXiv 1606.08415)."""
     return F.gelu(x, approximate="tanh")
 
 
 def silu(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """x sigmoid(x)."""
+    """Return x sigmoid(x)."""
     return F.silu(x)

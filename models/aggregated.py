@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from headcount.models.attention import split_heads
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
-from headcount.models.kernels.selection import REFERENCE, Selectable
+from headcount.models.kernels.selection import Selectable
 
 WINDOW = 9
 PATCH_OF_POSITIONS = 8
@@ -44,15 +44,15 @@ class Keys(NamedTuple):
 def reference(
     layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """Every head, side by side, through the output projection."""
-    return layer.out_proj(every_head(layer, x, grid).flatten(-2))
+    """Return the output projection of the concatenated heads."""
+    return layer.out_proj(compute_heads(layer, x, grid).flatten(-2))
 
 
-def every_head(
+def compute_heads(
     layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt heads head_dim"]:
-    """The output of every head."""
-    direction = by_head(F.normalize(split_heads(layer.q_proj(x), layer.config.head_dim), dim=-1))
+    """Return the output of every head."""
+    direction = heads_first(F.normalize(split_heads(layer.q_proj(x), layer.config.head_dim), dim=-1))
     query = (direction + layer.query_embedding.unsqueeze(1)) * layer.scale(grid).unsqueeze(-1)
     (keys, pooled), bias = layer.keys_and_values(x), layer.position_bias(grid)
     if pooled is None:
@@ -62,7 +62,7 @@ def every_head(
     around_key, around_value = layer.neighbours(torch.cat((keys.key, keys.value), dim=1)).chunk(2, dim=1)
     near = torch.matmul(query.unsqueeze(-2), around_key).squeeze(-2) + layer.window_bias.unsqueeze(1)
     far = torch.matmul(query, pooled.key.transpose(-2, -1)) + bias
-    near, far = one_softmax(near, far, grid.hidden)
+    near, far = joint_softmax(near, far, grid.hidden)
     learned = torch.matmul(direction, layer.window_tokens.expand(x.shape[0], -1, -1, -1))
     near = near + learned + layer.window_weight.unsqueeze(1)
     out = torch.matmul(near.unsqueeze(-2), around_value.transpose(-2, -1)).squeeze(-2)
@@ -106,37 +106,28 @@ class AggregatedAttention(Selectable):
     def forward(
         self, query: Float[Tensor, "batch tgt d_model"], grid: Grid | None = None
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` is :func:`grid_of` the layer.
+        """Map tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` (default: :func:`make_grid`).
 
         ValueError for another number of tokens than the grid's.
         """
         run = self.resolve_impl(query)
         if not torch.jit.is_tracing() and query.shape[1] != self.config.num_tokens:
             raise ValueError(f"query must hold the grid's {self.config.num_tokens} tokens, not {query.shape[1]}")
-        return run(self, query, grid_of(self.config, query) if grid is None else grid)
-
-    def automatic(self, query: Tensor) -> str:
-        """Return the only one."""
-        return REFERENCE
-
-    def describe(self) -> str:
-        """Sizes for the log."""
-        config = self.config
-        return f"{config.variant} d_model={config.d_model} h={config.num_heads} side={config.side}"
+        return run(self, query, make_grid(self.config, query) if grid is None else grid)
 
     def keys_and_values(self, x: Float[Tensor, "batch tgt d_model"]) -> tuple[Keys, Keys | None]:
         """Return keys and values of the tokens, and by the same matrices of the pooled tokens; None without pooling."""
         head_dim, num_tokens = self.config.head_dim, self.config.num_tokens
         if self.pool_proj is not None:
-            x = torch.cat((x, self.pooled(x)), dim=1)
-        key = by_head(F.normalize(split_heads(self.k_proj(x), head_dim), dim=-1))
-        value = by_head(split_heads(self.v_proj(x), head_dim))
+            x = torch.cat((x, self.pool(x)), dim=1)
+        key = heads_first(F.normalize(split_heads(self.k_proj(x), head_dim), dim=-1))
+        value = heads_first(split_heads(self.v_proj(x), head_dim))
         if self.pool_proj is None:
             return Keys(key, value), None
         (key, pooled_key), (value, pooled_value) = (y.tensor_split((num_tokens,), dim=2) for y in (key, value))
         return Keys(key, value), Keys(pooled_key, pooled_value)
 
-    def pooled(self, x: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch pooled d_model"]:
+    def pool(self, x: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch pooled d_model"]:
         """Return the mean of each block of ``pool_ratio`` x ``pool_ratio`` tokens."""
         side, ratio = self.config.side, self.config.pool_ratio
         grid = F.gelu(self.pool_proj(x)).transpose(1, 2).unflatten(2, (side, side))
@@ -170,7 +161,7 @@ class PositionBias(nn.Module):
         return self.fc2(F.relu(self.fc1(positions)))
 
 
-def grid_of(config: AggregatedAttentionConfig, like: Tensor) -> Grid:
+def make_grid(config: AggregatedAttentionConfig, like: Tensor) -> Grid:
     """Return the grid of a layer, on the device and of the dtype of ``like``."""
     side = config.side
     positions, index = coordinates(config, like), pairs(side, config.pool_ratio, like.device)
@@ -200,12 +191,12 @@ def pairs(side: int, ratio: int, device: torch.device) -> Int[Tensor, "tgt keys"
     return both.flatten(2).flatten(0, 1)
 
 
-def by_head(x: Float[Tensor, "batch seq heads head_dim"]) -> Float[Tensor, "batch heads seq head_dim"]:
+def heads_first(x: Float[Tensor, "batch seq heads head_dim"]) -> Float[Tensor, "batch heads seq head_dim"]:
     """Move heads before tokens."""
     return x.transpose(1, 2)
 
 
-def one_softmax(
+def joint_softmax(
     near: Float[Tensor, "*rows 9"], far: Float[Tensor, "*rows pooled"], hidden: Bool[Tensor, "*#rows 9"]
 ) -> tuple[Float[Tensor, "*rows 9"], Float[Tensor, "*rows pooled"]]:
     """Softmax over window and pooled scores together, without the neighbours outside the grid."""

@@ -9,9 +9,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from headcount.models.cache import CachedLayer, HeadShape, KeyValueCache
+from headcount.models.cache import HeadShape, KeyValueCache, value_tokens
 from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.rotary import Rotary, rotate
+
+Tokens = Float[Tensor, "batch tgt d_model"]
+"""Features of query tokens, (B, T, d_m)."""
+KeyHeads = Float[Tensor, "batch src kv_heads head_dim"]
+"""Projected keys or values, (B, S, g, d_h)."""
+QueryMask = Bool[Tensor, "batch tgt"] | None
+"""A mask (B, T) of query tokens, True at padding."""
+KeyMask = Bool[Tensor, "batch src"] | None
+"""A mask (B, S) of keys, True at padding."""
 
 
 def attend(
@@ -24,13 +33,13 @@ def attend(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Float[Tensor, "batch tgt heads value_dim"]:
-    """Softmax(Q K^T / sqrt(d_h)) V for h query heads over g key/value heads (arXiv 1706.03762, Eq. 1).
+    """Return softmax(Q K^T / sqrt(d_h)) V for h query heads over g key/value heads (arXiv 1706.03762, Eq. 1).
 
     g = h is multi-head, 1 < g < h grouped-query and g = 1 multi-query attention: query head i reads
     key/value head i // (h / g). ``causal`` hides keys after the query, the T queries being the last T of the
     S positions. ``key_padding_mask`` is True at keys to hide. A query that sees no key gets zeros.
     ``dropout`` is the probability of dropping an attention weight, 0 outside training. ``scale`` is what scores are
-    multiplied by, 1 / sqrt(d_h) unless given.
+    multiplied by (default: 1 / sqrt(d_h)).
     """
     # one size at a time: torch.jit records every size that is read
     tgt_len, num_kv_heads = query.size(1), key.size(2)
@@ -58,7 +67,7 @@ def hidden_keys(
     key_padding_mask: Bool[Tensor, "batch src"] | None,
     device: torch.device,
 ) -> Bool[Tensor, "#batch #tgt src"] | None:
-    """True where a query must not see a key, of shape (B or 1, T or 1, S); None if every key is seen.
+    """Return True where a query must not see a key, of shape (B or 1, T or 1, S); None if every key is seen.
 
     Lengths are tensors while torch.jit traces.
     """
@@ -91,20 +100,22 @@ def drop(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Floa
     return F.dropout(x, probability) if training and probability > 0 else x
 
 
-def zero_padded(
+def zero_padding(
     x: Float[Tensor, "batch tgt d_model"], padding_mask: Bool[Tensor, "batch tgt"] | None
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """``x`` with zeros at padded tokens."""
+    """Return ``x`` with zeros at padded tokens."""
     return x if padding_mask is None else x.masked_fill(padding_mask[..., None], 0.0)
 
 
-class Attention(CachedLayer, Selectable):
+class Attention(Selectable):
     """An attention layer: a variant adds its projections, and a function for each implementation of its configuration.
 
     An implementation is called as ``impl(layer, query, key, value, query_padding_mask=, causal=, key_padding_mask=,
     dropout=)``, with ``rotary=`` too where the variant takes rotary positions, and gives (B, T, d_m). Keys and values
-    come from ``k_proj`` and ``v_proj``, unless a variant says otherwise in ``project`` and ``stored_shapes``.
+    come from ``k_proj`` and ``v_proj``, unless a variant overrides ``project`` and ``stored_shapes``.
     """
+
+    cache_type: type[KeyValueCache] = KeyValueCache
 
     def forward(
         self,
@@ -122,18 +133,20 @@ class Attention(CachedLayer, Selectable):
         """Attend from (B, T, d_m) to the keys of (B, S, d_m), of the queries' tokens without ``key``, and to the values
         of ``value`` (B, S, d_m), of the keys' tokens without it.
 
-        Masks are True at padding; padded queries are computed all the same, and yield zeros. With ``cache`` the
-        queries' keys and values are stored behind those it holds, and the queries see all S of them causally; a
-        closed one gives the keys and values instead of ``key`` and ``value``. ``rotary`` turns the queries and their
-        own keys; ValueError for it with a ``key``, or where the variant has no rotary positions, for a ``value``
-        where keys and values are made of one, and for queries or keys without tokens. A token that holds a NaN makes
-        every query that sees it NaN, and no other sequence. ``own`` are extra arguments of the implementations.
+        Masks are True at padding; padded queries are computed too, and give zeros. An open ``cache`` stores the keys
+        and values of the queries after those that it has, and the queries see all S of them causally; a closed one
+        gives the keys and values instead of ``key`` and ``value``. ``rotary`` rotates the queries and their keys.
+        ``own`` are extra arguments of the implementations. A token that holds a NaN makes every query that sees it
+        NaN, and no other sequence.
+
+        Raises ValueError for ``rotary`` with a ``key`` or in a variant without rotary positions, for a ``value``
+        where keys and values are projected from one sequence, and for queries or keys without tokens.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
         if value is not None and not self.config.takes_values:
             raise ValueError(f"{self.config.variant} makes keys and values of one sequence: leave value out")
-        # tokens behind those in an open cache are one sequence with them
+        # tokens after those in an open cache are one sequence with them
         causal = causal or (cache is not None and not cache.closed)
         run = self.resolve_impl(query)
         k, v = self.keys_and_values(query, key, value, rotary, cache)
@@ -150,13 +163,65 @@ class Attention(CachedLayer, Selectable):
             **how,
             **own,
         )
-        return zero_padded(self.completed(out), query_padding_mask)
+        return zero_padding(self.finish(out), query_padding_mask)
 
-    def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+    def make_cache(
+        self,
+        batch_size: int,
+        max_len: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> KeyValueCache:
+        """Return an empty cache for ``max_len`` tokens (default: device and dtype of the weights)."""
+        weight = next(self.parameters())
+        device, dtype = weight.device if device is None else device, dtype or weight.dtype
+        return self.cache_type(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
+
+    def fill_cache(
+        self, key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None = None
+    ) -> KeyValueCache:
+        """Return a closed cache of the keys of ``key`` (B, S, d_m) and the values of ``value`` (default: ``key``), for
+        queries that come one by one. ValueError where their lengths differ."""
+        return self.cache_type.of(*self.project(key, value_tokens(key, value)))
+
+    def keys_and_values(
+        self,
+        query: Float[Tensor, "batch tgt d_model"],
+        key: Float[Tensor, "batch src d_model"] | None,
+        value: Float[Tensor, "batch given d_model"] | None,
+        rotary: Rotary | None,
+        cache: KeyValueCache | None,
+    ) -> tuple[Float[Tensor, "batch stored kv_heads head_dim"], Float[Tensor, "batch stored v_heads v_dim"]]:
+        """Return the keys of ``key`` (default: ``query``) and the values of ``value`` (default: the keys' tokens),
+        after those in ``cache``.
+
+        Raises ValueError for a ``key`` with a ``cache``, which takes the query's tokens, or was closed before; for a
+        ``value`` with a closed one, or of another length than the keys; and for ``rotary`` with a ``key``, whose
+        positions it does not have.
+        """
+        if key is not None and rotary is not None:
+            raise ValueError("rotary positions are those of the queries: leave key out")
+        if cache is not None and key is not None:
+            raise ValueError("give key or cache, not both; layer.fill_cache(key) makes a cache of keys")
+        if cache is not None and cache.closed:
+            if value is not None:
+                raise ValueError("a closed cache has its values; layer.fill_cache(key, value) makes one")
+            return cache.stored
+        key = query if key is None else key
+        new = self.project(key, value_tokens(key, value), rotary)
+        return new if cache is None else cache.append(*new)
+
+    def combine(
+        self, out: Float[Tensor, "batch tgt heads width"], query: Float[Tensor, "batch tgt d_model"]
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Return the output projection of all heads' outputs, for the tokens ``query``."""
+        return self.out_proj(out.flatten(-2))
+
+    def finish(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
         """Return the output of the layer from that of its implementation. Variants override this."""
         return out
 
-    def of_memory(
+    def memory_arguments(
         self,
         memory: Float[Tensor, "batch src d_model"],
         padding_mask: Bool[Tensor, "batch src"] | None,
@@ -187,7 +252,7 @@ class Attention(CachedLayer, Selectable):
         value: Float[Tensor, "batch src d_model"],
         rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
-        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, or of the same."""
+        """Return the keys of ``key`` (B, S, d_m), rotated by ``rotary``, and the values of ``value`` (B, S, d_m)."""
         width = self.stored_width
         return rotate(split_heads(self.k_proj(key), width), rotary), split_heads(self.v_proj(value), width)
 

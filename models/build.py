@@ -35,29 +35,34 @@ def build(
 ) -> nn.Module:
     """Return the model, layer or block of ``config`` on ``device``, in eval mode.
 
-    Weights depend on ``seed`` alone, not on device or dtype but for rounding, and leave torch's own random
-    state as it was; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the
-    device whose generator draws them; a GPU's is faster, and draws other values. On meta there are no values.
-    ``impl`` is what every attention layer runs: a name, or ``auto``. Raises ConfigError for a variant without a
-    module, or without an implementation of that name, and for a device that is not there.
+    Weights depend on ``seed`` alone, not on device or dtype but for rounding, and torch's global random state is
+    unchanged; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the device
+    whose generator draws the weights; a GPU's is faster, and draws other values. On meta there are no values.
+    ``impl``: the implementation that every attention layer runs, by name, or ``auto``. Raises ConfigError for a
+    variant without a module, or without that implementation, and for a device that is missing.
     """
     device = torch.device(device)
     with torch.device("meta"):
         model = make_module(config).to(dtype)
     select_impl(model, impl)
     if device.type != "meta":
-        _check(device)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("no CUDA device on this machine; device takes cpu or meta here")
         model.to_empty(device=device)
-        if hasattr(model, "tie_weights"):
-            # to_empty gives each module a tensor of its own
-            model.tie_weights()
-        _initialise(model, seed, drawn_on) if initialise else _zero(model)
+        # to_empty gives each module another tensor
+        tie_weights(model)
+        if initialise:
+            _initialise(model, seed, drawn_on)
+        else:
+            for parameter in model.parameters():
+                nn.init.zeros_(parameter)
     return model.eval()
 
 
-def _check(device: torch.device) -> None:
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("no CUDA device on this machine; device takes cpu or meta here")
+def tie_weights(model: nn.Module) -> None:
+    """Make tensors that ``model`` shares between modules one tensor again."""
+    if hasattr(model, "tie_weights"):
+        model.tie_weights()
 
 
 def example_inputs(
@@ -70,9 +75,9 @@ def example_inputs(
 ) -> dict[str, Tensor]:
     """Return seeded random inputs by their argument names in the forward of ``config``'s module.
 
-    ``lengths``: those that ``config.lengths`` names. Tokens and labels are int64, features of ``dtype``; a bare
-    layer gets ``query`` (B, T, d_m) and ``key`` (B, S, d_m). Raises ConfigError for a missing length, or one
-    that the model has no positions for.
+    ``lengths``: input lengths by the names in ``config.lengths``. Tokens and labels are int64, features of ``dtype``;
+    a single layer has ``query`` (B, T, d_m) and ``key`` (B, S, d_m). Raises ConfigError for a missing length, or one
+    beyond the model's positions.
     """
     missing = [name for name in config.lengths if name not in lengths]
     if missing:
@@ -80,7 +85,7 @@ def example_inputs(
 
     generator = torch.Generator().manual_seed(seed)
 
-    def made(shape: tuple[int, ...], below: int | None) -> Tensor:
+    def make_input(shape: tuple[int, ...], below: int | None) -> Tensor:
         kind = dtype if below is None else torch.int64
         if torch.device(device).type == "meta":
             return torch.zeros(shape, dtype=kind, device=device)
@@ -90,12 +95,12 @@ def example_inputs(
             drawn = torch.randint(below, shape, generator=generator)
         return drawn.to(device=device, dtype=kind)
 
-    return {name: made(*spec) for name, spec in config.inputs(lengths).items()}
+    return {name: make_input(*spec) for name, spec in config.inputs(lengths).items()}
 
 
 @torch.no_grad()
 def _initialise(model: nn.Module, seed: int, drawn_on: str | torch.device) -> None:
-    """Glorot-uniform products of modules with ``in_features`` and ``out_features``, N(0, 1/d_m) embeddings, zero
+    """Set Glorot-uniform products of modules with ``in_features`` and ``out_features``, N(0, 1/d_m) embeddings, zero
     biases, identity norms; a module's own ``initial_values``, by parameter name, where it has them, and normal values
     with its ``initial_std``."""
     generator = torch.Generator(drawn_on).manual_seed(seed)
@@ -109,14 +114,14 @@ def _initialise(model: nn.Module, seed: int, drawn_on: str | torch.device) -> No
             if parameter not in done:
                 done.add(parameter)
                 # drawn in float32, so that every dtype gets the same values
-                parameter.copy_(_drawn(module, name, parameter.shape, generator))
+                parameter.copy_(_draw(module, name, parameter.shape, generator))
 
 
-def _drawn(module: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
+def _draw(module: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
     how = dict(generator=generator, device=generator.device)
     if name in getattr(module, "initial_std", {}):
         return torch.randn(shape, **how) * module.initial_std[name]
-    if name == "bias":
+    if name in ("bias", "output_bias"):
         return torch.zeros(shape)
     if hasattr(module, "normalized_shape"):
         return torch.ones(shape)
@@ -126,9 +131,3 @@ def _drawn(module: nn.Module, name: str, shape: torch.Size, generator: torch.Gen
         bound = (6 / (module.in_features + module.out_features)) ** 0.5
         return (torch.rand(shape, **how) * 2 - 1) * bound
     raise TypeError(f"no initialisation for {name} of {type(module).__name__}")
-
-
-@torch.no_grad()
-def _zero(model: nn.Module) -> None:
-    for parameter in model.parameters():
-        parameter.zero_()

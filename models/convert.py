@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from headcount.models.build import build
+from headcount.models.build import build, tie_weights
 from headcount.models.configs.base import ConfigError, ModelConfig
 from headcount.models.configs.convert import Heads, convert_config
 from headcount.models.configs.moh import Router
@@ -28,11 +28,12 @@ def convert(
 ) -> ModelConfig | nn.Module:
     """Return ``dense``, a model with multi-head attention or its configuration, with MoH instead.
 
-    ``shared`` heads of each layer are every token's and ``routed`` of the others are selected, one number for all
-    layers or one for each. Router ``query_norm`` has no parameters; the matrices of a ``linear`` one are zeros, which
-    makes every gate 1, so that with s + r = h either is the dense model. A model's parameters are those of ``dense``,
-    not copies: ``copy.deepcopy`` it first to keep it. ``scores`` (see :func:`reorder_heads`) say which heads come
-    first, and so are shared. Raises ConfigError for heads that there are not, and for ``scores`` of a configuration.
+    ``shared`` heads of each layer are used by every token and ``routed`` of the others are selected: one number for
+    all layers or one for each. Router ``query_norm`` has no parameters; the matrices of a ``linear`` one are zeros,
+    which makes every gate 1, so that with s + r = h either is the dense model. The parameters are those of ``dense``,
+    not copies: use ``copy.deepcopy`` first to preserve it. Heads with the highest ``scores`` (see
+    :func:`reorder_heads`) come first and are shared. Raises ConfigError for more heads than there are, and for
+    ``scores`` of a configuration.
     """
     if isinstance(dense, ModelConfig):
         if scores is not None:
@@ -46,15 +47,16 @@ def convert(
         if name not in state:
             # a router's
             state[name] = torch.zeros(parameter.shape, dtype=like.dtype, device=like.device)
-    return _with(model, state).train(dense.training)
+    return _load_state(model, state).train(dense.training)
 
 
 def reorder_heads(dense: nn.Module, scores: Scores) -> nn.Module:
     """Return the same function with the heads of every layer reordered: the highest scores first.
 
-    ``scores``: h numbers for each multi-head attention, by its module path. Heads that share a key/value head stay side
-    by side, by falling score, and whole groups come by the falling mean of theirs. Rows of the query, key and value
-    projections move, and columns of the output projection. Raises ConfigError for scores that are missing, or not h.
+    ``scores``: h numbers for each multi-head attention, by its module path. Heads that share a key/value head stay
+    together, sorted by descending score, and groups are sorted by descending mean score. Rows of the query, key and
+    value projections move, and columns of the output projection. Raises ConfigError for scores that are missing,
+    or not h.
     """
     state = dict(dense.state_dict())
     for path, layer in _attentions(dense):
@@ -66,7 +68,7 @@ def reorder_heads(dense: nn.Module, scores: Scores) -> nn.Module:
                     state[key] = state[key].unflatten(0, (len(order), -1))[order].flatten(0, 1)
         key = f"{path}.out_proj.weight"
         state[key] = state[key].unflatten(1, (len(heads), -1))[:, heads].flatten(1)
-    return _with(build(dense.config, device="meta"), state).train(dense.training)
+    return _load_state(build(dense.config, device="meta"), state).train(dense.training)
 
 
 def _attentions(model: nn.Module) -> Iterator[tuple[str, MultiHeadAttention]]:
@@ -87,8 +89,7 @@ def _orders(path: str, layer: MultiHeadAttention, scores: Scores) -> tuple[Tenso
     return groups, (groups[:, None] * (h // g) + within[groups]).flatten()
 
 
-def _with(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+def _load_state(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
     model.load_state_dict(state, assign=True)
-    if hasattr(model, "tie_weights"):
-        model.tie_weights()
+    tie_weights(model)
     return model

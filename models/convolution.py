@@ -12,32 +12,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from headcount.models.activations import relu
-from headcount.models.attention import drop, zero_padded
+from headcount.models.attention import drop, zero_padding
+from headcount.models.cache import WindowCache
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.encoder_decoder import EncoderDecoder
 from headcount.models.transformer import CrossAttentionLayer, Decoder, Encoder, PostNormLayer
-
-
-class WindowCache:
-    """The last w - 1 inputs of a causal convolution, zeros before the first; ``length`` tokens were taken so far."""
-
-    def __init__(self, batch_size: int, kernel_size: int, d_model: int, like: Tensor) -> None:
-        self.values: Float[Tensor, "batch taps d_model"] = like.new_zeros(batch_size, kernel_size - 1, d_model)
-        self.length = 0
-
-    @property
-    def num_bytes(self) -> int:
-        """Return the bytes of the filled part, at most w - 1 tokens."""
-        filled = self.values[:, : self.length]
-        return filled.numel() * filled.element_size()
-
-    def append(self, new: Float[Tensor, "batch new d_model"]) -> Float[Tensor, "batch seen d_model"]:
-        """Return the w - 1 earlier tokens and the new ones; store the last w - 1 of these."""
-        seen = torch.cat((self.values, new.detach()), dim=1)
-        self.values.copy_(seen[:, new.shape[1] :])
-        self.length += new.shape[1]
-        return seen
 
 
 class ConvolutionBlock(nn.Module):
@@ -68,11 +48,11 @@ class ConvolutionBlock(nn.Module):
         padding_mask: Bool[Tensor, "batch seq"] | None = None,
         cache: WindowCache | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
-        """(B, T, d_m) to (B, T, d_m); ``padding_mask`` is True at padding, which is as if outside the sequence.
+        """Map (B, T, d_m) to (B, T, d_m); ``padding_mask`` is True at padding, which counts as outside the sequence.
 
-        With ``cache``, which only a causal one takes, the tokens come after those in it, which takes them in.
+        With ``cache``, which only a causal one takes, the tokens come after those in it, and are appended.
         """
-        v = zero_padded(F.glu(self.in_proj(x), dim=-1), padding_mask)
+        v = zero_padding(F.glu(self.in_proj(x), dim=-1), padding_mask)
         kernels = drop(self.kernels(v), self.dropout, self.training)
         if cache is not None:
             z = products_of_windows(cache.append(v), kernels)
@@ -92,7 +72,7 @@ class ConvolutionBlock(nn.Module):
 def products_of_windows(
     v: Float[Tensor, "batch seen d_model"], kernels: Float[Tensor, "batch seq groups taps"]
 ) -> Float[Tensor, "batch seq d_model"]:
-    """Each token's window of ``v``, which starts w - 1 tokens before the last one's end, times its kernels."""
+    """Multiply the window of each token by its kernels; the first window is the first w tokens of ``v``."""
     groups, taps = kernels.shape[2:]
     windows = v.unfold(1, taps, 1).unflatten(2, (groups, -1))
     return torch.matmul(windows, kernels[..., None])[..., 0].flatten(2)
@@ -101,7 +81,7 @@ def products_of_windows(
 def product_of_bands(
     v: Float[Tensor, "batch seq d_model"], kernels: Float[Tensor, "batch seq groups taps"], before: int
 ) -> Float[Tensor, "batch seq d_model"]:
-    """The same as one product of a (T, T) matrix for each group, with its kernels around the diagonal."""
+    """Return the same as one product with a (T, T) band matrix per group, its kernels around the diagonal."""
     seq_len, taps = kernels.shape[1], kernels.shape[3]
     rows = F.pad(kernels.transpose(1, 2), (0, seq_len))
     # each row one column further to the right than the one before
@@ -137,7 +117,7 @@ class ConvolutionalEncoderLayer(ConvolutionMixer):
     def forward(
         self, x: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None = None
     ) -> Float[Tensor, "batch src d_model"]:
-        """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
+        """Map (B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
         return self.feed(self.mix(x, padding_mask), padding_mask)
 
 
@@ -150,12 +130,12 @@ class ConvolutionalDecoderLayer(ConvolutionMixer, CrossAttentionLayer):
         self.add_cross_attention(config, relu)
 
     def make_own_cache(self, memory: Tensor, max_len: int) -> WindowCache:
-        """The window of a kernel, whatever ``max_len``."""
+        """Return the cache of a window; its size does not depend on ``max_len``."""
         return WindowCache(memory.shape[0], self.conv.kernel_size, memory.shape[-1], memory)
 
 
 class ConvolutionalEncoderDecoder(EncoderDecoder):
-    """The encoder-decoder with a convolution of its own kernel size in each layer, in place of self-attention."""
+    """Encoder-decoder with a convolution in place of self-attention; each layer has its kernel size."""
 
     def stacks(self, config: ModelConfig) -> tuple[Encoder, Decoder]:
         """Return the layers of both sides."""

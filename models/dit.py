@@ -22,7 +22,7 @@ class Modulation(nn.Module):
         self.proj = nn.Linear(d_model, parts * d_model)
 
     def initial_values(self) -> dict[str, Tensor]:
-        """Zeros (adaLN-Zero)."""
+        """Return zeros (adaLN-Zero)."""
         return {f"proj.{name}": torch.zeros(p.shape) for name, p in self.proj.named_parameters()}
 
     def forward(self, condition: Float[Tensor, "batch d_model"]) -> tuple[Float[Tensor, "batch 1 d_model"], ...]:
@@ -30,13 +30,13 @@ class Modulation(nn.Module):
         return self.proj(F.silu(condition))[:, None].chunk(self.parts, dim=-1)
 
 
-def modulated(x: Tensor, norm: nn.LayerNorm, shift: Tensor, scale: Tensor) -> Tensor:
+def modulate(x: Tensor, norm: nn.LayerNorm, shift: Tensor, scale: Tensor) -> Tensor:
     """Return norm(x) (1 + scale) + shift."""
     return norm(x) * (1 + scale) + shift
 
 
 def plain_norm(d_model: int) -> nn.LayerNorm:
-    """LayerNorm whose scale and shift come from the condition instead."""
+    """Return a LayerNorm without scale and shift, which come from the condition."""
     return nn.LayerNorm(d_model, eps=1e-6, elementwise_affine=False)
 
 
@@ -71,14 +71,16 @@ class DiTBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], condition: Float[Tensor, "batch d_model"]
     ) -> Float[Tensor, "batch seq d_model"]:
-        """(B, T, d_m) to (B, T, d_m)."""
+        """Map (B, T, d_m) to (B, T, d_m)."""
         shift, scale, gate, ff_shift, ff_scale, ff_gate = self.modulation(condition)
-        x = x + gate * self.self_attn(modulated(x, self.self_attn_norm, shift, scale))
-        return x + ff_gate * self.feed_forward(modulated(x, self.feed_forward_norm, ff_shift, ff_scale))
+        x = x + gate * self.self_attn(modulate(x, self.self_attn_norm, shift, scale))
+        return x + ff_gate * self.feed_forward(modulate(x, self.feed_forward_norm, ff_shift, ff_scale))
 
 
 class FinalLayer(nn.Module):
     """Modulated norm and a projection of each token to its patch; the projection starts at zero."""
+
+    initial_values = Modulation.initial_values
 
     def __init__(self, config: DiffusionTransformerConfig) -> None:
         super().__init__()
@@ -86,16 +88,12 @@ class FinalLayer(nn.Module):
         self.modulation = Modulation(config.d_model, 2)
         self.proj = nn.Linear(config.d_model, config.patch_size**2 * config.out_channels)
 
-    def initial_values(self) -> dict[str, Tensor]:
-        """Zeros."""
-        return {f"proj.{name}": torch.zeros(p.shape) for name, p in self.proj.named_parameters()}
-
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], condition: Float[Tensor, "batch d_model"]
     ) -> Float[Tensor, "batch seq patch"]:
-        """(B, T, d_m) to (B, T, p p C)."""
+        """Map (B, T, d_m) to (B, T, p p C)."""
         shift, scale = self.modulation(condition)
-        return self.proj(modulated(x, self.norm, shift, scale))
+        return self.proj(modulate(x, self.norm, shift, scale))
 
 
 class DiffusionTransformer(nn.Module):
@@ -127,7 +125,7 @@ class DiffusionTransformer(nn.Module):
         timesteps: Int[Tensor, "batch"],
         labels: Int[Tensor, "batch"],
     ) -> Float[Tensor, "batch out_channels height width"]:
-        """(B, C, H, W) to (B, 2C, H, W); the last label means none."""
+        """Map (B, C, H, W) to (B, 2C, H, W); the last label means none."""
         side, p, c = self.config.latent_size // self.config.patch_size, self.config.patch_size, self.config.out_channels
         patches = latents.unflatten(3, (side, p)).unflatten(2, (side, p)).permute(0, 2, 4, 1, 3, 5)
         x = self.patch_embedding(patches.flatten(3).flatten(1, 2)) + self.position_table
@@ -139,7 +137,7 @@ class DiffusionTransformer(nn.Module):
 
 
 def positions_in_2d(side: int, d_model: int) -> Float[Tensor, "tokens d_model"]:
-    """Sines and cosines of a patch's column in the first half of the width, of its row in the second."""
+    """Return sines and cosines of a patch's column in the first half of the width, of its row in the second."""
     # each quarter: all sines, then all cosines, of one coordinate
     one = sinusoidal_positions(side, d_model // 2).unflatten(1, (-1, 2)).transpose(1, 2).flatten(1)
     columns = one[None].expand(side, -1, -1)

@@ -14,7 +14,7 @@ from headcount.models.transformer import Decoder, DecoderLayer, Encoder, Encoder
 
 
 class DecoderState(NamedTuple):
-    """A translation under way: what the decoder's layers keep, and which source tokens are padding."""
+    """State of a translation: caches of the decoder layers, and which source tokens are padding."""
 
     caches: list[LayerCaches]
     src_padding_mask: Bool[Tensor, "batch src"] | None
@@ -22,7 +22,7 @@ class DecoderState(NamedTuple):
     @property
     def length(self) -> int:
         """Return the number of target tokens decoded so far."""
-        return self.caches[0].length
+        return self.caches[0].own.length
 
 
 class EncoderDecoder(nn.Module):
@@ -65,13 +65,13 @@ class EncoderDecoder(nn.Module):
         *,
         max_len: int,
     ) -> DecoderState:
-        """Read the source (B, S), its keys and values once for each decoder layer; room for ``max_len`` targets."""
+        """Encode the source (B, S), store its keys and values for each layer, and allocate ``max_len`` targets."""
         memory = self.encoder(self._embed(src_tokens), src_padding_mask)
         return DecoderState(self.decoder.make_caches(memory, max_len, src_padding_mask), src_padding_mask)
 
     @torch.no_grad()
     def step(self, state: DecoderState, tgt_tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab_size"]:
-        """Logits (B, T', V) of the token after each of T' new ``tgt_tokens``, which are appended to ``state``.
+        """Return logits (B, T', V) of the token after each of T' new ``tgt_tokens``, which are appended to ``state``.
 
         One token at a time or many, they are the logits of the forward over all tokens so far. Raises
         ValueError beyond ``max_len`` tokens.
@@ -87,7 +87,7 @@ class EncoderDecoder(nn.Module):
         num_tokens: int,
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Int[Tensor, "batch num_tokens"]:
-        """``num_tokens`` target tokens after ``start_token``, each the likeliest after those before it."""
+        """Return ``num_tokens`` target tokens after ``start_token``, each the likeliest after the earlier ones."""
         state = self.encode(src_tokens, src_padding_mask, max_len=num_tokens)
         tokens = [src_tokens.new_full((src_tokens.shape[0], 1), start_token)]
         for _ in range(num_tokens):
@@ -103,7 +103,7 @@ class EncoderDecoder(nn.Module):
 def sinusoidal_positions(
     seq_len: int | Tensor, d_model: int, device: torch.device | str | None = None, start: int = 0
 ) -> Float[Tensor, "seq d_model"]:
-    """PE(t, 2i) = sin(t / 10000^(2i / d_m)), PE(t, 2i + 1) = cos(same) (section 3.5), (T, d_m) in float32.
+    """Return PE(t, 2i) = sin(t / 10000^(2i / d_m)), PE(t, 2i + 1) = cos(same) (section 3.5): (T, d_m), float32.
 
     t counts from ``start``. ``seq_len`` is a tensor while torch.jit traces.
     """

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 GATHERED_BYTES = 4 * 2**20
 CHUNK_RULE: ContextVar[Callable[[int, int], int] | None] = ContextVar("CHUNK_RULE", default=None)
-"""Where it is set: rows in a chunk, given the number of rows and of elements gathered for each. Measurements of peak
-memory set it."""
+"""Rows in a chunk, given the number of rows and of elements gathered for each; set by measurements of peak memory."""
 
 
 class ExpertLinear(nn.Module):
@@ -33,7 +32,7 @@ class ExpertLinear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform range for each expert as a layer of its own; zero biases."""
+        """Set Glorot-uniform weights for each expert as a separate layer, and zero biases."""
         bound = (6 / (self.in_features + self.out_features)) ** 0.5
         nn.init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
@@ -45,7 +44,7 @@ class ExpertLinear(nn.Module):
         indices: Int[Tensor, "batch tgt top_k"],
         gates: Float[Tensor, "batch tgt top_k"] | None = None,
     ) -> Float[Tensor, "batch tgt top_k out_features"]:
-        """Row (b, t, k) through expert ``indices[b, t, k]``; with ``gates`` g_e (x W_e + b_e)."""
+        """Map row (b, t, k) by expert ``indices[b, t, k]``; with ``gates`` g_e (x W_e + b_e)."""
         if gates is not None:
             # the product is linear in x, so the gate may act on the narrow side
             x = x * gates[..., None]
@@ -61,15 +60,15 @@ def gathered_product(
     matrices: Float[Tensor, "experts fan_in fan_out"],
     chosen: Int[Tensor, "batch tgt k"],
 ) -> Float[Tensor, "batch tgt k fan_out"]:
-    """Row (b, t, i) times matrix ``chosen[b, t, i]``; ``torch.bmm``, which every counter reads."""
+    """Multiply row (b, t, i) by matrix ``chosen[b, t, i]``; ``torch.bmm``, which every counter reads."""
     _, fan_in, fan_out = matrices.shape
     rows = x.reshape(-1, 1, fan_in)
     chunk = rows_per_chunk(rows, fan_in * fan_out)
     parts = zip(in_chunks(rows, chunk), in_chunks(chosen.reshape(-1), chunk), strict=True)
-    return torch.cat([torch.bmm(row, _gathered(matrices, e)) for row, e in parts]).reshape(*chosen.shape, fan_out)
+    return torch.cat([torch.bmm(row, _gather(matrices, e)) for row, e in parts]).reshape(*chosen.shape, fan_out)
 
 
-def _gathered(matrices: Tensor, chosen: Tensor) -> Tensor:
+def _gather(matrices: Tensor, chosen: Tensor) -> Tensor:
     # whole matrices that lie together are copied much faster than elements one by one
     return matrices.index_select(0, chosen) if matrices.is_contiguous() else matrices[chosen]
 

@@ -57,9 +57,10 @@ class HeadRouter(Router):
         *,
         every: bool = False,
     ) -> HeadGates:
-        """Route tokens (B, T, d_m); a ``query_norm`` router reads ``query`` (B, T, h, d_h) instead.
+        """Route tokens (B, T, d_m); a ``query_norm`` router reads the unrotated ``query`` (B, T, h, d_h) instead.
 
-        With ``every`` it gives the gates of all h heads, which Eq. 10 passes a gradient to.
+        With ``every`` it gives the gates of all h heads, which Eq. 10 passes a gradient to, for an implementation that
+        computes every head.
         """
         s, r, released = self.config.num_shared_heads, self.top_k, self.config.gates is Gates.RELEASED
         by_norm = self.config.router is Scoring.QUERY_NORM
@@ -95,5 +96,5 @@ class HeadRouter(Router):
         # its gradient at a query of 0 is 0; on meta, torch before 2.13 keeps a last size of 1 by default
         norms = torch.linalg.vector_norm(query, dim=-1, keepdim=True).squeeze(-1)
         deviation = norms.std(dim=-1, keepdim=True)
-        # equal norms are equal scores, by whatever they are divided
+        # equal norms are equal scores, whatever the divisor
         return norms / deviation.masked_fill(deviation == 0, 1.0)

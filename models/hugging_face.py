@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from headcount.models.build import build
+from headcount.models.build import build, tie_weights
 from headcount.models.configs.base import ConfigError, ModelConfig
 
 Shape = tuple[int, ...]
@@ -22,7 +22,7 @@ class Source(NamedTuple):
     half: int | None = None
     transposed: bool = False
 
-    def taken(self, theirs: Tensor) -> Tensor:
+    def extract(self, theirs: Tensor) -> Tensor:
         """Return our tensor, a view of ``theirs``."""
         own = theirs if self.half is None else theirs.chunk(2, dim=-2)[self.half]
         return own.transpose(-2, -1) if self.transposed else own
@@ -73,8 +73,8 @@ _OUTSIDE = {
 
 
 def load_hugging_face(config: ModelConfig, state: Mapping[str, Tensor]) -> nn.Module:
-    """The model of ``config`` with the tensors of ``state``, the state dict of a transformers ``LlamaForCausalLM`` or
-    ``JetMoeForCausalLM``: of their dtype and on their device, not copied, in eval mode.
+    """Return the model of ``config`` with the tensors of ``state``, the state dict of a transformers
+    ``LlamaForCausalLM`` or ``JetMoeForCausalLM``: of their dtype and on their device, not copied, in eval mode.
 
     Raises ConfigError that names the first tensor, in our model's order, that is missing or of another shape, or the
     first that the model has no place for; and for a model or an attention that transformers has no such model of.
@@ -92,13 +92,12 @@ def load_hugging_face(config: ModelConfig, state: Mapping[str, Tensor]) -> nn.Mo
             source = _OUTSIDE["embedding.weight"]
             used.add("lm_head.weight")
         used.add(source.name)
-        own[name] = source.taken(_checked(state, source, tuple(tensor.shape)))
+        own[name] = source.extract(_find_tensor(state, source, tuple(tensor.shape)))
     for name in state:
         if name not in used and not name.endswith("rotary_emb.inv_freq"):
             raise ConfigError(f"the model has no place for {name}")
     model.load_state_dict(own, assign=True)
-    if hasattr(model, "tie_weights"):
-        model.tie_weights()
+    tie_weights(model)
     return model
 
 
@@ -112,7 +111,7 @@ def _source(config: ModelConfig, name: str) -> Source:
     return source._replace(name=f"model.layers.{index}.{source.name}")
 
 
-def _checked(state: Mapping[str, Tensor], source: Source, shape: Shape) -> Tensor:
+def _find_tensor(state: Mapping[str, Tensor], source: Source, shape: Shape) -> Tensor:
     """Return the tensor of transformers. ConfigError where it is missing or not of the shape that ours needs."""
     if source.name not in state:
         raise ConfigError(f"the state dict has no {source.name}")

@@ -5,7 +5,7 @@ from headcount.models.llama import Llama
 
 
 class JetMoE(Llama):
-    """LLaMA with mixture feed-forward blocks, norms of its own epsilons, and the embedding's matrix for the output."""
+    """LLaMA with mixture feed-forward blocks, other norm epsilons, and the output tied to the embedding."""
 
     def __init__(self, config: JetMoEConfig) -> None:
         super().__init__(config)

@@ -27,7 +27,7 @@ class GatedFeedForward(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Each token of (B, T, d_m) by itself, padded ones too."""
+        """Map each token of (B, T, d_m) independently, padded ones too."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
@@ -50,7 +50,7 @@ class LlamaLayer(nn.Module):
         padding_mask: Bool[Tensor, "batch seq"] | None = None,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
-        """(B, T, d_m) to (B, T, d_m), causal; ``padding_mask`` is True at padding."""
+        """Map (B, T, d_m) to (B, T, d_m), causal; ``padding_mask`` is True at padding."""
         x = x + self.self_attn(
             self.self_attn_norm(x),
             causal=True,
@@ -63,7 +63,7 @@ class LlamaLayer(nn.Module):
 
 
 class Llama(nn.Module):
-    """RMSNorm before each block and at the end, rotary positions, SwiGLU, an output projection of its own."""
+    """RMSNorm before each block and at the end, rotary positions, SwiGLU, an output projection that is not tied."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Llama(nn.Module):
         padding_mask: Bool[Tensor, "batch seq"] | None = None,
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Float[Tensor, "batch seq vocab_size"]:
-        """Logits (B, T, V) of the token after each of ``tokens``; ``padding_mask`` is True at padding.
+        """Return logits (B, T, V) of the token after each of ``tokens``; ``padding_mask`` is True at padding.
 
         With ``caches``, one for each layer, ``tokens`` come after those already in them, and none is padding:
         ValueError for a ``padding_mask`` together with them.

@@ -1,11 +1,11 @@
 """Auxiliary losses and load statistics of routed layers (arXiv 2210.05144, Eq. 13-17, Figures 3-4).
 
 The first three are plain functions of tensors; the others walk any module tree and read what its routers recorded
-of their last forward. Padded query tokens count nowhere.
+of their last forward. Padded query tokens are not counted.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -26,7 +26,7 @@ def expert_counts(
     num_experts: int,
     padding_mask: Bool[Tensor, "batch tgt"] | None = None,
 ) -> Int[Tensor, "num_experts"]:
-    """How many tokens selected each expert, (E,); the sum is K times the number of tokens."""
+    """Return how many tokens selected each expert, (E,); the sum is K times the number of tokens."""
     selected = torch.zeros(*indices.shape[:2], num_experts, dtype=torch.int64, device=indices.device)
     selected = selected.scatter(-1, indices, 1)
     if padding_mask is not None:
@@ -39,7 +39,7 @@ def balance_loss(
     indices: Int[Tensor, "batch tgt top_k"],
     padding_mask: Bool[Tensor, "batch tgt"] | None = None,
 ) -> Float[Tensor, ""]:
-    """L_a = N sum_i f_i P_i (Eq. 13-15); f: tokens per expert, P: summed probabilities, both of 1-norm 1.
+    """Return L_a = N sum_i f_i P_i (Eq. 13-15); f: tokens per expert, P: summed probabilities, both of 1-norm 1.
 
     Only P carries a gradient. 1 when perfectly balanced, 0 without any token.
     """
@@ -59,7 +59,7 @@ def head_balance_loss(
     indices: Int[Tensor, "batch tgt top_k"],
     padding_mask: Bool[Tensor, "batch tgt"] | None = None,
 ) -> Float[Tensor, ""]:
-    """L_b = sum_i P_i f_i over routed heads (arXiv 2410.11842, Eq. 7): f_i the fraction of tokens that select
+    """Return L_b = sum_i P_i f_i over routed heads (arXiv 2410.11842, Eq. 7): f_i the fraction of tokens that select
     head i, P_i its mean probability. Only P carries a gradient. r / E when perfectly balanced, 0 without tokens.
     """
     # balance_loss is E / r times this: its f counts selections, of which each token makes r
@@ -70,7 +70,7 @@ def z_loss(
     logits: Float[Tensor, "batch tgt num_experts"],
     padding_mask: Bool[Tensor, "batch tgt"] | None = None,
 ) -> Float[Tensor, ""]:
-    """L_z = (1/T) sum_t (log sum_i exp x_{i,t})^2 (Eq. 16, bounds as in arXiv 2202.08906); 0 without tokens."""
+    """Return L_z = (1/T) sum_t (log sum_i exp x_{i,t})^2 (Eq. 16, bounds as in arXiv 2202.08906); 0 without tokens."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     squares = torch.logsumexp(logits, dim=-1) ** 2
     if padding_mask is None:
@@ -78,11 +78,12 @@ def z_loss(
     return squares.masked_fill(padding_mask, 0.0).sum() / (~padding_mask).sum().clamp(min=1)
 
 
-def balance_and_z_loss(config: Any, recorded: Recorded) -> RoutingLoss:
-    """Return alpha L_a + beta L_z (second part of Eq. 17), with ``config``'s balance_loss_weight and z_loss_weight."""
+def balance_and_z_loss(layer: nn.Module, recorded: Recorded) -> RoutingLoss:
+    """Return alpha L_a + beta L_z (second part of Eq. 17): the ``routing_loss`` of a layer whose configuration has
+    balance_loss_weight and z_loss_weight."""
     (_, indices, logits, probs), padding_mask = recorded
-    balance = config.balance_loss_weight * balance_loss(probs, indices, padding_mask)
-    return RoutingLoss(balance + config.z_loss_weight * z_loss(logits, padding_mask))
+    balance = layer.config.balance_loss_weight * balance_loss(probs, indices, padding_mask)
+    return RoutingLoss(balance + layer.config.z_loss_weight * z_loss(logits, padding_mask))
 
 
 def routed_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -108,7 +109,7 @@ def auxiliary_loss(model: nn.Module) -> Float[Tensor, ""]:
     total = next(model.parameters()).new_zeros(())
     averaged = []
     for path, module in routed_modules(model):
-        loss = module.routing_loss(_recorded(path, module.router))
+        loss = module.routing_loss(_last_routing(path, module.router))
         if loss.averaged:
             averaged.append(loss.value)
         else:
@@ -117,18 +118,18 @@ def auxiliary_loss(model: nn.Module) -> Float[Tensor, ""]:
 
 
 def tokens_per_expert(model: nn.Module) -> dict[str, Int[Tensor, "num_experts"]]:
-    """Module path -> how many tokens of the last recorded forward selected each expert, (E,).
+    """Return module path -> how many tokens of the last recorded forward selected each expert, (E,).
 
     Raises RuntimeError where no forward was recorded.
     """
     counts = {}
     for path, module in routed_modules(model):
-        routing, padding_mask = _recorded(path, module.router)
+        routing, padding_mask = _last_routing(path, module.router)
         counts[path] = expert_counts(routing.indices, module.router.num_experts, padding_mask)
     return counts
 
 
-def _recorded(path: str, router: Router) -> Recorded:
+def _last_routing(path: str, router: Router) -> Recorded:
     if router.recorded is None:
         raise RuntimeError(
             f"no routing recorded in {path or 'this layer'}; run a forward in training mode or after record_routing()"

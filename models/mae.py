@@ -1,35 +1,12 @@
 """Mixture of attentive experts (arXiv 2005.06537): heads weighted by a gate on the mean token."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, attend, split_heads, zero_padded
+from headcount.models.attention import Attention, zero_padding
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.mae import Gate, MixtureOfAttentiveExpertsConfig
-from headcount.models.kernels.fused import fused_attend
-
-
-def reference(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src heads head_dim"],
-    value: Float[Tensor, "batch src heads head_dim"],
-    *,
-    head_weights: Float[Tensor, "batch #tgt heads"],
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    attend: Callable = attend,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
-    """The equations as they stand, from projected keys and values."""
-    out = attend(split_heads(layer.q_proj(query), layer.config.head_dim), key, value, **core)
-    return layer.out_proj((out * head_weights[..., None]).flatten(-2))
-
-
-fused = partial(reference, attend=fused_attend)
 
 
 class GateNetwork(nn.Module):
@@ -46,19 +23,19 @@ class GateNetwork(nn.Module):
 
 
 class RunningMean:
-    """The mean of ever more tokens: their sum and how many they are, padding left out."""
+    """Mean of all tokens so far: their sum and their number, padding left out."""
 
     def __init__(self) -> None:
         self.total: Float[Tensor, "batch 1 d_model"] | None = None
         self.count: Float[Tensor, "batch 1 1"] | None = None
 
-    def take(
+    def update(
         self, x: Float[Tensor, "batch new d_model"], padding_mask: Bool[Tensor, "batch new"] | None
     ) -> Float[Tensor, "batch new d_model"]:
-        """The mean of all tokens up to each of the new ones ``x`` (B, T, d_m); zeros before the first."""
+        """Add tokens ``x`` (B, T, d_m) and return the mean of all tokens up to each of them; zeros before the first."""
         ones = torch.ones_like(x[..., :1])
-        totals = zero_padded(x, padding_mask).cumsum(dim=1)
-        counts = zero_padded(ones, padding_mask).cumsum(dim=1)
+        totals = zero_padding(x, padding_mask).cumsum(dim=1)
+        counts = zero_padding(ones, padding_mask).cumsum(dim=1)
         if self.total is not None:
             totals, counts = totals + self.total, counts + self.count
         self.total, self.count = totals[:, -1:].detach(), counts[:, -1:]
@@ -83,7 +60,7 @@ class MixtureOfAttentiveExperts(Attention):
     """y = sum_i g_i f_i with f_i = h / (h - 1) sum_(j != i) H_j Wo_j: h experts, each all heads but one.
 
     Written out that is attention whose head j has the weight h (1 - g_j) / (h - 1). The gate g reads the mean of the
-    tokens that ``config.gate`` says, padding left out.
+    tokens that ``config.gate`` names, padding left out.
     """
 
     def __init__(self, config: MixtureOfAttentiveExpertsConfig) -> None:
@@ -97,7 +74,7 @@ class MixtureOfAttentiveExperts(Attention):
 
     @property
     def cache_type(self) -> type[KeyValueCache]:
-        """One that goes on with the mean where the gate reads a running one."""
+        """Return the cache class: with a running mean where the gate reads one."""
         return RunningMeanCache if self.config.gate == Gate.RUNNING else KeyValueCache
 
     def forward(
@@ -110,7 +87,8 @@ class MixtureOfAttentiveExperts(Attention):
         head_weights: Float[Tensor, "batch 1 heads"] | None = None,
         **how,
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """As any attention's; ``memory_mean`` (B, 1, d_m) or ``head_weights`` (B, 1, h) are those of :meth:`of_memory`.
+        """Attend as any attention does; :meth:`memory_arguments` gives ``memory_mean`` (B, 1, d_m) or ``head_weights``
+        (B, 1, h).
 
         ValueError for ``gate=sequence`` in causal attention, and for ``gate=memory`` with neither them nor a ``key``.
         """
@@ -118,7 +96,7 @@ class MixtureOfAttentiveExperts(Attention):
             head_weights = self.weigh(self._mean(query, key, **how) if memory_mean is None else memory_mean)
         return super().forward(query, key, value, head_weights=head_weights, **how)
 
-    def of_memory(
+    def memory_arguments(
         self,
         memory: Float[Tensor, "batch src d_model"],
         padding_mask: Bool[Tensor, "batch src"] | None,
@@ -140,21 +118,21 @@ class MixtureOfAttentiveExperts(Attention):
         self, query, key, *, causal=False, cache=None, key_padding_mask=None, query_padding_mask=None, rotary=None
     ):
         if self.config.gate == Gate.RUNNING:
-            return (RunningMean() if cache is None else cache.queries).take(query, query_padding_mask)
+            return (RunningMean() if cache is None else cache.queries).update(query, query_padding_mask)
         if self.config.gate == Gate.SEQUENCE:
             if causal or cache is not None:
                 raise ValueError(self.config.no_step)
             return masked_mean(query, query_padding_mask)
         if key is None:
-            raise ValueError("gate=memory without a key needs what layer.of_memory gives")
+            raise ValueError("gate=memory without a key needs what layer.memory_arguments gives")
         return masked_mean(key, key_padding_mask)
 
 
 def masked_mean(
     x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None
 ) -> Float[Tensor, "batch 1 d_model"]:
-    """The mean of the tokens of each sequence that are no padding; zeros where there is none."""
+    """Return the mean of the tokens of each sequence that are no padding; zeros where there is none."""
     if padding_mask is None:
         return x.mean(dim=1, keepdim=True)
     count = (~padding_mask).sum(dim=1).clamp(min=1)
-    return zero_padded(x, padding_mask).sum(dim=1, keepdim=True) / count[:, None, None]
+    return zero_padding(x, padding_mask).sum(dim=1, keepdim=True) / count[:, None, None]

@@ -51,7 +51,7 @@ class MaskedLanguageModel(nn.Module):
         tokens: Int[Tensor, "batch seq"],
         padding_mask: Bool[Tensor, "batch seq"] | None = None,
     ) -> Float[Tensor, "batch seq vocab_size"]:
-        """Logits (B, T, V) of each of ``tokens``; ``padding_mask`` is True at padding."""
+        """Return logits (B, T, V) of each of ``tokens``; ``padding_mask`` is True at padding."""
         positions = torch.arange(tokens.shape[1], device=tokens.device) + RESERVED_POSITIONS
         x = self.embedding_norm(self.embedding(tokens) + self.position_embedding(positions))
         x = self.encoder(drop(x, self.config.dropout, self.training), padding_mask)

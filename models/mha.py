@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, attend, split_heads
+from headcount.models.attention import Attention, KeyHeads, QueryMask, Tokens, attend, split_heads
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.rotary import Rotary, rotate
@@ -14,19 +14,23 @@ from headcount.models.rotary import Rotary, rotate
 
 def reference(
     layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    query: Tokens,
+    key: KeyHeads,
+    value: KeyHeads,
     *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    rotary: Rotary | None,
+    query_padding_mask: QueryMask,
+    rotary: Rotary | None = None,
+    head_weights: Float[Tensor, "batch #tgt heads"] | None = None,
     attend: Callable = attend,
     **core,
-) -> Float[Tensor, "batch tgt d_model"]:
-    """The equations as they stand, from projected keys and values."""
+) -> Tokens:
+    """Compute the equations as written, of any layer with a dense query projection: heads, then ``layer.combine``.
+
+    ``head_weights``: factors of the heads' outputs.
+    """
     q = rotate(split_heads(layer.q_proj(query), layer.config.head_dim), rotary)
     out = attend(q, key, value, **core)
-    return layer.out_proj(out.flatten(-2))
+    return layer.combine(out if head_weights is None else out * head_weights[..., None], query)
 
 
 fused = partial(reference, attend=fused_attend)

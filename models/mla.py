@@ -26,7 +26,7 @@ def reference(
     attend: Callable = attend,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """The equations as they stand: keys and values of every stored token, made of its latent."""
+    """Compute the equations as written: keys and values of every stored token from its latent."""
     config = layer.config
     plain, turned = layer.queries(query, rotary)
     latent, shared = key.split((config.kv_rank, config.rotary_dim), dim=-1)
@@ -80,7 +80,7 @@ class MultiHeadLatentAttention(Attention):
         value: Float[Tensor, "batch src d_model"],
         rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src 1 stored"], Float[Tensor, "batch src 1 0"]]:
-        """The latent, normalised, and the rotary key of tokens (B, S, d_m), which give the values too; and nothing."""
+        """Return the normalised latent and the rotary key of tokens (B, S, d_m) as keys, and empty values."""
         latent = self.kv_norm(self.kv_down_proj(key))[:, :, None]
         shared = rotate(self.k_rotary_proj(key)[:, :, None], rotary)
         return torch.cat((latent, shared), dim=-1), latent[..., :0]
@@ -88,7 +88,7 @@ class MultiHeadLatentAttention(Attention):
     def queries(
         self, x: Float[Tensor, "batch tgt d_model"], rotary: Rotary | None
     ) -> tuple[Float[Tensor, "batch tgt heads head_dim"], Float[Tensor, "batch tgt heads rotary_dim"]]:
-        """q^C and q^R of tokens (B, T, d_m)."""
+        """Return q^C and q^R of tokens (B, T, d_m)."""
         latent = x if self.config.query_rank is None else self.q_norm(self.q_down_proj(x))
         turned = rotate(split_heads(self.q_rotary_proj(latent), self.config.rotary_dim), rotary)
         return split_heads(self.q_proj(latent), self.config.head_dim), turned

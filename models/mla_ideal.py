@@ -25,7 +25,7 @@ def reference(
     attend: Callable = attend,
     **core,
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """q_i k_i^T = (q^C_i W^UK_i) c^T + q^R_i k^R^T, o_i = W^UV_i sum_j a_ij c_j: multi-query attention to latents."""
+    """Compute q_i k_i^T = (q^C_i W^UK_i) c^T + q^R_i k^R^T, o_i = W^UV_i sum_j a_ij c_j."""
     config = layer.config
     plain, turned = layer.queries(query, rotary)
     q = torch.cat((layer.k_proj(plain), turned), dim=-1)
@@ -48,7 +48,7 @@ class AbsorbedKeys(nn.Linear):
     """W^UK on queries instead of latents; the parameters of the projection of keys."""
 
     def forward(self, query: Float[Tensor, "batch tgt heads head_dim"]) -> Float[Tensor, "batch tgt heads kv_rank"]:
-        """Each head's query through the transpose of its own rows."""
+        """Map each head's query by the transpose of that head's rows."""
         return by_head(query, self.weight.unflatten(0, query.shape[2:]))
 
 
@@ -56,14 +56,14 @@ class AbsorbedValues(nn.Linear):
     """W^UV on weighted latents instead of latents; the parameters of the projection of values."""
 
     def forward(self, latent: Float[Tensor, "batch tgt heads kv_rank"]) -> Float[Tensor, "batch tgt heads value_dim"]:
-        """Each head's weighted latents through its own rows."""
+        """Map each head's weighted latents by that head's rows."""
         return by_head(latent, self.weight.unflatten(0, (latent.shape[2], -1)).transpose(1, 2))
 
 
 def by_head(
     x: Float[Tensor, "batch tgt heads fan_in"], matrices: Float[Tensor, "heads fan_in fan_out"]
 ) -> Float[Tensor, "batch tgt heads fan_out"]:
-    """Head i of every token times matrix i; ``torch.bmm``, which every counter reads."""
+    """Multiply head i of every token by matrix i; ``torch.bmm``, which every counter reads."""
     batch_size, tgt_len = x.shape[:2]
     out = torch.bmm(x.permute(2, 0, 1, 3).flatten(1, 2), matrices)
     return out.unflatten(1, (batch_size, tgt_len)).permute(1, 2, 0, 3)

@@ -4,32 +4,32 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, attend
+from headcount.models.attention import Attention, KeyHeads, QueryMask, Tokens, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.losses import RoutingLoss, balance_and_z_loss
+from headcount.models.losses import balance_and_z_loss
 from headcount.models.rotary import Rotary, rotate
-from headcount.models.router import Recorded, TopKRouter
+from headcount.models.router import TopKRouter
 
-# below it a CUDA launch per expert is thought to cost more than copies of weights; not measured here
+# assumed: below it a CUDA launch per expert costs more than copies of weights; not measured
 FEW_ROWS = 64
 
 
 def reference(
     layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    query: Tokens,
+    key: KeyHeads,
+    value: KeyHeads,
     *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    query_padding_mask: QueryMask,
     attend: Callable = attend,
     **core,
-) -> Float[Tensor, "batch tgt d_model"]:
-    """The equations as they stand, from projected keys and values: every row through its own expert."""
+) -> Tokens:
+    """Compute the equations as written, from projected keys and values: every row by its selected expert."""
     routing = layer.router(query, query_padding_mask)
     slots = query.unsqueeze(2).expand(-1, -1, layer.config.top_k, -1)
     out = attend_slots(layer.q_proj(slots, routing.indices), key, value, attend=attend, **core)
@@ -37,19 +37,6 @@ def reference(
 
 
 gathered = partial(reference, attend=fused_attend)
-
-
-def automatic_for(top_k: int, num_experts: int, num_tokens: int, dtype: torch.dtype, device: str) -> str:
-    """Return the implementation of ``auto``: all experts at once where all are selected, else rows grouped by expert.
-
-    A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
-    copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
-    """
-    if top_k == num_experts:
-        return "dense-all"
-    if device == "cuda" and num_tokens * top_k < FEW_ROWS or device == "meta" and dtype != torch.bfloat16:
-        return "gathered"
-    return "grouped"
 
 
 def attend_slots(
@@ -61,7 +48,7 @@ def attend_slots(
     rotary: Rotary | None = None,
     **core,
 ) -> Float[Tensor, "batch tgt slots width"]:
-    """``attend`` for slots of g heads side by side, of width D = g c: head j of every slot reads key/value head j.
+    """Attend with slots of g heads, of width D = g c: head j of every slot reads key/value head j.
 
     ``rotary`` turns each head of a query; keys are turned already.
     """
@@ -83,6 +70,8 @@ class MixtureOfAttentionHeads(Attention):
     query heads of width c = D / g, head j of each on key/value head j, and scores are divided by sqrt(c).
     """
 
+    routing_loss = balance_and_z_loss
+
     def __init__(self, config: MixtureOfAttentionHeadsConfig) -> None:
         super().__init__(config)
         d_model, num_experts, head_dim = config.d_model, config.num_experts, config.head_dim
@@ -93,26 +82,24 @@ class MixtureOfAttentionHeads(Attention):
         self.out_proj = ExpertLinear(num_experts, head_dim, d_model, bias=config.bias)
         self.output_bias = nn.Parameter(torch.zeros(d_model)) if config.output_bias else None
 
-    def initial_values(self) -> dict[str, Tensor]:
-        """Zeros for the output bias."""
-        return {} if self.output_bias is None else {"output_bias": torch.zeros(self.output_bias.shape)}
-
     @property
     def stored_width(self) -> int:
         """Return c = D / g."""
         return self.config.kv_head_dim
 
-    def completed(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+    def finish(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
         """Add the output bias, once after the sum over experts."""
         return out if self.output_bias is None else out + self.output_bias
 
-    def routing_loss(self, recorded: Recorded) -> RoutingLoss:
-        """Return alpha L_a + beta L_z (second part of Eq. 17) with balance_loss_weight and z_loss_weight."""
-        return balance_and_z_loss(self.config, recorded)
-
     def automatic(self, query: Tensor) -> str:
-        """Return ``triton`` where it is available, else the rule of :func:`automatic_for`."""
+        """Return ``triton`` where it is available, else all experts at once where all are selected, else ``grouped``.
+
+        A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
+        copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
+        """
         if self.is_available("triton", query):
             return "triton"
-        num_tokens = query.shape[0] * query.shape[1]
-        return automatic_for(self.config.top_k, self.config.num_experts, num_tokens, query.dtype, query.device.type)
+        if self.config.top_k == self.config.num_experts:
+            return "dense-all"
+        few = query.is_cuda and query.shape[0] * query.shape[1] * self.config.top_k < FEW_ROWS
+        return "gathered" if few or query.is_meta and query.dtype != torch.bfloat16 else "grouped"

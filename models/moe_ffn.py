@@ -10,15 +10,15 @@ from headcount.models.configs.moa import Gates
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.selection import REFERENCE, Selectable
-from headcount.models.losses import RoutingLoss, balance_and_z_loss
+from headcount.models.losses import balance_and_z_loss
 from headcount.models.moa import FEW_ROWS
-from headcount.models.router import Recorded, Routing, TopKRouter
+from headcount.models.router import Routing, TopKRouter
 
 
 def reference(
     layer: nn.Module, x: Float[Tensor, "batch seq d_model"], routing: Routing
 ) -> Float[Tensor, "batch seq d_model"]:
-    """The equation as it stands: every row through its own expert."""
+    """Compute the equation as written: every row by its selected expert."""
     slots = x[:, :, None].expand(-1, -1, layer.config.top_k, -1)
     hidden = layer.hidden(*(project(slots, routing.indices) for project in layer.inward))
     return (layer.outward(hidden, routing.indices) * routing.weights[..., None]).sum(dim=2)
@@ -28,10 +28,11 @@ class MixtureFeedForward(Selectable):
     """y_t = sum_{i in G(x_t)} w_i,t f_i(x_t), with w the softmax over the logits of the K selected experts.
 
     f_i(x) = activation(x W1_i + b1_i) W2_i + b2_i, or gated (activation(x Wgate_i) * x Wup_i) Wdown_i without biases.
-    ``activation``: SiLU where gated, else ReLU, unless given.
+    ``activation`` (default: SiLU where gated, else ReLU).
     """
 
     inherits_impl = True
+    routing_loss = balance_and_z_loss
 
     def __init__(
         self,
@@ -53,10 +54,6 @@ class MixtureFeedForward(Selectable):
             self.fc2 = ExpertLinear(num_experts, d_ff, d_model, bias=True)
         self.output_bias = nn.Parameter(torch.zeros(d_model)) if config.output_bias else None
 
-    def initial_values(self) -> dict[str, Tensor]:
-        """Zeros for the output bias."""
-        return {} if self.output_bias is None else {"output_bias": torch.zeros(self.output_bias.shape)}
-
     @property
     def inward(self) -> tuple[ExpertLinear, ...]:
         """Return the projections to the inner width."""
@@ -70,21 +67,17 @@ class MixtureFeedForward(Selectable):
     def hidden(
         self, first: Float[Tensor, "*rows d_ff"], second: Float[Tensor, "*rows d_ff"] | None = None
     ) -> Float[Tensor, "*rows d_ff"]:
-        """activation(first), times ``second`` where gated, with dropout."""
+        """Return activation(first), times ``second`` where gated, with dropout."""
         out = self.activation(first)
         return drop(out if second is None else out * second, self.dropout, self.training)
 
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Each token of (B, T, d_m) by itself; ``padding_mask`` is only recorded, for the losses and statistics."""
+        """Map each token of (B, T, d_m) independently; ``padding_mask`` is only recorded, for losses and statistics."""
         run = self.resolve_impl(x)
         y = run(self, x, self.router(x, padding_mask))
         return y if self.output_bias is None else y + self.output_bias
-
-    def routing_loss(self, recorded: Recorded) -> RoutingLoss:
-        """Return alpha L_a + beta L_z, with the config's balance_loss_weight and z_loss_weight."""
-        return balance_and_z_loss(self.config, recorded)
 
     def automatic(self, query: Float[Tensor, "batch seq d_model"]) -> str:
         """Return ``grouped``, but ``reference`` for few rows on CUDA, and on meta, where grouped needs bfloat16."""

@@ -1,15 +1,13 @@
-"""Mixture-of-head attention (arXiv 2410.11842) as released: every head computed, then weighed."""
+"""Mixture-of-head attention (arXiv 2410.11842) as released: every head computed, then multiplied by its gate."""
 
 from collections.abc import Callable
 from functools import partial
 
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
-from headcount.models.attention import Attention, attend, split_heads
+from headcount.models.attention import Attention, KeyHeads, QueryMask, Tokens, attend, split_heads
 from headcount.models.configs.moh import Gates, MixtureOfHeadAttentionConfig
-from headcount.models.configs.moh import Router as Scoring
-from headcount.models.head_router import HeadGates, HeadRouter
+from headcount.models.head_router import HeadRouter
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.losses import RoutingLoss, head_balance_loss
 from headcount.models.rotary import Rotary, rotate
@@ -18,22 +16,22 @@ from headcount.models.router import Recorded
 
 def reference(
     layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    query: Tokens,
+    key: KeyHeads,
+    value: KeyHeads,
     *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    query_padding_mask: QueryMask,
     rotary: Rotary | None,
     attend: Callable = attend,
     every: bool = True,
     **core,
-) -> Float[Tensor, "batch tgt d_model"]:
-    """Every head, multiplied by its gate: 0 where a token has not selected it (the released code).
+) -> Tokens:
+    """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code).
 
     ``every``: whether quantised gates of heads that are not selected have a gradient too (Eq. 10).
     """
     q = split_heads(layer.q_proj(query), layer.config.head_dim)
-    selected, gates = layer.route(query, query_padding_mask, q, every=every)
+    selected, gates = layer.router(query, query_padding_mask, q, every=every)
     out = attend(rotate(q, rotary), key, value, **core)
     all_gates = gates.new_zeros(*gates.shape[:2], layer.config.num_heads).scatter(-1, selected, gates)
     return layer.out_proj((out * all_gates[..., None]).flatten(-2))
@@ -65,20 +63,6 @@ class MixtureOfHeadAttention(Attention):
         self.k_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
         self.v_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
         self.out_proj = out_proj(width, config.d_model, bias=config.bias)
-
-    def route(
-        self,
-        x: Float[Tensor, "batch tgt d_model"],
-        padding_mask: Bool[Tensor, "batch tgt"] | None,
-        query: Float[Tensor, "batch tgt heads head_dim"] | None,
-        *,
-        every: bool = False,
-    ) -> HeadGates:
-        """The heads and gates of each token; a ``query_norm`` router reads the queries before rotary positions.
-
-        ``every``: for an implementation that computes every head (see HeadRouter).
-        """
-        return self.router(x, padding_mask, query if self.config.router is Scoring.QUERY_NORM else None, every=every)
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
         """Return beta L_b (Eq. 7) with beta = balance_loss_weight; E beta L_b, averaged, as the released code."""

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.models.aggregated import AggregatedAttention, Grid, every_head, one_softmax
+from headcount.models.aggregated import AggregatedAttention, Grid, compute_heads, joint_softmax
 from headcount.models.configs.moh import Form
 from headcount.models.configs.moh_aggregated import MixtureOfHeadAggregatedConfig
 from headcount.models.experts import gathered_product
@@ -17,9 +17,9 @@ from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries
 def released(
     layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """Every head computed, and multiplied by its gate: 0 where a token has not selected it (the released code)."""
+    """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code)."""
     selected, gates = layer.router(x)
-    out = every_head(layer, x, grid)
+    out = compute_heads(layer, x, grid)
     all_gates = gates.new_zeros(out.shape[:3]).scatter(-1, selected, gates)
     return layer.out_proj((out * all_gates.unsqueeze(-1)).flatten(-2))
 
@@ -27,21 +27,21 @@ def released(
 def ideal(
     layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
 ) -> Float[Tensor, "batch tgt d_model"]:
-    """The heads that each token selects alone; keys and values of all heads, which other tokens read."""
+    """Compute only the heads that each token selects; keys and values of all heads, which other tokens read."""
     selected, gates = layer.router(x)
     direction = F.normalize(layer.q_proj(x, selected, layer.config.head_dim), dim=-1)
-    scale = of_token(layer.scale(grid), selected)
+    scale = gather_heads(layer.scale(grid), selected)
     query = (direction + layer.query_embedding[selected]) * scale[..., None]
-    (keys, pooled), bias = layer.keys_and_values(x), of_token(layer.position_bias(grid), selected)
+    (keys, pooled), bias = layer.keys_and_values(x), gather_heads(layer.position_bias(grid), selected)
     if pooled is None:
-        weights = torch.softmax(with_own_head(query, keys.key.transpose(-2, -1), selected) + bias, dim=-1)
-        return layer.out_proj(with_own_head(weights, keys.value, selected) * gates[..., None], selected)
-    near = torch.matmul(query[..., None, :], of_window(layer.neighbours(keys.key), selected))[..., 0, :]
-    far = with_own_head(query, pooled.key.transpose(-2, -1), selected) + bias
-    near, far = one_softmax(near + layer.window_bias[selected], far, grid.hidden[:, None])
+        weights = torch.softmax(multiply_by_head(query, keys.key.transpose(-2, -1), selected) + bias, dim=-1)
+        return layer.out_proj(multiply_by_head(weights, keys.value, selected) * gates[..., None], selected)
+    near = torch.matmul(query[..., None, :], gather_windows(layer.neighbours(keys.key), selected))[..., 0, :]
+    far = multiply_by_head(query, pooled.key.transpose(-2, -1), selected) + bias
+    near, far = joint_softmax(near + layer.window_bias[selected], far, grid.hidden[:, None])
     near = near + gathered_product(direction, layer.window_tokens, selected) + layer.window_weight[selected]
-    values = of_window(layer.neighbours(keys.value), selected).transpose(-2, -1)
-    out = torch.matmul(near[..., None, :], values)[..., 0, :] + with_own_head(far, pooled.value, selected)
+    values = gather_windows(layer.neighbours(keys.value), selected).transpose(-2, -1)
+    out = torch.matmul(near[..., None, :], values)[..., 0, :] + multiply_by_head(far, pooled.value, selected)
     return layer.out_proj(out * gates[..., None], selected)
 
 
@@ -60,7 +60,7 @@ class MixtureOfHeadAggregatedAttention(AggregatedAttention):
         self.router = HeadRouter(config)
 
 
-def of_token(
+def gather_heads(
     x: Float[Tensor, "heads #tgt *rest"], selected: Int[Tensor, "batch tgt k"]
 ) -> Float[Tensor, "batch tgt k *rest"]:
     """Gather the part of ``x`` that belongs to each token's selected heads."""
@@ -68,18 +68,18 @@ def of_token(
     return x.expand(-1, selected.shape[1], *x.shape[2:])[selected, tokens]
 
 
-def of_window(
+def gather_windows(
     x: Float[Tensor, "batch heads tgt head_dim 9"], selected: Int[Tensor, "batch tgt k"]
 ) -> Float[Tensor, "batch tgt k head_dim 9"]:
     """Gather the window of each token in its selected heads."""
     return x.transpose(1, 2).gather(2, selected[..., None, None].expand(-1, -1, -1, *x.shape[3:]))
 
 
-def with_own_head(
+def multiply_by_head(
     rows: Float[Tensor, "batch tgt k fan_in"],
     matrices: Float[Tensor, "batch heads fan_in fan_out"],
     selected: Int[Tensor, "batch tgt k"],
 ) -> Float[Tensor, "batch tgt k fan_out"]:
-    """Each row times the matrix of its own head in its own sequence."""
+    """Multiply each row by the matrix of its head in its sequence."""
     first = matrices.shape[1] * torch.arange(matrices.shape[0], device=rows.device)[:, None, None]
     return gathered_product(rows, matrices.flatten(0, 1), selected + first)

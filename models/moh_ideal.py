@@ -1,10 +1,22 @@
 """Mixture-of-head attention without the heads that a token does not select: the ideal form of models/moh.py."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models.attention import drop, hidden_keys, masked_softmax, split_heads
+from headcount.models.attention import (
+    KeyHeads,
+    KeyMask,
+    QueryMask,
+    Tokens,
+    drop,
+    hidden_keys,
+    masked_softmax,
+    split_heads,
+)
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig, Router
 from headcount.models.experts import gathered_product, in_chunks, rows_per_chunk
 from headcount.models.moh import MixtureOfHeadAttention
@@ -13,29 +25,34 @@ from headcount.models.rotary import Rotary, rotate
 
 def reference(
     layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    query: Tokens,
+    key: KeyHeads,
+    value: KeyHeads,
     *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    query_padding_mask: QueryMask,
     rotary: Rotary | None,
     causal: bool,
-    key_padding_mask: Bool[Tensor, "batch src"] | None,
+    key_padding_mask: KeyMask,
     dropout: float,
-) -> Float[Tensor, "batch tgt d_model"]:
-    """Eq. 3-4 over the heads that each token selects."""
+) -> Tokens:
+    """Compute Eq. 3-4 over the heads that each token selects."""
     head_dim = layer.config.head_dim
     if layer.config.router is Router.QUERY_NORM:
         q = split_heads(layer.q_proj(query), head_dim)
-        selected, gates = layer.route(query, query_padding_mask, q)
+        selected, gates = layer.router(query, query_padding_mask, q)
         q = q.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     else:
-        selected, gates = layer.route(query, query_padding_mask, None)
-        q = layer.q_proj(query, selected, head_dim)
+        selected, gates = layer.router(query, query_padding_mask)
+        q = _with_forward(SelectedQueries, layer.q_proj)(query, selected, head_dim)
     hidden = hidden_keys(query.shape[1], key.shape[1], causal, key_padding_mask, query.device)
     group = layer.config.num_heads // layer.config.num_kv_heads
     out = attend_selected(rotate(q, rotary), key, value, selected, group, hidden, dropout)
-    return layer.out_proj(out * gates[..., None], selected)
+    return _with_forward(SelectedOutputs, layer.out_proj)(out * gates[..., None], selected)
+
+
+def _with_forward(kind: type[nn.Linear], module: nn.Linear) -> Callable:
+    """Return ``module``, or the forward of ``kind`` with its parameters: a layer of the released form has others."""
+    return module if isinstance(module, kind) else partial(kind.forward, module)
 
 
 def attend_selected(
@@ -47,7 +64,7 @@ def attend_selected(
     hidden: Bool[Tensor, "#batch #tgt src"] | None,
     dropout: float,
 ) -> Float[Tensor, "batch tgt k head_dim"]:
-    """Each row (token, slot) against the keys of its own head, gathered for it; ``group`` heads read the same."""
+    """Attend from each row (token, slot) to the keys of its head, gathered for it; ``group`` heads read the same."""
     src_len, num_kv_heads, head_dim = key.shape[1:]
     # (B g, S, d_h), and for each row which of the B g it reads
     keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (key, value))
@@ -82,7 +99,7 @@ class SelectedQueries(nn.Linear):
     def forward(
         self, x: Float[Tensor, "batch tgt d_model"], selected: Int[Tensor, "batch tgt k"], head_dim: int
     ) -> Float[Tensor, "batch tgt k head_dim"]:
-        """(B, T, d_m) through heads ``selected`` (B, T, k) each."""
+        """Map (B, T, d_m) by the heads ``selected`` (B, T, k) of each token."""
         by_head = self.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
         rows = x[:, :, None].expand(-1, -1, selected.shape[-1], -1)
         query = gathered_product(rows, by_head, selected)
@@ -95,7 +112,7 @@ class SelectedOutputs(nn.Linear):
     def forward(
         self, heads: Float[Tensor, "batch tgt k head_dim"], selected: Int[Tensor, "batch tgt k"]
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Heads ``selected`` (B, T, k), each through its own columns, summed."""
+        """Map the heads ``selected`` (B, T, k) by their columns and return the sum."""
         by_head = self.weight.t().unflatten(0, (-1, heads.shape[-1]))
         out = gathered_product(heads, by_head, selected).sum(dim=2)
         return out if self.bias is None else out + self.bias

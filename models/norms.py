@@ -10,12 +10,9 @@ class RMSNorm(nn.Module):
 
     def __init__(self, width: int, eps: float = 1e-5) -> None:
         super().__init__()
+        self.normalized_shape = (width,)
         self.weight = nn.Parameter(torch.ones(width))
         self.eps = eps
-
-    def initial_values(self) -> dict[str, Tensor]:
-        """Ones."""
-        return {"weight": torch.ones(self.weight.shape)}
 
     def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
         """Normalize each row."""

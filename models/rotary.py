@@ -23,7 +23,8 @@ def rotary_table(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Rotary:
-    """Angles t / theta^(2i / d_h) of positions t = start … start + T - 1, i = 0 … d_h/2 - 1, made in float32.
+    """Return cos and sin of the angles t / theta^(2i / d_h) of positions t = start … start + T - 1, i = 0 … d_h/2 - 1,
+    computed in float32.
 
     ``seq_len`` is a tensor while torch.jit traces.
     """
@@ -36,7 +37,7 @@ def rotary_table(
 def rotate(
     x: Float[Tensor, "batch tgt heads head_dim"], rotary: Rotary | None
 ) -> Float[Tensor, "batch tgt heads head_dim"]:
-    """Turn each pair (x_i, x_(i + d_h/2)) by its angle, in the dtype of ``x``; ``x`` itself without ``rotary``."""
+    """Rotate each pair (x_i, x_(i + d_h/2)) by its angle, in the dtype of ``x``; ``x`` itself without ``rotary``."""
     if rotary is None:
         return x
     first, second = x.chunk(2, dim=-1)

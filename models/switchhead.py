@@ -1,39 +1,13 @@
 """SwitchHead (arXiv 2312.07987): per head, values and outputs from K of E experts that do not compete."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, attend, split_heads
+from headcount.models.attention import Attention, split_heads
 from headcount.models.configs.switchhead import SwitchHeadConfig
 from headcount.models.experts import ExpertLinear
-from headcount.models.kernels.fused import fused_attend
 from headcount.models.rotary import Rotary, rotate
-
-
-def reference(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src heads head_dim"],
-    value: Float[Tensor, "batch src heads head_dim"],
-    *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    rotary: Rotary | None,
-    attend: Callable = attend,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
-    """The equations as they stand, from keys and from values that are mixed already: outputs of each head's experts."""
-    q = rotate(split_heads(layer.q_proj(query), layer.config.head_dim), rotary)
-    out = attend(q, key, value, **core)
-    chosen, gates = layer.choose(layer.router.out_proj, query)
-    slots = out.repeat_interleave(layer.config.top_k, dim=2)
-    return layer.out_proj(slots, chosen, gates).sum(dim=2)
-
-
-fused = partial(reference, attend=fused_attend)
 
 
 class SwitchHead(Attention):
@@ -55,10 +29,18 @@ class SwitchHead(Attention):
         self.v_proj = ExpertLinear(experts, d_model, head_dim)
         self.out_proj = ExpertLinear(experts, head_dim, d_model)
 
+    def combine(
+        self, out: Float[Tensor, "batch tgt heads width"], query: Float[Tensor, "batch tgt d_model"]
+    ) -> Float[Tensor, "batch tgt d_model"]:
+        """Return the sum of each head's output through its own experts, which ``query`` selects."""
+        chosen, gates = self.choose(self.router.out_proj, query)
+        slots = out.repeat_interleave(self.config.top_k, dim=2)
+        return self.out_proj(slots, chosen, gates).sum(dim=2)
+
     def choose(
         self, router: nn.Linear, x: Float[Tensor, "batch seq d_model"]
     ) -> tuple[Int[Tensor, "batch seq slots"], Float[Tensor, "batch seq slots"]]:
-        """For each token the K experts of each head, as indices into all h E, and their gates: h K of both."""
+        """Return for each token the K experts of each head, as indices into all h E, and their gates: h K of both."""
         logits = router(x).unflatten(-1, (self.config.num_heads, -1))
         # selected by logits: sigmoids above about 17 are equal in float32
         experts = torch.topk(logits, self.config.top_k, dim=-1)[1]
@@ -72,7 +54,7 @@ class SwitchHead(Attention):
         value: Float[Tensor, "batch src d_model"],
         rotary: Rotary | None = None,
     ) -> tuple[Float[Tensor, "batch src heads head_dim"], Float[Tensor, "batch src heads head_dim"]]:
-        """Keys of tokens (B, S, d_m), turned by ``rotary``, and values of others, each mixed of its own experts."""
+        """Return the keys of ``key`` (B, S, d_m), rotated by ``rotary``, and the values of ``value`` by its experts."""
         chosen, gates = self.choose(self.router.value_proj, value)
         slots = value[:, :, None].expand(-1, -1, chosen.shape[-1], -1)
         # the gate acts on the narrow side

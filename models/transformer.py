@@ -1,7 +1,7 @@
 """Post-norm Transformer blocks around any attention variant (arXiv 1706.03762, section 3)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -9,13 +9,9 @@ from torch import Tensor, nn
 from headcount.models.activations import Activation
 from headcount.models.attention import drop
 from headcount.models.build import make_module
-from headcount.models.cache import KeyValueCache
-from headcount.models.configs.encoder_decoder import EncoderDecoderConfig
-from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
+from headcount.models.cache import KeyValueCache, WindowCache
 from headcount.models.configs.moe_ffn import TakesMixture
 from headcount.models.moe_ffn import MixtureFeedForward
-
-TransformerConfig = EncoderDecoderConfig | MaskedLanguageModelConfig
 
 
 class FeedForward(nn.Module):
@@ -31,19 +27,19 @@ class FeedForward(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq d_model"]:
-        """Each token of (B, T, d_m) by itself, padded ones too."""
+        """Map each token of (B, T, d_m) independently, padded ones too."""
         return self.fc2(drop(self.activation(self.fc1(x)), self.dropout, self.training))
 
 
 def make_feed_forward(config: TakesMixture, activation: Activation, dropout: float = 0.0) -> nn.Module:
-    """The feed-forward block of a model's layer: dense, or a mixture where ``config`` has experts for it."""
+    """Return the feed-forward block of a model's layer: dense, or a mixture where ``config`` has experts for it."""
     if config.mixture is not None:
         return MixtureFeedForward(config.mixture, activation, dropout)
     return FeedForward(config.d_model, config.d_ff, activation, dropout)
 
 
 class PostNormLayer(nn.Module):
-    """A layer that ends with x = Norm(x + FeedForward(x)); subclasses say what mixes tokens before it."""
+    """A layer that ends with x = Norm(x + FeedForward(x)); subclasses mix tokens before it."""
 
     def add_feed_forward(self, config: TakesMixture, activation: Activation) -> None:
         """Add the last modules, after those of the subclass: the order of modules decides their initial values."""
@@ -52,18 +48,18 @@ class PostNormLayer(nn.Module):
         self.dropout = config.dropout
 
     def residual(self, x: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
-        """norm(x + update), with dropout of the update."""
+        """Return norm(x + update), with dropout of the update."""
         return norm(x + drop(update, self.dropout, self.training))
 
     def feed(self, x: Tensor, padding_mask: Tensor | None) -> Tensor:
-        """The feed-forward block of (B, T, d_m)."""
+        """Return the feed-forward block of (B, T, d_m), with residual and norm."""
         return self.residual(x, self.feed_forward(x, padding_mask), self.feed_forward_norm)
 
 
 class EncoderLayer(PostNormLayer):
     """x = Norm(x + SelfAttn(x)); x = Norm(x + FeedForward(x))."""
 
-    def __init__(self, config: TransformerConfig, activation: Activation) -> None:
+    def __init__(self, config: TakesMixture, activation: Activation) -> None:
         super().__init__()
         self.self_attn = make_module(config.attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
@@ -74,41 +70,25 @@ class EncoderLayer(PostNormLayer):
         x: Float[Tensor, "batch src d_model"],
         padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch src d_model"]:
-        """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
+        """Map (B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
         attended = self.self_attn(x, key_padding_mask=padding_mask, query_padding_mask=padding_mask)
         return self.feed(self.residual(x, attended, self.self_attn_norm), padding_mask)
 
 
-@runtime_checkable
-class TokenCache(Protocol):
-    """Stored state of the decoder's own tokens: keys and values, or the window of a convolution."""
-
-    length: int
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the filled part."""
-
-
 class LayerCaches(NamedTuple):
-    """Stored state of a decoder layer while decoding: of its own tokens, and of the encoder output, projected once.
+    """State of a decoder layer while decoding: caches of target tokens and of the encoder output, projected once.
 
-    ``of_memory``: extra arguments of self-attention and cross-attention that are computed from the encoder's output.
+    ``memory_arguments``: extra arguments of self-attention and cross-attention computed from the encoder output.
     """
 
-    own: TokenCache
+    own: KeyValueCache | WindowCache
     cross_attn: KeyValueCache
-    of_memory: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] = ({}, {})
-
-    @property
-    def length(self) -> int:
-        """Number of tokens so far."""
-        return self.own.length
+    memory_arguments: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] = ({}, {})
 
     @property
     def num_bytes(self) -> int:
         """Bytes of all of it."""
-        extra = (x for arguments in self.of_memory for x in arguments.values())
+        extra = (x for arguments in self.memory_arguments for x in arguments.values())
         return sum(x.numel() * x.element_size() for x in extra) + self.own.num_bytes + self.cross_attn.num_bytes
 
 
@@ -131,8 +111,8 @@ class CrossAttentionLayer(PostNormLayer):
         tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
-        of_own, of_cross = self.of_memory(memory, src_padding_mask)
+        """Map (B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
+        of_own, of_cross = self.memory_arguments(memory, src_padding_mask)
         x = self.mix(x, tgt_padding_mask, **of_own)
         masks = {"key_padding_mask": src_padding_mask, "query_padding_mask": tgt_padding_mask}
         x = self.residual(x, self.cross_attn(x, memory, **masks, **of_cross), self.cross_attn_norm)
@@ -144,10 +124,10 @@ class CrossAttentionLayer(PostNormLayer):
         max_len: int,
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> LayerCaches:
-        """Room for ``max_len`` target tokens, and the keys and values of ``memory`` (B, S, d_m)."""
+        """Return an empty cache of ``max_len`` target tokens, and the keys and values of ``memory`` (B, S, d_m)."""
         own = self.make_own_cache(memory, max_len)
-        of_memory = self.of_memory(memory, src_padding_mask, for_steps=True)
-        return LayerCaches(own, self.cross_attn.fill_cache(memory), of_memory)
+        memory_arguments = self.memory_arguments(memory, src_padding_mask, for_steps=True)
+        return LayerCaches(own, self.cross_attn.fill_cache(memory), memory_arguments)
 
     def step(
         self,
@@ -155,76 +135,56 @@ class CrossAttentionLayer(PostNormLayer):
         caches: LayerCaches,
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch new d_model"]:
-        """As ``forward`` for the tokens behind those in ``caches``, which takes them in."""
-        of_own, of_cross = caches.of_memory
+        """Run ``forward`` for the tokens after those in ``caches``, and append them there."""
+        of_own, of_cross = caches.memory_arguments
         x = self.mix(x, cache=caches.own, **of_own)
         read = self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn, **of_cross)
         return self.feed(self.residual(x, read, self.cross_attn_norm), None)
 
-    def of_memory(self, memory: Tensor, padding_mask: Tensor | None, **how) -> tuple[Mapping[str, Tensor], ...]:
-        """The extra arguments of ``mix`` and of cross-attention that are computed from ``memory`` (B, S, d_m)."""
-        return {}, self.cross_attn.of_memory(memory, padding_mask, **how)
+    def memory_arguments(self, memory: Tensor, padding_mask: Tensor | None, **how) -> tuple[Mapping[str, Tensor], ...]:
+        """Return extra arguments of ``mix`` and of cross-attention, computed from ``memory`` (B, S, d_m)."""
+        return {}, self.cross_attn.memory_arguments(memory, padding_mask, **how)
 
 
 class DecoderLayer(CrossAttentionLayer):
     """As EncoderLayer, with causal self-attention and attention to the encoder's output after it."""
 
-    def __init__(self, config: EncoderDecoderConfig, activation: Activation) -> None:
+    def __init__(self, config: TakesMixture, activation: Activation) -> None:
         super().__init__()
         self.self_attn = make_module(config.decoder_attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
         self.add_cross_attention(config, activation)
 
-    def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: TokenCache | None = None, **extra) -> Tensor:
-        """Causal self-attention of (B, T, d_m)."""
+    def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: KeyValueCache | None = None, **extra) -> Tensor:
+        """Return causal self-attention of (B, T, d_m)."""
         masks = {"key_padding_mask": padding_mask, "query_padding_mask": padding_mask}
         return self.residual(x, self.self_attn(x, causal=True, cache=cache, **masks, **extra), self.self_attn_norm)
 
     def make_own_cache(self, memory: Tensor, max_len: int) -> KeyValueCache:
-        """Keys and values of ``max_len`` tokens."""
+        """Return an empty cache of ``max_len`` tokens."""
         return self.self_attn.make_cache(memory.shape[0], max_len, memory.device, memory.dtype)
 
-    def of_memory(self, memory: Tensor, padding_mask: Tensor | None, **how) -> tuple[Mapping[str, Tensor], ...]:
-        """The extra arguments of both attentions."""
-        return tuple(layer.of_memory(memory, padding_mask, **how) for layer in (self.self_attn, self.cross_attn))
+    def memory_arguments(self, memory: Tensor, padding_mask: Tensor | None, **how) -> tuple[Mapping[str, Tensor], ...]:
+        """Return the extra arguments of both attentions."""
+        return tuple(layer.memory_arguments(memory, padding_mask, **how) for layer in (self.self_attn, self.cross_attn))
 
 
 class Encoder(nn.Module):
-    """A stack of encoder layers, without a norm of its own."""
+    """A stack of layers, without a norm at the end."""
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch src d_model"],
-        padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Float[Tensor, "batch src d_model"]:
-        """(B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
+    def forward(self, x: Float[Tensor, "batch seq d_model"], *context: Tensor | None) -> Tensor:
+        """Map (B, T, d_m) to (B, T, d_m); ``context`` are the other arguments of each layer."""
         for layer in self.layers:
-            x = layer(x, padding_mask)
+            x = layer(x, *context)
         return x
 
 
-class Decoder(nn.Module):
-    """A stack of decoder layers, without a norm of its own."""
-
-    def __init__(self, layers: Iterable[nn.Module]) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch tgt d_model"],
-        memory: Float[Tensor, "batch src d_model"],
-        tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Float[Tensor, "batch tgt d_model"]:
-        """(B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
-        for layer in self.layers:
-            x = layer(x, memory, tgt_padding_mask, src_padding_mask)
-        return x
+class Decoder(Encoder):
+    """A stack of decoder layers, whose ``context`` is the encoder output (B, S, d_m) and both padding masks."""
 
     def make_caches(
         self,
@@ -232,7 +192,7 @@ class Decoder(nn.Module):
         max_len: int,
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> list[LayerCaches]:
-        """Caches of every layer, for decoding up to ``max_len`` tokens that read ``memory`` (B, S, d_m)."""
+        """Return caches of every layer, for decoding up to ``max_len`` tokens that read ``memory`` (B, S, d_m)."""
         return [layer.make_caches(memory, max_len, src_padding_mask) for layer in self.layers]
 
     def step(
@@ -241,7 +201,7 @@ class Decoder(nn.Module):
         caches: Sequence[LayerCaches],
         src_padding_mask: Bool[Tensor, "batch src"] | None = None,
     ) -> Float[Tensor, "batch new d_model"]:
-        """As ``forward`` for the tokens behind those in ``caches``, which take them in."""
+        """Run ``forward`` for the tokens (B, T', d_m) after those in ``caches``, and append them there."""
         for layer, own in zip(self.layers, caches, strict=True):
             x = layer.step(x, own, src_padding_mask)
         return x

@@ -2,12 +2,11 @@
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models import losses
 from headcount.models.activations import gelu
-from headcount.models.aggregated import Grid, grid_of
+from headcount.models.aggregated import Grid, make_grid
 from headcount.models.build import make_module
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
@@ -25,7 +24,7 @@ class PatchEmbedding(nn.Module):
         self.norm = nn.LayerNorm(d_model)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens d_model"]:
-        """(B, C, R, R) to (B, T, d_m), row by row."""
+        """Map (B, C, R, R) to (B, T, d_m), row by row."""
         patches = F.unfold(x, self.kernel, padding=self.stride - 1, stride=self.stride)
         return self.norm(self.proj(patches.transpose(1, 2).contiguous()))
 
@@ -41,7 +40,7 @@ class DepthwiseConvolution(nn.Module):
         self.initial_std = {"weight": (2 / 9) ** 0.5}
 
     def forward(self, x: Float[Tensor, "batch tokens channels"]) -> Float[Tensor, "batch tokens channels"]:
-        """(B, T, F) to (B, T, F)."""
+        """Map (B, T, F) to (B, T, F)."""
         grid = x.transpose(1, 2).unflatten(2, (self.side, self.side))
         # (B, F, T, 9): both operands of the product carry the whole batch
         windows = F.unfold(grid, 3, padding=1).unflatten(1, (-1, 9)).transpose(2, 3)
@@ -59,7 +58,7 @@ class ConvolutionalGatedUnit(nn.Module):
         self.fc2 = nn.Linear(width, d_model)
 
     def forward(self, x: Float[Tensor, "batch tokens d_model"]) -> Float[Tensor, "batch tokens d_model"]:
-        """(B, T, d_m) to (B, T, d_m)."""
+        """Map (B, T, d_m) to (B, T, d_m)."""
         a, b = self.fc1(x).chunk(2, dim=-1)
         return self.fc2((F.gelu(self.conv(a)) * b).contiguous())
 
@@ -81,7 +80,7 @@ class TransNeXtBlock(nn.Module):
             self.feed_forward = MixtureFeedForward(mixture, gelu)
 
     def forward(self, x: Float[Tensor, "batch tokens d_model"], grid: Grid) -> Float[Tensor, "batch tokens d_model"]:
-        """(B, T, d_m) to (B, T, d_m)."""
+        """Map (B, T, d_m) to (B, T, d_m)."""
         x = x + self.self_attn(self.self_attn_norm(x), grid)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
@@ -105,9 +104,9 @@ class Stage(nn.Module):
         self.norm = nn.LayerNorm(attention.d_model, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch d_model side side"]:
-        """(B, C, R, R) to (B, d_m, n, n)."""
+        """Map (B, C, R, R) to (B, d_m, n, n)."""
         x = self.patch_embedding(x)
-        grid = grid_of(self.attention, x)
+        grid = make_grid(self.attention, x)
         for block in self.blocks:
             x = block(x, grid)
         side = self.attention.side
@@ -127,21 +126,13 @@ class TransNeXt(nn.Module):
         self.head = nn.Linear(config.widths[-1], config.num_classes)
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
-        """(B, 3, R, R) to (B, classes). ValueError for images of another size than ``image_size``."""
+        """Map (B, 3, R, R) to (B, classes). ValueError for images of another size than ``image_size``."""
         shape = (CHANNELS, self.config.image_size, self.config.image_size)
         # a tracer's sizes are no numbers to compare
         if not torch.jit.is_tracing() and images.shape[1:] != shape:
             found = ", ".join(map(str, images.shape))
-            raise ValueError(f"images must be (B, {', '.join(map(str, shape))}), as image_size says, not ({found})")
+            raise ValueError(f"images must be (B, {', '.join(map(str, shape))}) as in image_size, not ({found})")
         x = images
         for stage in self.stages:
             x = stage(x)
         return self.head(x.flatten(2).mean(dim=-1))
-
-    def auxiliary_loss(self) -> Float[Tensor, ""]:
-        """The balance losses of all routed layers and blocks; see models/losses.py."""
-        return losses.auxiliary_loss(self)
-
-    def tokens_per_expert(self) -> dict[str, Int[Tensor, "num_experts"]]:
-        """Tokens that selected each routed head, by layer, and each expert, by block; see models/losses.py."""
-        return losses.tokens_per_expert(self)

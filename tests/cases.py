@@ -1,4 +1,4 @@
-"""The cases that many tests share: a small layer of every attention variant and implementation."""
+"""The cases that many tests share: a small layer of every variant and implementation, and small whole models."""
 
 from dataclasses import MISSING, fields
 from itertools import product
@@ -89,3 +89,97 @@ def assert_close(found, expected):
 
 LAYERS = cases("form", "router", "gates")
 """A small layer of every variant, form, router, kind of gates and implementation."""
+
+TRANSLATION = dict(
+    model="encoder_decoder", d_model=22, d_ff=29, num_encoder_layers=3, num_decoder_layers=2, vocab_size=41
+)
+MASKED = dict(model="masked_lm", d_model=22, d_ff=29, num_layers=3, vocab_size=41, max_positions=19)
+MHA = dict(attention="mha", num_heads=2)
+GQA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=5)
+MOA = dict(attention="moa", num_experts=7, top_k=3, head_dim=5)
+MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=10)
+NORM = MOH | dict(router="query_norm")
+MLA = dict(attention="mla", num_heads=3, head_dim=5, rotary_dim=2, value_dim=7, kv_rank=11)
+SWITCHHEAD = dict(attention="switchhead", num_heads=3, head_dim=10, num_experts=7, top_k=2)
+MAE = dict(attention="mae", num_heads=3, head_dim=5, gate_width=7)
+CONVOLUTION = dict(
+    model="convolution", d_model=22, d_ff=29, vocab_size=41, num_weight_heads=11,
+    encoder_kernel_sizes=(3, 19), decoder_kernel_sizes=(5, 1, 19),
+)  # fmt: skip
+EXPERTS = dict(ffn_num_experts=5, ffn_top_k=2)
+IDEAL = dict(form="ideal")
+LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
+JETMOE = LLAMA | MOA | EXPERTS | dict(
+    model="jetmoe", head_dim=12, num_kv_heads=3, gates="selected", output_bias=True
+)  # fmt: skip
+DIT = dict(model="dit", d_model=28, num_layers=4, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
+PER_LAYER = dict(num_heads=(3, 3, 3, 5), num_shared_heads=(3, 1, 1, 2), top_k=(0, 2, 2, 2), num_kv_heads=None)
+IMAGES = dict(
+    model="transnext", d_model=(10, 21, 33), num_heads=(2, 3, 11), depths=(2, 1, 2), mlp_ratio=(7, 5, 3),
+    pool_ratio=(5, 2, 1), image_size=80, num_classes=13, position_width=17,
+)  # fmt: skip
+HEADS = dict(attention="moh_aggregated", num_shared_heads=(2, 1, 3), top_k=(0, 1, 5))
+MODEL_LENGTHS = dict(batch_size=3, src_len=17, tgt_len=13, seq_len=17)
+"""Lengths of a case that gives none."""
+MODEL_CASES = {
+    "translation-mha": TRANSLATION | MHA,
+    "translation-gqa": TRANSLATION | GQA,
+    "translation-moa": TRANSLATION | MOA,
+    "translation-moa-biased": TRANSLATION | MOA | dict(bias=True, batch_size=1, src_len=1, tgt_len=2),
+    "translation-moa-noisy": TRANSLATION | MOA | dict(noisy=True, batch_size=1, src_len=17, tgt_len=13),
+    "translation-mixture": TRANSLATION | MHA | EXPERTS,
+    "masked-mixture-moa": MASKED | MOA | EXPERTS,
+    "llama-mixture": LLAMA | MOH | EXPERTS,
+    "dit-mixture": DIT | MHA | EXPERTS | dict(head_dim=11),
+    "llama-moa": LLAMA | MOA | dict(head_dim=10),
+    "jetmoe": JETMOE,
+    "masked-mha": MASKED | MHA,
+    "masked-moa": MASKED | MOA | dict(bias=True),
+    "masked-moa-all-experts": MASKED | MOA | dict(top_k=7, batch_size=1, seq_len=13),
+    "translation-moh": TRANSLATION | MOH | dict(bias=True),
+    "masked-moh-ideal": MASKED | MOH | IDEAL | dict(bias=True),
+    "llama-gqa": LLAMA | GQA | dict(bias=False, head_dim=10),
+    "llama-moh": LLAMA | MOH,
+    "llama-moh-ideal": LLAMA | MOH | IDEAL,
+    "llama-moh-norm": LLAMA | NORM,
+    "llama-moh-norm-ideal": LLAMA | NORM | IDEAL,
+    "llama-moh-norm-biased": LLAMA | NORM | dict(bias=True),
+    "llama-moh-norm-ideal-biased": LLAMA | NORM | IDEAL | dict(bias=True),
+    "masked-mla-wide": MASKED
+    | MLA
+    | IDEAL
+    | dict(head_dim=7, value_dim=3, kv_rank=5, bias=True)
+    | dict(batch_size=1, seq_len=13),
+    "llama-mha-biased": LLAMA | MHA | dict(head_dim=10, bias=True),
+    "dit": DIT | MHA | dict(head_dim=11),
+    "dit-moa": DIT | MOA,
+    "dit-moh": DIT | MOH | PER_LAYER | dict(bias=True),
+    "dit-moh-ideal": DIT | MOH | PER_LAYER | IDEAL | dict(bias=True),
+    "images": IMAGES | dict(attention="aggregated"),
+    "images-moh": IMAGES | HEADS,
+    "images-moh-ideal": IMAGES | HEADS | IDEAL,
+    "translation-mla-ideal": TRANSLATION | MLA | IDEAL,
+    "llama-mla": LLAMA | MLA | dict(query_rank=17, bias=True),
+    "llama-mla-ideal": LLAMA | MLA | IDEAL | dict(query_rank=17, bias=True),
+    "translation-switchhead": TRANSLATION | SWITCHHEAD,
+    "llama-switchhead": LLAMA | SWITCHHEAD,
+    "translation-mae-memory": TRANSLATION | MAE,
+    "translation-mae-running": TRANSLATION | MAE | dict(causal_gate="running", bias=False),
+    "light": CONVOLUTION | MHA | dict(convolution="light"),
+    "dynamic-mae": CONVOLUTION | MAE | dict(convolution="dynamic"),
+    "dynamic-band": CONVOLUTION
+    | MOA
+    | dict(convolution="dynamic", spelling="band")
+    | dict(batch_size=1, src_len=7, tgt_len=23),
+    "masked-mae": MASKED | MAE,
+    "images-mixture": IMAGES | EXPERTS | dict(attention="aggregated"),
+    "images-moh-mixture": IMAGES | HEADS | IDEAL | EXPERTS,
+    "light-mixture": CONVOLUTION | MHA | EXPERTS | dict(convolution="light"),
+    "dynamic-mixture": CONVOLUTION | MOA | EXPERTS | dict(convolution="dynamic"),
+    "masked-moa-one-expert": MASKED | MOA | dict(top_k=1, num_experts=1, batch_size=3, seq_len=13),
+}
+MODEL_FIELDS = {
+    case: {name: value for name, value in values.items() if name not in MODEL_LENGTHS}
+    for case, values in MODEL_CASES.items()
+}
+"""Fields of the configuration of each case, without its lengths."""

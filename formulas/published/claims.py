@@ -13,9 +13,6 @@ from typing import Any
 from headcount.formulas.ledger import Size
 from headcount.formulas.published.expressions import Expression, Relation, expression, relation
 
-QUOTED = ("verbatim", "read as")
-"""Whether a sentence is quoted or paraphrased."""
-
 
 @dataclass(frozen=True)
 class Paper:
@@ -77,7 +74,8 @@ Check = Rows | Sizes | Entries
 class Sentence:
     """A sentence of a paper with its place and its checks at the paper's own sizes.
 
-    ``quoted``: one of QUOTED. ``read_as``: the interpretation that is checked. ``because``: why it does not hold.
+    ``quoted``: ``verbatim``, or ``read as`` if it is paraphrased. ``read_as``: the interpretation that is checked.
+    ``because``: why it does not hold.
     """
 
     name: str
@@ -155,12 +153,12 @@ class Claims:
 
 
 def load() -> Claims:
-    """Return the claims. Raises ValueError for an invalid relation or expression, or an unknown value of quoted."""
+    """Return the claims. Raises ValueError for an invalid relation or expression."""
     data = tomllib.loads(files("headcount.formulas.published").joinpath("claims.toml").read_bytes().decode())
     return Claims(
         {name: Paper(**paper) for name, paper in data["paper"].items()},
         tuple(_claim(**claim) for claim in data["claim"]),
-        *(tuple(Sentence(**_checked(**one)) for one in data[kind]) for kind in ("sentence", "timed")),
+        *(tuple(Sentence(**_with_checks(**one)) for one in data[kind]) for kind in ("sentence", "timed")),
         tuple(NamedModel(**model) for model in data["named_model"]),
     )
 
@@ -171,36 +169,18 @@ def _claim(**fields) -> Claim:
     for name in ("premise", "shown"):
         fields[name] = {letter: expression(text) for letter, text in fields.get(name, {}).items()}
     for name in ("as_printed", "as_executed"):
-        fields[name] = statement(fields[name])
+        fields[name] = relation(fields[name])
     if found := fields.get("threshold"):
         fields["threshold"] = Threshold(**{**found, "relation": relation(found["relation"])})
-    return Claim(**_checked(**fields))
+    return Claim(**_with_checks(**fields))
 
 
-def _checked(*, quoted, rows=(), sizes=(), entries=(), **texts) -> dict[str, Any]:
-    if quoted not in QUOTED:
-        raise ValueError(f"{texts['name']}: quoted must be one of {', '.join(QUOTED)}, not {quoted!r}")
+def _with_checks(*, rows=(), sizes=(), entries=(), **texts) -> dict[str, Any]:
     of_one = ((Rows, rows), (Sizes, sizes))
-    checks = [kind(**{**one, "relation": statement(one["relation"])}) for kind, found in of_one for one in found]
-    checks += [Entries(**{**one, "relations": tuple(map(statement, one["relations"]))}) for one in entries]
-    return {**texts, "quoted": quoted, "checks": tuple(checks)}
+    checks = [kind(**{**one, "relation": relation(one["relation"])}) for kind, found in of_one for one in found]
+    checks += [Entries(**{**one, "relations": tuple(map(relation, one["relations"]))}) for one in entries]
+    return {**texts, "checks": tuple(checks)}
 
 
-def statement(text: str) -> Relation:
-    """Return a relation with ``<``, ``<=`` or ``==``. Raises ValueError for any other text."""
-    found = relation(text)
-    if found.operator not in ("<", "<=", "=="):
-        raise ValueError(f"{text!r} is no relation <, <= or == between two sides")
-    return found
-
-
-def bound(text: str) -> Relation:
-    """Return a lower bound of a letter, ``K > 1`` or ``E >= K``. Raises ValueError for any other text."""
-    found = relation(text)
-    if found.operator not in (">", ">=") or {found.left.text} != found.left.letters:
-        raise ValueError(f"{text!r} is no lower bound of a letter")
-    return found
-
-
-_PARSERS = {"letters": str, "own": str, "assume": bound, "only_without": bound, "cases": relation}
+_PARSERS = {"letters": str, "own": str, "assume": relation, "only_without": relation, "cases": relation}
 """Parser of each text of a claim's lists, by field."""

@@ -8,20 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from headcount.formulas import conventions
-from headcount.formulas.ledger import OTHER_KINDS, Ledger
+from headcount.formulas.ledger import OTHER_KINDS
 from headcount.formulas.moh import activated_percent, shared_percent
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 from headcount.formulas.published.rounding import UNITS, Printing
 
-
-class Case(Protocol):
-    """A model to judge: its exact ledger, and that of its ideal form, None if it has none."""
-
-    ledger: Ledger
-    ideal_ledger: Ledger | None
+Case = Any
+"""A model to judge: ``ledger``, its exact ledger, and ``ideal_ledger``, that of its ideal form, None if it has none."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ class Column(ABC):
 
     def adjusted(self, adjustment: Adjustment, case: Case) -> int:
         """Return what an adjustment adds to the total."""
-        selected = case.ledger.select(conventions.by_name(adjustment.select))
+        selected = case.ledger.select(conventions.CONVENTIONS[adjustment.select])
         entries = [entry.with_dims(**adjustment.dims) for entry in selected]
         return adjustment.times * sum(getattr(entry, self.account) for entry in entries)
 
@@ -125,7 +121,7 @@ class Macs(Column):
     @property
     def multiplicity(self):
         """How many times each entry is counted."""
-        return conventions.by_name(self.convention)
+        return conventions.CONVENTIONS[self.convention]
 
     @property
     def statement(self) -> str:

@@ -40,14 +40,9 @@ class DataTable:
 
 
 def load_tables(folder: Traversable = FOLDER) -> dict[str, DataTable]:
-    """Return the data tables by name, in order. Raises ValueError for an unknown cell or a missing first cell."""
+    """Return the data tables by name, in order."""
     return {data["name"]: _table(**data) for data in read_toml("entry", folder)}
 
 
 def _table(*, column, entry, **texts) -> DataTable:
-    columns = tuple(DataColumn(**one) for one in column)
-    known = {one.key for one in columns}
-    for one in entry:
-        if not one.keys() <= known or columns[0].key not in one:
-            raise ValueError(f"{texts['name']}: the entry {one} has not the cells {', '.join(sorted(known))}")
-    return DataTable(columns=columns, entries=tuple(entry), **texts)
+    return DataTable(columns=tuple(DataColumn(**one) for one in column), entries=tuple(entry), **texts)

@@ -62,10 +62,10 @@ def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, 
 
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     """Return the table called ``name``. Raises ValueError if there is none."""
-    data = next((data for data in read_toml("row", folder) if data["name"] == name), None)
-    if data is None:
-        raise ValueError(f"unknown table {name!r}; choose from {', '.join(names(folder=folder))}")
-    return _table(data)
+    tables = load_tables(folder)
+    if name not in tables:
+        raise ValueError(f"unknown table {name!r}; choose from {', '.join(tables)}")
+    return tables[name]
 
 
 @cache

@@ -13,7 +13,7 @@ class AggregatedAttentionConfig(AttentionConfig):
 
     A token sees its 3 x 3 window and the means of ``pool_ratio`` x ``pool_ratio`` blocks; all tokens where
     ``pool_ratio`` is 1. ``position_width`` is the inner width of the network that makes a bias of a relative position;
-    ``pretrained_side`` the side that positions are measured by, the grid's own unless given.
+    ``pretrained_side`` the side that positions are measured by (default: ``side``).
     """
 
     variant: ClassVar[str] = "aggregated"
@@ -73,7 +73,7 @@ class AggregatedAttentionConfig(AttentionConfig):
         return (2 * self.side - self.pool_ratio) ** 2
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Tokens (B, T, d_m), row by row of the grid."""
+        """Return tokens (B, T, d_m), row by row of the grid."""
         return {"query": Input((lengths["batch_size"], self.num_tokens, self.d_model))}
 
 

@@ -44,14 +44,14 @@ def check_layers(name: str, number: int) -> None:
 class Implementation(NamedTuple):
     """One way to run a layer, on the parameters of the reference and with its results.
 
-    ``target`` is its function below headcount.models, imported only when it is selected. ``timed``: whether a
-    benchmark takes it unless it is asked for others; ``few_rows``: whether it does so where a call has few tokens.
-    ``masks``: whether it takes causal and padding masks, and so decodes. ``form``: the form whose ledger says what it
-    needs, where that is not the configuration's own; ``gradient``: the form whose gradient it has, likewise.
-    ``package``: what it cannot run without besides a CUDA device, None for an implementation that runs everywhere.
-    ``one_graph``: whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph.
-    ``executes``: where it does more than it needs, the fields with whose other value it does as much: ("top_k",
-    "num_experts") of an implementation that runs every expert for every token.
+    ``target``: its function below headcount.models, imported only when it is selected. ``timed``: whether benchmarks
+    time it by default; ``few_rows``: whether they time it by default where a call has few tokens. ``masks``: whether
+    it supports causal and padding masks, and so decoding. ``form``: the form whose ledger counts its work, where that
+    is not the configuration's form; ``gradient``: the form whose gradient it has, where that differs. ``package``: the
+    package that it requires besides a CUDA device; None for an implementation that runs everywhere. ``one_graph``:
+    whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph. ``executes``: pairs of
+    fields (field, other) where its work is that of a configuration whose ``field`` has the value of ``other``:
+    ("top_k", "num_experts") of an implementation that runs every expert for every token.
     """
 
     name: str
@@ -83,8 +83,8 @@ class Input(NamedTuple):
 class SymbolicConfig:
     """A configuration that gives its sizes as the letters of its closed form.
 
-    ``variant`` is its name in every package; ``file`` the name of its file in formulas/ and models/, another one
-    where a form has a file of its own; ``module`` the class there, None for a closed form without one;
+    ``variant`` is its name in every package; ``file`` the name of its file in formulas/ and models/, which may differ
+    by form; ``module`` the class in that file, None for a closed form without one;
     ``fields_by_letter`` maps each letter to a field or property; ``routing_letters`` are the numbers of heads or
     experts to choose from and to use per token; ``lengths`` are the input lengths with their defaults.
     ``minimum`` holds the smallest value of numeric fields where it is not 1 (integers) or 0 (floats).
@@ -123,11 +123,11 @@ class SymbolicConfig:
         return self.variant
 
     def letters(self) -> dict[str, Any]:
-        """The keyword arguments of this variant's closed form, input lengths apart."""
+        """Return the keyword arguments of this variant's closed form, input lengths apart."""
         return {letter: getattr(self, name) for letter, name in self.fields_by_letter.items()}
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Input lengths by letter: B sequences, S source or key tokens, T target or query tokens."""
+        """Return input lengths by letter: B sequences, S source or key tokens, T target or query tokens."""
         return {LENGTH_LETTERS[name]: lengths[name] for name in self.lengths}
 
     @property
@@ -137,12 +137,12 @@ class SymbolicConfig:
 
 
 class AttentionConfig(SymbolicConfig):
-    """One attention layer, in a model or by itself.
+    """One attention layer, in a model or alone.
 
     ``implementations``: how its module can be run, the reference first. ``ideal_attributes``: those of the ideal form
     that differ from those of the released one. ``rotary``: the field that holds how many elements of a query or key
     rotary positions turn, None where it takes none. ``takes_values``: whether its values may be of another sequence
-    than its keys. ``no_step``: why it cannot decode one token after another by itself, empty where it can.
+    than its keys. ``no_step``: why it cannot decode step by step, empty where it can.
     """
 
     implementations: ClassVar[tuple[Implementation, ...]] = ()
@@ -160,7 +160,7 @@ class AttentionConfig(SymbolicConfig):
             vars(self).update(self.ideal_attributes)
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """The arguments of the layer's forward by name: queries (B, T, d_m) and keys (B, S, d_m)."""
+        """Return the arguments of the layer's forward by name: queries (B, T, d_m) and keys (B, S, d_m)."""
         return {
             "query": Input((lengths["batch_size"], lengths["tgt_len"], self.d_model)),
             "key": Input((lengths["batch_size"], lengths["src_len"], self.d_model)),
@@ -178,7 +178,7 @@ class AttentionConfig(SymbolicConfig):
 
     @property
     def steerable(self) -> bool:
-        """Whether its module has a linear router that can be told which tokens go where: ``routing_projection``."""
+        """Whether its module has a linear router whose selection can be set: ``routing_projection``."""
         return False
 
 
@@ -221,14 +221,14 @@ class Layered(ModelConfig):
 
     @classmethod
     def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-        """What an attention's field may have one value for each of, and how many layers each of these has."""
+        """Return the unit that an attention's field may have one value for, and the number of layers of each unit."""
         num_layers = values.get("num_layers", 1)
         check_layers("num_layers", num_layers)
         return "layer", (1,) * num_layers
 
     @classmethod
     def derived(cls, values: Mapping[str, Any], i: int) -> dict[str, Any]:
-        """The ``derived_fields`` of the attention of run ``i``, computed from the model's fields."""
+        """Return the ``derived_fields`` of the attention of run ``i``, computed from the model's fields."""
         return {}
 
     @property
@@ -239,7 +239,7 @@ class Layered(ModelConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerConfig(ModelConfig):
-    """``attention`` by itself, from queries (B, T, d_m) to keys (B, S, d_m); its module is the layer."""
+    """A single ``attention`` layer, from queries (B, T, d_m) to keys (B, S, d_m); its module is the layer."""
 
     variant: ClassVar[str] = "layer"
     fields_by_letter: ClassVar[Mapping[str, str]] = {}
@@ -262,7 +262,7 @@ class LayerConfig(ModelConfig):
         return self.attention.d_model
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """The inputs of the layer."""
+        """Return the inputs of the layer."""
         return self.attention.inputs(lengths)
 
 

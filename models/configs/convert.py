@@ -41,5 +41,5 @@ def _each(name: str, heads: Heads, layers: int) -> Sequence[int]:
 def _layer(dense: AttentionConfig, shared: int, routed: int, router: str) -> MixtureOfHeadAttentionConfig:
     if not isinstance(dense, MultiHeadAttentionConfig):
         raise ConfigError(f"only attention {MultiHeadAttentionConfig.variant} is converted, not {dense.variant}")
-    kept = {field.name: getattr(dense, field.name) for field in fields(dense)}
-    return MixtureOfHeadAttentionConfig(**kept, num_shared_heads=shared, top_k=routed, router=router)
+    values = {field.name: getattr(dense, field.name) for field in fields(dense)}
+    return MixtureOfHeadAttentionConfig(**values, num_shared_heads=shared, top_k=routed, router=router)

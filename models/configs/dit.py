@@ -73,7 +73,7 @@ class DiffusionTransformerConfig(TakesMixture, Layered):
         return self.num_classes + 1
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Latents (B, C, H, W), time steps (B,) below 1000, labels (B,)."""
+        """Return latents (B, C, H, W), time steps (B,) below 1000, labels (B,)."""
         batch_size = lengths["batch_size"]
         return {
             "latents": Input((batch_size, self.latent_channels, self.latent_size, self.latent_size)),

@@ -19,7 +19,7 @@ class Translation(TakesMixture):
         return self.attention.in_decoder
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Source tokens (B, S) and target tokens (B, T)."""
+        """Return source tokens (B, S) and target tokens (B, T)."""
         return {
             "src_tokens": Input((lengths["batch_size"], lengths["src_len"]), self.vocab_size),
             "tgt_tokens": Input((lengths["batch_size"], lengths["tgt_len"]), self.vocab_size),

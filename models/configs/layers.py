@@ -1,6 +1,6 @@
 """Attention layers by name, as presets are models by name: none has biases, so that costs compare like with like.
 
-``[layers]`` of the TOML file beside each variant holds its layers: every field, or the ``preset`` whose attention
+``[layers]`` of the TOML file of each variant holds its layers: every field, or the ``preset`` whose attention
 they are. Importable without torch.
 """
 

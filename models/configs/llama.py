@@ -50,7 +50,7 @@ class LlamaConfig(TakesMixture, Layered):
         return {"batch_size": 1, "seq_len": self.context_len}
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Tokens (B, T)."""
+        """Return tokens (B, T)."""
         return {"tokens": Input((lengths["batch_size"], lengths["seq_len"]), self.vocab_size)}
 
 

@@ -22,8 +22,8 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
     """MAE (arXiv 2005.06537): h experts, each all heads but one, mixed by a gate on the mean token.
 
     ``gate_width``: hidden width of the two-layer tanh gate. ``gate``: the mean that it reads, ``sequence`` for one
-    gate per sequence. That of all target tokens would show a decoder what it has not made yet, and no source says
-    what the paper's decoder does instead: ``causal_gate`` is the ``gate`` of its layers, ``memory`` for one gate per
+    gate per sequence. The mean of all target tokens would show a decoder later tokens, and no source describes
+    the gate of the paper's decoder: ``causal_gate`` is the ``gate`` of its layers, ``memory`` for one gate per
     sequence there too, of the encoder's output, or ``running`` for one per token, of the tokens up to it.
     """
 
@@ -38,8 +38,8 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
         "gate": "gate",
     }
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation("reference", "mae:reference", timed=False),
-        Implementation("fused", "mae:fused"),
+        Implementation("reference", "mha:reference", timed=False),
+        Implementation("fused", "mha:fused"),
     )
     # an expert is all heads but one
     minimum: ClassVar[Mapping[str, int]] = {"num_heads": 2}

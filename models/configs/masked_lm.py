@@ -38,7 +38,7 @@ class MaskedLanguageModelConfig(TakesMixture):
         self.check_attention(self.attention)
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Input lengths by letter: T tokens; two positions are reserved, as in RoBERTa."""
+        """Return input lengths by letter: T tokens; two positions are reserved, as in RoBERTa."""
         if lengths["seq_len"] + 2 > self.max_positions:
             raise ConfigError(
                 f"seq_len must be at most max_positions - 2 = {self.max_positions - 2}, not {lengths['seq_len']}; "
@@ -47,7 +47,7 @@ class MaskedLanguageModelConfig(TakesMixture):
         return super().length_letters(lengths)
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Tokens (B, T)."""
+        """Return tokens (B, T)."""
         self.length_letters(lengths)
         return {"tokens": Input((lengths["batch_size"], lengths["seq_len"]), self.vocab_size)}
 

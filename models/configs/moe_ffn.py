@@ -77,7 +77,7 @@ class TakesMixture(ModelConfig):
         return self.mixture_of(self.d_model, self.d_ff)
 
     def mixture_of(self, d_model: int, d_ff: int) -> MixtureFeedForwardConfig | None:
-        """The block of these widths; None for a dense one."""
+        """Return the block of these widths; None for a dense one."""
         if not self.ffn_num_experts:
             return None
         return MixtureFeedForwardConfig(

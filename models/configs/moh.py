@@ -34,7 +34,7 @@ class HeadSelection:
     router: str
 
     def check_selection(self) -> None:
-        """ConfigError where a token cannot use num_shared_heads and top_k of the others."""
+        """Raise ConfigError where a token cannot use num_shared_heads and top_k of the others."""
         if self.num_shared_heads > self.num_heads:
             raise ConfigError(
                 f"num_shared_heads must lie in 0..num_heads = 0..{self.num_heads}, not {self.num_shared_heads}"

@@ -4,18 +4,18 @@ import math
 import re
 
 LONGEST = 100
-"""The characters that a number may have: one of thousands is none that anybody means, and cannot be printed again."""
+"""Most characters of a number; Python refuses to print integers of thousands of digits."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def parse_int(text: str) -> int:
-    """A whole number in the digits 0 to 9, with or without a sign; ValueError for anything else."""
+    """Return a whole number in the digits 0 to 9, with or without a sign; ValueError for anything else."""
     return int(_matched(text, _WHOLE))
 
 
 def parse_float(text: str) -> float:
-    """A finite number in the digits 0 to 9, with or without an exponent; ValueError for anything else."""
+    """Return a finite number in the digits 0 to 9, with or without an exponent; ValueError for anything else."""
     value = float(_matched(text, _DECIMAL))
     if math.isinf(value):
         raise ValueError(f"beyond all floats: {text!r}")

@@ -1,6 +1,6 @@
 """Presets: models by the names that their papers give them, and overriding of single fields.
 
-``[presets]`` of the TOML file beside each variant and model holds its presets: every field, or the differences from
+``[presets]`` of the TOML file of each variant and model holds its presets: every field, or the differences from
 the preset that it is ``like``. ``[recipes]`` holds how papers train them, as far as it is fields of a configuration
 (``--set recipe=paper``); presets themselves have no dropout, because they are for counting. Importable without torch.
 """
@@ -59,7 +59,7 @@ def apply_recipe(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changed(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with ``changes``, without the fields that another model or attention among these does not have."""
+    """Return ``base`` with ``changes``, without the fields that a changed model or attention does not have."""
     model, attention = (changes.get(field, base[field]) for field in ("model", "attention"))
     if (model, attention) == (base["model"], base["attention"]):
         return {**base, **changes}
@@ -120,7 +120,7 @@ def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
 
 
 def assignments(text: str) -> list[str]:
-    """Return the ``FIELD=VALUE`` parts of ``NAME,FIELD=VALUE,…``; a value may hold commas of its own."""
+    """Return the ``FIELD=VALUE`` parts of ``NAME,FIELD=VALUE,…``; a value may hold commas."""
     found: list[str] = []
     for part in text.split(",")[1:]:
         if "=" in part or not found:

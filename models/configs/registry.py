@@ -1,6 +1,6 @@
 """Every attention variant and every model by name: a line each. Importable without torch.
 
-The file of each name holds its ``CONFIG``; a TOML file of that name beside it holds its presets and layers, where it
+The file of each name holds its ``CONFIG``; a TOML file of that name holds its presets and layers, where it
 has some (see presets.py). The other packages have a file of the same name.
 """
 

@@ -25,8 +25,8 @@ class SwitchHeadConfig(AttentionConfig):
     }
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation("reference", "switchhead:reference", timed=False),
-        Implementation("fused", "switchhead:fused"),
+        Implementation("reference", "mha:reference", timed=False),
+        Implementation("fused", "mha:fused"),
     )
     rotary: ClassVar[str | None] = "head_dim"
 

@@ -17,7 +17,7 @@ STRIDES = (4, 2)
 class TransNeXtConfig(TakesMixture, Layered):
     """TransNeXt (arXiv 2311.17132) on square images; attention fields may have a value for each stage.
 
-    ``depths`` are the layers of each stage, ``mlp_ratio`` the widths of its feed-forward blocks as the paper says them,
+    ``depths`` are the layers of each stage, ``mlp_ratio`` the widths of its feed-forward blocks as in the paper,
     of which two thirds are built. ``pretrained_size`` is the image size that positions are measured by, the model's
     own unless it was fine-tuned at another.
     With ``ffn_num_experts`` each block's convolutional gated unit is replaced by ``ffn_top_k`` of so many plain experts
@@ -57,7 +57,7 @@ class TransNeXtConfig(TakesMixture, Layered):
 
     @classmethod
     def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-        """Stages of ``depths`` layers."""
+        """Return stages of ``depths`` layers."""
         depths = values.get("depths")
         if not depths:
             raise ConfigError("depths must have the number of layers of at least one stage")
@@ -67,7 +67,7 @@ class TransNeXtConfig(TakesMixture, Layered):
 
     @classmethod
     def derived(cls, values: Mapping[str, Any], i: int) -> dict[str, int | None]:
-        """The sides of the grids of stage ``i``. ConfigError for an image that the strides do not divide."""
+        """Return the sides of the grids of stage ``i``. ConfigError for an image that the strides do not divide."""
         stages = len(values["depths"])
         own = _side("image_size", values.get("image_size", cls.image_size), stages, i)
         pretrained = values.get("pretrained_size")
@@ -112,12 +112,12 @@ class TransNeXtConfig(TakesMixture, Layered):
         return tuple(map(self.mixture_of, self.widths, self.inner_widths))
 
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Images (B, 3, R, R)."""
+        """Return images (B, 3, R, R)."""
         return {"images": Input((lengths["batch_size"], CHANNELS, self.image_size, self.image_size))}
 
 
 def _side(field: str, size: Any, stages: int, i: int) -> int:
-    """The side of the grid of stage ``i``. ConfigError naming ``field``."""
+    """Return the side of the grid of stage ``i``. ConfigError naming ``field``."""
     stride = STRIDES[0] * STRIDES[1] ** (stages - 1)
     if type(size) is not int:
         raise ConfigError(f"{field} must be a whole number, not {size!r}")

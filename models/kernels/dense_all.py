@@ -5,22 +5,18 @@ Exactly MoA's own work where K = E, where it also needs no top-K; E / K times it
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from headcount.models.attention import KeyHeads, QueryMask, Tokens
+from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.moa import attend_slots
 
 
 def dense_all(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, *, query_padding_mask: QueryMask, **core
+) -> Tokens:
     """Return y_t = sum_{i=1..E} g_i,t o_i,t Wo_i with g = w on the K selected experts and 0 on the others."""
     routing = layer.router(query, query_padding_mask, ranked=False)
     if layer.config.top_k == layer.config.num_experts:
@@ -28,11 +24,29 @@ def dense_all(
     else:
         gates = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights)
 
-    # (E, d_m, D) as one (d_m, E*D) matrix: a copy of the weights, small beside its product with N tokens
-    weight = layer.q_proj.weight.transpose(0, 1).flatten(1)
-    bias = None if layer.q_proj.bias is None else layer.q_proj.bias.flatten()
-    q = F.linear(query, weight.t(), bias).unflatten(-1, (-1, layer.config.head_dim))
+    out = attend_slots(all_queries(layer, query), key, value, attend=fused_attend, **core) * gates[..., None]
+    return sum_experts(layer, out, gates)
 
-    out = attend_slots(q, key, value, attend=fused_attend, **core) * gates[..., None]
-    y = torch.matmul(out.flatten(-2), layer.out_proj.weight.flatten(0, 1))
-    return y if layer.out_proj.bias is None else y + torch.matmul(gates, layer.out_proj.bias)
+
+def all_queries(
+    layer: nn.Module, x: Float[Tensor, "batch tgt d_model"]
+) -> Float[Tensor, "batch tgt num_experts head_dim"]:
+    """Return the query of every expert for every token."""
+    # (E, d_m, D) as one (d_m, E*D) matrix: a copy of the weights, small compared with its product
+    weight = to_autocast_dtype(layer.q_proj.weight).transpose(0, 1).flatten(1)
+    bias = None if layer.q_proj.bias is None else to_autocast_dtype(layer.q_proj.bias).flatten()
+    return F.linear(x, weight.t(), bias).unflatten(-1, (-1, layer.config.head_dim))
+
+
+def sum_experts(
+    layer: nn.Module,
+    out: Float[Tensor, "batch tgt num_experts head_dim"],
+    gates: Float[Tensor, "batch tgt num_experts"],
+) -> Float[Tensor, "batch tgt d_model"]:
+    """Return sum_i out_i Wo_i + g_i b_i of head outputs that are multiplied by their gates g already."""
+    y = torch.matmul(out.flatten(-2), to_autocast_dtype(layer.out_proj.weight).flatten(0, 1))
+    return (
+        y
+        if layer.out_proj.bias is None
+        else y + torch.matmul(gates.to(y.dtype), to_autocast_dtype(layer.out_proj.bias))
+    )

@@ -10,15 +10,16 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from headcount.models.attention import KeyHeads, QueryMask, Tokens
 from headcount.models.experts import ExpertLinear
-from headcount.models.kernels.autocast import lowered
+from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.segments import collect, make_segments, smallest_integer, spread
-from headcount.models.kernels.selection import say_once
+from headcount.models.kernels.segments import CollectSegments, SpreadSegments, make_segments, smallest_integer
+from headcount.models.kernels.selection import log_once
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
 
@@ -26,17 +27,11 @@ ALIGNED_BYTES = 16
 
 
 def grouped(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, *, query_padding_mask: QueryMask, **core
+) -> Tokens:
     """Return the reference's output; the gates are multiplied into the head outputs."""
     routing = layer.router(query, query_padding_mask)
-    run = _by_grouped_mm if has_fast_path(query.device, lowered(query).dtype) else _by_segments
+    run = _by_grouped_mm if has_fast_path(query.device, to_autocast_dtype(query).dtype) else _by_segments
     return run(layer, query, routing.indices, routing.weights, key, value, core)
 
 
@@ -51,7 +46,7 @@ def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
     capability = torch.cuda.get_device_capability(device)
     if dtype == torch.bfloat16 and capability >= (9, 0):
         return True
-    say_once(
+    log_once(
         logging.WARNING,
         f"grouped has no fast path for {dtype} on compute capability {capability[0]}.{capability[1]}: one product "
         "per expert, and the host waits for the sizes; bfloat16 from 9.0 on has one",
@@ -61,21 +56,21 @@ def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
 
 def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
     segments = make_segments(indices, layer.config.num_experts)
-    x, gates, w_q, w_o = (lowered(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
+    x, gates, w_q, w_o = (to_autocast_dtype(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
     # a cache may hold them in the dtype of the weights
-    key, value = lowered(key), lowered(value)
-    bias = _bias(layer.q_proj)
+    key, value = to_autocast_dtype(key), to_autocast_dtype(value)
+    bias = to_autocast_dtype(layer.q_proj.bias)
     # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(query.device.type, enabled=False):
-        q = spread(x.flatten(0, 1), w_q, bias, segments)
+        q = SpreadSegments.apply(x.flatten(0, 1), w_q, bias, segments)
         out = attend_slots(q.view(*indices.shape, -1), key, value, attend=fused_attend, **core)
-        y = collect(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
+        y = CollectSegments.apply(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
     return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
 
 
 def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
     plan = make_plan(indices, layer.config.num_experts)
-    x, gates, w_o = (lowered(t) for t in (query, gates, layer.out_proj.weight))
+    x, gates, w_o = (to_autocast_dtype(t) for t in (query, gates, layer.out_proj.weight))
     q = _rows_through(layer.q_proj, SpreadTokens.apply(x.flatten(0, 1), plan), plan)
     q = Permute.apply(q, plan.inverse, plan.order)
 
@@ -98,37 +93,36 @@ def grouped_ffn(
     layer: nn.Module, x: Float[Tensor, "batch seq d_model"], routing: Routing
 ) -> Float[Tensor, "batch seq d_model"]:
     """Return the reference's output with one product for all rows of an expert."""
-    run = _ffn_by_grouped_mm if has_fast_path(x.device, lowered(x).dtype) else _ffn_by_segments
-    y = run(layer, lowered(x).flatten(0, 1), routing).view(x.shape)
+    run = _ffn_by_grouped_mm if has_fast_path(x.device, to_autocast_dtype(x).dtype) else _ffn_by_segments
+    y = run(layer, to_autocast_dtype(x).flatten(0, 1), routing).view(x.shape)
     return with_output_bias(layer.outward.bias, y, routing.indices, routing.weights)
 
 
 def _ffn_by_segments(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routing: Routing) -> Tensor:
     segments = make_segments(routing.indices, layer.config.num_experts)
-    operands = [(lowered(project.weight), _bias(project)) for project in layer.inward]
-    gates, outward = lowered(routing.weights.flatten()), lowered(layer.outward.weight)
+    operands = [(to_autocast_dtype(project.weight), to_autocast_dtype(project.bias)) for project in layer.inward]
+    gates, outward = to_autocast_dtype(routing.weights.flatten()), to_autocast_dtype(layer.outward.weight)
     # operands are cast already, and results are written into buffers of their dtype
     with torch.autocast(x.device.type, enabled=False):
-        hidden = layer.hidden(*(spread(x, weight, bias, segments) for weight, bias in operands))
-        return collect(hidden, gates, outward, x.shape[0], segments)
+        hidden = layer.hidden(*(SpreadSegments.apply(x, weight, bias, segments) for weight, bias in operands))
+        return CollectSegments.apply(hidden, gates, outward, x.shape[0], segments)
 
 
 def _ffn_by_grouped_mm(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routing: Routing) -> Tensor:
     plan = make_plan(routing.indices, layer.config.num_experts)
     rows = SpreadTokens.apply(x, plan)
     hidden = layer.hidden(*(_rows_through(project, rows, plan) for project in layer.inward))
-    y = padded_grouped_mm(hidden, lowered(layer.outward.weight), plan.offsets)
-    gates = lowered(routing.weights.flatten()).index_select(0, plan.order)
+    y = padded_grouped_mm(hidden, to_autocast_dtype(layer.outward.weight), plan.offsets)
+    gates = to_autocast_dtype(routing.weights.flatten()).index_select(0, plan.order)
     return CollectTokens.apply(y * gates[:, None], plan)
 
 
 def _rows_through(project: ExpertLinear, rows: Tensor, plan: "Plan") -> Tensor:
-    out, bias = padded_grouped_mm(rows, lowered(project.weight), plan.offsets), _bias(project)
+    out, bias = (
+        padded_grouped_mm(rows, to_autocast_dtype(project.weight), plan.offsets),
+        to_autocast_dtype(project.bias),
+    )
     return out if bias is None else out + bias.index_select(0, plan.experts.int())
-
-
-def _bias(project: ExpertLinear) -> Tensor | None:
-    return None if project.bias is None else lowered(project.bias)
 
 
 def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
@@ -140,7 +134,7 @@ def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Ten
 
 
 class Plan(NamedTuple):
-    """The order that puts rows of one expert side by side; row n*K + k is slot k of token n."""
+    """The order that groups rows by expert; row n*K + k is slot k of token n."""
 
     order: Int[Tensor, "rows"]
     inverse: Int[Tensor, "rows"]
@@ -172,7 +166,7 @@ def padded_grouped_mm(
     in_features, out_features = weight.shape[1:]
     more_in, more_out = -in_features % unit, -out_features % unit
     if more_in or more_out:
-        say_once(
+        log_once(
             logging.WARNING,
             f"grouped pads {in_features}x{out_features} to multiples of {unit}, and copies the weights for it",
         )

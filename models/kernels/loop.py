@@ -5,66 +5,51 @@ the host reads back, concatenates, and adds the rows into zeros; scores are mate
 moa_layer/). This is a reimplementation; the gates are the layer's.
 """
 
-from typing import NamedTuple
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headcount.models.attention import attend
+from headcount.models.attention import KeyHeads, QueryMask, Tokens, attend
 from headcount.models.experts import ExpertLinear
-from headcount.models.kernels.autocast import lowered
+from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
 
 
-class Dispatch(NamedTuple):
-    """Rows in the order of their experts: row ids, their tokens, their gates, and the sizes on the device."""
-
-    rows: Int[Tensor, "rows"]
-    tokens: Int[Tensor, "rows"]
-    gates: Float[Tensor, "rows"]
-    sizes: Int[Tensor, "num_experts"]
-
-
 def loop(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, *, query_padding_mask: QueryMask, **core
+) -> Tokens:
     """Return the reference's output; rows whose gate is exactly 0 are skipped, as in the released code."""
-    dispatch = _dispatch(layer.router(query, query_padding_mask))
+    rows, tokens, gates, sizes = _dispatch(layer.router(query, query_padding_mask))
     x = query.reshape(-1, query.shape[-1])
-    q = _experts(layer.q_proj, x[dispatch.tokens], dispatch.sizes)
-    q = q.new_zeros(x.shape[0] * layer.config.top_k, q.shape[-1]).index_add(0, dispatch.rows, q)
+    q = _experts(layer.q_proj, x[tokens], sizes)
+    q = q.new_zeros(x.shape[0] * layer.config.top_k, q.shape[-1]).index_add(0, rows, q)
 
     out = attend_slots(q.view(*query.shape[:2], layer.config.top_k, -1), key, value, attend=attend, **core)
 
-    rows = out.reshape(-1, out.shape[-1])[dispatch.rows]
-    y = _experts(layer.out_proj, rows, dispatch.sizes)
-    y = y * dispatch.gates[:, None]
-    return y.new_zeros(x.shape).index_add(0, dispatch.tokens, y).view_as(query)
+    y = _experts(layer.out_proj, out.reshape(-1, out.shape[-1])[rows], sizes) * gates[:, None]
+    return y.new_zeros(x.shape).index_add(0, tokens, y).view_as(query)
 
 
-def _dispatch(routing: Routing) -> Dispatch:
+def _dispatch(
+    routing: Routing,
+) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"], Float[Tensor, "rows"], Int[Tensor, "num_experts"]]:
+    """Return row ids in the order of their experts, their tokens, their gates, and the number of rows per expert."""
     num_experts, top_k = routing.probs.shape[-1], routing.indices.shape[-1]
     gates, experts = routing.weights.flatten(), routing.indices.flatten()
     # a NaN gate is not 0
     selected = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights) != 0
     used = gates.nonzero().flatten()
     rows = used[experts[used].sort().indices]
-    return Dispatch(rows, rows // top_k, gates[rows], selected.reshape(-1, num_experts).sum(0))
+    return rows, rows // top_k, gates[rows], selected.reshape(-1, num_experts).sum(0)
 
 
 def _experts(experts: ExpertLinear, rows: Tensor, sizes: Tensor) -> Tensor:
     # cast here, where autograd casts the gradients back: the backward runs without autocast
-    bias = None if experts.bias is None else lowered(experts.bias)
-    return ExpertLoop.apply(lowered(rows), sizes, lowered(experts.weight), bias)
+    return ExpertLoop.apply(
+        to_autocast_dtype(rows), sizes, to_autocast_dtype(experts.weight), to_autocast_dtype(experts.bias)
+    )
 
 
 class ExpertLoop(torch.autograd.Function):

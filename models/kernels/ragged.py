@@ -9,31 +9,31 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from headcount.models.attention import hidden_keys
+from headcount.models import moh_ideal
+from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, hidden_keys
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
-from headcount.models.kernels.autocast import lowered
-from headcount.models.kernels.segments import Segments, collect, make_segments, smallest_integer, spread
-from headcount.models.kernels.selection import say_once
+from headcount.models.kernels.autocast import to_autocast_dtype
+from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, smallest_integer
+from headcount.models.kernels.selection import log_once
 from headcount.models.moh import fused
-from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries, attend_selected
 from headcount.models.rotary import Rotary, rotate
 
 
 def ragged(
-    layer,
-    x: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    layer: nn.Module,
+    x: Tokens,
+    key: KeyHeads,
+    value: KeyHeads,
     *,
     causal: bool,
-    key_padding_mask: Bool[Tensor, "batch src"] | None,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    key_padding_mask: KeyMask,
+    query_padding_mask: QueryMask,
     rotary: Rotary | None,
     dropout: float,
-) -> Float[Tensor, "batch tgt d_model"]:
+) -> Tokens:
     """Return the layer's output (Eq. 3-4) from packed queries; on the CPU queries and outputs are packed too.
 
     Gradients are the ideal form's on every device, where every head is computed too.
@@ -43,28 +43,17 @@ def ragged(
     """
     if dropout:
         raise ConfigError("ragged takes no dropout; choose fused")
+    masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
     if x.is_cuda and causal and x.shape[1] > 1:
-        say_once(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")
-        masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
+        log_once(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")
         return fused(layer, x, key, value, **masks, rotary=rotary, dropout=dropout, every=False)
     if x.is_cuda:
         return _packed_on_device(layer, x, key, value, query_padding_mask, rotary, key_padding_mask)
+    if x.is_meta:
+        # rows gathered one by one: sizes of segments are values, which meta does not have
+        return moh_ideal.reference(layer, x, key, value, **masks, rotary=rotary, dropout=dropout)
     hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)
-    return (_gathered if x.is_meta else _packed_by_head)(layer, x, key, value, query_padding_mask, rotary, hidden)
-
-
-def _gathered(layer, x, key, value, query_padding_mask, rotary, hidden):
-    """Multiply gathered rows one by one: sizes of segments are values, which meta does not have."""
-    config, head_dim = layer.config, layer.config.head_dim
-    full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if config.router is Router.QUERY_NORM else None
-    selected, gates = layer.route(x, query_padding_mask, full)
-    if full is None:
-        query = SelectedQueries.forward(layer.q_proj, x, selected, head_dim)
-    else:
-        query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
-    group = config.num_heads // config.num_kv_heads
-    out = attend_selected(rotate(query, rotary), key, value, selected, group, hidden, 0.0)
-    return SelectedOutputs.forward(layer.out_proj, out * gates[..., None], selected)
+    return _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden)
 
 
 def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
@@ -72,18 +61,19 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
     config, head_dim = layer.config, layer.config.head_dim
     by_norm = config.router is Router.QUERY_NORM
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if by_norm else None
-    selected, gates = layer.route(x, query_padding_mask, full)
+    selected, gates = layer.router(x, query_padding_mask, full)
     segments = make_segments(selected, config.num_heads)
     if by_norm:
         query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     else:
         by_head = layer.q_proj.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
-        bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias.unflatten(0, (-1, head_dim)))
-        query = spread(lowered(x.flatten(0, 1)), lowered(by_head), bias, segments).view(*selected.shape, head_dim)
+        bias = None if layer.q_proj.bias is None else to_autocast_dtype(layer.q_proj.bias.unflatten(0, (-1, head_dim)))
+        query = SpreadSegments.apply(to_autocast_dtype(x.flatten(0, 1)), to_autocast_dtype(by_head), bias, segments)
+        query = query.view(*selected.shape, head_dim)
     out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1], hidden)
     outputs = layer.out_proj.weight.t().unflatten(0, (-1, head_dim))
-    out, gates, outputs = (lowered(t) for t in (out, gates.reshape(-1), outputs))
-    y = collect(out, gates, outputs, x.shape[0] * x.shape[1], segments)
+    out, gates, outputs = (to_autocast_dtype(t) for t in (out, gates.reshape(-1), outputs))
+    y = CollectSegments.apply(out, gates, outputs, x.shape[0] * x.shape[1], segments)
     y = y.view(*x.shape[:2], -1)
     return y if layer.out_proj.bias is None else y + layer.out_proj.bias
 
@@ -122,7 +112,7 @@ def _packed_on_device(
     """
     config, head_dim = layer.config, layer.config.head_dim
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim))
-    selected, gates = layer.route(x, query_padding_mask, full)
+    selected, gates = layer.router(x, query_padding_mask, full)
     query = rotate(full, rotary).gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     sequences, order = _order(selected, config.num_heads // config.num_kv_heads, config.num_kv_heads)
     batch_size, src_len, num_kv_heads, _ = key.shape
@@ -131,7 +121,7 @@ def _packed_on_device(
     keys, values = (t.transpose(1, 2).reshape(-1, 1, head_dim) for t in (key, value))
     lengths = torch.full_like(counts, src_len)
     if key_padding_mask is not None:
-        # hidden keys go behind all others, where no sequence reads
+        # hidden keys are moved to the end, where no sequence reads
         hidden = key_padding_mask[:, None].expand(-1, num_kv_heads, -1).flatten(0, 1)
         lengths = (~hidden).sum(-1, dtype=torch.int32)
         first = torch.sort(hidden.flatten().to(torch.uint8), stable=True).indices

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -40,33 +40,17 @@ def make_segments(indices: Int[Tensor, "batch tgt top_k"], num_experts: int) -> 
     return Segments(order.split(sizes), (order // indices.shape[-1]).split(sizes))
 
 
-def spread(
-    x: Float[Tensor, "tokens in_features"],
-    weight: Float[Tensor, "num_experts in_features out_features"],
-    bias: Float[Tensor, "num_experts out_features"] | None,
-    segments: Segments,
-) -> Float[Tensor, "rows out_features"]:
-    """Return x_n W_e + b_e as row (n, k), for the expert e of slot k of token n; (N, in) to (N*K, out)."""
-    return _Spread.apply(x, weight, bias, segments)
-
-
-def collect(
-    x: Float[Tensor, "rows in_features"],
-    gates: Float[Tensor, "rows"],
-    weight: Float[Tensor, "num_experts in_features out_features"],
-    num_tokens: int,
-    segments: Segments,
-) -> Float[Tensor, "tokens out_features"]:
-    """Return for each token the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
-    return _Collect.apply(x, gates, weight, num_tokens, segments)
-
-
 def _sums(x: Tensor, num_tokens: int, width: int) -> Tensor:
     """Return zeros to add K addends into, in float32 or wider."""
     return x.new_zeros(num_tokens, width, dtype=torch.promote_types(x.dtype, torch.float32))
 
 
-class _Spread(torch.autograd.Function):
+class SpreadSegments(torch.autograd.Function):
+    """x_n W_e + b_e as row (n, k), for the expert e of slot k of token n.
+
+    ``x`` (N, in), ``weight`` (E, in, out), ``bias`` (E, out) or None, and :class:`Segments`, to (N*K, out).
+    """
+
     @staticmethod
     def forward(ctx, x, weight, bias, segments):
         ctx.save_for_backward(x, weight)
@@ -96,7 +80,12 @@ class _Spread(torch.autograd.Function):
         return None if dx is None else dx.to(x.dtype), dw, db, None
 
 
-class _Collect(torch.autograd.Function):
+class CollectSegments(torch.autograd.Function):
+    """For each token the sum over its K rows of g x W_e.
+
+    ``x`` (N*K, in), ``gates`` (N*K), ``weight`` (E, in, out), N and :class:`Segments`, to (N, out).
+    """
+
     @staticmethod
     def forward(ctx, x, gates, weight, num_tokens, segments):
         ctx.save_for_backward(x, gates, weight)

@@ -4,9 +4,7 @@ import importlib.util
 import logging
 import os
 import pkgutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +14,14 @@ from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 
 REFERENCE, AUTO = "reference", "auto"
 
-SAID: set[tuple[int, str]] = set()
-"""Messages that :func:`say_once` has logged in this process."""
+LOGGED: set[tuple[int, str]] = set()
+"""Messages that :func:`log_once` has logged in this process."""
 
 _log = logging.getLogger("headcount.kernels")
 
 
-class Selectable(nn.Module, ABC):
-    """A layer with the implementations of its ``config``: the same function, on the parameters of the reference.
+class Selectable(nn.Module):
+    """A layer with several implementations of one function, on the same parameters.
 
     ``impl_used`` is the name of the implementation that the last forward ran, None before the first. A layer that
     ``inherits_impl`` runs ``auto`` where it lacks the implementation of the others.
@@ -54,9 +52,9 @@ class Selectable(nn.Module, ABC):
         self._needs = {impl.name: _needs(impl) for impl in self.config.implementations}
         self._impl = name
 
-    @abstractmethod
     def automatic(self, query: Tensor) -> str:
         """Return the implementation that ``auto`` selects for queries like ``query`` (B, T, d_m)."""
+        return REFERENCE
 
     def describe(self) -> str:
         """Return the variant and its sizes by letter, those of its routing first."""
@@ -76,12 +74,12 @@ class Selectable(nn.Module, ABC):
         if name == AUTO:
             name = self.automatic(query)
             if not torch.compiler.is_compiling():
-                say_once(
+                log_once(
                     logging.INFO,
                     f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
                     f"{query.device}: auto runs {name}",
                 )
-        if lack := self._needs[name].on(query.device):
+        if lack := _lack(self._needs[name], query.device):
             choices = ", ".join(runnable(self.config, query.device))
             raise ConfigError(f"implementation {name} needs {lack}; choose from {choices}")
         self.impl_used = name
@@ -90,7 +88,7 @@ class Selectable(nn.Module, ABC):
     def is_available(self, name: str, query: Tensor) -> bool:
         """Return whether ``auto`` may select ``name``: an implementation that runs on CUDA, for queries of 16 bits."""
         fits = query.is_cuda and query.dtype in (torch.bfloat16, torch.float16)
-        return fits and name in self._needs and not self._needs[name].on(query.device)
+        return fits and name in self._needs and not _lack(self._needs[name], query.device)
 
 
 def names(layer: Selectable) -> list[str]:
@@ -110,27 +108,22 @@ def missing(impl: Implementation, device: torch.device) -> str | None:
 
     Triton's interpreter, TRITON_INTERPRET=1, takes tensors on the CPU.
     """
-    return _needs(impl).on(device)
+    return _lack(_needs(impl), device)
 
 
-class _Needs(NamedTuple):
-    """``what`` an implementation needs on devices of other types than ``devices``; None where it runs on each."""
-
-    what: str
-    devices: tuple[str, ...] | None
-
-    def on(self, device: torch.device) -> str | None:
-        """Return what the implementation needs on ``device``; None where it runs."""
-        return None if self.devices is None or device.type in self.devices else self.what
+def _lack(needs: tuple[str, tuple[str, ...] | None], device: torch.device) -> str | None:
+    what, device_types = needs
+    return None if device_types is None or device.type in device_types else what
 
 
-def _needs(impl: Implementation) -> _Needs:
+def _needs(impl: Implementation) -> tuple[str, tuple[str, ...] | None]:
+    """Return what ``impl`` needs on devices of other types than the second value; None where it runs on each."""
     if impl.package is None:
-        return _Needs("", None)
+        return "", None
     if importlib.util.find_spec(impl.package) is None:
-        return _Needs(f"the package {impl.package} (pip install 'headcount[gpu]')", ("meta",))
+        return f"the package {impl.package} (pip install 'headcount[gpu]')", ("meta",)
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    return _Needs("a CUDA device", ("meta", "cuda", "cpu") if interpreted else ("meta", "cuda"))
+    return "a CUDA device", ("meta", "cuda", "cpu") if interpreted else ("meta", "cuda")
 
 
 def runnable(config: AttentionConfig | MixtureFeedForwardConfig, device: torch.device) -> list[str]:
@@ -151,13 +144,8 @@ def select_impl(model: nn.Module, name: str) -> None:
         layer.impl = name if name in names(layer) else AUTO
 
 
-def used_impls(model: nn.Module) -> dict[str, str | None]:
-    """Return module path -> the implementation that its last forward ran, for every layer that has a choice."""
-    return {path: m.impl_used for path, m in model.named_modules() if isinstance(m, Selectable)}
-
-
-def say_once(level: int, message: str) -> None:
+def log_once(level: int, message: str) -> None:
     """Log ``message`` once in this process, and never while a graph is traced."""
-    if not torch.compiler.is_compiling() and (level, message) not in SAID:
-        SAID.add((level, message))
+    if not torch.compiler.is_compiling() and (level, message) not in LOGGED:
+        LOGGED.add((level, message))
         _log.log(level, message)

@@ -172,7 +172,7 @@ def ragged(
 
 
 def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None) -> Tensor:
-    """One query (B, h, D) for each sequence over (B, S, g, D), by heads (B, k) times gates (B, k); zeros elsewhere."""
+    """Attend from one query (B, h, D) per sequence to (B, S, g, D) by heads (B, k) times gates (B, k); else 0."""
     (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
     q, k, v, top_k = q.contiguous(), _rows_together(k), _rows_together(v), heads.shape[-1]
     splits = splits_of_keys(batch_size * top_k, src_len)

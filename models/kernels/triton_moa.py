@@ -5,13 +5,14 @@ operators and their gradients are in ``models/kernels/triton_ops.py``.
 """
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.attention import KeyHeads, QueryMask, Tokens
 from headcount.models.configs.base import ConfigError
 from headcount.models.kernels import triton_ops as ops
-from headcount.models.kernels.autocast import lowered
+from headcount.models.kernels.autocast import to_autocast_dtype
+from headcount.models.kernels.dense_all import all_queries, sum_experts
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.grouped import with_output_bias
 from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
@@ -20,56 +21,46 @@ from headcount.models.router import Routing
 
 
 def run(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, query_padding_mask: QueryMask, **core
+) -> Tokens:
     """Return the reference's output. Raises ConfigError for a dtype that the kernels do not take."""
-    x = lowered(query)
-    takes(x)
+    x = to_autocast_dtype(query)
+    check_dtype(x)
     every = layer.config.top_k == layer.config.num_experts
     return (_all_experts if every else _selected)(layer, x, key, value, query_padding_mask, core)
 
 
-def takes(x: Float[Tensor, "*shape"]) -> None:
+def check_dtype(x: Float[Tensor, "*shape"]) -> None:
     """Raise ConfigError for a dtype without matrix products in Triton."""
     if x.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         raise ConfigError(f"implementation triton takes bfloat16, float16 and float32, not {x.dtype}")
 
 
-def wants_gradient(*tensors: Tensor) -> bool:
+def needs_gradient(*tensors: Tensor) -> bool:
     """Return whether a backward pass may follow."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
     gates, *_ = _route(layer, x, query_padding_mask)
-    # (E, d_m, D) as one (d_m, E*D) matrix
-    weight = lowered(layer.q_proj.weight).transpose(0, 1).flatten(1)
-    bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias).flatten()
-    q = F.linear(x, weight.t(), bias).unflatten(-1, (-1, layer.config.head_dim))
+    q = all_queries(layer, x)
     if _in_one_kernel(q, key, value, gates, core):
         out = ops.mqa(q, key[:, :, 0], value[:, :, 0], gates, core["key_padding_mask"], core["causal"])
     else:
         out = attend_slots(q, key, value, attend=fused_attend, **core) * gates.to(q.dtype)[..., None]
-    y = torch.matmul(out.flatten(-2), lowered(layer.out_proj.weight).flatten(0, 1))
-    return y if layer.out_proj.bias is None else y + torch.matmul(gates.to(y.dtype), lowered(layer.out_proj.bias))
+    return sum_experts(layer, out, gates)
 
 
 def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> bool:
     """Return whether attention applies the gates itself; with gradients torch's core runs instead."""
     plain = key.shape[2] == 1 and core["rotary"] is None
     fits = plain and key.shape[1] <= MOST_KEYS_OF_MQA and q.shape[-1] <= WIDEST_HEAD_OF_MQA
-    return fits and not core["dropout"] and not wants_gradient(q, key, value, gates)
+    return fits and not core["dropout"] and not needs_gradient(q, key, value, gates)
 
 
 def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
     gates, experts, order, ends = _route(layer, x, query_padding_mask)
-    w_q, w_o = lowered(layer.q_proj.weight), lowered(layer.out_proj.weight)
-    bias = None if layer.q_proj.bias is None else lowered(layer.q_proj.bias)
+    w_q, bias, w_o = (to_autocast_dtype(t) for t in (layer.q_proj.weight, layer.q_proj.bias, layer.out_proj.weight))
     top_k = layer.config.top_k
     q = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
     out = attend_slots(q.view(*gates.shape, -1), key, value, attend=fused_attend, **core)
@@ -90,14 +81,14 @@ def _route(
         none = experts.new_empty(0)
         order, ends = (none, none) if every else ops.plan(experts.flatten(0, 1)[None], config.num_experts)
         return routing.weights, experts, order, ends
-    weight = lowered(router.proj.weight)
+    weight = to_autocast_dtype(router.proj.weight)
     recorded = router.training or router.record_routing
     gates, experts, order, ends, logits = ops.route(
         x.flatten(0, 1).contiguous(),
         weight,
         config.top_k,
         config.gates,
-        recorded or wants_gradient(x, weight),
+        recorded or needs_gradient(x, weight),
     )
     gates, experts, logits = (t.unflatten(0, x.shape[:2]) for t in (gates, experts, logits))
     if recorded:

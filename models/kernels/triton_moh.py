@@ -5,37 +5,36 @@ fused core for every head, as ``fused`` does.
 """
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import nn
 
-from headcount.models.attention import split_heads
+from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, split_heads
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.triton_configs import WIDEST_HEAD_OF_RAGGED
-from headcount.models.kernels.triton_moa import takes, wants_gradient
+from headcount.models.kernels.triton_moa import check_dtype, needs_gradient
 from headcount.models.moh import fused
 from headcount.models.rotary import Rotary, rotate
 
 
 def run(
     layer: nn.Module,
-    x: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    x: Tokens,
+    key: KeyHeads,
+    value: KeyHeads,
     *,
     causal: bool,
-    key_padding_mask: Bool[Tensor, "batch src"] | None,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
+    key_padding_mask: KeyMask,
+    query_padding_mask: QueryMask,
     rotary: Rotary | None,
     dropout: float,
-) -> Float[Tensor, "batch tgt d_model"]:
+) -> Tokens:
     """Return the layer's output (Eq. 3-4). Raises ConfigError for a dtype that the kernels do not take."""
     config = layer.config
-    if dropout or config.head_dim > WIDEST_HEAD_OF_RAGGED or wants_gradient(x, key, value, *layer.parameters()):
+    if dropout or config.head_dim > WIDEST_HEAD_OF_RAGGED or needs_gradient(x, key, value, *layer.parameters()):
         how = dict(causal=causal, key_padding_mask=key_padding_mask, dropout=dropout)
         return fused(layer, x, key, value, query_padding_mask=query_padding_mask, rotary=rotary, **how)
     query = split_heads(layer.q_proj(x), config.head_dim)
-    takes(query)
-    selected, gates = layer.route(x, query_padding_mask, query)
+    check_dtype(query)
+    selected, gates = layer.router(x, query_padding_mask, query)
     query, heads = rotate(query, rotary), selected.to(torch.int32)
     if x.shape[1] == 1:
         # the last position sees every key

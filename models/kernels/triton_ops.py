@@ -59,7 +59,7 @@ def _route_products(x, w, *rest):
     return [("linear", {"m": x.shape[0], "i": x.shape[1], "j": w.shape[0]}, (0, 1))]
 
 
-def _keep_routing(ctx, inputs, output):
+def _save_routing(ctx, inputs, output):
     x, w, ctx.top_k, ctx.gates, with_logits = inputs
     if not with_logits:
         raise RuntimeError("a gradient of route needs its logits: with_logits=True")
@@ -76,7 +76,7 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
     else:
         chosen = experts.long()
         if ctx.gates == Gates.SELECTED:
-            # a softmax of its own, 0 at the others
+            # a softmax of the selected logits, 0 at the others
             probs = torch.zeros_like(logits).scatter(-1, chosen, torch.softmax(logits.gather(-1, chosen), -1))
         elif ctx.gates == Gates.PRINTED:
             # the sum of the selected probabilities is a constant (Eq. 9)
@@ -87,7 +87,7 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
     return grad @ w if ctx.needs_input_grad[0] else None, grad.t() @ x, None, None, None
 
 
-@_operator("route", _route_shapes, _route_products, (_keep_routing, _route_backward))
+@_operator("route", _route_shapes, _route_products, (_save_routing, _route_backward))
 def route(
     x: Tensor, w: Tensor, top_k: int, gates: str, with_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -125,7 +125,7 @@ def _rows_products(x, w, bias_or_gates, order, *rest):
     return [("expert_linear", {"m": order.shape[0], "i": w.shape[1], "j": w.shape[2]}, (0, 1))]
 
 
-def _keep_spread(ctx, inputs, output):
+def _save_spread(ctx, inputs, output):
     x, w, bias, order, ends, ctx.top_k = inputs
     ctx.biased = bias is not None
     ctx.save_for_backward(x, w, order, ends)
@@ -141,7 +141,7 @@ def _spread_backward(ctx, grad):
     return dx, dw, db if ctx.biased else None, None, None, None
 
 
-@_operator("spread", _spread_shapes, _rows_products, (_keep_spread, _spread_backward))
+@_operator("spread", _spread_shapes, _rows_products, (_save_spread, _spread_backward))
 def spread(x: Tensor, w: Tensor, bias: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
     """Return x_n W_e + b_e as row (n, k), for the expert e of slot k of token n; (N, in) to (N*K, out)."""
     return _kernels().expert(x, w, bias, None, order, ends, top_k)
@@ -151,7 +151,7 @@ def _collect_shapes(x, w, gates, order, ends, top_k):
     return x.new_empty(x.shape[0] // top_k, w.shape[2])
 
 
-def _keep_collect(ctx, inputs, output):
+def _save_collect(ctx, inputs, output):
     x, w, gates, order, ends, ctx.top_k = inputs
     ctx.save_for_backward(x, w, gates, order, ends)
 
@@ -168,7 +168,7 @@ def _collect_backward(ctx, grad):
     return dx, dw, dgates, None, None, None
 
 
-@_operator("collect", _collect_shapes, _rows_products, (_keep_collect, _collect_backward))
+@_operator("collect", _collect_shapes, _rows_products, (_save_collect, _collect_backward))
 def collect(x: Tensor, w: Tensor, gates: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
     """Return for each token the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
     kernels = _kernels()
@@ -220,7 +220,7 @@ def _mqa_products(q, k, *rest):
     return _attention_products(prod(q.shape[:3]), q, k)
 
 
-def _keep_attention(ctx, inputs, output):
+def _save_attention(ctx, inputs, output):
     *tensors, ctx.causal = inputs
     ctx.save_for_backward(*tensors)
 
@@ -235,7 +235,7 @@ def _mqa_backward(ctx, grad):
     return *_through_fused_core(grad, ctx.needs_input_grad[:4], run, *inputs), None, None
 
 
-@_operator("mqa", lambda q, *rest: torch.empty_like(q), _mqa_products, (_keep_attention, _mqa_backward))
+@_operator("mqa", lambda q, *rest: torch.empty_like(q), _mqa_products, (_save_attention, _mqa_backward))
 def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | None, causal: bool) -> Tensor:
     """Return softmax(Q K^T / sqrt(D)) V times gates, for K query heads (B, T, K, D) over one key/value head (B, S, D).
 
@@ -244,7 +244,7 @@ def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | 
     return _kernels().mqa(q, k, v, gates, hidden, causal)
 
 
-def _ragged_products(q, k, v, heads, *rest):
+def _selected_products(q, k, v, heads, *rest):
     return _attention_products(prod(heads.shape), q, k)
 
 
@@ -261,7 +261,7 @@ def _ragged_backward(ctx, grad):
     return *core, None, dgates, None, None
 
 
-@_operator("ragged", lambda q, *rest: torch.empty_like(q), _ragged_products, (_keep_attention, _ragged_backward))
+@_operator("ragged", lambda q, *rest: torch.empty_like(q), _selected_products, (_save_attention, _ragged_backward))
 def ragged(
     q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None, causal: bool
 ) -> Tensor:
@@ -272,11 +272,7 @@ def ragged(
     return _kernels().ragged(q, k, v, heads.contiguous(), gates, hidden, causal)
 
 
-def _decode_products(q, k, v, heads, *rest):
-    return _attention_products(prod(heads.shape), q, k)
-
-
-@_operator("decode", lambda q, *rest: torch.empty_like(q), _decode_products)
+@_operator("decode", lambda q, *rest: torch.empty_like(q), _selected_products)
 def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None) -> Tensor:
-    """``ragged`` for one token (B, h, D) at the end of (B, S, g, D), the keys split among programs; no gradient."""
+    """Compute ``ragged`` for one token (B, h, D) at the end of (B, S, g, D), keys split among programs; no gradient."""
     return _kernels().decode(q, k, v, heads.contiguous(), gates, hidden)

@@ -14,14 +14,15 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.encoder_decoder import sinusoidal_positions
-from tests.agreement.test_models_agree import FIELDS
-from tests.cases import configurations
+from tests.cases import MODEL_FIELDS, configurations
 
 LENGTHS = {"batch_size": 2, "src_len": 7, "tgt_len": 5, "seq_len": 11}
 
 SMALL = dict(configurations("form"))
-MODELS = {name: make_config(values) for name, values in FIELDS.items() if values["model"] in ("masked_lm", "llama")}
-MODELS |= {name: make_config(FIELDS[name]) for name in ("translation-mha", "translation-moa-noisy")}
+MODELS = {
+    name: make_config(values) for name, values in MODEL_FIELDS.items() if values["model"] in ("masked_lm", "llama")
+}
+MODELS |= {name: make_config(MODEL_FIELDS[name]) for name in ("translation-mha", "translation-moa-noisy")}
 # a router of one expert has no gradient
 SMALL |= {name: config for name, config in MODELS.items() if name != "masked-moa-one-expert"}
 every_small = pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
@@ -108,7 +109,7 @@ def test_projections_start_glorot_uniform(config):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("name", ["translation-mha", "masked-moa", "jetmoe"])
 def test_vocabulary_projection_is_tied(name, device):
-    model = build(make_config(FIELDS[name]), device=device)
+    model = build(make_config(MODEL_FIELDS[name]), device=device)
     head = model.lm_head.output_proj if name == "masked-moa" else model.output_proj
     assert head.weight is model.embedding.weight and head.weight.shape == (41, 22)
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from headcount.models.configs.base import ConfigError, as_model
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import LONGEST, parse_float, parse_int
 from headcount.models.configs.presets import PRESETS, assignments, format_overrides, parse_overrides, preset
@@ -39,23 +39,10 @@ TRANSNEXT = dict(
 )  # fmt: skip
 UNEVEN = dict(attention="moh", num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 4, 0), num_kv_heads=2)
 BASES = [MHA, MOA, MAE, MOH, MLA, SWITCHHEAD, AGGREGATED, ENCODER_DECODER, MASKED_LM, LLAMA, DIT, CONVOLUTION, JETMOE]
-AT_LEAST_1 = [
-    (MHA, "d_model num_heads num_kv_heads head_dim"),
-    (MOA, "d_model num_experts top_k head_dim num_kv_heads"),
-    (MAE, "d_model head_dim gate_width"),
-    (MLA, "num_heads rotary_dim kv_rank query_rank"),
-    (SWITCHHEAD, "top_k head_dim"),
-    (AGGREGATED, "pool_ratio"),
-    (ENCODER_DECODER, "d_ff vocab_size num_encoder_layers num_decoder_layers"),
-    (MASKED_LM, "d_ff vocab_size num_layers max_positions"),
-    (LLAMA, "num_layers"),
-    (CONVOLUTION, "d_ff vocab_size num_weight_heads"),
-    (DIT, "num_layers patch_size latent_size latent_channels mlp_ratio num_classes frequency_width"),
-    (JETMOE, "ffn_num_experts"),
-]
+FROM_0 = {"num_shared_heads", "ffn_num_experts", "ffn_top_k", "ffn_output_bias"}
+"""Whole numbers that may be 0; so may the top_k of routed heads."""
 # fields, changes, and words of the error
 UNUSABLE = [
-    *((base, {f: 0}, f"{f} must be at least 1, not 0") for base, names in AT_LEAST_1 for f in names.split()),
     (MOA, {"top_k": 12}, "top_k must lie in 1..num_experts = 1..11, not 12"),
     (MOA, {"num_kv_heads": 2}, "num_kv_heads must divide head_dim, and 2 does not divide 5"),
     (MOA, {"attention": "mqa"}, "attention must be one of"),
@@ -124,7 +111,11 @@ def test_unusable_fields_raise(base, change, words):
 def test_every_field_has_limits(base):
     make_config(base)
     for field, kind in field_types(base.get("model"), base["attention"]).items():
-        values = [-1, True, 2.5] if kind in (int, int | None) and field != "num_layers" else []
+        values = []
+        if kind in (int, int | None):
+            may_be_0 = field in FROM_0 or field == "top_k" and base["attention"] == "moh"
+            values = [-1] if may_be_0 else [-1, 0]
+            values += [True, 2.5] if field != "num_layers" else []
         if kind is float:
             values = [-0.1, 1.0] if field.endswith("dropout") else [-0.1, float("nan")]
         for value in values:
@@ -168,15 +159,6 @@ def test_shared_field_reaches_model_and_attention():
     assert config.attention.head_dim == 7
     assert set(field_types("encoder_decoder", "moa")) >= {"d_ff", "top_k", "d_model"}
     assert not any({"attention", "layers"} & set(field_types(model, "mha")) for model in MODELS)
-
-
-def test_layer_as_model():
-    layer = make_config(dict(attention="moh", d_model=12, num_heads=4, num_shared_heads=2, top_k=1))
-    model, lengths = as_model(layer), {"batch_size": 2, "src_len": 7, "tgt_len": 5}
-    assert as_model(model) is model and model.attention is layer and model.d_model == 12
-    assert model.letters() == {} and model.has_module
-    assert model.length_letters(lengths) == {"B": 2, "T": 5, "S": 7}
-    assert model.inputs(lengths) == layer.inputs(lengths) and model.lengths == layer.lengths
 
 
 def test_configs_and_presets_do_not_import_torch():

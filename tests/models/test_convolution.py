@@ -54,17 +54,6 @@ def test_block_matches_equation(kernel_size, causal, kind, spelling):
     assert_close(module(x), torch.stack([by_taps(module, one, causal) for one in x]))
 
 
-@every_spelling
-@every_kind
-@torch.no_grad()
-def test_padding_is_zero_padding(kind, spelling):
-    module, x = block(kind, 5, False, spelling), features(2, 11, 14)
-    padding = torch.arange(11) >= torch.tensor([[7], [11]])
-    found = module(x, padding)
-    assert_close(found[0, :7], module(x[:1, :7])[0])
-    assert_close(found[1], module(x[1:])[0])
-
-
 def normed(norm, x):
     centred = x - x.mean(dim=-1, keepdim=True)
     return centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias

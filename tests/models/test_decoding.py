@@ -6,45 +6,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
-from tests.cases import padding, randomise
+from tests.cases import MODEL_FIELDS, padding, randomise
 
-MHA = dict(attention="mha", num_heads=2)
-GQA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4)
-MOA = dict(attention="moa", num_experts=7, top_k=3, head_dim=5)
-MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=4)
-MAE = dict(attention="mae", num_heads=3, head_dim=5, gate_width=7)
-MLA = dict(attention="mla", num_heads=3, head_dim=5, rotary_dim=4, value_dim=7, kv_rank=11)
-EXPERTS = dict(ffn_num_experts=7, ffn_top_k=3)
-SIZES = dict(d_model=14, d_ff=13, vocab_size=17)
-TRANSLATOR = dict(model="encoder_decoder", num_encoder_layers=2, num_decoder_layers=2, **SIZES)
-CONVOLUTION = dict(
-    model="convolution", num_weight_heads=7, encoder_kernel_sizes=(3, 19), decoder_kernel_sizes=(5, 1, 19), **SIZES
-)  # fmt: skip
-LLAMA = dict(model="llama", num_layers=3, **SIZES)
 TRANSLATORS = {
-    "mha": TRANSLATOR | MHA,
-    "gqa": TRANSLATOR | GQA,
-    "moa-K3-E7": TRANSLATOR | MOA,
-    "moa-K5-E5": TRANSLATOR | MOA | dict(num_experts=5, top_k=5),
-    "moh": TRANSLATOR | MOH,
-    "mae-memory": TRANSLATOR | MAE,
-    "mae-running": TRANSLATOR | MAE | dict(causal_gate="running"),
-    "light": CONVOLUTION | MHA | dict(convolution="light"),
-    "dynamic-mae": CONVOLUTION | MAE | dict(convolution="dynamic"),
-    "dynamic-band": CONVOLUTION | MHA | dict(convolution="dynamic", spelling="band"),
-    "dynamic-experts": CONVOLUTION | MOA | EXPERTS | dict(convolution="dynamic"),
+    name: values for name, values in MODEL_FIELDS.items() if values["model"] in ("encoder_decoder", "convolution")
 }
-DECODERS = {
-    "mha": LLAMA | GQA,
-    "moh": LLAMA | MOH,
-    "query-norm": LLAMA | MOH | dict(router="query_norm"),
-    "uneven": LLAMA | MOH | dict(num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 2, 0)),
-    "mla": LLAMA | MLA,
-    "jetmoe": LLAMA | MOA | EXPERTS | dict(
-        model="jetmoe", head_dim=12, num_kv_heads=3, gates="selected", output_bias=True
-    ),
-}  # fmt: skip
-IMPLS = {"moa-K3-E7": ["gathered", "grouped", "dense-all", "loop"], "jetmoe": ["gathered", "grouped", "loop"]}
+TRANSLATORS["translation-moa-all-experts"] = MODEL_FIELDS["translation-moa"] | dict(top_k=7)
+DECODERS = {name: values for name, values in MODEL_FIELDS.items() if values["model"] in ("llama", "jetmoe")}
+DECODERS["uneven"] = MODEL_FIELDS["llama-moh"] | dict(
+    num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 2, 0)
+)  # fmt: skip
+IMPLS = {"translation-moa": ["gathered", "grouped", "dense-all", "loop"], "jetmoe": ["gathered", "grouped", "loop"]}
 CHUNKS = {"one-by-one": [1] * 13, "prefill-then-one-by-one": [7, 1, 1, 1, 3], "at-once": [13]}
 every_chunk = pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
 every_translator = pytest.mark.parametrize("case", TRANSLATORS)
@@ -62,7 +34,7 @@ def made(values, impl="reference"):
     """A model in float64 without any zero bias, and source and target tokens."""
     model = randomise(build(make_config(values), dtype=torch.float64, impl=impl, seed=3))
     generator = torch.Generator().manual_seed(5)
-    src, tgt = (torch.randint(17, (3, n), generator=generator) for n in (11, 13))
+    src, tgt = (torch.randint(41, (3, n), generator=generator) for n in (11, 13))
     return model, src, tgt
 
 
@@ -100,7 +72,7 @@ def test_translator_ignores_padding(case):
     model, src, tgt = made(TRANSLATORS[case])
     src_mask, tgt_mask = padding([4, 11, 7], 11), padding([13, 5, 13], 13)
     plain = model(src, tgt, src_mask, tgt_mask)
-    changed = (torch.where(mask, (x + 1) % 17, x) for x, mask in ((src, src_mask), (tgt, tgt_mask)))
+    changed = (torch.where(mask, (x + 1) % 41, x) for x, mask in ((src, src_mask), (tgt, tgt_mask)))
     close(model(*changed, src_mask, tgt_mask)[~tgt_mask], plain[~tgt_mask])
     close(plain[:1], model(src[:1, :4], tgt[:1]))
     close(plain[1:2, :5], model(src[1:2], tgt[1:2, :5]))
@@ -122,7 +94,7 @@ class Products(TorchDispatchMode):
 
 
 def test_step_does_not_project_source_again():
-    model, src, tgt = made(TRANSLATORS["mha"])
+    model, src, tgt = made(TRANSLATORS["translation-mha"])
     state = model.encode(src, max_len=13)
     with Products() as products:
         model.step(state, tgt[:, :1])
@@ -135,10 +107,10 @@ def test_encoder_gate_runs_once_for_all_steps():
     state = model.encode(src, max_len=1)
     for block in model.decoder.layers:
         block.cross_attn.gate = None
-    assert model.step(state, tgt[:, :1]).shape == (3, 1, 17)
+    assert model.step(state, tgt[:, :1]).shape == (3, 1, 41)
 
 
-@pytest.mark.parametrize("case, impl", impls(["mha", "gqa", "moa-K3-E7"]))
+@pytest.mark.parametrize("case, impl", impls(["translation-mha", "translation-gqa", "translation-moa"]))
 @torch.no_grad()
 def test_greedy_takes_most_likely_token(case, impl):
     model, src, _ = made(TRANSLATORS[case], impl)
@@ -154,8 +126,8 @@ def test_greedy_takes_most_likely_token(case, impl):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cache_dtype_under_autocast(dtype):
     """Under autocast that is not the weights'."""
-    (first, *_), memory = build(make_config(TRANSLATORS["gqa"])).decoder.layers, torch.zeros(2, 3, 14, dtype=dtype)
+    first = build(make_config(TRANSLATORS["translation-gqa"])).decoder.layers[0]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
-        caches = first.make_caches(memory, 7)
+        caches = first.make_caches(torch.zeros(2, 3, 22, dtype=dtype), 7)
     for cache in (caches.own, caches.cross_attn):
         assert (cache.key.dtype, cache.value.dtype) == (dtype, dtype)

@@ -12,8 +12,7 @@ from headcount.models.configs.make import make_config
 from headcount.models.dit import TimestepEmbedding
 from headcount.models.encoder_decoder import sinusoidal_positions
 from headcount.models.rotary import rotary_table
-from tests.agreement.test_models_agree import FIELDS
-from tests.cases import LENGTHS, configurations
+from tests.cases import LENGTHS, MODEL_FIELDS, configurations
 
 CONFIGS = dict(configurations("form", "router", "gates", "gate"))
 # the loop reads sizes back, which meta does not have
@@ -63,9 +62,9 @@ def test_layer_stays_on_device(config, impl):
     assert not elsewhere.seen
 
 
-@pytest.mark.parametrize("case", FIELDS)
+@pytest.mark.parametrize("case", MODEL_FIELDS)
 def test_model_stays_on_device(case):
-    config = make_config(FIELDS[case])
+    config = make_config(MODEL_FIELDS[case])
     model, inputs = (
         build(config, device="meta"),
         example_inputs(config, dict.fromkeys(config.lengths, 7), device="meta"),
@@ -95,7 +94,7 @@ class Batches(TorchFunctionMode):
 @pytest.mark.parametrize("name", [*CONFIGS, "images", "dynamic-mae"])
 @torch.no_grad()
 def test_product_operands_have_whole_batch(name):
-    config = CONFIGS.get(name) or make_config(FIELDS[name])
+    config = CONFIGS.get(name) or make_config(MODEL_FIELDS[name])
     with Batches() as products:
         build(config)(**example_inputs(config, dict(config.lengths, batch_size=3)))
     assert products.seen and all(a == b for a, b in products.seen), products.seen

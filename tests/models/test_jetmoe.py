@@ -4,11 +4,11 @@ from headcount.bench.case import Case
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
-from tests.agreement.test_models_agree import FIELDS
+from tests.cases import MODEL_FIELDS
 
 
 def test_norm_eps():
-    model = build(make_config(FIELDS["jetmoe"]))
+    model = build(make_config(MODEL_FIELDS["jetmoe"]))
     assert {layer.self_attn_norm.eps for layer in model.layers} == {1e-6} and model.norm.eps == 1e-5
     assert {layer.feed_forward_norm.eps for layer in model.layers} == {1e-6}
 

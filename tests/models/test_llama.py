@@ -4,15 +4,11 @@ import math
 
 import torch
 
-from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 
 SIZES = dict(model="llama", d_model=15, d_ff=17, num_layers=3, vocab_size=19)
 MHA = dict(attention="mha", num_heads=6, num_kv_heads=2, head_dim=4, bias=False)
-UNEVEN = dict(
-    attention="moh", num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 2, 0), num_kv_heads=2, head_dim=4
-)  # fmt: skip
 
 
 def made(values, length=7):
@@ -58,15 +54,3 @@ def test_llama_matches_equations():
     expected = rms_norm(x, model.norm.weight) @ model.output_proj.weight.t()
     # the rotary table is made in float32
     torch.testing.assert_close(model(tokens), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_only_routed_layers_are_recorded():
-    model, tokens = made(SIZES | UNEVEN)
-    losses.record_routing(model)
-    model(tokens)
-    counts = losses.tokens_per_expert(model)
-    assert {path: count.sum().item() for path, count in counts.items()} == {
-        "layers.0.self_attn": 14 * 3,
-        "layers.1.self_attn": 14 * 2,
-    }
-    assert [len(count) for count in counts.values()] == [4, 3]

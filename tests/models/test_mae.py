@@ -65,5 +65,5 @@ def test_non_causal_gate_raises_in_decoding():
         module(x, causal=True)
     with pytest.raises(ValueError, match=reason):
         module(x, cache=module.make_cache(1, 3))
-    with pytest.raises(ValueError, match="^gate=memory without a key needs what layer.of_memory gives$"):
+    with pytest.raises(ValueError, match="^gate=memory without a key needs what layer.memory_arguments gives$"):
         layer(gate="memory")(x)

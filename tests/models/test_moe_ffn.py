@@ -13,9 +13,7 @@ from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
-from headcount.models.kernels.selection import used_impls
-from tests.agreement.test_models_agree import FIELDS
-from tests.cases import features, padding, randomise
+from tests.cases import MODEL_FIELDS, features, padding, randomise
 from tests.models.test_attention_layers import outcome
 
 SIZES = {
@@ -26,7 +24,7 @@ SIZES = {
     "K1-E1-dm7-F3-gated": dict(d_model=7, d_ff=3, num_experts=1, top_k=1, gated=True),
     "K1-E5-dm24-F8": dict(d_model=24, d_ff=8, num_experts=5, top_k=1),
 }
-WITH_EXPERTS = {name: values for name, values in FIELDS.items() if "ffn_num_experts" in values}
+WITH_EXPERTS = {name: values for name, values in MODEL_FIELDS.items() if "ffn_num_experts" in values}
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -91,7 +89,7 @@ def test_every_model_supports_moe_ffn(case):
 
 @pytest.mark.parametrize("case", ["masked-mixture-moa", "jetmoe"])
 def test_ffn_losses_have_their_weights(case):
-    built = build(make_config(FIELDS[case] | dict(ffn_balance_loss_weight=0.5, ffn_z_loss_weight=0.25))).train()
+    built = build(make_config(MODEL_FIELDS[case] | dict(ffn_balance_loss_weight=0.5, ffn_z_loss_weight=0.25))).train()
     built(torch.arange(14).view(2, 7))
     expected = 0.0
     for path, module in losses.routed_modules(built):
@@ -103,7 +101,7 @@ def test_ffn_losses_have_their_weights(case):
 
 @pytest.mark.parametrize("case", ["translation-mixture", "light-mixture"])
 def test_losses_ignore_padding(case):
-    built = build(make_config(FIELDS[case])).train()
+    built = build(make_config(MODEL_FIELDS[case])).train()
     src, tgt = torch.randint(41, (2, 7)), torch.randint(41, (2, 5))
     built(src, tgt, padding((7, 4), 7), padding((3, 5), 5))
     counts = losses.tokens_per_expert(built)
@@ -111,13 +109,11 @@ def test_losses_ignore_padding(case):
 
 
 def test_attention_impl_leaves_ffn_automatic():
-    config = make_config(FIELDS["llama-mixture"])
+    config = make_config(MODEL_FIELDS["llama-mixture"])
     built = build(config, impl="fused")
     built(torch.zeros(1, 7, dtype=torch.int64))
-    assert {(path.split(".")[-1], impl) for path, impl in used_impls(built).items()} == {
-        ("self_attn", "fused"),
-        ("feed_forward", "grouped"),
-    }
+    used = {(layer.self_attn.impl_used, layer.feed_forward.impl_used) for layer in built.layers}
+    assert used == {("fused", "grouped")}
     for values, impl in ((config, "loop"), (config.mixture, "fused")):
         with pytest.raises(ConfigError, match=f"^unknown implementation '{impl}' of "):
             build(values, impl=impl)

@@ -87,15 +87,15 @@ def on_a_device(tgt_len, **masks):
 
 
 def test_causal_on_cuda_uses_fused(monkeypatch):
-    asked, said = [], []
-    monkeypatch.setattr(ragged, "say_once", lambda *words: said.append(words))
+    asked, logged = [], []
+    monkeypatch.setattr(ragged, "log_once", lambda *words: logged.append(words))
     monkeypatch.setattr(ragged, "fused", lambda *args, **how: asked.append((args, how)) or args[1])
     masks = dict(causal=True, key_padding_mask=padding([7], T), query_padding_mask=padding([5], T))
     *given, rotary = on_a_device(7, **masks)
     ((args, how),) = asked
     assert all(a is b for a, b in zip(args, given, strict=True))
     assert how == dict(**masks, rotary=rotary, dropout=0.0, every=False)
-    assert said == [(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")]
+    assert logged == [(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")]
 
 
 @pytest.mark.parametrize("tgt_len, causal", [(7, False), (1, True)], ids=["all", "the-last-of-them"])

@@ -3,17 +3,19 @@
 import logging
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.kernels import grouped
-from headcount.models.kernels.selection import SAID, Selectable, select_impl, used_impls
-from headcount.models.moa import automatic_for
+from headcount.models.kernels.selection import LOGGED, Selectable, select_impl
 from tests.cases import features, padding
 
 SOME = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5))
@@ -32,7 +34,7 @@ routed_configs = pytest.mark.parametrize("config", [EVEN, SOME, ALL], ids=["dm24
 
 @pytest.fixture(autouse=True)
 def clear_logged_choices():
-    SAID.clear()
+    LOGGED.clear()
 
 
 @pytest.fixture
@@ -59,30 +61,37 @@ def test_auto_is_logged_once_per_shape(config, used, logged):
 
 
 @pytest.mark.parametrize(
-    "top_k, num_experts, num_tokens, dtype, device, used",
+    "top_k, shape, dtype, device, used",
     [
-        (8, 8, 1, torch.float32, "cuda", "dense-all"),
-        (8, 8, 1024, torch.bfloat16, "cpu", "dense-all"),
-        (16, 32, 1024, torch.bfloat16, "cuda", "grouped"),
-        (16, 32, 3, torch.bfloat16, "cuda", "gathered"),
-        (16, 32, 4, torch.bfloat16, "cuda", "grouped"),
-        (16, 32, 3, torch.float32, "cpu", "grouped"),
-        (16, 32, 1024, torch.float64, "cuda", "grouped"),
-        (16, 32, 1024, torch.float32, "meta", "gathered"),
-        (16, 32, 1024, torch.bfloat16, "meta", "grouped"),
+        (7, (1, 1), torch.float32, "cuda", "dense-all"),
+        (7, (2, 11), torch.bfloat16, "cpu", "dense-all"),
+        (3, (21, 1), torch.float32, "cuda", "gathered"),
+        (3, (1, 21), torch.float32, "cuda", "gathered"),
+        (3, (22, 1), torch.float32, "cuda", "grouped"),
+        (3, (1, 22), torch.float64, "cuda", "grouped"),
+        (3, (1, 3), torch.float32, "cpu", "grouped"),
+        (3, (2, 1024), torch.float32, "meta", "gathered"),
+        (3, (2, 1024), torch.bfloat16, "meta", "grouped"),
     ],
 )
-def test_automatic_impl_of_moa(top_k, num_experts, num_tokens, dtype, device, used):
-    assert automatic_for(top_k, num_experts, num_tokens, dtype, device) == used
+def test_automatic_impl(top_k, shape, dtype, device, used):
+    sizes = dict(d_model=11, num_experts=7, top_k=top_k)
+    moa = build(make_config(dict(attention="moa", head_dim=5, **sizes)))
+    mixture = build(MixtureFeedForwardConfig(d_ff=5, **sizes))
+    with FakeTensorMode() if device == "cuda" else nullcontext():
+        query = torch.empty(*shape, 11, dtype=dtype, device=device)
+    assert moa.automatic(query) == used
+    if top_k == 3:
+        assert mixture.automatic(query) == {"gathered": "reference"}.get(used, used)
 
 
 @pytest.mark.parametrize("impl", [impl.name for impl in SOME.implementations if not impl.package])
 def test_used_impls_of_model(impl):
     model = build(MODEL, impl=impl)
-    assert set(used_impls(model).values()) == {None}
+    layers = [module for module in model.modules() if isinstance(module, Selectable)]
+    assert [layer.impl_used for layer in layers] == [None] * 4
     model(torch.zeros(1, 3, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64))
-    layers = ("encoder.layers.0.self", "encoder.layers.1.self", "decoder.layers.0.self", "decoder.layers.0.cross")
-    assert used_impls(model) == {f"{layer}_attn": impl for layer in layers}
+    assert [layer.impl_used for layer in layers] == [impl] * 4
 
 
 @pytest.mark.parametrize("config, wrong", [(SOME, "fused"), (MHA, "grouped"), (MODEL, "fused")])
@@ -133,6 +142,7 @@ import sys, torch
 sys.modules["triton"] = None
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 config = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, head_dim=5))
 build(config)(torch.zeros(2, 3, 11))
 assert not {"headcount.models.kernels.loop", "torch._dynamo"} & set(sys.modules)

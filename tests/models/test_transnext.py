@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import preset
@@ -40,7 +41,7 @@ def test_every_parameter_gets_a_gradient(values):
     model = build(config).train()
     out = model(**example_inputs(config, {"batch_size": 3}))
     assert out.shape == (3, 7)
-    (out.square().sum() + model.auxiliary_loss()).backward()
+    (out.square().sum() + losses.auxiliary_loss(model)).backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
 
 
@@ -54,7 +55,7 @@ def test_images_are_independent():
 @pytest.mark.parametrize("shape", [(2, 3, 41, 40), (2, 3, 80, 80), (2, 1, 40, 40)])
 def test_wrong_image_size_raises(shape):
     found = ", ".join(map(str, shape))
-    message = rf"^images must be \(B, 3, 40, 40\), as image_size says, not \({found}\)$"
+    message = rf"^images must be \(B, 3, 40, 40\) as in image_size, not \({found}\)$"
     with pytest.raises(ValueError, match=message):
         build(make_config(IMAGES))(torch.zeros(shape))
 

@@ -8,8 +8,7 @@ from headcount.bench.contractions.count import count_contractions
 from headcount.bench.trace.record import record
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
-from headcount.models.kernels import selection, triton_ops
+from headcount.models.kernels import selection
 from headcount.models.kernels.selection import missing, runnable
 from headcount.models.kernels.triton_configs import TABLE, launch_for
 
@@ -63,14 +62,6 @@ def test_backward_has_twice_the_forward_macs():
     assert macs(found, routed | {"expert_linear"}) == macs(reference, routed | {"expert_linear"})
 
 
-def test_every_operator_reports_contractions():
-    names = ["route", "plan", "spread", "collect", "weight_grad", "mqa", "ragged", "decode"]
-    for name in names:
-        assert callable(getattr(torch.ops.headcount, name).contractions)
-    made = [value for value in vars(triton_ops).values() if isinstance(value, torch.library.CustomOpDef)]
-    assert sorted(value._name for value in made) == sorted(names)
-
-
 PACKAGE = "the package triton (pip install 'headcount[gpu]')"
 
 
@@ -106,19 +97,6 @@ def test_auto_selects_triton_for_16_bits(spec, monkeypatch):
     others = ["gathered", "dense-all", "fused"]
     assert [layer.automatic(query) for layer in layers] == (["triton"] * 3 if spec else others)
     assert [layer.automatic(query.float()) for layer in layers] == others
-
-
-@pytest.mark.parametrize(
-    "shape, impl", [((21, 1), "few"), ((1, 21), "few"), ((22, 1), "grouped"), ((1, 22), "grouped")]
-)
-def test_64_rows_are_grouped(shape, impl):
-    sizes = dict(d_model=11, num_experts=7, top_k=3)
-    moa = build(make_config(dict(attention="moa", head_dim=5, **sizes)))
-    mixture = build(MixtureFeedForwardConfig(d_ff=5, **sizes))
-    with FakeTensorMode():
-        query = torch.empty(*shape, 11, device="cuda")
-    assert moa.automatic(query) == {"few": "gathered"}.get(impl, impl)
-    assert mixture.automatic(query) == {"few": "reference"}.get(impl, impl)
 
 
 @pytest.mark.parametrize("kernel", TABLE)

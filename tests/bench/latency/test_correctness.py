@@ -99,13 +99,13 @@ def test_error_at_one_shape_is_found(place, layers, monkeypatch):
 def test_wrong_gradient_is_found(what, layers, monkeypatch):
     from headcount.models.kernels import segments
 
-    plain = segments._Spread.backward
+    plain = segments.SpreadSegments.backward
 
     def backward(ctx, grad):
         dx, dw, db, none = plain(ctx, grad)
         return (1.5 * dx, dw, db, none) if what == "dx" else (dx, 1.5 * dw, db, none)
 
-    monkeypatch.setattr(segments._Spread, "backward", staticmethod(backward))
+    monkeypatch.setattr(segments.SpreadSegments, "backward", staticmethod(backward))
     checked = CorrectnessCheck(runs("some", which="both", dtype="float32")["subject grouped"]).check()
     assert "gradient of q_proj.weight" in checked.what if what == "dw" else "input's gradient" in checked.what
     assert checked.wrong
