@@ -39,7 +39,7 @@ from headcount.bench.latency import implementations, schedule
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROUTINGS
 from headcount.bench.measure import check_device
-from headcount.bench.table import Section, plural
+from headcount.bench.table import plural
 from headcount.models.configs import layers
 
 PASSES = ("forward", "backward", "both", "decode")
@@ -139,7 +139,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
         torch.set_num_threads(args.threads)
     cases = _cases(args)
     from headcount.bench.env import device_name
-    from headcount.bench.latency.session import LATENCY_FILE, Session, environment_of
+    from headcount.bench.latency.session import LATENCY_FILE, TimingSession, environment_of
 
     environ = environment_of(args, argv)
     path = Path(args.json) if args.json else None
@@ -148,13 +148,11 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     if args.record:
         today = datetime.now(UTC).date().isoformat()
         path = records.place(records.writable(), device_name(args.device), today, environ["commit"])
-    hardware = HARDWARE.get(args.hardware)
-    columns = Columns(args.device, hardware)
-    session = Session(path, columns, environ, blocks=args.blocks, within=args.within, hardware=hardware)
+    columns = Columns(args.device, HARDWARE.get(args.hardware))
+    session = TimingSession(path, columns, environ, args.blocks, within=args.within)
     session.check_writable(cases)
-    section = Section(columns.table(environ, args.blocks), session.rows(cases), columns.below())
     stored = f", records in {path}" if path else ""
-    return Work([section], remark=lambda: stored + session.remark(), result=columns.result)
+    return Work([session.section(cases)], remark=lambda: stored + session.remark(), result=columns.result)
 
 
 def _estimated(args: argparse.Namespace) -> Work:
