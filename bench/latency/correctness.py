@@ -96,20 +96,18 @@ class CorrectnessCheck:
 
     def __init__(self, run: Run) -> None:
         self.run, self.case, self.shared = run, run.case, run.shared
-        self.margin = MARGIN[self.case.dtype]
+        spec, self.trains = run.spec, run.case.which in ("both", "backward")
+        # an implementation that skips heads may pass them no gradient
+        self.config = spec.reference if self.trains else spec.config
+        self.reference = self.shared.reference(self.config, of=spec.config)
+        self.plain = self.shared.reference(self.config, self.shared.dtype, of=spec.config)
+        self.found: list[tuple[float, float, str]] = []
+        self.seen = Counter(tokens=0, clear=0, other=0)
 
     def check(self) -> CheckResult:
         """Check a short input and the timed call."""
-        spec, model = self.run.spec, self.case.subject == "model"
-        self.trains = self.case.which in ("both", "backward")
-        # an implementation that skips heads may pass them no gradient
-        self.config = spec.reference if self.trains else spec.config
-        self.found: list[tuple[float, float, str]] = []
-        self.seen = Counter(tokens=0, clear=0, other=0)
-        backends = (self._decode if self.case.which == "decode" else self._model if model else self._layer)()
-        return self._worst(backends)
-
-    def _worst(self, backends: Sequence[str]) -> CheckResult:
+        check = {"decode": self._decode}.get(self.case.which, self._layer)
+        backends = self._model() if self.case.subject == "model" else check()
         # a NaN is worse than anything
         error, bound, what = max(self.found, key=lambda one: math.inf if math.isnan(one[0]) else one[0] / one[1])
         return CheckResult(error, bound, what, **self.seen, backends=tuple(backends))
@@ -124,18 +122,17 @@ class CorrectnessCheck:
         The plain reference runs once for all implementations of a configuration, the exact one once for all that
         choose alike.
         """
-        run = self.run
-        reference, plain = self._references()
-        found, chosen, backends = watch(run.module, lambda: results(run.module, inputs))
+        module, plain = self.run.module, self.plain
+        found, chosen, backends = watch(module, lambda: results(module, inputs))
         known = self.shared.memo.get(self.config)
         if known is None:
             by_plain, plain_chosen, _ = watch(plain, lambda: results(plain, inputs))
-            exact, counts = self._exactly(lambda: results(reference, exact_inputs), plain_chosen)
+            exact, counts = self._exactly(lambda: results(self.reference, exact_inputs), plain_chosen)
             errors = relative_errors(by_plain, exact)
             known = self.shared.memo[self.config] = (plain_chosen, exact, errors, counts)
         plain_chosen, exact, errors, counts = known
         if not _same_selection(chosen, plain_chosen):
-            exact, counts = self._exactly(lambda: results(reference, exact_inputs), chosen)
+            exact, counts = self._exactly(lambda: results(self.reference, exact_inputs), chosen)
         self.seen.update(counts)
         return found, exact, errors, backends
 
@@ -143,13 +140,9 @@ class CorrectnessCheck:
         self, run: Callable[[], Any], chosen: Sequence[Tensor], rows: Sequence[int] = ()
     ) -> tuple[Any, dict[str, int]]:
         """Return the result of ``run`` with these choices, and how they compare with the reference's own."""
-        with RoutingReplay(chosen, self.margin, rows) as replay:
+        with RoutingReplay(chosen, MARGIN[self.case.dtype], rows) as replay:
             out = run()
         return out, dict(tokens=replay.tokens, clear=replay.clear, other=replay.other)
-
-    def _references(self):
-        own = self.run.spec.config
-        return self.shared.reference(self.config, of=own), self.shared.reference(self.config, self.shared.dtype, of=own)
 
     def _layer(self) -> list[str]:
         run, x = self.run, self.run.inputs[0]
@@ -174,8 +167,7 @@ class CorrectnessCheck:
 
     def _timed_rows(self, count: int) -> None:
         """Check some rows of the first, middle and last sequence of the timed call."""
-        run, x = self.run, self.run.inputs[0].detach()
-        reference, plain = self._references()
+        run, plain, x = self.run, self.plain, self.run.inputs[0].detach()
         sequences = _spread(self.case.batch_size, 3)
         rows = _spread(self.case.seq_len, max(1, count // len(sequences)))
 
@@ -185,7 +177,7 @@ class CorrectnessCheck:
 
         def exactly(b: int, chosen: Sequence[Tensor]) -> tuple[Tensor, dict[str, int]]:
             key = x[b : b + 1].double()
-            return self._exactly(lambda: _plainly(reference, key[:, rows], key), chosen, rows)
+            return self._exactly(lambda: _plainly(self.reference, key[:, rows], key), chosen, rows)
 
         def plainly(b: int) -> tuple[Tensor, Tensor]:
             key = x[b : b + 1]
@@ -208,12 +200,11 @@ class CorrectnessCheck:
     def _decode(self) -> list[str]:
         run = self.run
         picked = _spread(self.case.batch_size, 3)
-        reference, plain = self._references()
         timed, chosen, backends = watch(run.module, lambda: run.call(0))
-        exact, counts = self._exactly(lambda: _step(reference, run, picked), [one[picked] for one in chosen])
+        exact, counts = self._exactly(lambda: _step(self.reference, run, picked), [one[picked] for one in chosen])
         self.seen.update(counts)
-        by_plain, plain_chosen, _ = watch(plain, lambda: _step(plain, run, picked))
-        plain_exact, _ = self._exactly(lambda: _step(reference, run, picked), plain_chosen)
+        by_plain, plain_chosen, _ = watch(self.plain, lambda: _step(self.plain, run, picked))
+        plain_exact, _ = self._exactly(lambda: _step(self.reference, run, picked), plain_chosen)
         self._note(
             relative_error(timed[picked], exact), relative_error(by_plain, plain_exact), "the timed call's output"
         )
@@ -221,10 +212,9 @@ class CorrectnessCheck:
 
     def _model(self) -> list[str]:
         run = self.run
-        reference, _ = self._references()
         length = MODEL_TOKENS[self.case.device]
         short = tuple(x[-1:, :length] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
-        exact_type = next(reference.parameters()).dtype
+        exact_type = next(self.reference.parameters()).dtype
         exact_in = tuple(x.to(exact_type) if x.is_floating_point() else x for x in short)
 
         def results(module, inputs) -> list[Tensor]:
@@ -237,7 +227,7 @@ class CorrectnessCheck:
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
             whole, chosen, _ = watch(run.module, lambda: _plainly(run.module, *run.inputs[0]))
             last = [one[-1:] for one in chosen]
-            exact, counts = self._exactly(lambda: _plainly(reference, *exact_in), last)
+            exact, counts = self._exactly(lambda: _plainly(self.reference, *exact_in), last)
             self.seen.update(counts)
             self._note(relative_error(whole[-1:], exact), errors[0], "the timed call's last sequence", MODEL_CAP)
         return backends

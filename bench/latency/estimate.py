@@ -71,11 +71,11 @@ def section(cases: Sequence[Any], hardware: Hardware) -> Section:
 
 def _rows(cases: Sequence[Any], hardware: Hardware) -> Iterator[Row]:
     from headcount.bench.latency.launch_count import launches
-    from headcount.bench.latency.roofline import executed_work
+    from headcount.bench.latency.roofline import work
 
     for case in cases:
         for spec in case.impls(any_device=True):
-            done = executed_work(case, spec)
+            done = work(case, spec.executed)
             moved = done.elements * case.element_bytes
             number = launches(case, spec)
             estimate, limit = bound_s(done.macs, moved, number, hardware, case.dtype)

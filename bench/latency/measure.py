@@ -14,7 +14,7 @@ from headcount.bench.latency.capture import NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.device_errors import OUT_OF_MEMORY, DeviceLost, ImplFailed, format_status, is_lost
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, executed_work, roofline_bound_s, work
+from headcount.bench.latency.roofline import Peaks, roofline_bound_s, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
 from headcount.bench.latency.timing import TimedCall, interleave
@@ -61,7 +61,8 @@ class TimedImpl(TimedCall):
 
     def record(self, case: TimingCase, peaks: Peaks, blocks: int) -> dict[str, Any]:
         """Return the record of this implementation of ``case``."""
-        needed, executed, checked, run = work(case, self.spec), executed_work(case, self.spec), self.checked, self.run
+        spec, checked, run = self.spec, self.checked, self.run
+        needed, executed = work(case, spec.needed), work(case, spec.executed)
         least_bytes = needed.elements * case.element_bytes
         agrees = checked is not None and checked.wrong is None
         routed = checked is not None and checked.tokens > 0
@@ -72,9 +73,9 @@ class TimedImpl(TimedCall):
             "pass": case.which,
             "again": bool(case.blocks),
             "tokens": case.tokens,
-            "layer": self.spec.name,
-            "role": self.spec.role,
-            "implementation": self.spec.impl,
+            "layer": spec.name,
+            "role": spec.role,
+            "implementation": spec.impl,
             "implementation_used": self.impl_used,
             "largest_share": self.largest_share,
             "error": checked.error if agrees else None,

@@ -5,7 +5,6 @@ from functools import cache
 
 from headcount.bench import accounts
 from headcount.bench.case import Case
-from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas.backward import backward_macs, training_macs
 from headcount.formulas.decoding import reachable_params, step_elements
@@ -45,21 +44,12 @@ class Work:
     active_params: int
 
 
-def work(case: TimingCase, spec: ImplSpec) -> Work:
-    """Return the work that is needed, by the closed form: for packed heads, that of the ideal form.
+@cache
+def work(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
+    """Return the work of a call by the closed form of ``config``, the needed or the executed one of an implementation.
 
     A decoded token projects its own key and value and reads the cached ones.
     """
-    return _work_of(case, spec.needed)
-
-
-def executed_work(case: TimingCase, spec: ImplSpec) -> Work:
-    """Return the work that is executed: of all experts where every expert runs for every token."""
-    return _work_of(case, spec.executed)
-
-
-@cache
-def _work_of(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
     counted = case.at_lengths(config)
     if case.which == "decode":
         step = accounts.step(Case(counted.name, config, counted.lengths), case.seq_len)
