@@ -20,7 +20,6 @@ device.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -84,10 +83,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--estimate", action="store_true", help="print expected times, and measure nothing")
     out.add_argument("--hardware", choices=HARDWARE, help="data sheet that replaces measured peaks")
     out.add_argument(
-        "--within",
-        type=float,
-        metavar="SECONDS",
-        help="begin no case that would finish later (default: none)",
+        "--within", type=float, metavar="SECONDS", help="begin no case that would finish later (default: none)"
     )
     out.add_argument("--order", choices=("given", "value"), default="given", help="(default: given)")
     out.add_argument("--commit", metavar="SHA", help="commit to record where there is no repository")
@@ -164,10 +160,7 @@ def _estimated(args: argparse.Namespace) -> Work:
     args.device = "cuda"
     fill(args)
     section = estimate.section(_cases(args, installed=False), hardware)
-    section = replace(section, rows=list(section.rows))
-    return Work(
-        [section], result=lambda printed: f"{plural(len(printed[0].rows), 'row')} estimated; nothing was measured."
-    )
+    return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
 
 
 def fill(args: argparse.Namespace) -> None:

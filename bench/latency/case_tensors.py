@@ -102,8 +102,9 @@ class CaseTensors:
     @functools.cached_property
     def num_experts(self) -> int:
         """Experts that the inputs select from, in a layer whose router can be steered; else 0."""
-        known = self.case.subject == "layer"
-        return steerable(build(self.config, device="meta")) if known else 0
+        is_layer = self.case.subject == "layer"
+        projection = _routing_projection(build(self.config, device="meta")) if is_layer else None
+        return projection.out_features if projection is not None else 0
 
     @functools.cached_property
     def selected(self) -> Tensor | None:
@@ -132,15 +133,14 @@ class CaseTensors:
             how = dict(device=case.device, dtype=self.dtype)
             seeds = range(SEED, SEED + MODEL_SETS)
             return [tuple(example_inputs(self.config, lengths, **how, seed=seed).values()) for seed in seeds]
-        x = _drawn(case.batch_size, case.new_len, self.config.d_model, case.device)
+        x = features(case.batch_size, case.new_len, self.config.d_model, case.device)
         size = x.numel() * case.element_bytes
         wanted = MOST_SETS if case.which == "decode" else math.ceil(ROTATED_BYTES[case.device] / size)
         # two autograd graphs are retained; more would not fit
         sets = 2 if case.which == "backward" else max(2, min(MOST_SETS, wanted))
         routed = variations(x, sets)
         if self.selected is not None:
-            chosen = self.selected.to(case.device)
-            routed = (route(one, chosen, self.num_experts) for one in routed)
+            routed = (route(one, self.selected, self.num_experts) for one in routed)
         wants_gradient = case.which in ("both", "backward")
         return [one.to(self.dtype).requires_grad_(wants_gradient) for one in routed]
 
@@ -155,12 +155,6 @@ class CaseTensors:
 def cache_bytes(cache: KeyValueCache) -> int:
     """Return the bytes of a key-value cache."""
     return sum(stored.numel() * stored.element_size() for stored in (cache.key, cache.value))
-
-
-@functools.lru_cache(maxsize=1)
-def _drawn(batch_size: int, seq_len: int, d_model: int, device: str) -> Tensor:
-    """Return one draw, cached on the device for the following cases of the same shape."""
-    return features(batch_size, seq_len, d_model, SEED).to(device)
 
 
 @torch.no_grad()
@@ -225,9 +219,10 @@ def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int
     return torch.searchsorted(ends, starts[:, None] + torch.arange(top_k), right=True)
 
 
-def features(batch_size: int, seq_len: int, d_model: int, seed: int) -> Tensor:
-    """Return N(0, 1) inputs, (B, T, d_m), the same on every device."""
-    return torch.randn(batch_size, seq_len, d_model, generator=torch.Generator().manual_seed(seed))
+@functools.lru_cache(maxsize=1)
+def features(batch_size: int, seq_len: int, d_model: int, device: str) -> Tensor:
+    """Return N(0, 1) inputs, (B, T, d_m), the same on every device; cached for the next cases of the same shape."""
+    return torch.randn(batch_size, seq_len, d_model, generator=torch.Generator().manual_seed(SEED)).to(device)
 
 
 def variations(x: Tensor, count: int) -> Iterator[Tensor]:
@@ -255,11 +250,6 @@ def steer(layer: nn.Module) -> None:
         weight[:, : weight.shape[0]] = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
 
 
-def steerable(layer: nn.Module) -> int:
-    """Return the number of experts (MoA) or routed heads (MoH) of the linear router; 0 without one."""
-    projection = _routing_projection(layer)
-    return 0 if projection is None else projection.weight.shape[0]
-
-
 def _routing_projection(layer: nn.Module) -> nn.Linear | None:
+    """Return the linear router, whose outputs are experts (MoA) or routed heads (MoH); None without one."""
     return getattr(getattr(layer, "router", None), "routing_projection", None)

@@ -54,10 +54,8 @@ class ImplSpec:
     def executed(self) -> AttentionConfig | ModelConfig:
         """The configuration whose closed form states the work that is executed, which may exceed what is needed."""
         attention = getattr(self.config, "attention", self.config)
-        fields = {
-            field: getattr(attention, other) for field, other in (self.definition.executes if self.definition else ())
-        }
-        return with_attention(self.needed, **fields) if fields else self.needed
+        executes = self.definition.executes if self.definition else ()
+        return with_attention(self.needed, **{field: getattr(attention, other) for field, other in executes})
 
     @property
     def needed(self) -> AttentionConfig | ModelConfig:
@@ -136,7 +134,7 @@ def impls_by_variant() -> dict[str, list[str]]:
 def _resolve_impls(
     config: AttentionConfig, requested: Sequence[str] | None, device: str | None, tokens: int | None
 ) -> list[str]:
-    here = list(config.implementations) if device is None else _available(config, device)
+    here = [impl for impl in config.implementations if device is None or lacks(impl, device) is None]
     if not requested:
         few = tokens is not None and tokens <= FEW_TOKENS
         return [impl.name for impl in here if impl.timed or few and impl.few_rows]
@@ -164,7 +162,3 @@ def lacks(impl: Implementation, device: str) -> str | None:
     from headcount.models.kernels.selection import missing
 
     return missing(impl, torch.device(device))
-
-
-def _available(config: AttentionConfig, device: str) -> list[Implementation]:
-    return [impl for impl in config.implementations if lacks(impl, device) is None]

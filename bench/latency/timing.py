@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median_high
+
+import torch
 
 from headcount.bench.latency.capture import Capture, NotCaptured, capture, elapsed_s
 from headcount.bench.latency.device_errors import ImplFailed, format_status
@@ -82,8 +85,6 @@ def interleave(
 def _blamed(impl: TimedCall) -> Iterator[None]:
     try:
         yield
-    except ImplFailed:
-        raise
     except Exception as error:
         raise ImplFailed(impl, format_status(error)) from error
 
@@ -97,7 +98,7 @@ def _prepare(impl: TimedCall, device: str, clock, warm_up_s: float) -> None:
         _synchronize(device)
         took.append(clock() - before)
     # the first calls load modules and select kernels
-    per_call = sorted(took[-3:])[len(took[-3:]) // 2]
+    per_call = median_high(took[-3:])
     impl.calls = max(1, min(MOST_CALLS, round(BLOCK_S[device] / per_call))) if per_call > 0 else 1
     if impl.calls > impl.sets:
         # every input set equally often
@@ -137,6 +138,4 @@ def _gpu(impl: TimedCall) -> float:
 
 def _synchronize(device: str) -> None:
     if device == "cuda":
-        import torch
-
         torch.cuda.synchronize()

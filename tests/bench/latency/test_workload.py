@@ -53,7 +53,7 @@ def test_steered_layer_follows_routing(routing, k):
     case_tensors.steer(layer)
     record_routing(layer)
     chosen = case_tensors.selection(routing, N, E, k, seed=7)
-    layer(case_tensors.route(case_tensors.features(2, N // 2, DM, seed=1), chosen, E))
+    layer(case_tensors.route(case_tensors.features(2, N // 2, DM, "cpu"), chosen, E))
     counts = tokens_per_expert(layer)[""]
     assert counts.tolist() == torch.bincount(chosen.flatten(), minlength=E).tolist()
     picked = layer.router.recorded[0].indices.reshape(N, k)
