@@ -179,13 +179,8 @@ def fill(args: argparse.Namespace) -> None:
 def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
     from headcount.bench.latency.timing_cases import layer_cases, model_cases
 
-    shape = {
-        "tokens": args.tokens,
-        "batch_size": args.batch_size,
-        "dtype": args.dtype,
-        "device": args.device,
-        "requested": tuple(args.impl) if args.impl else None,
-    }
+    shape = {name: getattr(args, name) for name in ("tokens", "batch_size", "dtype", "device")}
+    shape["requested"] = tuple(args.impl) if args.impl else None
     found = []
     if args.layer or not args.model:
         names = list(layers.LAYERS) if args.layer in (None, ["all"]) else args.layer

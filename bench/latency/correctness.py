@@ -7,7 +7,7 @@ twice that of the plain reference in the same dtype, and never above a cap.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,26 +115,35 @@ class CorrectnessCheck:
     def _note(self, error: float, plain: float, what: str, times: float = 1.0) -> None:
         self.found.append((error, error_bound(self.case.dtype, plain, times), what))
 
-    def _results(self, results: Callable, inputs: Any, exact_inputs: Any) -> tuple[list, list, list, list[str]]:
-        """Return the results of the implementation and of the reference on its choices, the errors of the plain
-        reference, and the kernels of the fused core.
+    def _check_short(
+        self, results: Callable, inputs: Any, exact_inputs: Any, limits: Iterable[tuple[str, float]]
+    ) -> tuple[list, list, list[str]]:
+        """Check ``results`` on a short input, each with a name and a factor on the cap of its error.
 
         The plain reference runs once for all implementations of a configuration, the exact one once for all that
         choose alike.
+
+        Returns:
+            The results of the reference on the implementation's choices, the errors of the plain reference, and the
+            kernels of the fused core.
         """
         module, plain = self.run.module, self.plain
         found, chosen, backends = watch(module, lambda: results(module, inputs))
-        known = self.shared.memo.get(self.config)
-        if known is None:
+
+        def exactly(chosen: Sequence[Tensor]) -> tuple[Any, dict[str, int]]:
+            return self._exactly(lambda: results(self.reference, exact_inputs), chosen)
+
+        if self.config not in self.shared.memo:
             by_plain, plain_chosen, _ = watch(plain, lambda: results(plain, inputs))
-            exact, counts = self._exactly(lambda: results(self.reference, exact_inputs), plain_chosen)
-            errors = relative_errors(by_plain, exact)
-            known = self.shared.memo[self.config] = (plain_chosen, exact, errors, counts)
-        plain_chosen, exact, errors, counts = known
+            exact, counts = exactly(plain_chosen)
+            self.shared.memo[self.config] = (plain_chosen, exact, relative_errors(by_plain, exact), counts)
+        plain_chosen, exact, errors, counts = self.shared.memo[self.config]
         if not _same_selection(chosen, plain_chosen):
-            exact, counts = self._exactly(lambda: results(self.reference, exact_inputs), chosen)
+            exact, counts = exactly(chosen)
         self.seen.update(counts)
-        return found, exact, errors, backends
+        for error, own, (what, times) in zip(relative_errors(found, exact), errors, limits, strict=False):
+            self._note(error, own, what, times)
+        return exact, errors, backends
 
     def _exactly(
         self, run: Callable[[], Any], chosen: Sequence[Tensor], rows: Sequence[int] = ()
@@ -154,11 +163,9 @@ class CorrectnessCheck:
         def results(module, x: Tensor) -> list[Tensor]:
             return _trained(module, x, upstream.to(x.dtype)) if self.trains else [_plainly(module, x)]
 
-        found, exact, errors, backends = self._results(results, probe, probe.double())
-        names = ["the output", "the input's gradient"]
-        names += [f"the gradient of {name}" for name, _ in run.module.named_parameters()]
-        for i, error in enumerate(relative_errors(found, exact)):
-            self._note(error, errors[i], names[i], PARAMETER_CAP if i > 1 else 1.0)
+        limits = [("the output", 1.0), ("the input's gradient", 1.0)]
+        limits += [(f"the gradient of {name}", PARAMETER_CAP) for name, _ in run.module.named_parameters()]
+        exact, errors, backends = self._check_short(results, probe, probe.double(), limits)
         self._timed_rows(min(CHECKED_ROWS, limit))
         if self.trains and length == self.case.seq_len:
             timed = tensors(run.call(0))[0][-1:]
@@ -220,10 +227,8 @@ class CorrectnessCheck:
         def results(module, inputs) -> list[Tensor]:
             return _model_trained(module, inputs) if self.trains else [_plainly(module, *inputs)]
 
-        found, exact, errors, backends = self._results(results, short, exact_in)
-        names = ("the output", "all gradients")
-        for i, error in enumerate(relative_errors(found, exact)):
-            self._note(error, errors[i], names[i], MODEL_CAP * (PARAMETER_CAP if i else 1.0))
+        limits = (("the output", MODEL_CAP), ("all gradients", MODEL_CAP * PARAMETER_CAP))
+        exact, errors, backends = self._check_short(results, short, exact_in, limits)
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
             whole, chosen, _ = watch(run.module, lambda: _plainly(run.module, *run.inputs[0]))
             last = [one[-1:] for one in chosen]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -59,25 +58,20 @@ def launches(case: TimingCase, spec: ImplSpec) -> int | None:
 
 @cache
 def _launched(case: TimingCase, spec: ImplSpec) -> int | None:
-    dtype = DTYPES[case.dtype]
+    how = dict(device="meta", dtype=DTYPES[case.dtype])
     try:
-        module = build(spec.config, device="meta", dtype=dtype, impl=spec.impl)
-        arguments, options = _call(case, spec, module, dtype)
+        module = build(spec.config, impl=spec.impl, **how)
+        if case.subject == "model":
+            arguments = example_inputs(spec.config, case.at_lengths(spec.config).lengths, **how).values()
+        else:
+            arguments = [torch.empty(case.batch_size, case.new_len, spec.config.d_model, **how)]
+        options = {}
+        if case.which == "decode":
+            options["cache"] = module.make_cache(case.batch_size, case.seq_len)
+            options["cache"].length = case.seq_len - 1
         with torch.no_grad(), _Operations() as operations, _Fused(operations):
             module(*arguments, **options)
     except Exception:
         # an implementation that reads values, or needs a package that is not installed
         return None
     return operations.number
-
-
-def _call(case: TimingCase, spec: ImplSpec, module: Any, dtype: torch.dtype) -> tuple[tuple, dict]:
-    if case.subject == "model":
-        lengths = case.at_lengths(spec.config).lengths
-        return tuple(example_inputs(spec.config, lengths, device="meta", dtype=dtype).values()), {}
-    x = torch.empty(case.batch_size, case.new_len, spec.config.d_model, device="meta", dtype=dtype)
-    if case.which == "forward":
-        return (x,), {}
-    cache = module.make_cache(case.batch_size, case.seq_len)
-    cache.length = case.seq_len - 1
-    return (x,), {"cache": cache}

@@ -32,7 +32,7 @@ class Run(ABC):
 
     def feeds(self, i: int) -> list[Tensor]:
         """Return the tensors that ``call(i)`` reads and whose values may change."""
-        return tensors(self.inputs[i])
+        return tensors(self.inputs[i % len(self.inputs)])
 
     @contextmanager
     def altered(self, i: int) -> Iterator[None]:
@@ -50,8 +50,7 @@ class Run(ABC):
 
     def impl_used(self) -> str | None:
         """Return the path that the layers took in their last forward pass; None where they do not record it."""
-        layers = [layer for layer in self.module.modules() if hasattr(layer, "impl")]
-        used = {getattr(layer, "impl_used", None) for layer in layers} - {None}
+        used = {getattr(layer, "impl_used", None) for layer in self.module.modules()} - {None}
         return "+".join(sorted(used)) or None
 
 
@@ -98,11 +97,7 @@ class DecodeRun(LayerRun):
         cache = self.caches[i]
         cache.length = self.case.seq_len - 1
         with torch.no_grad():
-            return self.module(self.inputs[i % len(self.inputs)], cache=cache)
-
-    def feeds(self, i: int) -> list[Tensor]:
-        """Return the new tokens."""
-        return [self.inputs[i % len(self.inputs)]]
+            return self.module(*self.feeds(i), cache=cache)
 
 
 class ModelRun(Run):

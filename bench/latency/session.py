@@ -110,7 +110,6 @@ class Session(ABC):
             return
         print(f"{reason}: continuing in a new process", file=sys.stderr)
         sys.stdout.flush()
-        sys.stderr.flush()
         os.environ[STARTED] = repr(self.started)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 

@@ -6,7 +6,6 @@ implementations are interleaved, and an A/A control gives the noise floor that a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -42,13 +41,8 @@ def quantile(samples: Sequence[float], q: float) -> float:
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     """Return the geometric mean of the ratios block by block, with a bootstrap interval over blocks."""
     logs = np.log(np.asarray(numerator) / np.asarray(denominator))
-    return _ratio(np.exp(logs.mean()), np.exp(logs[_picks(len(logs))].mean(axis=1)))
-
-
-@lru_cache(maxsize=4)
-def _picks(blocks: int) -> np.ndarray:
-    """Return the block indices of each bootstrap sample."""
-    return np.random.default_rng(SEED).integers(blocks, size=(RESAMPLES, blocks))
+    picks = np.random.default_rng(SEED).integers(len(logs), size=(RESAMPLES, len(logs)))
+    return _ratio(np.exp(logs.mean()), np.exp(logs[picks].mean(axis=1)))
 
 
 def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:

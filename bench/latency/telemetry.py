@@ -52,8 +52,8 @@ class Telemetry:
         for name in dict.fromkeys(name for sample in self.samples for name in sample if name != "block"):
             values = [sample[name] for sample in self.samples if name in sample]
             out[name] = reduce(or_, values) if name == REASONS else {"min": min(values), "max": max(values)}
-        usual = median(self.clocks) if self.clocks else 0
-        out["slow_blocks"] = [s["block"] for s in self.samples if CLOCK in s and s[CLOCK] < SLOW * usual]
+        slow = SLOW * median(self.clocks or [0])
+        out["slow_blocks"] = [s["block"] for s in self.samples if CLOCK in s and s[CLOCK] < slow]
         return out
 
 

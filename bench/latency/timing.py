@@ -75,8 +75,7 @@ def interleave(
                 gpu_s = _gpu(impl) if device == "cuda" else None
             if block >= 0:
                 impl.wall_s.append(wall_s)
-                if gpu_s is not None:
-                    impl.gpu_s.append(gpu_s)
+                impl.gpu_s += [] if gpu_s is None else [gpu_s]
         if block >= 0:
             on_block(block)
 

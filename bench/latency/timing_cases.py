@@ -76,11 +76,10 @@ class TimingCase:
     def at_lengths(self, config: AttentionConfig | ModelConfig) -> Case:
         """Return ``config`` at the lengths of this case."""
         if self.subject == "layer":
-            lengths = {"batch_size": self.batch_size, "tgt_len": self.new_len, "src_len": self.seq_len}
+            lengths = {"tgt_len": self.new_len, "src_len": self.seq_len}
         else:
-            names = [name for name in config.lengths if name != "batch_size"]
-            lengths = {"batch_size": self.batch_size, **dict.fromkeys(names, self.seq_len)}
-        return Case(self.name, config, lengths)
+            lengths = dict.fromkeys(config.lengths, self.seq_len)
+        return Case(self.name, config, lengths | {"batch_size": self.batch_size})
 
 
 def layer_cases(
