@@ -138,9 +138,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     from headcount.bench.latency.session import LATENCY_FILE, TimingSession, environment_of
 
     environ = environment_of(args, argv)
-    path = Path(args.json) if args.json else None
-    if args.out_dir:
-        path = Path(args.out_dir) / LATENCY_FILE
+    path = Path(args.out_dir) / LATENCY_FILE if args.out_dir else args.json and Path(args.json)
     if args.record:
         today = datetime.now(UTC).date().isoformat()
         path = records.place(records.writable(), device_name(args.device), today, environ["commit"])

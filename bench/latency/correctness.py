@@ -7,7 +7,7 @@ twice that of the plain reference in the same dtype, and never above a cap.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,23 +40,21 @@ CHECKED_ROWS = 64
 class CheckResult:
     """The result with the largest share of its ``bound``: its relative ``error`` and ``what`` it is.
 
-    ``tokens`` counts routed tokens, ``clear`` those whose choice rounding cannot change, ``other`` those of them that
-    chose other experts than the reference. ``backends`` are the kernels of the fused attention core.
+    ``choices`` counts routed ``tokens``, ``clear`` ones whose choice rounding cannot change, and ``other`` ones of them
+    that chose other experts than the reference. ``backends`` are the kernels of the fused attention core.
     """
 
     error: float
     bound: float
     what: str
-    tokens: int = 0
-    clear: int = 0
-    other: int = 0
+    choices: Mapping[str, int]
     backends: tuple[str, ...] = ()
 
     @property
     def wrong(self) -> str | None:
         """Why no time may be printed; None where it may."""
-        if self.other:
-            return f"wrong: other experts than the reference for {self.other} of {self.clear} clear choices"
+        if other := self.choices["other"]:
+            return f"wrong: other experts than the reference for {other} of {self.choices['clear']} clear choices"
         if not self.error <= self.bound:
             return f"wrong: relative error {self.error:.1e} of {self.what}, {self.bound:.1e} allowed"
         return None
@@ -110,7 +108,7 @@ class CorrectnessCheck:
         backends = self._model() if self.case.subject == "model" else check()
         # a NaN is worse than anything
         error, bound, what = max(self.found, key=lambda one: math.inf if math.isnan(one[0]) else one[0] / one[1])
-        return CheckResult(error, bound, what, **self.seen, backends=tuple(backends))
+        return CheckResult(error, bound, what, dict(self.seen), tuple(backends))
 
     def _note(self, error: float, plain: float, what: str, times: float = 1.0) -> None:
         self.found.append((error, error_bound(self.case.dtype, plain, times), what))

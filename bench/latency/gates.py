@@ -66,7 +66,7 @@ def plan(args: argparse.Namespace) -> Work:
         case.impls()
     from headcount.bench.latency.session import CheckSession
 
-    session = CheckSession(Path(args.json) if args.json else None)
+    session = CheckSession(args.json and Path(args.json))
     session.check_writable(cases)
     return Work([session.section(cases)], result=result)
 

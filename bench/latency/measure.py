@@ -64,8 +64,7 @@ class TimedImpl(TimedCall):
         spec, checked, run = self.spec, self.checked, self.run
         needed, executed = work(case, spec.needed), work(case, spec.executed)
         least_bytes = needed.elements * case.element_bytes
-        agrees = checked is not None and checked.wrong is None
-        routed = checked is not None and checked.tokens > 0
+        agrees = checked and not checked.wrong
         found = {
             "kind": records.LATENCY,
             "cell": case.key,
@@ -80,7 +79,7 @@ class TimedImpl(TimedCall):
             "largest_share": self.largest_share,
             "error": checked.error if agrees else None,
             "bound": checked.bound if agrees else None,
-            "choices": {key: getattr(checked, key) for key in ("tokens", "clear", "other")} if routed else None,
+            "choices": checked.choices if checked and checked.choices["tokens"] else None,
             "backends": list(checked.backends) if checked else None,
             **self.ratios,
             "status": self.status,

@@ -89,7 +89,7 @@ class Session(ABC):
 
     def _run(self, case: TimingCase) -> str | None:
         """Run and store one case. Return the error that left the device unusable, if any."""
-        began, listed, lost = self.now(), schedule.expected_s(case), None
+        began, lost = self.now(), None
         try:
             found = self.records_of(case)
         except Exception as error:
@@ -100,7 +100,7 @@ class Session(ABC):
         if self.path:
             records.append(self.path, *found)
         self._took.append(self.now() - began)
-        if listed:
+        if listed := schedule.expected_s(case):
             self._factors.append(self._took[-1] / listed)
         return lost
 

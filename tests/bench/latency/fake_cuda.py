@@ -50,7 +50,6 @@ class Graph:
     def replay(self):
         device = self.device
         device.check()
-        device.log.append("replay")
         # the launch of a graph grows with its nodes, and is over before the device begins
         device.host += 10e-6 + 1e-7 * len(self.operations)
         device.free = max(device.free, device.host) + self.seconds
@@ -64,7 +63,7 @@ class Graph:
 
 
 class Device:
-    """The device and what it has seen: ``log`` of what was asked of it, ``host`` and ``free`` in seconds.
+    """The device: ``log`` of events and captures, its time ``host`` and ``free`` in seconds.
 
     ``on_operation`` is called with the name of every operation and may raise; ``capture_error`` is what ends a capture;
     ``dead`` is the message of an error that stays.
@@ -85,16 +84,11 @@ class Device:
         if self.dead:
             raise torch.AcceleratorError(f"CUDA error: {self.dead}")
 
-    def clock(self):
-        return self.host
-
     def synchronize(self, *_):
         self.check()
-        self.log.append("wait")
         self.host = max(self.host, self.free) + 1e-6
 
     def sleep(self, cycles):
-        self.log.append("sleep")
         self.host += LAUNCH_S
         self.free = max(self.free, self.host) + cycles / CYCLES_PER_S
 
@@ -225,7 +219,7 @@ def install(monkeypatch):
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
-    monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=device.clock))
+    monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: device.host))
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(capture, "_stopped", [])
