@@ -121,19 +121,19 @@ def replace_jaxtyping() -> None:
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     """Return the requested cases, measured as they are printed; ``argv`` is recorded with them."""
     if args.list:
-        return _listing()
+        return _list_names()
     if args.estimate:
-        return _estimated(args)
+        return _estimate(args)
     args.device = args.device or "cpu"
     if args.device in HARDWARE:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
-    fill(args)
+    set_defaults(args)
     check_device(args.device, ["cpu"])
     if args.threads:
         import torch
 
         torch.set_num_threads(args.threads)
-    cases = _cases(args)
+    cases = _make_cases(args)
     from headcount.bench.env import device_name
     from headcount.bench.latency.session import LATENCY_FILE, TimingSession, environment_of
 
@@ -149,19 +149,19 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     return Work([session.section(cases)], remark=lambda: stored + session.remark(), result=columns.result)
 
 
-def _estimated(args: argparse.Namespace) -> Work:
+def _estimate(args: argparse.Namespace) -> Work:
     from headcount.bench.latency import estimate
 
     hardware = HARDWARE.get(args.device or "h200")
     if hardware is None:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
     args.device = "cuda"
-    fill(args)
-    section = estimate.section(_cases(args, installed=False), hardware)
+    set_defaults(args)
+    section = estimate.section(_make_cases(args, installed=False), hardware)
     return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
 
 
-def fill(args: argparse.Namespace) -> None:
+def set_defaults(args: argparse.Namespace) -> None:
     """Set the defaults that depend on other options. UsageError for numbers outside their limits."""
     if args.quick:
         for name, value in QUICK.items():
@@ -174,7 +174,7 @@ def fill(args: argparse.Namespace) -> None:
     schedule.check_limits(args)
 
 
-def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
+def _make_cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
     from headcount.bench.latency.timing_cases import layer_cases, model_cases
 
     shape = {name: getattr(args, name) for name in ("tokens", "batch_size", "dtype", "device")}
@@ -192,7 +192,7 @@ def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
     return schedule.by_value(found) if args.order == "value" else found
 
 
-def _listing() -> str:
+def _list_names() -> str:
     return "\n".join(
         [
             "layers           " + ", ".join(layers.LAYERS),

@@ -75,7 +75,7 @@ class CaseTensors:
             if self.case.subject == "layer":
                 steer(module)
             else:
-                wake(module)
+                fill_zero_parameters(module)
             self._states[config] = module.state_dict()
         return self._states[config]
 
@@ -111,7 +111,7 @@ class CaseTensors:
         """(N, K) experts that the routing of the case sends each token to."""
         if not self.num_experts:
             return None
-        return selection(self.case.routing, self.case.tokens, self.num_experts, self.config.top_k, SEED)
+        return select_experts(self.case.routing, self.case.tokens, self.num_experts, self.config.top_k, SEED)
 
     @property
     def largest_share(self) -> float | None:
@@ -133,14 +133,14 @@ class CaseTensors:
             how = dict(device=case.device, dtype=self.dtype)
             seeds = range(SEED, SEED + MODEL_SETS)
             return [tuple(example_inputs(self.config, lengths, **how, seed=seed).values()) for seed in seeds]
-        x = features(case.batch_size, case.new_len, self.config.d_model, case.device)
+        x = draw_features(case.batch_size, case.new_len, self.config.d_model, case.device)
         size = x.numel() * case.element_bytes
         wanted = MOST_SETS if case.which == "decode" else math.ceil(ROTATED_BYTES[case.device] / size)
         # two autograd graphs are retained; more would not fit
         sets = 2 if case.which == "backward" else max(2, min(MOST_SETS, wanted))
-        routed = variations(x, sets)
+        routed = vary_inputs(x, sets)
         if self.selected is not None:
-            routed = (route(one, self.selected, self.num_experts) for one in routed)
+            routed = (route_inputs(one, self.selected, self.num_experts) for one in routed)
         wants_gradient = case.which in ("both", "backward")
         return [one.to(self.dtype).requires_grad_(wants_gradient) for one in routed]
 
@@ -158,7 +158,7 @@ def cache_bytes(cache: KeyValueCache) -> int:
 
 
 @torch.no_grad()
-def wake(model: nn.Module) -> None:
+def fill_zero_parameters(model: nn.Module) -> None:
     """Fill parameters that start at zero with small random values: a model whose output is zero cannot be checked."""
     generator = torch.Generator().manual_seed(SEED)
     for parameter in model.parameters():
@@ -167,7 +167,7 @@ def wake(model: nn.Module) -> None:
 
 
 def expert_shares(routing: str, num_experts: int) -> list[float]:
-    """Return the share of (token, slot) pairs of each expert, as far as K different experts allow (``inclusion``).
+    """Return the share of (token, slot) pairs of each expert, as far as K different experts allow.
 
     ``paper``: falls evenly so that the largest is 5.5 times the smallest, as in Figures 3-4 (E = 32: 5.29 % and
     0.96 %). ``zipf``: proportional to 1 / rank. Otherwise equal.
@@ -181,7 +181,7 @@ def expert_shares(routing: str, num_experts: int) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def inclusion(shares: list[float], top_k: int) -> list[float]:
+def inclusion_probs(shares: list[float], top_k: int) -> list[float]:
     """Return the probability that a token selects each expert, of sum K: K times its share, at most 1.
 
     K different experts leave no expert more than 1 / K of the choices: what a larger share would get beyond it goes
@@ -198,20 +198,20 @@ def inclusion(shares: list[float], top_k: int) -> list[float]:
         certain |= more
 
 
-def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int) -> Tensor:
+def select_experts(routing: str, tokens: int, num_experts: int, top_k: int, seed: int) -> Tensor:
     """Return (N, K) different experts for each token. ``balanced`` takes turns, so that shares are equal to a row;
     ``one-expert`` sends every token to expert 0 and its other slots in turn.
 
-    The others are sampled systematically: the probabilities of ``inclusion`` lie end to end on [0, K), and a token
-    takes the experts under u, u + 1, … u + K - 1. The u of all tokens are spread evenly over [0, 1), in random
-    order, so that shares come out to within a row or two.
+    The others are sampled systematically: the ``inclusion_probs`` lie end to end on [0, K), and a token takes the
+    experts under u, u + 1, … u + K - 1. The u of all tokens are spread evenly over [0, 1), in random order, so that
+    shares come out to within a row or two.
     """
     if routing == "balanced":
         return (torch.arange(tokens)[:, None] * top_k + torch.arange(top_k)) % num_experts
     if routing == "one-expert":
         others = 1 + (torch.arange(tokens)[:, None] * (top_k - 1) + torch.arange(top_k - 1)) % max(1, num_experts - 1)
         return torch.cat([torch.zeros(tokens, 1, dtype=torch.int64), others], dim=1)
-    ends = torch.tensor(inclusion(expert_shares(routing, num_experts), top_k), dtype=torch.float64).cumsum(0)
+    ends = torch.tensor(inclusion_probs(expert_shares(routing, num_experts), top_k), dtype=torch.float64).cumsum(0)
     generator = torch.Generator().manual_seed(seed)
     starts = (torch.randperm(tokens, generator=generator).double() + 0.5) / tokens
     # rounding must not end the last interval before the last point
@@ -220,19 +220,19 @@ def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int
 
 
 @functools.lru_cache(maxsize=1)
-def features(batch_size: int, seq_len: int, d_model: int, device: str) -> Tensor:
+def draw_features(batch_size: int, seq_len: int, d_model: int, device: str) -> Tensor:
     """Return N(0, 1) inputs, (B, T, d_m), the same on every device; cached for the next cases of the same shape."""
     return torch.randn(batch_size, seq_len, d_model, generator=torch.Generator().manual_seed(SEED)).to(device)
 
 
-def variations(x: Tensor, count: int) -> Iterator[Tensor]:
+def vary_inputs(x: Tensor, count: int) -> Iterator[Tensor]:
     """Yield ``count`` inputs from one draw, (B, T, d_m): tokens at other positions, with other signs."""
     tokens = x.flatten(0, 1)
     for i in range(count):
         yield (tokens.roll(i * max(1, len(tokens) // count), 0) * (-1) ** i).view_as(x)
 
 
-def route(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
+def route_inputs(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
     """Return ``x`` with its first E features shifted so that :func:`steer`ed routers select ``selected``."""
     chosen = x.new_zeros(selected.shape[0], num_experts).scatter_(1, selected.to(x.device), 1.0).view(*x.shape[:-1], -1)
     moved = x.clone()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headcount.bench.latency.capture import Capture
-from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, watch
+from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, trace_routing
 from headcount.bench.latency.runs import DecodeRun, Run, loss, tensors
 
 FACTOR = 2.0
@@ -110,7 +110,7 @@ class CorrectnessCheck:
         error, bound, what = max(self.found, key=lambda one: math.inf if math.isnan(one[0]) else one[0] / one[1])
         return CheckResult(error, bound, what, dict(self.seen), tuple(backends))
 
-    def _note(self, error: float, plain: float, what: str, times: float = 1.0) -> None:
+    def _add_error(self, error: float, plain: float, what: str, times: float = 1.0) -> None:
         self.found.append((error, error_bound(self.case.dtype, plain, times), what))
 
     def _check_short(
@@ -126,13 +126,13 @@ class CorrectnessCheck:
             kernels of the fused core.
         """
         module, plain = self.run.module, self.plain
-        found, chosen, backends = watch(module, lambda: results(module, inputs))
+        found, chosen, backends = trace_routing(module, lambda: results(module, inputs))
 
         def exactly(chosen: Sequence[Tensor]) -> tuple[Any, dict[str, int]]:
-            return self._exactly(lambda: results(self.reference, exact_inputs), chosen)
+            return self._replay(lambda: results(self.reference, exact_inputs), chosen)
 
         if self.config not in self.shared.memo:
-            by_plain, plain_chosen, _ = watch(plain, lambda: results(plain, inputs))
+            by_plain, plain_chosen, _ = trace_routing(plain, lambda: results(plain, inputs))
             exact, counts = exactly(plain_chosen)
             self.shared.memo[self.config] = (plain_chosen, exact, relative_errors(by_plain, exact), counts)
         plain_chosen, exact, errors, counts = self.shared.memo[self.config]
@@ -140,10 +140,10 @@ class CorrectnessCheck:
             exact, counts = exactly(chosen)
         self.seen.update(counts)
         for error, own, (what, times) in zip(relative_errors(found, exact), errors, limits, strict=False):
-            self._note(error, own, what, times)
+            self._add_error(error, own, what, times)
         return exact, errors, backends
 
-    def _exactly(
+    def _replay(
         self, run: Callable[[], Any], chosen: Sequence[Tensor], rows: Sequence[int] = ()
     ) -> tuple[Any, dict[str, int]]:
         """Return the result of ``run`` with these choices, and how they compare with the reference's own."""
@@ -159,7 +159,7 @@ class CorrectnessCheck:
         probe, upstream = x[-1:, :length].detach(), self.shared.gradient[-1:, :length]
 
         def results(module, x: Tensor) -> list[Tensor]:
-            return _trained(module, x, upstream.to(x.dtype)) if self.trains else [_plainly(module, x)]
+            return _forward_backward(module, x, upstream.to(x.dtype)) if self.trains else [_forward(module, x)]
 
         limits = [("the output", 1.0), ("the input's gradient", 1.0)]
         limits += [(f"the gradient of {name}", PARAMETER_CAP) for name, _ in run.module.named_parameters()]
@@ -167,14 +167,14 @@ class CorrectnessCheck:
         self._timed_rows(min(CHECKED_ROWS, limit))
         if self.trains and length == self.case.seq_len:
             timed = tensors(run.call(0))[0][-1:]
-            self._note(relative_error(timed, exact[1]), errors[1], "the input's gradient in the timed call")
+            self._add_error(relative_error(timed, exact[1]), errors[1], "the input's gradient in the timed call")
         return backends
 
     def _timed_rows(self, count: int) -> None:
         """Check some rows of the first, middle and last sequence of the timed call."""
         run, plain, x = self.run, self.plain, self.run.inputs[0].detach()
-        sequences = _spread(self.case.batch_size, 3)
-        rows = _spread(self.case.seq_len, max(1, count // len(sequences)))
+        sequences = _spaced_indices(self.case.batch_size, 3)
+        rows = _spaced_indices(self.case.seq_len, max(1, count // len(sequences)))
 
         def forward() -> Tensor:
             # with an autograd graph where it is trained: implementations may take another path then
@@ -182,35 +182,35 @@ class CorrectnessCheck:
 
         def exactly(b: int, chosen: Sequence[Tensor]) -> tuple[Tensor, dict[str, int]]:
             key = x[b : b + 1].double()
-            return self._exactly(lambda: _plainly(self.reference, key[:, rows], key), chosen, rows)
+            return self._replay(lambda: _forward(self.reference, key[:, rows], key), chosen, rows)
 
         def plainly(b: int) -> tuple[Tensor, Tensor]:
             key = x[b : b + 1]
-            out, chosen, _ = watch(plain, lambda: _plainly(plain, key[:, rows], key))
+            out, chosen, _ = trace_routing(plain, lambda: _forward(plain, key[:, rows], key))
             return out, exactly(b, chosen)[0]
 
         memo, key = self.shared.memo, ("rows", self.config)
         if key not in memo:
             memo[key] = relative_error(*map(torch.cat, zip(*map(plainly, sequences), strict=True)))
         timed = forward()
-        _, chosen, _ = watch(run.module, forward)
+        _, chosen, _ = trace_routing(run.module, forward)
         found, expected = [], []
         for b in sequences:
             out, counts = exactly(b, [one[b : b + 1] for one in chosen])
             self.seen.update(counts)
             expected.append(out)
             found.append(timed[b : b + 1][:, rows])
-        self._note(relative_error(torch.cat(found), torch.cat(expected)), memo[key], "rows of the timed call")
+        self._add_error(relative_error(torch.cat(found), torch.cat(expected)), memo[key], "rows of the timed call")
 
     def _decode(self) -> list[str]:
         run = self.run
-        picked = _spread(self.case.batch_size, 3)
-        timed, chosen, backends = watch(run.module, lambda: run.call(0))
-        exact, counts = self._exactly(lambda: _step(self.reference, run, picked), [one[picked] for one in chosen])
+        picked = _spaced_indices(self.case.batch_size, 3)
+        timed, chosen, backends = trace_routing(run.module, lambda: run.call(0))
+        exact, counts = self._replay(lambda: _step(self.reference, run, picked), [one[picked] for one in chosen])
         self.seen.update(counts)
-        by_plain, plain_chosen, _ = watch(self.plain, lambda: _step(self.plain, run, picked))
-        plain_exact, _ = self._exactly(lambda: _step(self.reference, run, picked), plain_chosen)
-        self._note(
+        by_plain, plain_chosen, _ = trace_routing(self.plain, lambda: _step(self.plain, run, picked))
+        plain_exact, _ = self._replay(lambda: _step(self.reference, run, picked), plain_chosen)
+        self._add_error(
             relative_error(timed[picked], exact), relative_error(by_plain, plain_exact), "the timed call's output"
         )
         return backends
@@ -223,16 +223,16 @@ class CorrectnessCheck:
         exact_in = tuple(x.to(exact_type) if x.is_floating_point() else x for x in short)
 
         def results(module, inputs) -> list[Tensor]:
-            return _model_trained(module, inputs) if self.trains else [_plainly(module, *inputs)]
+            return _model_forward_backward(module, inputs) if self.trains else [_forward(module, *inputs)]
 
         limits = (("the output", MODEL_CAP), ("all gradients", MODEL_CAP * PARAMETER_CAP))
         exact, errors, backends = self._check_short(results, short, exact_in, limits)
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
-            whole, chosen, _ = watch(run.module, lambda: _plainly(run.module, *run.inputs[0]))
+            whole, chosen, _ = trace_routing(run.module, lambda: _forward(run.module, *run.inputs[0]))
             last = [one[-1:] for one in chosen]
-            exact, counts = self._exactly(lambda: _plainly(self.reference, *exact_in), last)
+            exact, counts = self._replay(lambda: _forward(self.reference, *exact_in), last)
             self.seen.update(counts)
-            self._note(relative_error(whole[-1:], exact), errors[0], "the timed call's last sequence", MODEL_CAP)
+            self._add_error(relative_error(whole[-1:], exact), errors[0], "the timed call's last sequence", MODEL_CAP)
         return backends
 
 
@@ -242,12 +242,12 @@ def replay_error(run: Run, captured: Capture) -> float:
     The outputs are filled with NaN before the replay, so that no output of an earlier run passes as a result.
     """
     outputs = tensors(captured.output)
-    with run.altered(captured.last), torch.no_grad():
+    with run.other_inputs(captured.last), torch.no_grad():
         for out in outputs:
             out.data.fill_(math.nan)
         captured.replay()
         replayed = [out.clone() for out in outputs]
-    with run.altered(captured.last):
+    with run.other_inputs(captured.last):
         eager = tensors(run.call(captured.last))
     return max(relative_error(a, b.detach()) for a, b in zip(replayed, eager, strict=True))
 
@@ -259,18 +259,18 @@ def _same_selection(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
     )
 
 
-def _plainly(module, *inputs: Tensor) -> Tensor:
+def _forward(module, *inputs: Tensor) -> Tensor:
     with torch.no_grad():
         return module(*inputs)
 
 
-def _trained(layer, x: Tensor, upstream: Tensor) -> list[Tensor]:
+def _forward_backward(layer, x: Tensor, upstream: Tensor) -> list[Tensor]:
     x = x.detach().requires_grad_()
     out = layer(x)
     return [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], upstream)]
 
 
-def _model_trained(model, inputs) -> list[Tensor]:
+def _model_forward_backward(model, inputs) -> list[Tensor]:
     out = model(*inputs)
     wanted = [p for p in model.parameters() if p.requires_grad]
     gradients = torch.autograd.grad(loss(out, inputs[-1]), wanted, allow_unused=True)
@@ -289,7 +289,7 @@ def _step(layer, run: DecodeRun, picked: list[int]) -> Tensor:
     return layer(run.inputs[0][picked].to(dtype), cache=cache)
 
 
-def _spread(length: int, count: int) -> list[int]:
+def _spaced_indices(length: int, count: int) -> list[int]:
     """Return at most ``count`` different indices below ``length``, with the first and the last."""
     steps = max(1, min(length, count) - 1)
     return sorted({round(i * (length - 1) / steps) for i in range(min(length, count))})

@@ -74,9 +74,9 @@ def section(cases: Sequence[TimingCase], hardware: Hardware) -> Section:
 
 
 def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> Row:
-    from headcount.bench.latency.launch_count import launches
+    from headcount.bench.latency.launch_count import count_launches
 
-    done, number = work(case, spec.executed), launches(case, spec)
+    done, number = work(case, spec.executed), count_launches(case, spec)
     moved = done.elements * case.element_bytes
     estimate, limit = bound_s(done.macs, moved, number, hardware, case.dtype)
     values = {

@@ -134,7 +134,7 @@ def impls_by_variant() -> dict[str, list[str]]:
 def _resolve_impls(
     config: AttentionConfig, requested: Sequence[str] | None, device: str | None, tokens: int | None
 ) -> list[str]:
-    here = [impl for impl in config.implementations if device is None or lacks(impl, device) is None]
+    here = [impl for impl in config.implementations if device is None or missing_on(impl, device) is None]
     if not requested:
         few = tokens is not None and tokens <= FEW_TOKENS
         return [impl.name for impl in here if impl.timed or few and impl.few_rows]
@@ -146,12 +146,12 @@ def _resolve_impls(
         )
     for impl in config.implementations:
         if impl.name in chosen and impl not in here:
-            lack = lacks(impl, device)
+            lack = missing_on(impl, device)
             raise UsageError(f"implementation {impl.name} needs {lack}; choose from {', '.join(a.name for a in here)}")
     return chosen
 
 
-def lacks(impl: Implementation, device: str) -> str | None:
+def missing_on(impl: Implementation, device: str) -> str | None:
     """Return what ``impl`` lacks to be timed on ``device``; None where it can be. An interpreter is not timed."""
     if impl.package is None:
         return None

@@ -47,17 +47,17 @@ class _Fused(TorchFunctionMode):
         return args[0].new_empty(batch, tokens, heads, width).transpose(1, 2)
 
 
-def launches(case: TimingCase, spec: ImplSpec) -> int | None:
+def count_launches(case: TimingCase, spec: ImplSpec) -> int | None:
     """Return the kernels of a forward pass; None for another pass, and where it does not run on meta tensors."""
     if case.which not in ("forward", "decode"):
         return None
     # many cases share a dense layer
     anonymous = replace(case, name="", routing="", requested=None, blocks=None)
-    return _launched(anonymous, replace(spec, name="", role=""))
+    return _count_launches(anonymous, replace(spec, name="", role=""))
 
 
 @cache
-def _launched(case: TimingCase, spec: ImplSpec) -> int | None:
+def _count_launches(case: TimingCase, spec: ImplSpec) -> int | None:
     how = dict(device="meta", dtype=DTYPES[case.dtype])
     try:
         module = build(spec.config, impl=spec.impl, **how)

@@ -22,7 +22,7 @@ from headcount.bench.latency.timing_cases import TimingCase
 
 TIMED = "timed"
 """Status of an implementation that agrees with the reference and was timed."""
-TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
+OUT_OF_MEMORY_TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
 RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
@@ -257,7 +257,7 @@ def _time_together(
                 raise DeviceLost(blamed.name, status) from failed
         if status == OUT_OF_MEMORY:
             # without the largest the others may fit
-            status, blamed = TOGETHER, max(left, key=lambda impl: impl.peak_memory or 0)
+            status, blamed = OUT_OF_MEMORY_TOGETHER, max(left, key=lambda impl: impl.peak_memory or 0)
         next(impl for impl in left if impl.run is blamed.run).drop(status)
         del left, chosen, control, blamed
         gc.collect()

@@ -72,7 +72,7 @@ class RoutingReplay(TorchFunctionMode):
         self.other += int(other.sum())
 
 
-def watch(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Tensor], list[str]]:
+def trace_routing(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Tensor], list[str]]:
     """Return the result of ``run``, the selections of the routers of ``module``, and the kernels of the fused core.
 
     Selections are those that routers record, in the order of the layers, or those of ``torch.topk`` where none does.

@@ -30,18 +30,18 @@ class Run(ABC):
     def call(self, i: int) -> Any:
         """Run the pass of the case on input set ``i``."""
 
-    def feeds(self, i: int) -> list[Tensor]:
+    def changeable_inputs(self, i: int) -> list[Tensor]:
         """Return the tensors that ``call(i)`` reads and whose values may change."""
         return tensors(self.inputs[i % len(self.inputs)])
 
     @contextmanager
-    def altered(self, i: int) -> Iterator[None]:
+    def other_inputs(self, i: int) -> Iterator[None]:
         """Replace the values that ``call(i)`` reads, and so the routing, inside the block."""
-        found = self.feeds(i)
+        found = self.changeable_inputs(i)
         before = [t.detach().clone() for t in found]
         for tensor, old in zip(found, before, strict=True):
             # through .data, because autograd refuses to use saved tensors that were changed
-            tensor.data.copy_(_other(old))
+            tensor.data.copy_(_permute(old))
         try:
             yield
         finally:
@@ -78,7 +78,7 @@ class BackwardRun(LayerRun):
         wanted = [self.inputs[i], *self.parameters]
         return torch.autograd.grad(self.outputs[i], wanted, self.shared.gradient, retain_graph=True)
 
-    def feeds(self, i: int) -> list[Tensor]:
+    def changeable_inputs(self, i: int) -> list[Tensor]:
         """Return the gradient of the output; tensors that the graph saved must not change."""
         return [self.shared.gradient]
 
@@ -97,7 +97,7 @@ class DecodeRun(LayerRun):
         cache = self.caches[i]
         cache.length = self.case.seq_len - 1
         with torch.no_grad():
-            return self.module(*self.feeds(i), cache=cache)
+            return self.module(*self.changeable_inputs(i), cache=cache)
 
 
 class ModelRun(Run):
@@ -133,7 +133,7 @@ def loss(out: Tensor, last: Tensor) -> Tensor:
     return out.float().square().mean()
 
 
-def _other(x: Tensor) -> Tensor:
+def _permute(x: Tensor) -> Tensor:
     """Return values of the same range: other tokens' values; for a single token its negation, or the previous id."""
     dims = [dim for dim in (0, 1) if dim < x.dim() and x.shape[dim] > 1]
     if dims:

@@ -63,14 +63,14 @@ def interleave(
     """
     clock = clock or time.perf_counter
     for number, impl in enumerate(impls):
-        with _blamed(impl):
+        with _attribute_errors(impl):
             _prepare(impl, device, clock, WARM_UP_S[device] + (CASE_WARM_UP_S[device] if number == 0 else 0.0))
             if impl.graph is not None:
                 on_captured(impl)
     # a new graph empties the memory cache, and the next eager calls allocate again
     for block in range(-1 if device == "cuda" else 0, blocks):
         for impl in impls if block % 2 == 0 else reversed(impls):
-            with _blamed(impl):
+            with _attribute_errors(impl):
                 wall_s = _wall(impl, device, clock)
                 gpu_s = _gpu(impl) if device == "cuda" else None
             if block >= 0:
@@ -81,7 +81,7 @@ def interleave(
 
 
 @contextmanager
-def _blamed(impl: TimedCall) -> Iterator[None]:
+def _attribute_errors(impl: TimedCall) -> Iterator[None]:
     try:
         yield
     except Exception as error:

@@ -222,9 +222,9 @@ def install(monkeypatch):
     monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: device.host))
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 1e-3})
-    monkeypatch.setattr(capture, "_stopped", [])
+    monkeypatch.setattr(capture, "_failed_captures", [])
     # Triton kernels need a real device
-    monkeypatch.setattr(implementations, "lacks", lambda impl, where: "a real device" if impl.package else None)
+    monkeypatch.setattr(implementations, "missing_on", lambda impl, where: "a real device" if impl.package else None)
     made_up = roofline.Peaks(4e14, 4e12, "made up", 4.4e12, 3.9e14, 3.9e12)
     monkeypatch.setattr(peaks, "measure_peaks", lambda where, dtype: made_up)
     return device

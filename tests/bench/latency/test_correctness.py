@@ -13,7 +13,7 @@ from headcount.bench.latency.correctness import (
     relative_error,
     relative_errors,
 )
-from headcount.bench.latency.routing_replay import RoutingReplay, watch
+from headcount.bench.latency.routing_replay import RoutingReplay, trace_routing
 from headcount.bench.latency.runs import make_run
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.kernels import fused, grouped
@@ -51,7 +51,7 @@ def test_flipped_heads_are_replayed(layers):
 
 def relative(run, given):
     x = run.inputs[0][-1:]
-    found, chosen, _ = watch(run.module, lambda: run.module(x))
+    found, chosen, _ = trace_routing(run.module, lambda: run.module(x))
     with torch.no_grad(), RoutingReplay(chosen if given else [], 0.0):
         exact = run.shared.reference(run.spec.config)(x.double())
     return relative_error(found.detach(), exact)
@@ -194,5 +194,5 @@ def test_stale_graph_is_wrong(which, cuda, monkeypatch):
 
 def test_topk_choices_are_recorded():
     module, scores = torch.nn.Linear(5, 5), torch.tensor([[0.0, 7.0, 2.0, 5.0, 3.0]])
-    found, chosen, backends = watch(module, lambda: torch.topk(scores, 3).values.tolist())
+    found, chosen, backends = trace_routing(module, lambda: torch.topk(scores, 3).values.tolist())
     assert (found, [one.tolist() for one in chosen], backends) == ([[7.0, 5.0, 3.0]], [[[1, 3, 4]]], [])

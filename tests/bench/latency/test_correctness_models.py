@@ -46,6 +46,6 @@ def test_routed_model_is_checked(check):
 
 
 def test_wrong_timed_call_is_found(check, monkeypatch):
-    plain = correctness._plainly
-    monkeypatch.setattr(correctness, "_plainly", lambda *given: plain(*given) * (1.1 if len(given[1]) == 3 else 1))
+    plain = correctness._forward
+    monkeypatch.setattr(correctness, "_forward", lambda *given: plain(*given) * (1.1 if len(given[1]) == 3 else 1))
     assert check()[0].wrong.startswith("wrong: relative error 1.0e-01 of the timed call's last sequence, ")

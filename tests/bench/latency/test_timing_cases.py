@@ -61,8 +61,8 @@ def test_element_bytes_match_torch():
 def cases(*argv, **how):
     args = latency.parser().parse_args(argv)
     args.device = args.device or "cpu"
-    latency.fill(args)
-    return [case.key for case in latency._cases(args, **how)]
+    latency.set_defaults(args)
+    return [case.key for case in latency._make_cases(args, **how)]
 
 
 @pytest.mark.parametrize("argv, keys", [
