@@ -143,7 +143,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
         today = datetime.now(UTC).date().isoformat()
         path = records.place(records.writable(), device_name(args.device), today, environ["commit"])
     columns = Columns(args.device, HARDWARE.get(args.hardware))
-    session = TimingSession(path, columns, environ, args.blocks, within=args.within)
+    session = TimingSession(path, columns, environ, args.blocks, args.within)
     session.check_writable(cases)
     stored = f", records in {path}" if path else ""
     return Work([session.section(cases)], remark=lambda: stored + session.remark(), result=columns.result)

@@ -53,7 +53,7 @@ def plan(args: argparse.Namespace) -> Work:
     environ = environment_of(args, ["campaign", *limit])
     columns, path = Columns(args.device), Path(args.out_dir) / LATENCY_FILE
     checks = CheckSession(path, within=args.within and CHECKS_SHARE * args.within)
-    session = TimingSession(path, columns, environ, args.blocks, within=args.within)
+    session = TimingSession(path, columns, environ, args.blocks, args.within)
     cases = schedule.campaign_cases(args.device, args.dtype, args.tokens)
     session.check_writable(cases)
 

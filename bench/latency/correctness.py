@@ -242,12 +242,11 @@ def replay_error(run: Run, captured: Capture) -> float:
     The outputs are filled with NaN before the replay, so that no output of an earlier run passes as a result.
     """
     outputs = tensors(captured.output)
-    with run.other_inputs(captured.last), torch.no_grad():
+    with run.other_inputs(captured.last):
         for out in outputs:
             out.data.fill_(math.nan)
         captured.replay()
-        replayed = [out.clone() for out in outputs]
-    with run.other_inputs(captured.last):
+        replayed = [out.detach().clone() for out in outputs]
         eager = tensors(run.call(captured.last))
     return max(relative_error(a, b.detach()) for a, b in zip(replayed, eager, strict=True))
 

@@ -17,9 +17,7 @@ NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_str
 
 
 class _Operations(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.number = 0
+    number = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = not any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
@@ -34,15 +32,13 @@ class _Fused(TorchFunctionMode):
     Its output has the strides that it has on a GPU: token by token.
     """
 
-    def __init__(self, operations: _Operations) -> None:
-        super().__init__()
-        self.operations = operations
+    number = 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Call ``func``, or count the fused core."""
         if func is not F.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
-        self.operations.number += 1
+        self.number += 1
         (batch, heads, tokens, _), width = args[0].shape, args[2].shape[-1]
         return args[0].new_empty(batch, tokens, heads, width).transpose(1, 2)
 
@@ -69,9 +65,9 @@ def _count_launches(case: TimingCase, spec: ImplSpec) -> int | None:
         if case.which == "decode":
             options["cache"] = module.make_cache(case.batch_size, case.seq_len)
             options["cache"].length = case.seq_len - 1
-        with torch.no_grad(), _Operations() as operations, _Fused(operations):
+        with torch.no_grad(), _Operations() as operations, _Fused() as fused:
             module(*arguments, **options)
     except Exception:
         # an implementation that reads values, or needs a package that is not installed
         return None
-    return operations.number
+    return operations.number + fused.number

@@ -118,15 +118,14 @@ def measure_case(
 
     Raises DeviceLost where one leaves the device unusable for this process.
     """
+    # what the last case left
+    gc.collect()
     with side_stream(case.device):
         shared = CaseTensors(case, case.config)
         impls = [prepare(case, spec, shared) for spec in case.impls()]
         control = _time_together(case, impls, blocks, on_block)
     fill_ratios([impl for impl in impls if impl.run], control)
-    found = [impl.record(case, peaks, blocks) for impl in impls]
-    del impls, control, shared
-    gc.collect()
-    return found
+    return [impl.record(case, peaks, blocks) for impl in impls]
 
 
 def check_case(case: TimingCase) -> list[dict[str, Any]]:

@@ -28,11 +28,6 @@ class Peaks:
     median_macs_per_s: float | None = None
     median_bytes_per_s: float | None = None
 
-    @property
-    def most_bytes_per_s(self) -> float:
-        """The greater of the rates of a copy and of a sum."""
-        return max(self.bytes_per_s, self.read_bytes_per_s or 0.0)
-
 
 @dataclass(frozen=True)
 class Work:
@@ -87,4 +82,4 @@ def least_elements(ledger: Ledger, which: str, activations: int) -> int:
 
 def roofline_bound_s(macs: int, moved: int, peaks: Peaks) -> float:
     """Return the longer of the times for ``macs`` and for ``moved`` bytes, in seconds."""
-    return max(macs / peaks.macs_per_s, moved / peaks.most_bytes_per_s)
+    return max(macs / peaks.macs_per_s, moved / max(peaks.bytes_per_s, peaks.read_bytes_per_s or 0.0))

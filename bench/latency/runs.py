@@ -18,7 +18,6 @@ class Run(ABC):
 
     def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
         self.case, self.spec, self.shared = case, spec, shared
-        self.label = spec.label
         self.module = shared.module(spec.config, spec.impl)
         self.inputs = shared.inputs
         self.sets = len(self.inputs)

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,9 +39,9 @@ class Session(ABC):
 
     kind: str
 
-    def __init__(self, path: Path | None, within: float | None = None, now: Callable[[], float] = time.time) -> None:
-        self.path, self.within, self.now = path, within, now
-        self.started = float(os.environ.get(STARTED, 0)) or now()
+    def __init__(self, path: Path | None, within: float | None = None) -> None:
+        self.path, self.within = path, within
+        self.started = float(os.environ.get(STARTED, 0)) or time.time()
         self.done = schedule.read_finished(path, self.kind)
         self.missing: list[TimingCase] = []
         self._took: list[float] = []
@@ -79,7 +79,7 @@ class Session(ABC):
         for number, case in enumerate(cases, 1):
             lost = None
             if case.key not in self.done:
-                if self.within is not None and self.now() + self.expected_s(case) > self.started + self.within:
+                if self.within is not None and time.time() + self.expected_s(case) > self.started + self.within:
                     self.missing.append(case)
                     continue
                 lost = self._run(case)
@@ -89,7 +89,7 @@ class Session(ABC):
 
     def _run(self, case: TimingCase) -> str | None:
         """Run and store one case. Return the error that left the device unusable, if any."""
-        began, lost = self.now(), None
+        began, lost = time.time(), None
         try:
             found = self.records_of(case)
         except Exception as error:
@@ -99,7 +99,7 @@ class Session(ABC):
         self.done[case.key] = found
         if self.path:
             records.append(self.path, *found)
-        self._took.append(self.now() - began)
+        self._took.append(time.time() - began)
         if listed := schedule.expected_s(case):
             self._factors.append(self._took[-1] / listed)
         return lost
@@ -123,8 +123,10 @@ class TimingSession(Session):
 
     kind = records.LATENCY
 
-    def __init__(self, path: Path | None, columns: Columns, environ: dict[str, Any], blocks: int, **limits) -> None:
-        super().__init__(path, **limits)
+    def __init__(
+        self, path: Path | None, columns: Columns, environ: dict[str, Any], blocks: int, within: float | None
+    ) -> None:
+        super().__init__(path, within)
         self.columns, self.environ, self.blocks = columns, environ, blocks
         self._peaks: dict[str, Peaks] = {}
         self._telemetry = Telemetry(columns.device)

@@ -58,16 +58,15 @@ class Telemetry:
 
 
 def _nvml() -> dict[str, Callable[[], int]]:
-    try:
-        import pynvml
-    except ImportError:
-        return {}
     import torch
 
     try:
+        import pynvml
+
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-    except pynvml.NVMLError:
+    except Exception:
+        # no package, or no driver
         return {}
     return {
         CLOCK: lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),

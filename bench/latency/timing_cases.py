@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
@@ -88,12 +89,10 @@ def layer_cases(
     """Yield every combination, shapes outside, layers inside. Routings are swept for layers whose router can be
     steered."""
     tokens, batch_size = shape.pop("tokens"), shape.pop("batch_size")
-    for which in passes:
-        for seq_len in seq_lens:
-            for name in names:
-                for routing in routings if layer(name).steerable else routings[:1]:
-                    batch = batch_size or max(1, tokens // seq_len)
-                    yield TimingCase("layer", name, seq_len, batch, which=which, routing=routing, **shape)
+    for which, seq_len, name in product(passes, seq_lens, names):
+        for routing in routings if layer(name).steerable else routings[:1]:
+            batch = batch_size or max(1, tokens // seq_len)
+            yield TimingCase("layer", name, seq_len, batch, which=which, routing=routing, **shape)
 
 
 def model_cases(

@@ -128,7 +128,7 @@ def test_largest_impl_is_dropped_when_out_of_memory(cuda, monkeypatch):
             raise measure.ImplFailed(impls[0], "out of memory")
         plain(impls, **how)
 
-    monkeypatch.setattr(measure, "_peak_memory", lambda run, device: sizes.get(run.label, 1000))
+    monkeypatch.setattr(measure, "_peak_memory", lambda run, device: sizes.get(run.spec.label, 1000))
     monkeypatch.setattr(measure, "interleave", interleave)
     found = on_gpu()
     assert [key for key, r in found.items() if r["status"] != "timed"] == ["subject grouped", "subject loop"]

@@ -103,7 +103,8 @@ def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
 @pytest.mark.parametrize("within, measured", [(14.0, 2), (18.0, 3)])
 @pytest.mark.parametrize("listed", [2.0, None])
 def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypatch):
-    now = [0.0]
+    now = [1.0]
+    monkeypatch.setattr(session, "time", SimpleNamespace(time=lambda: now[0]))
     monkeypatch.setattr(schedule, "expected_s", lambda case: listed)
 
     def measure_case(case, peaks, **_):
@@ -112,7 +113,7 @@ def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypa
 
     monkeypatch.setattr(measure, "measure_case", measure_case)
     columns = SimpleNamespace(device="cpu", hardware=None, values=dict, notes=list)
-    run = session.TimingSession(None, columns, {}, 2, within=within, now=lambda: now[0])
+    run = session.TimingSession(None, columns, {}, 2, within)
     shape = dict(batch_size=1, dtype="float32", which="forward", device="cpu", routing="balanced")
     cases = [timing_cases.TimingCase("layer", "dense", 2 + i, **shape) for i in range(4)]
     assert len(list(run.rows(cases))) == measured
