@@ -104,29 +104,32 @@ class CorrectnessCheck:
 
     def check(self) -> CheckResult:
         """Check a short input and the timed call."""
-        check = {"decode": self._decode}.get(self.case.which, self._layer)
-        backends = self._model() if self.case.subject == "model" else check()
+        if self.case.subject == "model":
+            self._check_model()
+        elif self.case.which == "decode":
+            self._check_decode()
+        else:
+            self._check_layer()
         # a NaN is worse than anything
         error, bound, what = max(self.found, key=lambda one: math.inf if math.isnan(one[0]) else one[0] / one[1])
-        return CheckResult(error, bound, what, dict(self.seen), tuple(backends))
+        return CheckResult(error, bound, what, dict(self.seen), tuple(self.backends))
 
     def _add_error(self, error: float, plain: float, what: str, times: float = 1.0) -> None:
         self.found.append((error, error_bound(self.case.dtype, plain, times), what))
 
     def _check_short(
         self, results: Callable, inputs: Any, exact_inputs: Any, limits: Iterable[tuple[str, float]]
-    ) -> tuple[list, list, list[str]]:
+    ) -> tuple[list, list]:
         """Check ``results`` on a short input, each with a name and a factor on the cap of its error.
 
         The plain reference runs once for all implementations of a configuration, the exact one once for all that
         choose alike.
 
         Returns:
-            The results of the reference on the implementation's choices, the errors of the plain reference, and the
-            kernels of the fused core.
+            The results of the reference on the implementation's choices, and the errors of the plain reference.
         """
         module, plain = self.run.module, self.plain
-        found, chosen, backends = trace_routing(module, lambda: results(module, inputs))
+        found, chosen, self.backends = trace_routing(module, lambda: results(module, inputs))
 
         def exactly(chosen: Sequence[Tensor]) -> tuple[Any, dict[str, int]]:
             return self._replay(lambda: results(self.reference, exact_inputs), chosen)
@@ -141,7 +144,7 @@ class CorrectnessCheck:
         self.seen.update(counts)
         for error, own, (what, times) in zip(relative_errors(found, exact), errors, limits, strict=False):
             self._add_error(error, own, what, times)
-        return exact, errors, backends
+        return exact, errors
 
     def _replay(
         self, run: Callable[[], Any], chosen: Sequence[Tensor], rows: Sequence[int] = ()
@@ -151,7 +154,7 @@ class CorrectnessCheck:
             out = run()
         return out, dict(tokens=replay.tokens, clear=replay.clear, other=replay.other)
 
-    def _layer(self) -> list[str]:
+    def _check_layer(self) -> None:
         run, x = self.run, self.run.inputs[0]
         gathered = 8 * self.case.at_lengths(self.config).ledger.active_params
         limit = max(4, GATHERED_BYTES[self.case.device] // gathered)
@@ -163,14 +166,13 @@ class CorrectnessCheck:
 
         limits = [("the output", 1.0), ("the input's gradient", 1.0)]
         limits += [(f"the gradient of {name}", PARAMETER_CAP) for name, _ in run.module.named_parameters()]
-        exact, errors, backends = self._check_short(results, probe, probe.double(), limits)
-        self._timed_rows(min(CHECKED_ROWS, limit))
+        exact, errors = self._check_short(results, probe, probe.double(), limits)
+        self._check_timed_rows(min(CHECKED_ROWS, limit))
         if self.trains and length == self.case.seq_len:
             timed = tensors(run.call(0))[0][-1:]
             self._add_error(relative_error(timed, exact[1]), errors[1], "the input's gradient in the timed call")
-        return backends
 
-    def _timed_rows(self, count: int) -> None:
+    def _check_timed_rows(self, count: int) -> None:
         """Check some rows of the first, middle and last sequence of the timed call."""
         run, plain, x = self.run, self.plain, self.run.inputs[0].detach()
         sequences = _spaced_indices(self.case.batch_size, 3)
@@ -202,10 +204,10 @@ class CorrectnessCheck:
             found.append(timed[b : b + 1][:, rows])
         self._add_error(relative_error(torch.cat(found), torch.cat(expected)), memo[key], "rows of the timed call")
 
-    def _decode(self) -> list[str]:
+    def _check_decode(self) -> None:
         run = self.run
         picked = _spaced_indices(self.case.batch_size, 3)
-        timed, chosen, backends = trace_routing(run.module, lambda: run.call(0))
+        timed, chosen, self.backends = trace_routing(run.module, lambda: run.call(0))
         exact, counts = self._replay(lambda: _step(self.reference, run, picked), [one[picked] for one in chosen])
         self.seen.update(counts)
         by_plain, plain_chosen, _ = trace_routing(self.plain, lambda: _step(self.plain, run, picked))
@@ -213,9 +215,8 @@ class CorrectnessCheck:
         self._add_error(
             relative_error(timed[picked], exact), relative_error(by_plain, plain_exact), "the timed call's output"
         )
-        return backends
 
-    def _model(self) -> list[str]:
+    def _check_model(self) -> None:
         run = self.run
         length = MODEL_TOKENS[self.case.device]
         short = tuple(x[-1:, :length] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
@@ -226,14 +227,13 @@ class CorrectnessCheck:
             return _model_forward_backward(module, inputs) if self.trains else [_forward(module, *inputs)]
 
         limits = (("the output", MODEL_CAP), ("all gradients", MODEL_CAP * PARAMETER_CAP))
-        exact, errors, backends = self._check_short(results, short, exact_in, limits)
+        exact, errors = self._check_short(results, short, exact_in, limits)
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
             whole, chosen, _ = trace_routing(run.module, lambda: _forward(run.module, *run.inputs[0]))
             last = [one[-1:] for one in chosen]
             exact, counts = self._replay(lambda: _forward(self.reference, *exact_in), last)
             self.seen.update(counts)
             self._add_error(relative_error(whole[-1:], exact), errors[0], "the timed call's last sequence", MODEL_CAP)
-        return backends
 
 
 def replay_error(run: Run, captured: Capture) -> float:

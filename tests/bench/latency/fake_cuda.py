@@ -152,8 +152,8 @@ class Operations(TorchDispatchMode):
         if device.capturing and not view:
             given = {a.data_ptr() for a in args if isinstance(a, torch.Tensor)}
             outs = out if isinstance(out, tuple | list) else (out,)
-            kept = [o if isinstance(o, torch.Tensor) and o.data_ptr() not in given else None for o in outs]
-            device.capturing.operations.append((func, args, kwargs, kept))
+            results = [o if isinstance(o, torch.Tensor) and o.data_ptr() not in given else None for o in outs]
+            device.capturing.operations.append((func, args, kwargs, results))
         return out
 
 
@@ -171,12 +171,12 @@ class Tensors(TorchFunctionMode):
 
     def __torch_function__(self, func, types_, args=(), kwargs=None):
         kwargs = {k: _here(v) for k, v in (kwargs or {}).items()}
-        asked = getattr(func, "__self__", None)
+        attribute = getattr(func, "__self__", None)
         if func is torch.Tensor.tolist:
             self.device.operation("_local_scalar_dense")
-        if asked is torch.Tensor.is_cuda:
+        if attribute is torch.Tensor.is_cuda:
             return not args[0].is_meta
-        if asked is torch.Tensor.device:
+        if attribute is torch.Tensor.device:
             return args[0].device if args[0].is_meta else CUDA
         return func(*(_here(a) for a in args), **kwargs)
 

@@ -174,14 +174,14 @@ def test_ties_are_no_clear_choice():
 def test_stale_graph_is_wrong(which, cuda, monkeypatch):
     """As where a routing plan was made on the host while it was captured."""
     case = TimingCase("layer", "dense", **SHAPE | {"device": "cuda", "which": which})
-    kept = {}
+    stale = {}
     plain = type(runs("dense", device="cuda", which=which)["subject fused"]).call
 
     def call(self, i):
         if cuda.capturing:
             with fake_cuda.quiet():
-                kept[i] = plain(self, i)
-            return kept[i]
+                stale[i] = plain(self, i)
+            return stale[i]
         return plain(self, i)
 
     monkeypatch.setattr(type(runs("dense", device="cuda", which=which)["subject fused"]), "call", call)

@@ -38,8 +38,8 @@ def test_impls_by_device(monkeypatch):
     assert on["cuda"] == ["dense-all", "grouped", "loop", "triton"]
     with pytest.raises(UsageError, match="implementation triton needs a CUDA device; choose from reference"):
         layer_impls("moa-8K8E128D", ["triton"], "cpu")
-    asked = [spec.impl for spec in layer_impls("moa-8K8E128D", ["loop", "auto", "fused"], "cpu")]
-    assert asked[:-3] == ["loop", "auto"]
+    requested = [spec.impl for spec in layer_impls("moa-8K8E128D", ["loop", "auto", "fused"], "cpu")]
+    assert requested[:-3] == ["loop", "auto"]
 
 
 def test_cases_are_every_combination():
