@@ -108,11 +108,7 @@ class TimedImpl(TimedCall):
 
 
 def measure_case(
-    case: TimingCase,
-    peaks: Peaks,
-    *,
-    blocks: int,
-    on_block: Callable[[int], None] = lambda block: None,
+    case: TimingCase, peaks: Peaks, *, blocks: int, on_block: Callable[[int], None] = lambda block: None
 ) -> list[dict[str, Any]]:
     """Return a record for each implementation: checked against the reference first, then timed with the others.
 

@@ -46,20 +46,14 @@ def work(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
     A decoded token projects its own key and value and reads the cached ones.
     """
     counted = case.at_lengths(config)
+    # input and output of a layer; the inputs of a model are tokens
+    activations = 2 * case.tokens * config.d_model if case.subject == "layer" else 0
     if case.which == "decode":
         step = accounts.step(Case(counted.name, config, counted.lengths), case.seq_len)
-        return Work(step.macs, step_elements(step) + _activations(case, step), step.params, step.active_params)
+        return Work(step.macs, step_elements(step) + activations, step.params, step.active_params)
     ledger = counted.ledger
-    elements = least_elements(ledger, case.which, _activations(case, ledger))
+    elements = least_elements(ledger, case.which, activations)
     return Work(pass_macs(ledger, case.which), elements, ledger.params, ledger.active_params)
-
-
-def _activations(case: TimingCase, ledger: Ledger) -> int:
-    """Return the input and output elements of a layer; 0 for a model, whose inputs are tokens."""
-    if case.subject != "layer":
-        return 0
-    width = next(entry.dims["d_m"] for entry in ledger if "d_m" in entry.dims)
-    return 2 * case.tokens * width
 
 
 def pass_macs(ledger: Ledger, which: str) -> int:

@@ -9,8 +9,6 @@ from headcount.bench.latency.implementations import layer_impls
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, layer_cases, model_cases
 from headcount.models.configs.layers import LAYERS
 
-TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
-
 
 def test_dense_layers_for_comparison():
     impls = {impl.role: impl for impl in layer_impls("moa-16K32E256D", None, "cpu")}
