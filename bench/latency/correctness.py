@@ -52,7 +52,7 @@ class CheckResult:
 
     @property
     def wrong(self) -> str | None:
-        """Why no time may be printed; None where it may."""
+        """The reason why no time may be printed; None where it may."""
         if other := self.choices["other"]:
             return f"wrong: other experts than the reference for {other} of {self.choices['clear']} clear choices"
         if not self.error <= self.bound:
@@ -90,7 +90,7 @@ def error_bound(dtype: str, plain: float, times: float = 1.0) -> float:
 
 
 class CorrectnessCheck:
-    """Checks one implementation against the reference on the implementation's own choices."""
+    """The check of one implementation against the reference, on the choices of the implementation."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.case, self.shared = run, run.case, run.shared

@@ -27,7 +27,7 @@ class _Operations(TorchDispatchMode):
 
 
 class _Fused(TorchFunctionMode):
-    """Counts the fused attention core as one kernel, which meta tensors would decompose.
+    """Mode that counts the fused attention core as one kernel, which meta tensors would decompose.
 
     Its output has the strides that it has on a GPU: token by token.
     """

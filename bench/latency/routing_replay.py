@@ -17,7 +17,7 @@ _TOPK = (torch.topk, torch.Tensor.topk)
 
 
 class RoutingRecorder(TorchFunctionMode):
-    """Records the indices of each topk, and which of torch's kernels the fused attention core would take."""
+    """Mode that records the indices of each topk, and which of torch's kernels the fused attention core would take."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class RoutingRecorder(TorchFunctionMode):
 
 
 class RoutingReplay(TorchFunctionMode):
-    """Replaces the result of every topk by the given ``indices``, in the order of the calls.
+    """Mode that replaces the result of every topk by the given ``indices``, in the order of the calls.
 
     ``rows`` selects tokens of indices that were recorded for more. ``tokens`` counts selections, ``clear`` those that
     rounding cannot change, ``other`` those of them that differ from the K largest scores.

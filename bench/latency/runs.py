@@ -14,7 +14,7 @@ from headcount.bench.latency.timing_cases import TimingCase
 
 
 class Run(ABC):
-    """``call(i)`` runs the implementation once on input set i of ``sets``."""
+    """An implementation on its inputs: ``call(i)`` runs it once on input set i of ``sets``."""
 
     def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
         self.case, self.spec, self.shared = case, spec, shared

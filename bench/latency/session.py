@@ -30,7 +30,7 @@ STARTED = "HEADCOUNT_LATENCY_STARTED"
 
 
 class Session(ABC):
-    """Runs timing cases one after another.
+    """A run of timing cases, one after another.
 
     Args:
         path: JSON Lines file that finished cases are appended to and skipped from; None to store nothing.
@@ -119,7 +119,7 @@ class Session(ABC):
 
 
 class TimingSession(Session):
-    """Times cases in ``blocks``, unless a case states its own number."""
+    """A run that times cases, in ``blocks`` unless a case states its own number."""
 
     kind = records.LATENCY
 
@@ -161,7 +161,7 @@ class TimingSession(Session):
 
 
 class CheckSession(Session):
-    """Checks the implementations of cases against the reference, without timing them."""
+    """A run that checks the implementations of cases against the reference, without timing them."""
 
     kind = records.CHECK
 

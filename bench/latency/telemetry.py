@@ -15,7 +15,7 @@ CLOCK, REASONS = "sm_clock_mhz", "throttle_reasons"
 
 
 class Telemetry:
-    """Samples the GPU; nothing on a CPU or without nvidia-ml-py. One for all cases of a run."""
+    """Samples of the GPU; none on a CPU or without nvidia-ml-py. One object serves all cases of a run."""
 
     def __init__(self, device: str, fields: Mapping[str, Callable[[], int]] | None = None) -> None:
         """``fields``: functions that read a value, by name (default: those of the current GPU)."""

@@ -70,10 +70,10 @@ def interleave(
         for impl in impls if block % 2 == 0 else reversed(impls):
             with _attribute_errors(impl):
                 wall_s = _wall(impl, device)
-                gpu_s = _gpu(impl) if device == "cuda" else None
+                gpu_s = [_gpu(impl)] if device == "cuda" else []
             if block >= 0:
                 impl.wall_s.append(wall_s)
-                impl.gpu_s += [] if gpu_s is None else [gpu_s]
+                impl.gpu_s += gpu_s
         if block >= 0:
             on_block(block)
 
