@@ -141,7 +141,6 @@ class TimingSession(Session):
         if error:
             found = [impl.record(case, measure.NO_PEAKS, blocks) for impl in measure.failed_impls(case, error)]
         else:
-            self._telemetry.begin()
             rates = self.peaks_of(case.dtype, case.device)
             found = measure.measure_case(case, rates, blocks=blocks, on_block=self._telemetry.sample)
         common = {"telemetry": self._telemetry.summary(), "environment": self.environ}

@@ -24,10 +24,6 @@ class Telemetry:
         self.clocks: list[int] = []
         self.samples: list[dict[str, int]] = []
 
-    def begin(self) -> None:
-        """Begin a new case."""
-        self.samples = []
-
     def sample(self, block: int) -> None:
         """Read every field that can be read, after ``block``."""
         found = {}
@@ -44,16 +40,17 @@ class Telemetry:
             self.clocks.append(found[CLOCK])
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the minimum and maximum of each field, the union of throttle reasons, and the blocks at a slow clock;
-        None without a sample."""
-        if not self.samples:
+        """Return the minimum and maximum of each field, the union of throttle reasons, and the blocks at a slow clock,
+        of the samples since the last summary; None without a sample."""
+        samples, self.samples = self.samples, []
+        if not samples:
             return None
-        out: dict[str, Any] = {"samples": len(self.samples), "failed": dict(self.failed)}
-        for name in dict.fromkeys(name for sample in self.samples for name in sample if name != "block"):
-            values = [sample[name] for sample in self.samples if name in sample]
+        out: dict[str, Any] = {"samples": len(samples), "failed": dict(self.failed)}
+        for name in dict.fromkeys(name for sample in samples for name in sample if name != "block"):
+            values = [sample[name] for sample in samples if name in sample]
             out[name] = reduce(or_, values) if name == REASONS else {"min": min(values), "max": max(values)}
         slow = SLOW * median(self.clocks or [0])
-        out["slow_blocks"] = [s["block"] for s in self.samples if CLOCK in s and s[CLOCK] < slow]
+        out["slow_blocks"] = [s["block"] for s in samples if CLOCK in s and s[CLOCK] < slow]
         return out
 
 

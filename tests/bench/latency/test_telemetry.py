@@ -11,7 +11,6 @@ def readings(**fields):
 
 
 def sampled(telemetry, blocks):
-    telemetry.begin()
     for block in range(blocks):
         telemetry.sample(block)
     return telemetry.summary()
