@@ -211,7 +211,6 @@ def install(monkeypatch):
         "get_device_name": lambda *_: "NVIDIA H200",
         "current_device": lambda: 0,
         "get_device_capability": lambda *_: (9, 0),
-        "empty_cache": lambda: None,
         "get_device_properties": lambda *_: types.SimpleNamespace(
             name="NVIDIA H200", total_memory=150_754_820_096, multi_processor_count=132, L2_cache_size=62914560,
             major=9, minor=0, uuid="GPU-0",

@@ -170,7 +170,8 @@ def test_stale_graph_is_wrong(which, cuda, monkeypatch):
     """As where a routing plan was made on the host while it was captured."""
     case = TimingCase("layer", "dense", **SHAPE | {"device": "cuda", "which": which})
     stale = {}
-    plain = type(runs("dense", device="cuda", which=which)["subject fused"]).call
+    kind = type(runs("dense", device="cuda", which=which)["subject fused"])
+    plain = kind.call
 
     def call(self, i):
         if cuda.capturing:
@@ -179,7 +180,7 @@ def test_stale_graph_is_wrong(which, cuda, monkeypatch):
             return stale[i]
         return plain(self, i)
 
-    monkeypatch.setattr(type(runs("dense", device="cuda", which=which)["subject fused"]), "call", call)
+    monkeypatch.setattr(kind, "call", call)
     (record,) = measure.measure_case(case, PEAKS, blocks=2)
     assert record["status"].startswith("failed: WrongReplay: a replay on other inputs is off by")
     assert record["wall_ms"] is None
