@@ -20,7 +20,6 @@ device.
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -39,7 +38,7 @@ from headcount.bench.latency import implementations, schedule
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROUTINGS
 from headcount.bench.measure import check_device
-from headcount.bench.table import Section, plural
+from headcount.bench.table import plural
 from headcount.models.configs import layers
 
 PASSES = ("forward", "backward", "both", "decode")
@@ -84,10 +83,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--estimate", action="store_true", help="print expected times, and measure nothing")
     out.add_argument("--hardware", choices=HARDWARE, help="data sheet that replaces measured peaks")
     out.add_argument(
-        "--within",
-        type=float,
-        metavar="SECONDS",
-        help="begin no case that would finish later (default: none)",
+        "--within", type=float, metavar="SECONDS", help="begin no case that would finish later (default: none)"
     )
     out.add_argument("--order", choices=("given", "value"), default="given", help="(default: given)")
     out.add_argument("--commit", metavar="SHA", help="commit to record where there is no repository")
@@ -125,54 +121,47 @@ def replace_jaxtyping() -> None:
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     """Return the requested cases, measured as they are printed; ``argv`` is recorded with them."""
     if args.list:
-        return _listing()
+        return _list_names()
     if args.estimate:
-        return _estimated(args)
+        return _estimate(args)
     args.device = args.device or "cpu"
     if args.device in HARDWARE:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
-    fill(args)
+    set_defaults(args)
     check_device(args.device, ["cpu"])
     if args.threads:
         import torch
 
         torch.set_num_threads(args.threads)
-    cases = _cases(args)
+    cases = _make_cases(args)
     from headcount.bench.env import device_name
-    from headcount.bench.latency.session import LATENCY_FILE, Session, environment_of
+    from headcount.bench.latency.session import LATENCY_FILE, TimingSession, environment_of
 
     environ = environment_of(args, argv)
-    path = Path(args.json) if args.json else None
-    if args.out_dir:
-        path = Path(args.out_dir) / LATENCY_FILE
+    path = Path(args.out_dir) / LATENCY_FILE if args.out_dir else args.json and Path(args.json)
     if args.record:
         today = datetime.now(UTC).date().isoformat()
         path = records.place(records.writable(), device_name(args.device), today, environ["commit"])
-    hardware = HARDWARE.get(args.hardware)
-    columns = Columns(args.device, hardware)
-    session = Session(path, columns, environ, blocks=args.blocks, within=args.within, hardware=hardware)
+    columns = Columns(args.device, HARDWARE.get(args.hardware))
+    session = TimingSession(path, columns, environ, args.blocks, args.within)
     session.check_writable(cases)
-    section = Section(columns.table(environ, args.blocks), session.rows(cases), columns.below())
     stored = f", records in {path}" if path else ""
-    return Work([section], remark=lambda: stored + session.remark(), result=columns.result)
+    return Work([session.section(cases)], remark=lambda: stored + session.remark(), result=columns.result)
 
 
-def _estimated(args: argparse.Namespace) -> Work:
+def _estimate(args: argparse.Namespace) -> Work:
     from headcount.bench.latency import estimate
 
     hardware = HARDWARE.get(args.device or "h200")
     if hardware is None:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
     args.device = "cuda"
-    fill(args)
-    section = estimate.section(_cases(args, installed=False), hardware)
-    section = replace(section, rows=list(section.rows))
-    return Work(
-        [section], result=lambda printed: f"{plural(len(printed[0].rows), 'row')} estimated; nothing was measured."
-    )
+    set_defaults(args)
+    section = estimate.section(_make_cases(args, installed=False), hardware)
+    return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
 
 
-def fill(args: argparse.Namespace) -> None:
+def set_defaults(args: argparse.Namespace) -> None:
     """Set the defaults that depend on other options. UsageError for numbers outside their limits."""
     if args.quick:
         for name, value in QUICK.items():
@@ -185,16 +174,11 @@ def fill(args: argparse.Namespace) -> None:
     schedule.check_limits(args)
 
 
-def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
+def _make_cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
     from headcount.bench.latency.timing_cases import layer_cases, model_cases
 
-    shape = {
-        "tokens": args.tokens,
-        "batch_size": args.batch_size,
-        "dtype": args.dtype,
-        "device": args.device,
-        "requested": tuple(args.impl) if args.impl else None,
-    }
+    shape = {name: getattr(args, name) for name in ("tokens", "batch_size", "dtype", "device")}
+    shape["requested"] = tuple(args.impl) if args.impl else None
     found = []
     if args.layer or not args.model:
         names = list(layers.LAYERS) if args.layer in (None, ["all"]) else args.layer
@@ -208,7 +192,7 @@ def _cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
     return schedule.by_value(found) if args.order == "value" else found
 
 
-def _listing() -> str:
+def _list_names() -> str:
     return "\n".join(
         [
             "layers           " + ", ".join(layers.LAYERS),

@@ -8,7 +8,6 @@ same DIR skips what that file holds. The last lines name the missing cases.
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import gates, schedule
@@ -47,28 +46,24 @@ def plan(args: argparse.Namespace) -> Work:
     """Return the sections of a campaign; each begins when the one before it has been printed."""
     schedule.check_limits(args, "tokens", "blocks", "within")
     check_device(args.device, ["cpu"])
-    from headcount.bench.latency.session import LATENCY_FILE, Session, environment_of
+    from headcount.bench.latency.session import LATENCY_FILE, CheckSession, TimingSession, environment_of
     from headcount.bench.latency.table import Columns
 
     limit = [] if args.within is None else ["--within", f"{args.within:g}"]
     environ = environment_of(args, ["campaign", *limit])
     columns, path = Columns(args.device), Path(args.out_dir) / LATENCY_FILE
-    session = Session(path, columns, environ, blocks=args.blocks, within=args.within)
+    checks = CheckSession(path, within=args.within and CHECKS_SHARE * args.within)
+    session = TimingSession(path, columns, environ, args.blocks, args.within)
     cases = schedule.campaign_cases(args.device, args.dtype, args.tokens)
     session.check_writable(cases)
+
+    def sections() -> Iterator[Section]:
+        yield checks.section(gates.check_cases(gates.LAYERS, args.device), more=True)
+        yield session.section(cases)
 
     def remark() -> str:
         missing = [case.key for case in cases if case.key not in session.done]
         lines = "".join(f"\nmissing: {key}" for key in missing)
-        return f", records in {session.path}{lines}" + ("" if missing else "; nothing is missing")
+        return f", records in {path}{lines}" + ("" if missing else "; nothing is missing")
 
-    return Work(_sections(args, session, cases), remark=remark, result=columns.result)
-
-
-def _sections(args: argparse.Namespace, session: Any, cases: list) -> Iterator[Section]:
-    def has_time() -> bool:
-        return args.within is None or session.left_s > (1 - CHECKS_SHARE) * args.within
-
-    checks = gates.check_cases(gates.LAYERS, args.device)
-    yield gates.section(checks, session.path, has_time, session.restart)
-    yield Section(session.columns.table(session.environ, args.blocks), session.rows(cases), session.columns.below())
+    return Work(sections(), remark=remark, result=columns.result)

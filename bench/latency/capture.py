@@ -25,12 +25,12 @@ class NotCaptured(Exception):
     """A call cannot be captured; the message is the reason."""
 
 
-_stopped: list[str] = []
+_failed_captures: list[str] = []
 
 
-def stopped() -> str | None:
+def capture_failure() -> str | None:
     """Return why this process captures no more graphs, or None. A failed capture may leave its memory pool open."""
-    return _stopped[0] if _stopped else None
+    return _failed_captures[0] if _failed_captures else None
 
 
 @contextmanager
@@ -54,9 +54,9 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
 
     A call that synchronizes with the host is refused first, because it would invalidate the capture.
     """
-    if stopped():
-        raise NotCaptured(f"an earlier capture failed in this process: {stopped()}")
-    _refuse_waits(call)
+    if capture_failure():
+        raise NotCaptured(f"an earlier capture failed in this process: {capture_failure()}")
+    _check_no_sync(call)
     stream, graph, output = torch.cuda.current_stream(), torch.cuda.CUDAGraph(), None
     try:
         with torch.cuda.graph(graph, stream=stream):
@@ -64,7 +64,7 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
                 output = call(i % sets)
     except RuntimeError as error:
         reason = _first_line(error)
-        _stopped.append(reason)
+        _failed_captures.append(reason)
         raise NotCaptured(reason) from error
     finally:
         # a capture that fails at its end leaves its own stream current
@@ -76,7 +76,7 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
     return found
 
 
-def _refuse_waits(call: Callable[[int], Any]) -> None:
+def _check_no_sync(call: Callable[[int], Any]) -> None:
     mode = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")
     try:

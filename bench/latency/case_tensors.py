@@ -75,7 +75,7 @@ class CaseTensors:
             if self.case.subject == "layer":
                 steer(module)
             else:
-                wake(module)
+                fill_zero_parameters(module)
             self._states[config] = module.state_dict()
         return self._states[config]
 
@@ -102,15 +102,16 @@ class CaseTensors:
     @functools.cached_property
     def num_experts(self) -> int:
         """Experts that the inputs select from, in a layer whose router can be steered; else 0."""
-        known = self.case.subject == "layer"
-        return steerable(build(self.config, device="meta")) if known else 0
+        is_layer = self.case.subject == "layer"
+        projection = _routing_projection(build(self.config, device="meta")) if is_layer else None
+        return projection.out_features if projection is not None else 0
 
     @functools.cached_property
     def selected(self) -> Tensor | None:
         """(N, K) experts that the routing of the case sends each token to."""
         if not self.num_experts:
             return None
-        return selection(self.case.routing, self.case.tokens, self.num_experts, self.config.top_k, SEED)
+        return select_experts(self.case.routing, self.case.tokens, self.num_experts, self.config.top_k, SEED)
 
     @property
     def largest_share(self) -> float | None:
@@ -132,15 +133,14 @@ class CaseTensors:
             how = dict(device=case.device, dtype=self.dtype)
             seeds = range(SEED, SEED + MODEL_SETS)
             return [tuple(example_inputs(self.config, lengths, **how, seed=seed).values()) for seed in seeds]
-        x = _drawn(case.batch_size, case.new_len, self.config.d_model, case.device)
+        x = draw_features(case.batch_size, case.new_len, self.config.d_model, case.device)
         size = x.numel() * case.element_bytes
         wanted = MOST_SETS if case.which == "decode" else math.ceil(ROTATED_BYTES[case.device] / size)
         # two autograd graphs are retained; more would not fit
         sets = 2 if case.which == "backward" else max(2, min(MOST_SETS, wanted))
-        routed = variations(x, sets)
+        routed = vary_inputs(x, sets)
         if self.selected is not None:
-            chosen = self.selected.to(case.device)
-            routed = (route(one, chosen, self.num_experts) for one in routed)
+            routed = (route_inputs(one, self.selected, self.num_experts) for one in routed)
         wants_gradient = case.which in ("both", "backward")
         return [one.to(self.dtype).requires_grad_(wants_gradient) for one in routed]
 
@@ -157,14 +157,8 @@ def cache_bytes(cache: KeyValueCache) -> int:
     return sum(stored.numel() * stored.element_size() for stored in (cache.key, cache.value))
 
 
-@functools.lru_cache(maxsize=1)
-def _drawn(batch_size: int, seq_len: int, d_model: int, device: str) -> Tensor:
-    """Return one draw, cached on the device for the following cases of the same shape."""
-    return features(batch_size, seq_len, d_model, SEED).to(device)
-
-
 @torch.no_grad()
-def wake(model: nn.Module) -> None:
+def fill_zero_parameters(model: nn.Module) -> None:
     """Fill parameters that start at zero with small random values: a model whose output is zero cannot be checked."""
     generator = torch.Generator().manual_seed(SEED)
     for parameter in model.parameters():
@@ -173,7 +167,7 @@ def wake(model: nn.Module) -> None:
 
 
 def expert_shares(routing: str, num_experts: int) -> list[float]:
-    """Return the share of (token, slot) pairs of each expert, as far as K different experts allow (``inclusion``).
+    """Return the share of (token, slot) pairs of each expert, as far as K different experts allow.
 
     ``paper``: falls evenly so that the largest is 5.5 times the smallest, as in Figures 3-4 (E = 32: 5.29 % and
     0.96 %). ``zipf``: proportional to 1 / rank. Otherwise equal.
@@ -187,7 +181,7 @@ def expert_shares(routing: str, num_experts: int) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
-def inclusion(shares: list[float], top_k: int) -> list[float]:
+def inclusion_probs(shares: list[float], top_k: int) -> list[float]:
     """Return the probability that a token selects each expert, of sum K: K times its share, at most 1.
 
     K different experts leave no expert more than 1 / K of the choices: what a larger share would get beyond it goes
@@ -204,20 +198,20 @@ def inclusion(shares: list[float], top_k: int) -> list[float]:
         certain |= more
 
 
-def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int) -> Tensor:
+def select_experts(routing: str, tokens: int, num_experts: int, top_k: int, seed: int) -> Tensor:
     """Return (N, K) different experts for each token. ``balanced`` takes turns, so that shares are equal to a row;
     ``one-expert`` sends every token to expert 0 and its other slots in turn.
 
-    The others are sampled systematically: the probabilities of ``inclusion`` lie end to end on [0, K), and a token
-    takes the experts under u, u + 1, … u + K - 1. The u of all tokens are spread evenly over [0, 1), in random
-    order, so that shares come out to within a row or two.
+    The others are sampled systematically: the ``inclusion_probs`` lie end to end on [0, K), and a token takes the
+    experts under u, u + 1, … u + K - 1. The u of all tokens are spread evenly over [0, 1), in random order, so that
+    shares come out to within a row or two.
     """
     if routing == "balanced":
         return (torch.arange(tokens)[:, None] * top_k + torch.arange(top_k)) % num_experts
     if routing == "one-expert":
         others = 1 + (torch.arange(tokens)[:, None] * (top_k - 1) + torch.arange(top_k - 1)) % max(1, num_experts - 1)
         return torch.cat([torch.zeros(tokens, 1, dtype=torch.int64), others], dim=1)
-    ends = torch.tensor(inclusion(expert_shares(routing, num_experts), top_k), dtype=torch.float64).cumsum(0)
+    ends = torch.tensor(inclusion_probs(expert_shares(routing, num_experts), top_k), dtype=torch.float64).cumsum(0)
     generator = torch.Generator().manual_seed(seed)
     starts = (torch.randperm(tokens, generator=generator).double() + 0.5) / tokens
     # rounding must not end the last interval before the last point
@@ -225,19 +219,20 @@ def selection(routing: str, tokens: int, num_experts: int, top_k: int, seed: int
     return torch.searchsorted(ends, starts[:, None] + torch.arange(top_k), right=True)
 
 
-def features(batch_size: int, seq_len: int, d_model: int, seed: int) -> Tensor:
-    """Return N(0, 1) inputs, (B, T, d_m), the same on every device."""
-    return torch.randn(batch_size, seq_len, d_model, generator=torch.Generator().manual_seed(seed))
+@functools.lru_cache(maxsize=1)
+def draw_features(batch_size: int, seq_len: int, d_model: int, device: str) -> Tensor:
+    """Return N(0, 1) inputs, (B, T, d_m), the same on every device; cached for the next cases of the same shape."""
+    return torch.randn(batch_size, seq_len, d_model, generator=torch.Generator().manual_seed(SEED)).to(device)
 
 
-def variations(x: Tensor, count: int) -> Iterator[Tensor]:
+def vary_inputs(x: Tensor, count: int) -> Iterator[Tensor]:
     """Yield ``count`` inputs from one draw, (B, T, d_m): tokens at other positions, with other signs."""
     tokens = x.flatten(0, 1)
     for i in range(count):
         yield (tokens.roll(i * max(1, len(tokens) // count), 0) * (-1) ** i).view_as(x)
 
 
-def route(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
+def route_inputs(x: Tensor, selected: Tensor, num_experts: int) -> Tensor:
     """Return ``x`` with its first E features shifted so that :func:`steer`ed routers select ``selected``."""
     chosen = x.new_zeros(selected.shape[0], num_experts).scatter_(1, selected.to(x.device), 1.0).view(*x.shape[:-1], -1)
     moved = x.clone()
@@ -255,11 +250,6 @@ def steer(layer: nn.Module) -> None:
         weight[:, : weight.shape[0]] = torch.eye(weight.shape[0], dtype=weight.dtype, device=weight.device)
 
 
-def steerable(layer: nn.Module) -> int:
-    """Return the number of experts (MoA) or routed heads (MoH) of the linear router; 0 without one."""
-    projection = _routing_projection(layer)
-    return 0 if projection is None else projection.weight.shape[0]
-
-
 def _routing_projection(layer: nn.Module) -> nn.Linear | None:
+    """Return the linear router, whose outputs are experts (MoA) or routed heads (MoH); None without one."""
     return getattr(getattr(layer, "router", None), "routing_projection", None)

@@ -74,7 +74,8 @@ def compare(
         raise UsageError(
             f"A was measured on {', '.join(devices[0])}, B on {', '.join(devices[1])}; --force compares them"
         )
-    left, right = (_by_key(rows) for rows in (a, b))
+    # the newest record of each row
+    left, right = ({(r["cell"], f"{r['layer']} {r['implementation']}"): r for r in rows} for rows in (a, b))
     both = [key for key in left if key in right]
     if not both:
         raise UsageError("the two files have no row in common")
@@ -86,11 +87,6 @@ def compare(
         times = {"cell": key[0], "row": key[1], "a_ms": quantile(x, 0.5), "b_ms": quantile(y, 0.5)}
         rows.append({**times, "ratio": asdict(ratio), "verdict": verdict(ratio, noise)})
     return rows, len(left) - len(both), len(right) - len(both)
-
-
-def _by_key(rows) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the newest record of each row."""
-    return {(r["cell"], f"{r['layer']} {r['implementation']}"): r for r in rows}
 
 
 def _noise(by: str, *found: dict[str, Any]) -> Ratio | None:

@@ -7,7 +7,7 @@ twice that of the plain reference in the same dtype, and never above a cap.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headcount.bench.latency.capture import Capture
-from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, watch
+from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, trace_routing
 from headcount.bench.latency.runs import DecodeRun, Run, loss, tensors
 
 FACTOR = 2.0
@@ -40,23 +40,21 @@ CHECKED_ROWS = 64
 class CheckResult:
     """The result with the largest share of its ``bound``: its relative ``error`` and ``what`` it is.
 
-    ``tokens`` counts routed tokens, ``clear`` those whose choice rounding cannot change, ``other`` those of them that
-    chose other experts than the reference. ``backends`` are the kernels of the fused attention core.
+    ``choices`` counts routed ``tokens``, ``clear`` ones whose choice rounding cannot change, and ``other`` ones of them
+    that chose other experts than the reference. ``backends`` are the kernels of the fused attention core.
     """
 
     error: float
     bound: float
     what: str
-    tokens: int = 0
-    clear: int = 0
-    other: int = 0
+    choices: Mapping[str, int]
     backends: tuple[str, ...] = ()
 
     @property
     def wrong(self) -> str | None:
-        """Why no time may be printed; None where it may."""
-        if self.other:
-            return f"wrong: other experts than the reference for {self.other} of {self.clear} clear choices"
+        """The reason why no time may be printed; None where it may."""
+        if other := self.choices["other"]:
+            return f"wrong: other experts than the reference for {other} of {self.choices['clear']} clear choices"
         if not self.error <= self.bound:
             return f"wrong: relative error {self.error:.1e} of {self.what}, {self.bound:.1e} allowed"
         return None
@@ -92,66 +90,71 @@ def error_bound(dtype: str, plain: float, times: float = 1.0) -> float:
 
 
 class CorrectnessCheck:
-    """Checks one implementation against the reference on the implementation's own choices."""
+    """The check of one implementation against the reference, on the choices of the implementation."""
 
     def __init__(self, run: Run) -> None:
         self.run, self.case, self.shared = run, run.case, run.shared
-        self.margin = MARGIN[self.case.dtype]
+        spec, self.trains = run.spec, run.case.which in ("both", "backward")
+        # an implementation that skips heads may pass them no gradient
+        self.config = spec.reference if self.trains else spec.config
+        self.reference = self.shared.reference(self.config, of=spec.config)
+        self.plain = self.shared.reference(self.config, self.shared.dtype, of=spec.config)
+        self.found: list[tuple[float, float, str]] = []
+        self.seen = Counter(tokens=0, clear=0, other=0)
 
     def check(self) -> CheckResult:
         """Check a short input and the timed call."""
-        spec, model = self.run.spec, self.case.subject == "model"
-        self.trains = self.case.which in ("both", "backward")
-        # an implementation that skips heads may pass them no gradient
-        self.config = spec.reference if self.trains else spec.config
-        self.found: list[tuple[float, float, str]] = []
-        self.seen = Counter(tokens=0, clear=0, other=0)
-        backends = (self._decode if self.case.which == "decode" else self._model if model else self._layer)()
-        return self._worst(backends)
-
-    def _worst(self, backends: Sequence[str]) -> CheckResult:
+        if self.case.subject == "model":
+            self._check_model()
+        elif self.case.which == "decode":
+            self._check_decode()
+        else:
+            self._check_layer()
         # a NaN is worse than anything
         error, bound, what = max(self.found, key=lambda one: math.inf if math.isnan(one[0]) else one[0] / one[1])
-        return CheckResult(error, bound, what, **self.seen, backends=tuple(backends))
+        return CheckResult(error, bound, what, dict(self.seen), tuple(self.backends))
 
-    def _note(self, error: float, plain: float, what: str, times: float = 1.0) -> None:
+    def _add_error(self, error: float, plain: float, what: str, times: float = 1.0) -> None:
         self.found.append((error, error_bound(self.case.dtype, plain, times), what))
 
-    def _results(self, results: Callable, inputs: Any, exact_inputs: Any) -> tuple[list, list, list, list[str]]:
-        """Return the results of the implementation and of the reference on its choices, the errors of the plain
-        reference, and the kernels of the fused core.
+    def _check_short(
+        self, results: Callable, inputs: Any, exact_inputs: Any, limits: Iterable[tuple[str, float]]
+    ) -> tuple[list, list]:
+        """Check ``results`` on a short input, each with a name and a factor on the cap of its error.
 
         The plain reference runs once for all implementations of a configuration, the exact one once for all that
         choose alike.
-        """
-        run = self.run
-        reference, plain = self._references()
-        found, chosen, backends = watch(run.module, lambda: results(run.module, inputs))
-        known = self.shared.memo.get(self.config)
-        if known is None:
-            by_plain, plain_chosen, _ = watch(plain, lambda: results(plain, inputs))
-            exact, counts = self._exactly(lambda: results(reference, exact_inputs), plain_chosen)
-            errors = relative_errors(by_plain, exact)
-            known = self.shared.memo[self.config] = (plain_chosen, exact, errors, counts)
-        plain_chosen, exact, errors, counts = known
-        if not _same_selection(chosen, plain_chosen):
-            exact, counts = self._exactly(lambda: results(reference, exact_inputs), chosen)
-        self.seen.update(counts)
-        return found, exact, errors, backends
 
-    def _exactly(
+        Returns:
+            The results of the reference on the implementation's choices, and the errors of the plain reference.
+        """
+        module, plain = self.run.module, self.plain
+        found, chosen, self.backends = trace_routing(module, lambda: results(module, inputs))
+
+        def exactly(chosen: Sequence[Tensor]) -> tuple[Any, dict[str, int]]:
+            return self._replay(lambda: results(self.reference, exact_inputs), chosen)
+
+        if self.config not in self.shared.memo:
+            by_plain, plain_chosen, _ = trace_routing(plain, lambda: results(plain, inputs))
+            exact, counts = exactly(plain_chosen)
+            self.shared.memo[self.config] = (plain_chosen, exact, relative_errors(by_plain, exact), counts)
+        plain_chosen, exact, errors, counts = self.shared.memo[self.config]
+        if not _same_selection(chosen, plain_chosen):
+            exact, counts = exactly(chosen)
+        self.seen.update(counts)
+        for error, own, (what, times) in zip(relative_errors(found, exact), errors, limits, strict=False):
+            self._add_error(error, own, what, times)
+        return exact, errors
+
+    def _replay(
         self, run: Callable[[], Any], chosen: Sequence[Tensor], rows: Sequence[int] = ()
     ) -> tuple[Any, dict[str, int]]:
         """Return the result of ``run`` with these choices, and how they compare with the reference's own."""
-        with RoutingReplay(chosen, self.margin, rows) as replay:
+        with RoutingReplay(chosen, MARGIN[self.case.dtype], rows) as replay:
             out = run()
         return out, dict(tokens=replay.tokens, clear=replay.clear, other=replay.other)
 
-    def _references(self):
-        own = self.run.spec.config
-        return self.shared.reference(self.config, of=own), self.shared.reference(self.config, self.shared.dtype, of=own)
-
-    def _layer(self) -> list[str]:
+    def _check_layer(self) -> None:
         run, x = self.run, self.run.inputs[0]
         gathered = 8 * self.case.at_lengths(self.config).ledger.active_params
         limit = max(4, GATHERED_BYTES[self.case.device] // gathered)
@@ -159,25 +162,21 @@ class CorrectnessCheck:
         probe, upstream = x[-1:, :length].detach(), self.shared.gradient[-1:, :length]
 
         def results(module, x: Tensor) -> list[Tensor]:
-            return _trained(module, x, upstream.to(x.dtype)) if self.trains else [_plainly(module, x)]
+            return _forward_backward(module, x, upstream.to(x.dtype)) if self.trains else [_forward(module, x)]
 
-        found, exact, errors, backends = self._results(results, probe, probe.double())
-        names = ["the output", "the input's gradient"]
-        names += [f"the gradient of {name}" for name, _ in run.module.named_parameters()]
-        for i, error in enumerate(relative_errors(found, exact)):
-            self._note(error, errors[i], names[i], PARAMETER_CAP if i > 1 else 1.0)
-        self._timed_rows(min(CHECKED_ROWS, limit))
+        limits = [("the output", 1.0), ("the input's gradient", 1.0)]
+        limits += [(f"the gradient of {name}", PARAMETER_CAP) for name, _ in run.module.named_parameters()]
+        exact, errors = self._check_short(results, probe, probe.double(), limits)
+        self._check_timed_rows(min(CHECKED_ROWS, limit))
         if self.trains and length == self.case.seq_len:
             timed = tensors(run.call(0))[0][-1:]
-            self._note(relative_error(timed, exact[1]), errors[1], "the input's gradient in the timed call")
-        return backends
+            self._add_error(relative_error(timed, exact[1]), errors[1], "the input's gradient in the timed call")
 
-    def _timed_rows(self, count: int) -> None:
+    def _check_timed_rows(self, count: int) -> None:
         """Check some rows of the first, middle and last sequence of the timed call."""
-        run, x = self.run, self.run.inputs[0].detach()
-        reference, plain = self._references()
-        sequences = _spread(self.case.batch_size, 3)
-        rows = _spread(self.case.seq_len, max(1, count // len(sequences)))
+        run, plain, x = self.run, self.plain, self.run.inputs[0].detach()
+        sequences = _spaced_indices(self.case.batch_size, 3)
+        rows = _spaced_indices(self.case.seq_len, max(1, count // len(sequences)))
 
         def forward() -> Tensor:
             # with an autograd graph where it is trained: implementations may take another path then
@@ -185,62 +184,56 @@ class CorrectnessCheck:
 
         def exactly(b: int, chosen: Sequence[Tensor]) -> tuple[Tensor, dict[str, int]]:
             key = x[b : b + 1].double()
-            return self._exactly(lambda: _plainly(reference, key[:, rows], key), chosen, rows)
+            return self._replay(lambda: _forward(self.reference, key[:, rows], key), chosen, rows)
 
         def plainly(b: int) -> tuple[Tensor, Tensor]:
             key = x[b : b + 1]
-            out, chosen, _ = watch(plain, lambda: _plainly(plain, key[:, rows], key))
+            out, chosen, _ = trace_routing(plain, lambda: _forward(plain, key[:, rows], key))
             return out, exactly(b, chosen)[0]
 
         memo, key = self.shared.memo, ("rows", self.config)
         if key not in memo:
             memo[key] = relative_error(*map(torch.cat, zip(*map(plainly, sequences), strict=True)))
         timed = forward()
-        _, chosen, _ = watch(run.module, forward)
+        _, chosen, _ = trace_routing(run.module, forward)
         found, expected = [], []
         for b in sequences:
             out, counts = exactly(b, [one[b : b + 1] for one in chosen])
             self.seen.update(counts)
             expected.append(out)
             found.append(timed[b : b + 1][:, rows])
-        self._note(relative_error(torch.cat(found), torch.cat(expected)), memo[key], "rows of the timed call")
+        self._add_error(relative_error(torch.cat(found), torch.cat(expected)), memo[key], "rows of the timed call")
 
-    def _decode(self) -> list[str]:
+    def _check_decode(self) -> None:
         run = self.run
-        picked = _spread(self.case.batch_size, 3)
-        reference, plain = self._references()
-        timed, chosen, backends = watch(run.module, lambda: run.call(0))
-        exact, counts = self._exactly(lambda: _step(reference, run, picked), [one[picked] for one in chosen])
+        picked = _spaced_indices(self.case.batch_size, 3)
+        timed, chosen, self.backends = trace_routing(run.module, lambda: run.call(0))
+        exact, counts = self._replay(lambda: _step(self.reference, run, picked), [one[picked] for one in chosen])
         self.seen.update(counts)
-        by_plain, plain_chosen, _ = watch(plain, lambda: _step(plain, run, picked))
-        plain_exact, _ = self._exactly(lambda: _step(reference, run, picked), plain_chosen)
-        self._note(
+        by_plain, plain_chosen, _ = trace_routing(self.plain, lambda: _step(self.plain, run, picked))
+        plain_exact, _ = self._replay(lambda: _step(self.reference, run, picked), plain_chosen)
+        self._add_error(
             relative_error(timed[picked], exact), relative_error(by_plain, plain_exact), "the timed call's output"
         )
-        return backends
 
-    def _model(self) -> list[str]:
+    def _check_model(self) -> None:
         run = self.run
-        reference, _ = self._references()
         length = MODEL_TOKENS[self.case.device]
         short = tuple(x[-1:, :length] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
-        exact_type = next(reference.parameters()).dtype
+        exact_type = next(self.reference.parameters()).dtype
         exact_in = tuple(x.to(exact_type) if x.is_floating_point() else x for x in short)
 
         def results(module, inputs) -> list[Tensor]:
-            return _model_trained(module, inputs) if self.trains else [_plainly(module, *inputs)]
+            return _model_forward_backward(module, inputs) if self.trains else [_forward(module, *inputs)]
 
-        found, exact, errors, backends = self._results(results, short, exact_in)
-        names = ("the output", "all gradients")
-        for i, error in enumerate(relative_errors(found, exact)):
-            self._note(error, errors[i], names[i], MODEL_CAP * (PARAMETER_CAP if i else 1.0))
+        limits = (("the output", MODEL_CAP), ("all gradients", MODEL_CAP * PARAMETER_CAP))
+        exact, errors = self._check_short(results, short, exact_in, limits)
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
-            whole, chosen, _ = watch(run.module, lambda: _plainly(run.module, *run.inputs[0]))
+            whole, chosen, _ = trace_routing(run.module, lambda: _forward(run.module, *run.inputs[0]))
             last = [one[-1:] for one in chosen]
-            exact, counts = self._exactly(lambda: _plainly(reference, *exact_in), last)
+            exact, counts = self._replay(lambda: _forward(self.reference, *exact_in), last)
             self.seen.update(counts)
-            self._note(relative_error(whole[-1:], exact), errors[0], "the timed call's last sequence", MODEL_CAP)
-        return backends
+            self._add_error(relative_error(whole[-1:], exact), errors[0], "the timed call's last sequence", MODEL_CAP)
 
 
 def replay_error(run: Run, captured: Capture) -> float:
@@ -249,12 +242,11 @@ def replay_error(run: Run, captured: Capture) -> float:
     The outputs are filled with NaN before the replay, so that no output of an earlier run passes as a result.
     """
     outputs = tensors(captured.output)
-    with run.altered(captured.last), torch.no_grad():
+    with run.other_inputs(captured.last):
         for out in outputs:
             out.data.fill_(math.nan)
         captured.replay()
-        replayed = [out.clone() for out in outputs]
-    with run.altered(captured.last):
+        replayed = [out.detach().clone() for out in outputs]
         eager = tensors(run.call(captured.last))
     return max(relative_error(a, b.detach()) for a, b in zip(replayed, eager, strict=True))
 
@@ -266,18 +258,18 @@ def _same_selection(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
     )
 
 
-def _plainly(module, *inputs: Tensor) -> Tensor:
+def _forward(module, *inputs: Tensor) -> Tensor:
     with torch.no_grad():
         return module(*inputs)
 
 
-def _trained(layer, x: Tensor, upstream: Tensor) -> list[Tensor]:
+def _forward_backward(layer, x: Tensor, upstream: Tensor) -> list[Tensor]:
     x = x.detach().requires_grad_()
     out = layer(x)
     return [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], upstream)]
 
 
-def _model_trained(model, inputs) -> list[Tensor]:
+def _model_forward_backward(model, inputs) -> list[Tensor]:
     out = model(*inputs)
     wanted = [p for p in model.parameters() if p.requires_grad]
     gradients = torch.autograd.grad(loss(out, inputs[-1]), wanted, allow_unused=True)
@@ -296,7 +288,7 @@ def _step(layer, run: DecodeRun, picked: list[int]) -> Tensor:
     return layer(run.inputs[0][picked].to(dtype), cache=cache)
 
 
-def _spread(length: int, count: int) -> list[int]:
+def _spaced_indices(length: int, count: int) -> list[int]:
     """Return at most ``count`` different indices below ``length``, with the first and the last."""
     steps = max(1, min(length, count) - 1)
     return sorted({round(i * (length - 1) / steps) for i in range(min(length, count))})

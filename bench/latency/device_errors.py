@@ -26,9 +26,7 @@ class DeviceLost(Exception):
 def format_status(error: BaseException) -> str:
     """Return ``out of memory``, or ``failed: TYPE: first line``."""
     message = str(error).strip()
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in message:
-        return OUT_OF_MEMORY
-    if isinstance(error, RuntimeError) and "out of memory" in message:
+    if isinstance(error, MemoryError) or "out of memory" in message or "can't allocate memory" in message:
         return OUT_OF_MEMORY
     return f"failed: {type(error).__name__}: {message.splitlines()[0] if message else 'no message'}"[:LONGEST]
 

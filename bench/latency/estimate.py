@@ -4,10 +4,13 @@ The bound is the longest of three: the executed MACs at the rate of the data she
 bandwidth, and a fixed time for each kernel launch.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headcount.bench.hardware import Hardware, by_device
+from headcount.bench.latency.implementations import ImplSpec
+from headcount.bench.latency.roofline import work
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.table import Column, Row, Section, Table
 
 RAMP_US = 1.5
@@ -52,7 +55,7 @@ def of_record(record: Mapping[str, Any]) -> float | None:
     return 1000 * bound_s(macs, moved, None, hardware, record["dtype"])[0]
 
 
-def section(cases: Sequence[Any], hardware: Hardware) -> Section:
+def section(cases: Sequence[TimingCase], hardware: Hardware) -> Section:
     """Return the estimates for every implementation of ``cases``, also for those that are not installed here."""
     table = Table(
         "estimate",
@@ -66,31 +69,27 @@ def section(cases: Sequence[Any], hardware: Hardware) -> Section:
         ),
         "layer",
     )
-    return Section(table, _rows(cases, hardware), ["No figure of this table was measured."])
+    rows = [_row(case, spec, hardware) for case in cases for spec in case.impls(any_device=True)]
+    return Section(table, rows, ["No figure of this table was measured."])
 
 
-def _rows(cases: Sequence[Any], hardware: Hardware) -> Iterator[Row]:
-    from headcount.bench.latency.launch_count import launches
-    from headcount.bench.latency.roofline import executed_work
+def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> Row:
+    from headcount.bench.latency.launch_count import count_launches
 
-    for case in cases:
-        for spec in case.impls(any_device=True):
-            done = executed_work(case, spec)
-            moved = done.elements * case.element_bytes
-            number = launches(case, spec)
-            estimate, limit = bound_s(done.macs, moved, number, hardware, case.dtype)
-            values = {
-                "layer": spec.name,
-                "implementation": spec.impl,
-                "seq_len": case.seq_len,
-                "batch_size": case.batch_size,
-                "pass": case.which,
-                "macs": done.macs,
-                "bytes": moved,
-                "launches": number,
-                "estimate_us": estimate / US,
-                "limit": limit,
-            }
-            unknown = "kernels unknown: the pass is not counted, or the implementation does not run on meta tensors"
-            notes = [] if number is not None else [unknown]
-            yield Row(values, notes, [values])
+    done, number = work(case, spec.executed), count_launches(case, spec)
+    moved = done.elements * case.element_bytes
+    estimate, limit = bound_s(done.macs, moved, number, hardware, case.dtype)
+    values = {
+        "layer": spec.name,
+        "implementation": spec.impl,
+        "seq_len": case.seq_len,
+        "batch_size": case.batch_size,
+        "pass": case.which,
+        "macs": done.macs,
+        "bytes": moved,
+        "launches": number,
+        "estimate_us": estimate / US,
+        "limit": limit,
+    }
+    unknown = "kernels unknown: the pass is not counted, or the implementation does not run on meta tensors"
+    return Row(values, [] if number is not None else [unknown], [values])

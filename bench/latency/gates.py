@@ -6,16 +6,15 @@ and a second run must give the same bits.
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import schedule
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.measure import check_device
-from headcount.bench.table import TONES, Column, Row, Section, Table
+from headcount.bench.table import TONES, Column, Section, Table
 
 PROG = "python -m bench.latency gates"
 LAYERS = (*schedule.HEADLINE, "moh-32x64-50", "moh-llama3-50", "mha-base")
@@ -65,11 +64,11 @@ def plan(args: argparse.Namespace) -> Work:
     for case in cases:
         # unknown names are reported before the first check
         case.impls()
-    path = Path(args.json) if args.json else None
-    if path:
-        # a file that cannot be written is reported before the first check
-        records.append(path)
-    return Work([section(cases, path)], result=result)
+    from headcount.bench.latency.session import CheckSession
+
+    session = CheckSession(args.json and Path(args.json))
+    session.check_writable(cases)
+    return Work([session.section(cases)], result=result)
 
 
 def result(printed: Sequence[Section]) -> str:
@@ -87,54 +86,3 @@ def check_cases(names: Sequence[str], device: str, dtypes: Sequence[str] | None 
         for which in ("forward", "both")
         for name in names
     ]
-
-
-def section(
-    cases: Sequence[TimingCase],
-    path: Path | None,
-    has_time: Callable[[], bool] = lambda: True,
-    on_lost: Callable[[str], None] = lambda reason: None,
-) -> Section:
-    """Return the table of ``cases``, checked while ``has_time``; those that ``path`` holds are not checked again.
-
-    Where an implementation leaves the device unusable, its status is the record of the case, and ``on_lost`` is called.
-    """
-    below: list[str] = []
-    return Section(TABLE, _rows(cases, path, has_time, on_lost, below), below)
-
-
-def _rows(cases, path, has_time, on_lost, below) -> Iterator[Row]:
-    from headcount.bench.latency import measure
-
-    done = schedule.read_finished(path, records.CHECK)
-    for number, case in enumerate(cases):
-        if case.key not in done:
-            if not has_time():
-                below.append(f"No time was left for {len(cases) - number} of {len(cases)} cases.")
-                return
-            lost = None
-            try:
-                found = list(measure.check_case(case))
-            except measure.DeviceLost as error:
-                lost = error
-                name, _, impl = error.label.rpartition(" ")
-                found = [{"layer": name, "implementation": impl, "status": error.status}]
-            found = [_record(case, one) for one in found]
-            done[case.key] = found
-            if path:
-                records.append(path, *found)
-            if lost:
-                on_lost(f"{case.key}: {lost}")
-        for record in done[case.key]:
-            label = f"{record['layer']} {record['implementation']}"
-            failures = [] if record["status"] == records.AGREES else [f"{case.key} {label}: {record['status']}"]
-            yield Row({column.key: record[column.key] for column in TABLE.columns}, [], [record], failures)
-
-
-def _record(case: TimingCase, found: dict[str, Any]) -> dict[str, Any]:
-    shape = {"dtype": case.dtype, "pass": case.which, "seq_len": case.seq_len, "routing": case.routing}
-    return (
-        {"kind": records.CHECK, "cell": case.key, **dict.fromkeys(column.key for column in TABLE.columns)}
-        | shape
-        | found
-    )

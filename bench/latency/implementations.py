@@ -10,7 +10,6 @@ from headcount.models.configs.base import AttentionConfig, Implementation, Model
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.configs.registry import ATTENTIONS
-from headcount.models.configs.suggest import choices
 
 LISTED = "headcount latency --list"
 """The command that lists what can be timed."""
@@ -54,10 +53,8 @@ class ImplSpec:
     def executed(self) -> AttentionConfig | ModelConfig:
         """The configuration whose closed form states the work that is executed, which may exceed what is needed."""
         attention = getattr(self.config, "attention", self.config)
-        fields = {
-            field: getattr(attention, other) for field, other in (self.definition.executes if self.definition else ())
-        }
-        return with_attention(self.needed, **fields) if fields else self.needed
+        executes = self.definition.executes if self.definition else ()
+        return with_attention(self.needed, **{field: getattr(attention, other) for field, other in executes})
 
     @property
     def needed(self) -> AttentionConfig | ModelConfig:
@@ -109,8 +106,6 @@ def model_impls(
     name: str, requested: Sequence[str] | None, device: str | None, tokens: int | None = None
 ) -> list[ImplSpec]:
     """Return the rows of a model, one for each implementation. UsageError for a model without a module."""
-    if name not in PRESETS:
-        raise UsageError(f"unknown model {name!r}; {choices(name, timed_models(), LISTED)}")
     config = preset(name)
     if not config.has_module:
         raise UsageError(f"{name} is a closed form only; {LISTED} names the models that run")
@@ -136,7 +131,7 @@ def impls_by_variant() -> dict[str, list[str]]:
 def _resolve_impls(
     config: AttentionConfig, requested: Sequence[str] | None, device: str | None, tokens: int | None
 ) -> list[str]:
-    here = list(config.implementations) if device is None else _available(config, device)
+    here = [impl for impl in config.implementations if device is None or missing_on(impl, device) is None]
     if not requested:
         few = tokens is not None and tokens <= FEW_TOKENS
         return [impl.name for impl in here if impl.timed or few and impl.few_rows]
@@ -148,12 +143,12 @@ def _resolve_impls(
         )
     for impl in config.implementations:
         if impl.name in chosen and impl not in here:
-            lack = lacks(impl, device)
+            lack = missing_on(impl, device)
             raise UsageError(f"implementation {impl.name} needs {lack}; choose from {', '.join(a.name for a in here)}")
     return chosen
 
 
-def lacks(impl: Implementation, device: str) -> str | None:
+def missing_on(impl: Implementation, device: str) -> str | None:
     """Return what ``impl`` lacks to be timed on ``device``; None where it can be. An interpreter is not timed."""
     if impl.package is None:
         return None
@@ -164,7 +159,3 @@ def lacks(impl: Implementation, device: str) -> str | None:
     from headcount.models.kernels.selection import missing
 
     return missing(impl, torch.device(device))
-
-
-def _available(config: AttentionConfig, device: str) -> list[Implementation]:
-    return [impl for impl in config.implementations if lacks(impl, device) is None]

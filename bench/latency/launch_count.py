@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,7 @@ NO_KERNEL = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_str
 
 
 class _Operations(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.number = 0
+    number = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = not any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
@@ -30,54 +27,47 @@ class _Operations(TorchDispatchMode):
 
 
 class _Fused(TorchFunctionMode):
-    """Counts the fused attention core as one kernel, which meta tensors would decompose.
+    """Mode that counts the fused attention core as one kernel, which meta tensors would decompose.
 
     Its output has the strides that it has on a GPU: token by token.
     """
 
-    def __init__(self, operations: _Operations) -> None:
-        super().__init__()
-        self.operations = operations
+    number = 0
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Call ``func``, or count the fused core."""
         if func is not F.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
-        self.operations.number += 1
+        self.number += 1
         (batch, heads, tokens, _), width = args[0].shape, args[2].shape[-1]
         return args[0].new_empty(batch, tokens, heads, width).transpose(1, 2)
 
 
-def launches(case: TimingCase, spec: ImplSpec) -> int | None:
+def count_launches(case: TimingCase, spec: ImplSpec) -> int | None:
     """Return the kernels of a forward pass; None for another pass, and where it does not run on meta tensors."""
     if case.which not in ("forward", "decode"):
         return None
     # many cases share a dense layer
     anonymous = replace(case, name="", routing="", requested=None, blocks=None)
-    return _launched(anonymous, replace(spec, name="", role=""))
+    return _count_launches(anonymous, replace(spec, name="", role=""))
 
 
 @cache
-def _launched(case: TimingCase, spec: ImplSpec) -> int | None:
-    dtype = DTYPES[case.dtype]
+def _count_launches(case: TimingCase, spec: ImplSpec) -> int | None:
+    how = dict(device="meta", dtype=DTYPES[case.dtype])
     try:
-        module = build(spec.config, device="meta", dtype=dtype, impl=spec.impl)
-        arguments, options = _call(case, spec, module, dtype)
-        with torch.no_grad(), _Operations() as operations, _Fused(operations):
+        module = build(spec.config, impl=spec.impl, **how)
+        if case.subject == "model":
+            arguments = example_inputs(spec.config, case.at_lengths(spec.config).lengths, **how).values()
+        else:
+            arguments = [torch.empty(case.batch_size, case.new_len, spec.config.d_model, **how)]
+        options = {}
+        if case.which == "decode":
+            options["cache"] = module.make_cache(case.batch_size, case.seq_len)
+            options["cache"].length = case.seq_len - 1
+        with torch.no_grad(), _Operations() as operations, _Fused() as fused:
             module(*arguments, **options)
     except Exception:
         # an implementation that reads values, or needs a package that is not installed
         return None
-    return operations.number
-
-
-def _call(case: TimingCase, spec: ImplSpec, module: Any, dtype: torch.dtype) -> tuple[tuple, dict]:
-    if case.subject == "model":
-        lengths = case.at_lengths(spec.config).lengths
-        return tuple(example_inputs(spec.config, lengths, device="meta", dtype=dtype).values()), {}
-    x = torch.empty(case.batch_size, case.new_len, spec.config.d_model, device="meta", dtype=dtype)
-    if case.which == "forward":
-        return (x,), {}
-    cache = module.make_cache(case.batch_size, case.seq_len)
-    cache.length = case.seq_len - 1
-    return (x,), {"cache": cache}
+    return operations.number + fused.number

@@ -2,8 +2,8 @@
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,13 +14,15 @@ from headcount.bench.latency.capture import NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.device_errors import OUT_OF_MEMORY, DeviceLost, ImplFailed, format_status, is_lost
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, executed_work, roofline_bound_s, work
+from headcount.bench.latency.roofline import Peaks, roofline_bound_s, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
 from headcount.bench.latency.timing import TimedCall, interleave
 from headcount.bench.latency.timing_cases import TimingCase
 
-TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
+TIMED = "timed"
+"""Status of an implementation that agrees with the reference and was timed."""
+OUT_OF_MEMORY_TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
 RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
@@ -36,53 +38,127 @@ NO_RATIOS = dict.fromkeys(
 """The fields of a record before anything is compared."""
 
 
+@dataclass(kw_only=True)
+class TimedImpl(TimedCall):
+    """An implementation of a case: its correctness check, its samples, and its ratios to other implementations.
+
+    ``run`` is None where it is not timed, for ``status``.
+    """
+
+    spec: ImplSpec
+    status: str = TIMED
+    run: Run | None = None
+    impl_used: str | None = None
+    largest_share: float | None = None
+    checked: correctness.CheckResult | None = None
+    peak_memory: int | None = None
+    replay_error: float | None = None
+    ratios: dict[str, Any] = field(default_factory=NO_RATIOS.copy)
+
+    def drop(self, status: str) -> None:
+        """Free what the implementation holds, and state why it is not timed."""
+        self.status, self.run, self.call, self.graph = status, None, None, None
+
+    def record(self, case: TimingCase, peaks: Peaks, blocks: int) -> dict[str, Any]:
+        """Return the record of this implementation of ``case``."""
+        spec, checked, run = self.spec, self.checked, self.run
+        needed, executed = work(case, spec.needed), work(case, spec.executed)
+        least_bytes = needed.elements * case.element_bytes
+        agrees = checked and not checked.wrong
+        found = {
+            "kind": records.LATENCY,
+            "cell": case.key,
+            **{key: value for key, value in asdict(case).items() if key not in ("which", "requested")},
+            "pass": case.which,
+            "again": bool(case.blocks),
+            "tokens": case.tokens,
+            "layer": spec.name,
+            "role": spec.role,
+            "implementation": spec.impl,
+            "implementation_used": self.impl_used,
+            "largest_share": self.largest_share,
+            "error": checked.error if agrees else None,
+            "bound": checked.bound if agrees else None,
+            "choices": checked.choices if checked and checked.choices["tokens"] else None,
+            "backends": list(checked.backends) if checked else None,
+            **self.ratios,
+            "status": self.status,
+            "macs": needed.macs,
+            "params": needed.params,
+            "active_params": needed.active_params,
+            "least_bytes": least_bytes,
+            "executed_macs": executed.macs,
+            "executed_bytes": executed.elements * case.element_bytes,
+            "timed_by": None,
+            "wall_ms": [1000 * s for s in self.wall_s] if run else None,
+            "gpu_ms": [1000 * s for s in self.gpu_s] if run and self.gpu_s else None,
+            "no_graph_because": self.graph_reason if run else None,
+            "calls_per_block": self.calls if run else None,
+            "replays_per_block": self.replays if run and self.graph else None,
+            "replay_error": self.replay_error if run else None,
+            "sets": self.sets if run else None,
+            "rotated_bytes": run.rotated_bytes if run else None,
+            "peak_memory_bytes": self.peak_memory if run else None,
+            "roofline_ms": 1000 * roofline_bound_s(needed.macs, least_bytes, peaks),
+            "peaks": asdict(peaks),
+            "blocks": blocks,
+            "smoke": blocks < TRUSTED_BLOCKS,
+        }
+        return found | {"timed_by": records.timed_by(found) if run else None}
+
+
 def measure_case(
-    case: TimingCase,
-    peaks: Peaks,
-    *,
-    blocks: int,
-    on_block: Callable[[int], None] = lambda block: None,
-) -> Iterator[dict[str, Any]]:
-    """Yield a record for each implementation: checked against the reference first, then timed with the others.
+    case: TimingCase, peaks: Peaks, *, blocks: int, on_block: Callable[[int], None] = lambda block: None
+) -> list[dict[str, Any]]:
+    """Return a record for each implementation: checked against the reference first, then timed with the others.
 
     Raises DeviceLost where one leaves the device unusable for this process.
     """
+    # what the last case left
+    gc.collect()
     with side_stream(case.device):
         shared = CaseTensors(case, case.config)
-        prepared = [prepare(case, spec, shared) for spec in case.impls()]
-        control = _time_together(case, prepared, blocks, on_block)
-    fill_ratios([(record, impl) for record, impl in prepared if impl is not None], control)
-    for record, impl in prepared:
-        yield _finished(record, impl, case, peaks, blocks)
-    del prepared, control, shared
-    gc.collect()
+        impls = [prepare(case, spec, shared) for spec in case.impls()]
+        control = _time_together(case, impls, blocks, on_block)
+    fill_ratios([impl for impl in impls if impl.run], control)
+    return [impl.record(case, peaks, blocks) for impl in impls]
 
 
-def check_case(case: TimingCase) -> Iterator[dict[str, Any]]:
-    """Yield the result of the correctness check of each implementation, without timing it.
+def check_case(case: TimingCase) -> list[dict[str, Any]]:
+    """Return the record of the correctness check of each implementation, without timing it.
 
-    DeviceLost where one leaves the device unusable.
+    Raises DeviceLost where one leaves the device unusable for this process.
     """
+    found = []
     with side_stream(case.device):
         shared = CaseTensors(case, case.config)
         for spec in case.impls():
             if case.device == "cuda":
                 # freed memory holds NaN, so that what an implementation does not write is NaN
                 torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
-            record, impl = prepare(case, spec, shared)
-            again = _check_again(case, impl) if impl else {"status": record["status"]}
-            yield {
-                "layer": spec.name,
-                "implementation": spec.impl,
-                "error": _short(record["error"]),
-                "bound": _short(record["bound"]),
-                "choices": record["choices"] and record["choices"]["other"],
-                "core": ", ".join(record["backends"] or ()) or None,
-                **again,
-            }
+            impl = prepare(case, spec, shared)
+            again = _check_again(case, impl) if impl.run else {}
+            found.append(check_record(case, impl) | again)
+    return found
 
 
-def _check_again(case: TimingCase, impl: "TimedRun") -> dict[str, Any]:
+def check_record(case: TimingCase, impl: TimedImpl) -> dict[str, Any]:
+    """Return the record of the correctness check of an implementation."""
+    record = impl.record(case, NO_PEAKS, 0)
+    shared = ("cell", "layer", "implementation", "dtype", "pass", "seq_len", "routing", "status")
+    return {
+        "kind": records.CHECK,
+        **{key: record[key] for key in shared},
+        "error": _short(record["error"]),
+        "bound": _short(record["bound"]),
+        "choices": record["choices"] and record["choices"]["other"],
+        "core": ", ".join(record["backends"] or ()) or None,
+        "replay": None,
+        "same": None,
+    }
+
+
+def _check_again(case: TimingCase, impl: TimedImpl) -> dict[str, Any]:
     """Return the status of an implementation whose results agree: same bits in a second run, replay on other inputs."""
     found: dict[str, Any] = {"status": records.AGREES}
     try:
@@ -91,7 +167,7 @@ def _check_again(case: TimingCase, impl: "TimedRun") -> dict[str, Any]:
         if case.device == "cuda":
             error = correctness.replay_error(impl.run, capture(impl.call, 1, impl.sets))
             found["replay"] = _short(error)
-            if not error <= impl.bound:
+            if not error <= impl.checked.bound:
                 found["status"] = "wrong: a replay on other inputs is not right"
     except NotCaptured as reason:
         # an implementation that makes the host wait has no graph, and agrees all the same
@@ -107,67 +183,37 @@ def _short(value: float | None) -> str | None:
     return None if value is None else f"{value:.0e}"
 
 
-class TimedRun(TimedCall):
-    """An implementation to time, with the run that it calls."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__(run.label, run.call, run.sets)
-        self.run = run
-        self.peak_memory: int | None = None
-        self.bound = math.inf
-        self.replay_error: float | None = None
-
-
-def failed_case(case: TimingCase, error: Exception, blocks: int) -> list[dict[str, Any]]:
-    """Return a record for each implementation of a case that raised ``error``; one that lost the device is named."""
-    found = []
-    for spec in case.impls():
-        status = format_status(error)
-        if isinstance(error, DeviceLost):
-            skipped = f"skipped: {error.label} left the device unusable"
-            status = error.status if spec.label == error.label else skipped
-        found.append(_finished(_begin(case, spec) | {"status": status}, None, case, NO_PEAKS, blocks))
-    return found
+def failed_impls(case: TimingCase, error: Exception) -> list[TimedImpl]:
+    """Return the implementations of a case that raised ``error``; one that lost the device is named."""
+    status = format_status(error)
+    impls = [TimedImpl(spec.label, None, spec=spec, status=status) for spec in case.impls()]
+    for impl in impls if isinstance(error, DeviceLost) else ():
+        skipped = f"skipped: {error.label} left the device unusable"
+        impl.status = error.status if impl.name == error.label else skipped
+    return impls
 
 
-def _begin(case: TimingCase, spec: ImplSpec) -> dict[str, Any]:
-    """Return the fields of a record that are known before an implementation runs."""
-    return {
-        "layer": spec.name,
-        "role": spec.role,
-        "implementation": spec.impl,
-        **dict.fromkeys(("implementation_used", "largest_share", "error", "bound", "choices", "backends")),
-        **NO_RATIOS,
-        "status": "timed",
-        "work": work(case, spec),
-        "executed": executed_work(case, spec),
-    }
-
-
-def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> tuple[dict[str, Any], "TimedRun | None"]:
-    """Return the beginning of a record, and the implementation where it may be timed."""
-    record = _begin(case, spec)
+def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> TimedImpl:
+    """Return the implementation with its correctness check, ready to be timed if that is passed."""
+    impl = TimedImpl(spec.label, None, spec=spec)
     try:
         if spec.role in ROUTED:
-            record["largest_share"] = shared.largest_share
+            impl.largest_share = shared.largest_share
         run = make_run(case, spec, shared)
         checked = correctness.CorrectnessCheck(run).check()
-        impl = TimedRun(run)
         # the check is short; whether the call fits into memory shows only at full size
         impl.peak_memory = _peak_memory(run, case.device)
     except Exception as error:
-        status = format_status(error)
+        impl.status = format_status(error)
         if is_lost(case.device):
-            raise DeviceLost(spec.label, status) from error
-        return record | {"status": status}, None
-    record["implementation_used"] = run.impl_used()
-    record["backends"] = list(checked.backends)
-    if checked.tokens:
-        record["choices"] = {"tokens": checked.tokens, "clear": checked.clear, "other": checked.other}
+            raise DeviceLost(impl.name, impl.status) from error
+        return impl
+    impl.impl_used, impl.checked = run.impl_used(), checked
     if checked.wrong:
-        return record | {"status": checked.wrong}, None
-    impl.bound = checked.bound
-    return record | {"error": checked.error, "bound": checked.bound}, impl
+        impl.status = checked.wrong
+    else:
+        impl.run, impl.call, impl.sets = run, run.call, run.sets
+    return impl
 
 
 def _peak_memory(run: Run, device: str) -> int | None:
@@ -183,22 +229,21 @@ def _peak_memory(run: Run, device: str) -> int | None:
     return torch.cuda.max_memory_allocated() - before
 
 
-def _aa_control(prepared) -> TimedRun | None:
-    """Return the A/A control: the first dense implementation, or the first of all, to be timed a second time."""
-    left = [(record, impl) for record, impl in prepared if impl is not None]
-    chosen = next((impl for record, impl in left if record["role"] != "subject"), left[0][1] if left else None)
-    return TimedRun(chosen.run) if chosen else None
+def _time_together(
+    case: TimingCase, impls: list[TimedImpl], blocks: int, on_block: Callable[[int], None]
+) -> TimedImpl | None:
+    """Interleave the implementations that can be timed, and drop each that fails.
 
-
-def _time_together(case: TimingCase, prepared: list, blocks: int, on_block: Callable[[int], None]) -> TimedRun | None:
-    """Interleave the implementations that are left, without each that fails. Return the A/A control."""
-    while control := _aa_control(prepared):
-        impls = [impl for _, impl in prepared if impl is not None]
-        for impl in impls:
+    Return the A/A control: the first dense implementation, or the first of all, timed a second time.
+    """
+    while left := [impl for impl in impls if impl.run]:
+        for impl in left:
             impl.wall_s, impl.gpu_s = [], []
+        chosen = next((impl for impl in left if impl.spec.role != "subject"), left[0])
+        control = replace(chosen, wall_s=[], gpu_s=[])
         try:
             interleave(
-                [*impls, control], blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay
+                [*left, control], blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay
             )
             return control
         except ImplFailed as failed:
@@ -207,9 +252,9 @@ def _time_together(case: TimingCase, prepared: list, blocks: int, on_block: Call
                 raise DeviceLost(blamed.name, status) from failed
         if status == OUT_OF_MEMORY:
             # without the largest the others may fit
-            status, blamed = TOGETHER, max(impls, key=lambda impl: impl.peak_memory or 0)
-        i = next(i for i, (_, impl) in enumerate(prepared) if impl is not None and impl.run is blamed.run)
-        prepared[i] = (prepared[i][0] | {"status": status}, None)
+            status, blamed = OUT_OF_MEMORY_TOGETHER, max(left, key=lambda impl: impl.peak_memory or 0)
+        next(impl for impl in left if impl.run is blamed.run).drop(status)
+        del left, chosen, control, blamed
         gc.collect()
     return None
 
@@ -218,49 +263,11 @@ class WrongReplay(Exception):
     """A replayed graph gives another result than an eager call."""
 
 
-def _check_replay(impl: TimedRun) -> None:
+def _check_replay(impl: TimedImpl) -> None:
     impl.replay_error = correctness.replay_error(impl.run, impl.graph)
     # written so that a NaN is wrong
-    if not impl.replay_error <= max(impl.bound, correctness.MIN_BOUND[impl.run.case.dtype]):
+    if not impl.replay_error <= max(impl.checked.bound, correctness.MIN_BOUND[impl.run.case.dtype]):
         raise WrongReplay(f"a replay on other inputs is off by {impl.replay_error:.1e}")
-
-
-def _finished(
-    record: dict[str, Any], impl: TimedRun | None, case: TimingCase, peaks: Peaks, blocks: int
-) -> dict[str, Any]:
-    done, executed = record.pop("work"), record.pop("executed")
-    bound_s = roofline_bound_s(done.macs, done.elements * case.element_bytes, peaks)
-    shape = {k: v for k, v in asdict(case).items() if k not in ("which", "requested")}
-    found = {
-        "kind": "latency",
-        "cell": case.key,
-        **shape,
-        "pass": case.which,
-        "again": bool(case.blocks),
-        "tokens": case.tokens,
-        **record,
-        "macs": done.macs,
-        "params": done.params,
-        "active_params": done.active_params,
-        "least_bytes": done.elements * case.element_bytes,
-        "executed_macs": executed.macs,
-        "executed_bytes": executed.elements * case.element_bytes,
-        "timed_by": None,
-        "wall_ms": [1000 * s for s in impl.wall_s] if impl else None,
-        "gpu_ms": [1000 * s for s in impl.gpu_s] if impl and impl.gpu_s else None,
-        "no_graph_because": impl.graph_reason if impl else None,
-        "calls_per_block": impl.calls if impl else None,
-        "replays_per_block": impl.replays if impl and impl.graph else None,
-        "replay_error": impl.replay_error if impl else None,
-        "sets": impl.sets if impl else None,
-        "rotated_bytes": impl.run.rotated_bytes if impl else None,
-        "peak_memory_bytes": impl.peak_memory if impl else None,
-        "roofline_ms": 1000 * bound_s,
-        "peaks": asdict(peaks),
-        "blocks": blocks,
-        "smoke": blocks < TRUSTED_BLOCKS,
-    }
-    return found | {"timed_by": records.timed_by(found) if impl else None}
 
 
 def failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -269,38 +276,36 @@ def failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{row['layer']} {row['implementation']}: {row['status']}" for row in bad]
 
 
-def fill_ratios(timed: Sequence[tuple[dict[str, Any], TimedCall]], control: TimedCall | None) -> None:
-    """Fill the ratios of the records of ``timed`` implementations; ``control`` repeats one of them.
+def fill_ratios(timed: Sequence[TimedImpl], control: TimedImpl | None) -> None:
+    """Fill the ratios of ``timed`` implementations; ``control`` repeats one of them.
 
     A ratio is of replayed graphs where both have one, else of wall time, and is judged by the noise floor of its kind.
     """
-    by_role = {record["role"]: impl for record, impl in timed if record["role"] != "subject"}
+    by_role = {impl.spec.role: impl for impl in timed if impl.spec.role != "subject"}
     noises = _noises(timed, control)
-    for record, impl in timed:
+    for impl in timed:
         for key, by in (("noise_floor", _kind(impl, impl)), ("noise_floor_wall", records.WALL)):
-            record[key] = asdict(noises[by]) if by in noises else None
+            impl.ratios[key] = asdict(noises[by]) if by in noises else None
         for key, role in RATIOS.items():
             other = by_role.get(role)
-            if other is None or other is impl or record["role"] not in ROUTED:
+            if other is None or other is impl or impl.spec.role not in ROUTED:
                 continue
             by = _kind(impl, other)
-            ratio = paired_ratio(_samples(impl, by), _samples(other, by))
-            record[key], record[f"{key}_by"] = asdict(ratio), by
-            record[f"{key}_verdict"] = verdict(ratio, noises.get(by))
+            ratio = _ratio(impl, other, by)
+            impl.ratios |= {key: asdict(ratio), f"{key}_by": by, f"{key}_verdict": verdict(ratio, noises.get(by))}
 
 
-def _noises(timed: Sequence[tuple[dict[str, Any], TimedCall]], control: TimedCall | None) -> dict[str, Ratio]:
+def _noises(timed: Sequence[TimedImpl], control: TimedImpl | None) -> dict[str, Ratio]:
     """Return the control over its original, by wall time, and by graphs where both have one."""
-    original = next((impl for _, impl in timed if control is not None and impl.name == control.name), None)
+    original = next((impl for impl in timed if control is not None and impl.name == control.name), None)
     if original is None:
         return {}
-    kinds = {records.WALL, _kind(control, original)}
-    return {by: paired_ratio(_samples(control, by), _samples(original, by)) for by in kinds}
+    return {by: _ratio(control, original, by) for by in {records.WALL, _kind(control, original)}}
 
 
 def _kind(a: TimedCall, b: TimedCall) -> str:
     return records.GRAPH if a.graph is not None and b.graph is not None else records.WALL
 
 
-def _samples(impl: TimedCall, by: str) -> list[float]:
-    return impl.wall_s if by == records.WALL else impl.gpu_s
+def _ratio(a: TimedCall, b: TimedCall, by: str) -> Ratio:
+    return paired_ratio(*((impl.wall_s if by == records.WALL else impl.gpu_s) for impl in (a, b)))

@@ -1,6 +1,7 @@
 """Measure the peak rates of this machine with large matrix products, copies and sums."""
 
 import time
+import timeit
 from collections.abc import Callable
 from statistics import median
 
@@ -50,9 +51,4 @@ def _times(call: Callable[[], object], device: str) -> list[float]:
     call()
     if device == "cuda":
         return [elapsed_s(call) for _ in range(ROUNDS[device])]
-    times = []
-    for _ in range(ROUNDS[device]):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return times
+    return timeit.repeat(call, number=1, repeat=ROUNDS[device])

@@ -5,7 +5,6 @@ from functools import cache
 
 from headcount.bench import accounts
 from headcount.bench.case import Case
-from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas.backward import backward_macs, training_macs
 from headcount.formulas.decoding import reachable_params, step_elements
@@ -29,11 +28,6 @@ class Peaks:
     median_macs_per_s: float | None = None
     median_bytes_per_s: float | None = None
 
-    @property
-    def most_bytes_per_s(self) -> float:
-        """The greater of the rates of a copy and of a sum."""
-        return max(self.bytes_per_s, self.read_bytes_per_s or 0.0)
-
 
 @dataclass(frozen=True)
 class Work:
@@ -45,36 +39,21 @@ class Work:
     active_params: int
 
 
-def work(case: TimingCase, spec: ImplSpec) -> Work:
-    """Return the work that is needed, by the closed form: for packed heads, that of the ideal form.
+@cache
+def work(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
+    """Return the work of a call by the closed form of ``config``, the needed or the executed one of an implementation.
 
     A decoded token projects its own key and value and reads the cached ones.
     """
-    return _work_of(case, spec.needed)
-
-
-def executed_work(case: TimingCase, spec: ImplSpec) -> Work:
-    """Return the work that is executed: of all experts where every expert runs for every token."""
-    return _work_of(case, spec.executed)
-
-
-@cache
-def _work_of(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
     counted = case.at_lengths(config)
+    # input and output of a layer; the inputs of a model are tokens
+    activations = 2 * case.tokens * config.d_model if case.subject == "layer" else 0
     if case.which == "decode":
         step = accounts.step(Case(counted.name, config, counted.lengths), case.seq_len)
-        return Work(step.macs, step_elements(step) + _activations(case, step), step.params, step.active_params)
+        return Work(step.macs, step_elements(step) + activations, step.params, step.active_params)
     ledger = counted.ledger
-    elements = least_elements(ledger, case.which, _activations(case, ledger))
+    elements = least_elements(ledger, case.which, activations)
     return Work(pass_macs(ledger, case.which), elements, ledger.params, ledger.active_params)
-
-
-def _activations(case: TimingCase, ledger: Ledger) -> int:
-    """Return the input and output elements of a layer; 0 for a model, whose inputs are tokens."""
-    if case.subject != "layer":
-        return 0
-    width = next(entry.dims["d_m"] for entry in ledger if "d_m" in entry.dims)
-    return 2 * case.tokens * width
 
 
 def pass_macs(ledger: Ledger, which: str) -> int:
@@ -97,4 +76,4 @@ def least_elements(ledger: Ledger, which: str, activations: int) -> int:
 
 def roofline_bound_s(macs: int, moved: int, peaks: Peaks) -> float:
     """Return the longer of the times for ``macs`` and for ``moved`` bytes, in seconds."""
-    return max(macs / peaks.macs_per_s, moved / peaks.most_bytes_per_s)
+    return max(macs / peaks.macs_per_s, moved / max(peaks.bytes_per_s, peaks.read_bytes_per_s or 0.0))

@@ -1,7 +1,6 @@
 """Record the experts that routers select, and replay them in the reference, whose own selection is compared."""
 
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ _TOPK = (torch.topk, torch.Tensor.topk)
 
 
 class RoutingRecorder(TorchFunctionMode):
-    """Records the indices of each topk, and which of torch's kernels the fused attention core would take."""
+    """Mode that records the indices of each topk, and which of torch's kernels the fused attention core would take."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +36,7 @@ class RoutingRecorder(TorchFunctionMode):
 
 
 class RoutingReplay(TorchFunctionMode):
-    """Replaces the result of every topk by the given ``indices``, in the order of the calls.
+    """Mode that replaces the result of every topk by the given ``indices``, in the order of the calls.
 
     ``rows`` selects tokens of indices that were recorded for more. ``tokens`` counts selections, ``clear`` those that
     rounding cannot change, ``other`` those of them that differ from the K largest scores.
@@ -61,9 +60,8 @@ class RoutingReplay(TorchFunctionMode):
 
     def _compare(self, scores: Tensor, top_k: int, indices: Tensor) -> None:
         best = torch.topk(scores, min(top_k + 1, scores.shape[-1]), dim=-1)
-        every = top_k == scores.shape[-1]
         clear = torch.ones_like(best.values[..., 0], dtype=torch.bool)
-        if not every:
+        if top_k < scores.shape[-1]:
             last, next_one = best.values[..., top_k - 1], best.values[..., top_k]
             gap = last - next_one
             clear = (gap > self.margin) & (gap > RATIO * self.margin * last.abs())
@@ -74,30 +72,23 @@ class RoutingReplay(TorchFunctionMode):
         self.other += int(other.sum())
 
 
-@contextmanager
-def _recording(routers: Sequence[nn.Module]):
-    before = [router.record_routing for router in routers]
-    for router in routers:
-        router.record_routing = True
-    try:
-        yield
-    finally:
-        for router, was in zip(routers, before, strict=True):
-            router.record_routing = was
-
-
-def watch(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Tensor], list[str]]:
+def trace_routing(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Tensor], list[str]]:
     """Return the result of ``run``, the selections of the routers of ``module``, and the kernels of the fused core.
 
     Selections are those that routers record, in the order of the layers, or those of ``torch.topk`` where none does.
     """
     routers = [part for part in module.modules() if hasattr(part, "record_routing")]
-    with _recording(routers), RoutingRecorder() as seen:
-        found = run()
-        recorded = [router.recorded.routing.indices.detach() for router in routers if router.recorded is not None]
+    before = [router.record_routing for router in routers]
     for router in routers:
-        # a stored routing would keep its autograd graph
-        router.recorded = None
+        router.record_routing = True
+    try:
+        with RoutingRecorder() as seen:
+            found = run()
+        recorded = [router.recorded.routing.indices.detach() for router in routers if router.recorded is not None]
+    finally:
+        for router, was in zip(routers, before, strict=True):
+            # a stored routing would keep its autograd graph
+            router.record_routing, router.recorded = was, None
     return found, recorded or seen.chosen, list(seen.backends)
 
 

@@ -14,11 +14,10 @@ from headcount.bench.latency.timing_cases import TimingCase
 
 
 class Run(ABC):
-    """``call(i)`` runs the implementation once on input set i of ``sets``."""
+    """An implementation on its inputs: ``call(i)`` runs it once on input set i of ``sets``."""
 
     def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
         self.case, self.spec, self.shared = case, spec, shared
-        self.label = spec.label
         self.module = shared.module(spec.config, spec.impl)
         self.inputs = shared.inputs
         self.sets = len(self.inputs)
@@ -30,18 +29,18 @@ class Run(ABC):
     def call(self, i: int) -> Any:
         """Run the pass of the case on input set ``i``."""
 
-    def feeds(self, i: int) -> list[Tensor]:
+    def changeable_inputs(self, i: int) -> list[Tensor]:
         """Return the tensors that ``call(i)`` reads and whose values may change."""
-        return tensors(self.inputs[i])
+        return tensors(self.inputs[i % len(self.inputs)])
 
     @contextmanager
-    def altered(self, i: int) -> Iterator[None]:
+    def other_inputs(self, i: int) -> Iterator[None]:
         """Replace the values that ``call(i)`` reads, and so the routing, inside the block."""
-        found = self.feeds(i)
+        found = self.changeable_inputs(i)
         before = [t.detach().clone() for t in found]
         for tensor, old in zip(found, before, strict=True):
             # through .data, because autograd refuses to use saved tensors that were changed
-            tensor.data.copy_(_other(old))
+            tensor.data.copy_(_permute(old))
         try:
             yield
         finally:
@@ -50,8 +49,7 @@ class Run(ABC):
 
     def impl_used(self) -> str | None:
         """Return the path that the layers took in their last forward pass; None where they do not record it."""
-        layers = [layer for layer in self.module.modules() if hasattr(layer, "impl")]
-        used = {getattr(layer, "impl_used", None) for layer in layers} - {None}
+        used = {getattr(layer, "impl_used", None) for layer in self.module.modules()} - {None}
         return "+".join(sorted(used)) or None
 
 
@@ -79,7 +77,7 @@ class BackwardRun(LayerRun):
         wanted = [self.inputs[i], *self.parameters]
         return torch.autograd.grad(self.outputs[i], wanted, self.shared.gradient, retain_graph=True)
 
-    def feeds(self, i: int) -> list[Tensor]:
+    def changeable_inputs(self, i: int) -> list[Tensor]:
         """Return the gradient of the output; tensors that the graph saved must not change."""
         return [self.shared.gradient]
 
@@ -98,11 +96,7 @@ class DecodeRun(LayerRun):
         cache = self.caches[i]
         cache.length = self.case.seq_len - 1
         with torch.no_grad():
-            return self.module(self.inputs[i % len(self.inputs)], cache=cache)
-
-    def feeds(self, i: int) -> list[Tensor]:
-        """Return the new tokens."""
-        return [self.inputs[i % len(self.inputs)]]
+            return self.module(*self.changeable_inputs(i), cache=cache)
 
 
 class ModelRun(Run):
@@ -138,7 +132,7 @@ def loss(out: Tensor, last: Tensor) -> Tensor:
     return out.float().square().mean()
 
 
-def _other(x: Tensor) -> Tensor:
+def _permute(x: Tensor) -> Tensor:
     """Return values of the same range: other tokens' values; for a single token its negation, or the previous id."""
     dims = [dim for dim in (0, 1) if dim < x.dim() and x.shape[dim] > 1]
     if dims:

@@ -6,14 +6,13 @@ import os
 import sys
 import tomllib
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
 from headcount.bench.errors import UsageError
-from headcount.bench.latency.timing_cases import TimingCase, layer_cases, model_cases
+from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.table import shown
 
 TOKENS = 16384
@@ -32,16 +31,10 @@ def read_rows() -> list[dict[str, Any]]:
 
 def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS) -> list[TimingCase]:
     """Return the timing case of each row of gpu_cases.toml."""
-    shape = dict(tokens=tokens, batch_size=None, dtype=dtype, device=device, requested=None)
     found = []
-    for row in read_rows():
-        subject, name, seq_len, which, routing, blocks = _identity_of_row(row)
-        cases = (
-            layer_cases([name], [seq_len], [which], [routing], **shape)
-            if subject == "layer"
-            else model_cases([name], [seq_len], [which], **shape)
-        )
-        found += [replace(case, blocks=blocks) for case in cases]
+    for subject, name, seq_len, which, routing, blocks in map(_identity_of_row, read_rows()):
+        batch_size = max(1, tokens // seq_len)
+        found.append(TimingCase(subject, name, seq_len, batch_size, dtype, which, device, routing, blocks=blocks))
     return found
 
 

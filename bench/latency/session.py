@@ -1,19 +1,19 @@
-"""Measure timing cases one after another: store each as it finishes, skip what is stored, stop at a time limit."""
+"""Run timing cases one after another: store each as it finishes, skip what is stored, stop at a time limit."""
 
 import argparse
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from headcount.bench import records
 from headcount.bench.env import environment
-from headcount.bench.hardware import Hardware
-from headcount.bench.latency import capture, measure, peaks, schedule
+from headcount.bench.latency import capture, gates, measure, peaks, schedule
 from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.device_errors import DeviceLost, is_lost
 from headcount.bench.latency.roofline import Peaks
@@ -21,7 +21,7 @@ from headcount.bench.latency.table import Columns
 from headcount.bench.latency.telemetry import Telemetry
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
-from headcount.bench.table import Row, plural
+from headcount.bench.table import Row, Section, plural
 
 LATENCY_FILE = "latency.jsonl"
 """File of the records in the folder of ``--out-dir``."""
@@ -29,41 +29,31 @@ STARTED = "HEADCOUNT_LATENCY_STARTED"
 """Environment variable: when the run began, in seconds since the epoch, for the process that continues it."""
 
 
-class Session:
-    """Measures timing cases on one device.
+class Session(ABC):
+    """A run of timing cases, one after another.
 
     Args:
         path: JSON Lines file that finished cases are appended to and skipped from; None to store nothing.
-        blocks: blocks of a case that does not state its own number.
         within: seconds from the start of the run after which no case begins; None for no limit.
-        hardware: data sheet that replaces measured peaks.
     """
 
-    def __init__(
-        self,
-        path: Path | None,
-        columns: Columns,
-        environ: dict[str, Any],
-        *,
-        blocks: int,
-        within: float | None = None,
-        hardware: Hardware | None = None,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self.path, self.columns, self.environ, self.blocks = path, columns, environ, blocks
-        self.within, self.hardware, self.now = within, hardware, now
-        self.started = float(os.environ.get(STARTED, 0)) or now()
-        self.done = schedule.read_finished(path, records.LATENCY)
+    kind: str
+
+    def __init__(self, path: Path | None, within: float | None = None) -> None:
+        self.path, self.within = path, within
+        self.started = float(os.environ.get(STARTED, 0)) or time.time()
+        self.done = schedule.read_finished(path, self.kind)
         self.missing: list[TimingCase] = []
-        self.peaks: dict[str, Peaks] = {}
         self._took: list[float] = []
         self._factors: list[float] = []
-        self._telemetry = Telemetry(columns.device)
 
-    @property
-    def left_s(self) -> float:
-        """Seconds that are left."""
-        return float("inf") if self.within is None else self.started + self.within - self.now()
+    @abstractmethod
+    def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
+        """Run ``case`` and return a record for each implementation; with ``error`` those of a case that raised it."""
+
+    @abstractmethod
+    def row(self, record: dict[str, Any]) -> Row:
+        """Return the printed row of a record."""
 
     def expected_s(self, case: TimingCase) -> float:
         """Return the seconds that ``case`` is expected to take.
@@ -77,67 +67,125 @@ class Session:
         return listed * (median(self._factors) if self._factors else 1.0)
 
     def check_writable(self, cases: Sequence[TimingCase]) -> None:
-        """Raise UsageError where a case is left to measure and its record cannot be stored."""
+        """Raise UsageError where a case is left to run and its record cannot be stored."""
         if self.path and any(case.key not in self.done for case in cases):
             records.append(self.path)
 
-    def rows(self, cases: Sequence[TimingCase]) -> Iterator[Row]:
-        """Yield the rows of every case that is stored or finishes in time; an error stays with its case."""
+    def rows(self, cases: Sequence[TimingCase], more: bool = False) -> Iterator[Row]:
+        """Yield the rows of every case that is stored or finishes in time; an error stays with its case.
+
+        ``more``: other cases follow in this process.
+        """
         for number, case in enumerate(cases, 1):
             lost = None
             if case.key not in self.done:
-                if self.expected_s(case) > self.left_s:
+                if self.within is not None and time.time() + self.expected_s(case) > self.started + self.within:
                     self.missing.append(case)
                     continue
-                lost = self._measure(case)
-            for record in self.done[case.key]:
-                yield Row(self.columns.values(record), self.columns.notes(record), [record], measure.failures([record]))
-            if (lost or capture.stopped()) and number < len(cases):
-                self.restart(f"{case.key}: {lost}" if lost else f"a capture failed ({capture.stopped()})")
+                lost = self._run(case)
+            yield from map(self.row, self.done[case.key])
+            if (lost or capture.capture_failure()) and (more or number < len(cases)):
+                self._restart(f"{case.key}: {lost}" if lost else f"a capture failed ({capture.capture_failure()})")
 
-    def _measure(self, case: TimingCase) -> str | None:
-        """Measure and store one case. Return the error that left the device unusable, if any."""
-        began, expected, lost = self.now(), schedule.expected_s(case), None
-        blocks = case.blocks or self.blocks
-        self._telemetry.begin()
+    def _run(self, case: TimingCase) -> str | None:
+        """Run and store one case. Return the error that left the device unusable, if any."""
+        began, lost = time.time(), None
         try:
-            rates = self.peaks_of(case.dtype, case.device)
-            found = list(measure.measure_case(case, rates, blocks=blocks, on_block=self._telemetry.sample))
+            found = self.records_of(case)
         except Exception as error:
             if isinstance(error, DeviceLost) or is_lost(case.device):
                 lost = str(error)
-            found = measure.failed_case(case, error, blocks)
-        common = {"telemetry": self._telemetry.summary(), "environment": self.environ}
-        self.done[case.key] = [record | common for record in found]
+            found = self.records_of(case, error)
+        self.done[case.key] = found
         if self.path:
-            records.append(self.path, *self.done[case.key])
-        self._took.append(self.now() - began)
-        if expected:
-            self._factors.append(self._took[-1] / expected)
+            records.append(self.path, *found)
+        self._took.append(time.time() - began)
+        if listed := schedule.expected_s(case):
+            self._factors.append(self._took[-1] / listed)
         return lost
 
-    def restart(self, reason: str) -> None:
+    def _restart(self, reason: str) -> None:
         """Replace this process by a new one with the same command, which skips what is stored; not without a file."""
         if self.path is None:
             return
         print(f"{reason}: continuing in a new process", file=sys.stderr)
         sys.stdout.flush()
-        sys.stderr.flush()
         os.environ[STARTED] = repr(self.started)
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-    def peaks_of(self, dtype: str, device: str) -> Peaks:
-        """Return the peaks of a type: of the data sheet, or measured once."""
-        if self.hardware:
-            rate = self.hardware.macs_per_s[dtype]
-            return Peaks(rate, self.hardware.bytes_per_s, f"{self.hardware.name}: {self.hardware.source}")
-        if dtype not in self.peaks:
-            self.peaks[dtype] = peaks.measure_peaks(device, DTYPES[dtype])
-        return self.peaks[dtype]
 
     def remark(self) -> str:
         """Return the number of missing cases, for the line that ends a run."""
         return f"; {plural(len(self.missing), 'case')} missing: no time left" if self.missing else ""
+
+
+class TimingSession(Session):
+    """A run that times cases, in ``blocks`` unless a case states its own number."""
+
+    kind = records.LATENCY
+
+    def __init__(
+        self, path: Path | None, columns: Columns, environ: dict[str, Any], blocks: int, within: float | None
+    ) -> None:
+        super().__init__(path, within)
+        self.columns, self.environ, self.blocks = columns, environ, blocks
+        self._peaks: dict[str, Peaks] = {}
+        self._telemetry = Telemetry(columns.device)
+
+    def section(self, cases: Sequence[TimingCase]) -> Section:
+        """Return the table of ``cases``, timed as it is printed."""
+        return Section(self.columns.table(self.environ, self.blocks), self.rows(cases), self.columns.below())
+
+    def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
+        """Return a record with times for each implementation."""
+        blocks = case.blocks or self.blocks
+        if error:
+            found = [impl.record(case, measure.NO_PEAKS, blocks) for impl in measure.failed_impls(case, error)]
+        else:
+            rates = self.peaks_of(case.dtype, case.device)
+            found = measure.measure_case(case, rates, blocks=blocks, on_block=self._telemetry.sample)
+        common = {"telemetry": self._telemetry.summary(), "environment": self.environ}
+        return [record | common for record in found]
+
+    def row(self, record: dict[str, Any]) -> Row:
+        """Return the printed row of a record."""
+        return Row(self.columns.values(record), self.columns.notes(record), [record], measure.failures([record]))
+
+    def peaks_of(self, dtype: str, device: str) -> Peaks:
+        """Return the peaks of a type: of the data sheet, or measured once."""
+        if hardware := self.columns.hardware:
+            return Peaks(hardware.macs_per_s[dtype], hardware.bytes_per_s, f"{hardware.name}: {hardware.source}")
+        if dtype not in self._peaks:
+            self._peaks[dtype] = peaks.measure_peaks(device, DTYPES[dtype])
+        return self._peaks[dtype]
+
+
+class CheckSession(Session):
+    """A run that checks the implementations of cases against the reference, without timing them."""
+
+    kind = records.CHECK
+
+    def section(self, cases: Sequence[TimingCase], more: bool = False) -> Section:
+        """Return the table of ``cases``, checked as it is printed. ``more``: other cases follow in this process."""
+        below: list[str] = []
+
+        def rows() -> Iterator[Row]:
+            yield from self.rows(cases, more)
+            if self.missing:
+                below.append(f"No time was left for {len(self.missing)} of {len(cases)} cases.")
+
+        return Section(gates.TABLE, rows(), below)
+
+    def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
+        """Return the record of the correctness check of each implementation."""
+        if error:
+            return [measure.check_record(case, impl) for impl in measure.failed_impls(case, error)]
+        return measure.check_case(case)
+
+    def row(self, record: dict[str, Any]) -> Row:
+        """Return the printed row of a record."""
+        label = f"{record['cell']} {record['layer']} {record['implementation']}"
+        failures = [] if record["status"] == records.AGREES else [f"{label}: {record['status']}"]
+        return Row({column.key: record[column.key] for column in gates.TABLE.columns}, [], [record], failures)
 
 
 def environment_of(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ implementations are interleaved, and an A/A control gives the noise floor that a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -35,34 +34,20 @@ class Ratio:
 
 
 def quantile(samples: Sequence[float], q: float) -> float:
-    """Return the ``q`` quantile with linear interpolation. ValueError without samples."""
-    if not len(samples):
-        raise ValueError("no samples")
+    """Return the ``q`` quantile with linear interpolation."""
     return float(np.quantile(samples, q))
 
 
 def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
-    """Return the geometric mean of the ratios block by block, with a bootstrap interval over blocks.
-
-    ValueError where the numbers of blocks differ.
-    """
-    if len(numerator) != len(denominator) or not len(numerator):
-        raise ValueError(f"{len(numerator)} and {len(denominator)} blocks cannot be paired")
+    """Return the geometric mean of the ratios block by block, with a bootstrap interval over blocks."""
     logs = np.log(np.asarray(numerator) / np.asarray(denominator))
-    return _ratio(np.exp(logs.mean()), np.exp(logs[_picks(len(logs))].mean(axis=1)))
-
-
-@lru_cache(maxsize=4)
-def _picks(blocks: int) -> np.ndarray:
-    """Return the block indices of each bootstrap sample."""
-    return np.random.default_rng(SEED).integers(blocks, size=(RESAMPLES, blocks))
+    picks = np.random.default_rng(SEED).integers(len(logs), size=(RESAMPLES, len(logs)))
+    return _ratio(np.exp(logs.mean()), np.exp(logs[picks].mean(axis=1)))
 
 
 def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Ratio:
     """Return the ratio of medians of two separate runs, each resampled on its own."""
     a, b = np.asarray(numerator), np.asarray(denominator)
-    if not len(a) or not len(b):
-        raise ValueError("no samples")
     rng = np.random.default_rng(SEED)
     resampled = [np.median(x[rng.integers(len(x), size=(RESAMPLES, len(x)))], axis=1) for x in (a, b)]
     return _ratio(np.median(a) / np.median(b), resampled[0] / resampled[1])

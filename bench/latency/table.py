@@ -11,6 +11,34 @@ from headcount.bench.table import TONES, Column, Section, Table
 
 NAME = "latency"
 
+COLUMNS = (
+    Column("layer", "layer", width=17),
+    Column("implementation", "implementation", width=14, priority=0),
+    Column("seq_len", "T", kind="int", width=5, priority=0),
+    Column("batch_size", "B", kind="int", width=5, priority=4),
+    Column("pass", "pass", width=8),
+    Column("routing", "routing", width=10, priority=4),
+    Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=4, width=9, priority=0),
+    Column("timed_by", "by", width=6, priority=5),
+    Column("wall_ms", "wall\nmedian", "ms", kind="fixed", digits=3, width=9, priority=0),
+    Column("p10_ms", "wall\np10", "ms", kind="fixed", digits=3, width=9, priority=5),
+    Column("p90_ms", "wall\np90", "ms", kind="fixed", digits=3, width=9, priority=5),
+    Column("to_mha", "vs MHA", kind="interval", digits=2, width=18, priority=2),
+    Column("to_mha_verdict", "verdict", width=11, tones=TONES),
+    Column("overhead", "routing\noverhead", kind="interval", digits=2, width=18, priority=2),
+    Column("to_dense", "vs dense", kind="interval", digits=2, width=18, priority=3),
+    Column("to_dense_verdict", "verdict", width=11, priority=3, tones=TONES),
+    Column("macs", "MACs", kind="int", width=15, of="MACs", priority=3),
+    Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5),
+    Column("peak_share", "of peak", "%", kind="fixed", digits=1, priority=4),
+    Column("over_bound", "time /\nbound", kind="fixed", digits=2, width=7, priority=3),
+    Column("estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10, priority=4),
+    Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5),
+    Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, priority=5),
+    Column("error", "rel.\nerror", width=7, align="right", priority=5),
+)
+GPU_COLUMNS = ("gpu_ms", "timed_by", "estimate_ms")
+
 
 class Columns:
     """The columns of a latency table; GPU time only on a GPU."""
@@ -42,71 +70,29 @@ class Columns:
 
     def columns(self) -> list[Column]:
         """Return the columns in order."""
-        gpu = [
-            Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=4, width=9, priority=0),
-            Column("timed_by", "by", width=6, priority=5),
-        ]
-        estimate = [Column("estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10, priority=4)]
-        if self.device != "cuda":
-            gpu = estimate = []
-        return [
-            Column("layer", "layer", width=17),
-            Column("implementation", "implementation", width=14, priority=0),
-            Column("seq_len", "T", kind="int", width=5, priority=0),
-            Column("batch_size", "B", kind="int", width=5, priority=4),
-            Column("pass", "pass", width=8),
-            Column("routing", "routing", width=10, priority=4),
-            *gpu,
-            Column("wall_ms", "wall\nmedian", "ms", kind="fixed", digits=3, width=9, priority=0),
-            Column("p10_ms", "wall\np10", "ms", kind="fixed", digits=3, width=9, priority=5),
-            Column("p90_ms", "wall\np90", "ms", kind="fixed", digits=3, width=9, priority=5),
-            Column("to_mha", "vs MHA", kind="interval", digits=2, width=18, priority=2),
-            Column("to_mha_verdict", "verdict", width=11, tones=TONES),
-            Column("overhead", "routing\noverhead", kind="interval", digits=2, width=18, priority=2),
-            Column("to_dense", "vs dense", kind="interval", digits=2, width=18, priority=3),
-            Column("to_dense_verdict", "verdict", width=11, priority=3, tones=TONES),
-            Column("macs", "MACs", kind="int", width=15, of="MACs", priority=3),
-            Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5),
-            Column("peak_share", "of peak", "%", kind="fixed", digits=1, priority=4),
-            Column("over_bound", "time /\nbound", kind="fixed", digits=2, width=7, priority=3),
-            *estimate,
-            Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5),
-            Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, priority=5),
-            Column("error", "rel.\nerror", width=7, align="right", priority=5),
-        ]
+        return [column for column in COLUMNS if self.device == "cuda" or column.key not in GPU_COLUMNS]
 
     def values(self, record: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row; None for what was not measured."""
         wall, gpu = record["wall_ms"], record["gpu_ms"]
-        best = quantile(gpu or wall, 0.5) if wall else None
-        rate = record["macs"] / best * 1000 if best else None
-        peak, bound_ms = self._roof(record)
-        return {
-            "layer": record["layer"],
+        found = record | {
             "implementation": record["implementation_used"] or record["implementation"],
-            "seq_len": record["seq_len"],
-            "batch_size": record["batch_size"],
-            "pass": record["pass"],
             "routing": record["routing"] if record.get("largest_share") is not None else None,
             "gpu_ms": quantile(gpu, 0.5) if gpu else None,
             "timed_by": records.timed_by(record) if wall else None,
             "wall_ms": quantile(wall, 0.5) if wall else None,
             "p10_ms": quantile(wall, 0.1) if wall else None,
             "p90_ms": quantile(wall, 0.9) if wall else None,
-            "to_mha": record["to_mha"],
-            "to_mha_verdict": record["to_mha_verdict"],
-            "overhead": record["overhead"],
-            "to_dense": record["to_dense"],
-            "to_dense_verdict": record["to_dense_verdict"],
-            "macs": record["macs"],
-            "rate": rate / 1e9 if rate else None,
-            "peak_share": 100 * rate / peak if rate else None,
-            "over_bound": best / bound_ms if best and bound_ms else None,
             "estimate_ms": estimate.of_record(record),
-            "tokens_per_s": round(record["tokens"] / best * 1000) if best else None,
             "memory": record["peak_memory_bytes"],
             "error": f"{record['error']:.0e}" if record.get("error") is not None else None,
         }
+        if wall:
+            best = found["gpu_ms"] or found["wall_ms"]
+            rate, (peak, bound_ms) = record["macs"] / best * 1000, self._roof(record)
+            found |= {"rate": rate / 1e9, "peak_share": 100 * rate / peak}
+            found |= {"over_bound": bound_ms and best / bound_ms, "tokens_per_s": round(record["tokens"] / best * 1000)}
+        return {column.key: found.get(column.key) for column in COLUMNS}
 
     def result(self, printed: Sequence[Section]) -> str:
         """Return how many rows were timed, and how they compare with dense layers."""

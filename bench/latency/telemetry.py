@@ -15,7 +15,7 @@ CLOCK, REASONS = "sm_clock_mhz", "throttle_reasons"
 
 
 class Telemetry:
-    """Samples the GPU; nothing on a CPU or without nvidia-ml-py. One for all cases of a run."""
+    """Samples of the GPU; none on a CPU or without nvidia-ml-py. One object serves all cases of a run."""
 
     def __init__(self, device: str, fields: Mapping[str, Callable[[], int]] | None = None) -> None:
         """``fields``: functions that read a value, by name (default: those of the current GPU)."""
@@ -23,10 +23,6 @@ class Telemetry:
         self.failed: dict[str, str] = {}
         self.clocks: list[int] = []
         self.samples: list[dict[str, int]] = []
-
-    def begin(self) -> None:
-        """Begin a new case."""
-        self.samples = []
 
     def sample(self, block: int) -> None:
         """Read every field that can be read, after ``block``."""
@@ -44,30 +40,30 @@ class Telemetry:
             self.clocks.append(found[CLOCK])
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the minimum and maximum of each field, the union of throttle reasons, and the blocks at a slow clock;
-        None without a sample."""
-        if not self.samples:
+        """Return the minimum and maximum of each field, the union of throttle reasons, and the blocks at a slow clock,
+        of the samples since the last summary; None without a sample."""
+        samples, self.samples = self.samples, []
+        if not samples:
             return None
-        out: dict[str, Any] = {"samples": len(self.samples), "failed": dict(self.failed)}
-        for name in dict.fromkeys(name for sample in self.samples for name in sample if name != "block"):
-            values = [sample[name] for sample in self.samples if name in sample]
+        out: dict[str, Any] = {"samples": len(samples), "failed": dict(self.failed)}
+        for name in dict.fromkeys(name for sample in samples for name in sample if name != "block"):
+            values = [sample[name] for sample in samples if name in sample]
             out[name] = reduce(or_, values) if name == REASONS else {"min": min(values), "max": max(values)}
-        usual = median(self.clocks) if self.clocks else 0
-        out["slow_blocks"] = [s["block"] for s in self.samples if CLOCK in s and s[CLOCK] < SLOW * usual]
+        slow = SLOW * median(self.clocks or [0])
+        out["slow_blocks"] = [s["block"] for s in samples if CLOCK in s and s[CLOCK] < slow]
         return out
 
 
 def _nvml() -> dict[str, Callable[[], int]]:
-    try:
-        import pynvml
-    except ImportError:
-        return {}
     import torch
 
     try:
+        import pynvml
+
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-    except pynvml.NVMLError:
+    except Exception:
+        # no package, or no driver
         return {}
     return {
         CLOCK: lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),

@@ -5,6 +5,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median_high
+
+import torch
 
 from headcount.bench.latency.capture import Capture, NotCaptured, capture, elapsed_s
 from headcount.bench.latency.device_errors import ImplFailed, format_status
@@ -50,7 +53,6 @@ def interleave(
     device: str,
     on_block: Callable[[int], None] = lambda block: None,
     on_captured: Callable[[TimedCall], None] = lambda impl: None,
-    clock: Callable[[], float] | None = None,
 ) -> None:
     """Fill the samples of each implementation: one per block, in seconds per call.
 
@@ -58,46 +60,42 @@ def interleave(
     times replays of a graph by events, or eager calls where there is no graph; one block before the first is discarded.
     ``on_captured`` is called for each new graph before anything is timed. Raises ImplFailed with the implementation.
     """
-    clock = clock or time.perf_counter
     for number, impl in enumerate(impls):
-        with _blamed(impl):
-            _prepare(impl, device, clock, WARM_UP_S[device] + (CASE_WARM_UP_S[device] if number == 0 else 0.0))
+        with _attribute_errors(impl):
+            _prepare(impl, device, WARM_UP_S[device] + (CASE_WARM_UP_S[device] if number == 0 else 0.0))
             if impl.graph is not None:
                 on_captured(impl)
     # a new graph empties the memory cache, and the next eager calls allocate again
     for block in range(-1 if device == "cuda" else 0, blocks):
         for impl in impls if block % 2 == 0 else reversed(impls):
-            with _blamed(impl):
-                wall_s = _wall(impl, device, clock)
-                gpu_s = _gpu(impl) if device == "cuda" else None
+            with _attribute_errors(impl):
+                wall_s = _wall(impl, device)
+                gpu_s = [_gpu(impl)] if device == "cuda" else []
             if block >= 0:
                 impl.wall_s.append(wall_s)
-                if gpu_s is not None:
-                    impl.gpu_s.append(gpu_s)
+                impl.gpu_s += gpu_s
         if block >= 0:
             on_block(block)
 
 
 @contextmanager
-def _blamed(impl: TimedCall) -> Iterator[None]:
+def _attribute_errors(impl: TimedCall) -> Iterator[None]:
     try:
         yield
-    except ImplFailed:
-        raise
     except Exception as error:
         raise ImplFailed(impl, format_status(error)) from error
 
 
-def _prepare(impl: TimedCall, device: str, clock, warm_up_s: float) -> None:
+def _prepare(impl: TimedCall, device: str, warm_up_s: float) -> None:
     """Warm up, and set the number of calls of a block."""
-    took, started = [], clock()
-    while len(took) < 2 or clock() - started < warm_up_s:
-        before = clock()
+    took, started = [], time.perf_counter()
+    while len(took) < 2 or time.perf_counter() - started < warm_up_s:
+        before = time.perf_counter()
         impl.call(len(took) % impl.sets)
         _synchronize(device)
-        took.append(clock() - before)
+        took.append(time.perf_counter() - before)
     # the first calls load modules and select kernels
-    per_call = sorted(took[-3:])[len(took[-3:]) // 2]
+    per_call = median_high(took[-3:])
     impl.calls = max(1, min(MOST_CALLS, round(BLOCK_S[device] / per_call))) if per_call > 0 else 1
     if impl.calls > impl.sets:
         # every input set equally often
@@ -116,12 +114,12 @@ def _capture(impl: TimedCall) -> None:
     impl.replays = max(1, math.ceil(BLOCK_S["cuda"] / once)) if once > 0 else 1
 
 
-def _wall(impl: TimedCall, device: str, clock) -> float:
+def _wall(impl: TimedCall, device: str) -> float:
     _synchronize(device)
-    started = clock()
+    started = time.perf_counter()
     impl.run_block()
     _synchronize(device)
-    return (clock() - started) / impl.calls
+    return (time.perf_counter() - started) / impl.calls
 
 
 def _gpu(impl: TimedCall) -> float:
@@ -137,6 +135,4 @@ def _gpu(impl: TimedCall) -> float:
 
 def _synchronize(device: str) -> None:
     if device == "cuda":
-        import torch
-
         torch.cuda.synchronize()

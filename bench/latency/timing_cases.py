@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
@@ -76,11 +77,10 @@ class TimingCase:
     def at_lengths(self, config: AttentionConfig | ModelConfig) -> Case:
         """Return ``config`` at the lengths of this case."""
         if self.subject == "layer":
-            lengths = {"batch_size": self.batch_size, "tgt_len": self.new_len, "src_len": self.seq_len}
+            lengths = {"tgt_len": self.new_len, "src_len": self.seq_len}
         else:
-            names = [name for name in config.lengths if name != "batch_size"]
-            lengths = {"batch_size": self.batch_size, **dict.fromkeys(names, self.seq_len)}
-        return Case(self.name, config, lengths)
+            lengths = dict.fromkeys(config.lengths, self.seq_len)
+        return Case(self.name, config, lengths | {"batch_size": self.batch_size})
 
 
 def layer_cases(
@@ -89,12 +89,10 @@ def layer_cases(
     """Yield every combination, shapes outside, layers inside. Routings are swept for layers whose router can be
     steered."""
     tokens, batch_size = shape.pop("tokens"), shape.pop("batch_size")
-    for which in passes:
-        for seq_len in seq_lens:
-            for name in names:
-                for routing in routings if layer(name).steerable else routings[:1]:
-                    batch = batch_size or max(1, tokens // seq_len)
-                    yield TimingCase("layer", name, seq_len, batch, which=which, routing=routing, **shape)
+    for which, seq_len, name in product(passes, seq_lens, names):
+        for routing in routings if layer(name).steerable else routings[:1]:
+            batch = batch_size or max(1, tokens // seq_len)
+            yield TimingCase("layer", name, seq_len, batch, which=which, routing=routing, **shape)
 
 
 def model_cases(

@@ -50,7 +50,6 @@ class Graph:
     def replay(self):
         device = self.device
         device.check()
-        device.log.append("replay")
         # the launch of a graph grows with its nodes, and is over before the device begins
         device.host += 10e-6 + 1e-7 * len(self.operations)
         device.free = max(device.free, device.host) + self.seconds
@@ -64,7 +63,7 @@ class Graph:
 
 
 class Device:
-    """The device and what it has seen: ``log`` of what was asked of it, ``host`` and ``free`` in seconds.
+    """The device: ``log`` of events and captures, its time ``host`` and ``free`` in seconds.
 
     ``on_operation`` is called with the name of every operation and may raise; ``capture_error`` is what ends a capture;
     ``dead`` is the message of an error that stays.
@@ -85,16 +84,11 @@ class Device:
         if self.dead:
             raise torch.AcceleratorError(f"CUDA error: {self.dead}")
 
-    def clock(self):
-        return self.host
-
     def synchronize(self, *_):
         self.check()
-        self.log.append("wait")
         self.host = max(self.host, self.free) + 1e-6
 
     def sleep(self, cycles):
-        self.log.append("sleep")
         self.host += LAUNCH_S
         self.free = max(self.free, self.host) + cycles / CYCLES_PER_S
 
@@ -158,8 +152,8 @@ class Operations(TorchDispatchMode):
         if device.capturing and not view:
             given = {a.data_ptr() for a in args if isinstance(a, torch.Tensor)}
             outs = out if isinstance(out, tuple | list) else (out,)
-            kept = [o if isinstance(o, torch.Tensor) and o.data_ptr() not in given else None for o in outs]
-            device.capturing.operations.append((func, args, kwargs, kept))
+            results = [o if isinstance(o, torch.Tensor) and o.data_ptr() not in given else None for o in outs]
+            device.capturing.operations.append((func, args, kwargs, results))
         return out
 
 
@@ -177,12 +171,12 @@ class Tensors(TorchFunctionMode):
 
     def __torch_function__(self, func, types_, args=(), kwargs=None):
         kwargs = {k: _here(v) for k, v in (kwargs or {}).items()}
-        asked = getattr(func, "__self__", None)
+        attribute = getattr(func, "__self__", None)
         if func is torch.Tensor.tolist:
             self.device.operation("_local_scalar_dense")
-        if asked is torch.Tensor.is_cuda:
+        if attribute is torch.Tensor.is_cuda:
             return not args[0].is_meta
-        if asked is torch.Tensor.device:
+        if attribute is torch.Tensor.device:
             return args[0].device if args[0].is_meta else CUDA
         return func(*(_here(a) for a in args), **kwargs)
 
@@ -217,7 +211,6 @@ def install(monkeypatch):
         "get_device_name": lambda *_: "NVIDIA H200",
         "current_device": lambda: 0,
         "get_device_capability": lambda *_: (9, 0),
-        "empty_cache": lambda: None,
         "get_device_properties": lambda *_: types.SimpleNamespace(
             name="NVIDIA H200", total_memory=150_754_820_096, multi_processor_count=132, L2_cache_size=62914560,
             major=9, minor=0, uuid="GPU-0",
@@ -225,12 +218,12 @@ def install(monkeypatch):
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
-    monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=device.clock))
+    monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: device.host))
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 1e-3})
-    monkeypatch.setattr(capture, "_stopped", [])
+    monkeypatch.setattr(capture, "_failed_captures", [])
     # Triton kernels need a real device
-    monkeypatch.setattr(implementations, "lacks", lambda impl, where: "a real device" if impl.package else None)
+    monkeypatch.setattr(implementations, "missing_on", lambda impl, where: "a real device" if impl.package else None)
     made_up = roofline.Peaks(4e14, 4e12, "made up", 4.4e12, 3.9e14, 3.9e12)
     monkeypatch.setattr(peaks, "measure_peaks", lambda where, dtype: made_up)
     return device

@@ -7,7 +7,7 @@ import pytest
 from headcount.bench.hardware import HARDWARE, by_device
 from headcount.bench.latency import estimate
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.launch_count import launches
+from headcount.bench.latency.launch_count import count_launches
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.configs.layers import layer
 
@@ -41,12 +41,12 @@ def test_launches_exclude_views():
     case = TimingCase("layer", "mha-base", 10, 2, "bfloat16", "forward", "cuda", "balanced")
     spec = ImplSpec("mha-base", layer("mha-base"), "fused", "subject")
     # three products, the core, and the output's product; a step also stores its key and its value
-    assert launches(case, spec) == 5
-    assert launches(replace(case, which="decode"), spec) == 5 + 2
-    assert launches(replace(case, which="both"), spec) is None
+    assert count_launches(case, spec) == 5
+    assert count_launches(replace(case, which="decode"), spec) == 5 + 2
+    assert count_launches(replace(case, which="both"), spec) is None
 
 
 def test_synchronizing_impl_has_no_launch_count():
     case = TimingCase("layer", "moa-8K8E128D", 10, 2, "bfloat16", "forward", "cuda", "balanced")
-    found = {spec.impl: launches(case, spec) for spec in case.impls(any_device=True) if spec.impl != "triton"}
+    found = {spec.impl: count_launches(case, spec) for spec in case.impls(any_device=True) if spec.impl != "triton"}
     assert [impl for impl, number in found.items() if number is None] == ["loop"] and found["dense-all"] < 16

@@ -1,43 +1,48 @@
 """Correctness checks without timing: what a record holds, and which cases are skipped."""
 
 from headcount.bench import records
-from headcount.bench.latency import gates, measure
+from headcount.bench.latency import measure
 from headcount.bench.latency.device_errors import DeviceLost
+from headcount.bench.latency.session import CheckSession
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.render import realised
 
-AGREES = {"layer": "some", "implementation": "loop", "status": "agrees"}
 SHAPE = dict(batch_size=2, dtype="float32", which="both", device="cpu", routing="balanced")
 CASES = [TimingCase("layer", "some", length, **SHAPE) for length in (5, 7, 11)]
 
 
 def test_record_states_error_bound_and_choices(layers):
-    found = list(measure.check_case(TimingCase("layer", "some", 7, **SHAPE, requested=("grouped",))))
+    found = measure.check_case(TimingCase("layer", "some", 7, **SHAPE, requested=("grouped",)))
     assert [r["layer"] for r in found] == ["some", "mqa-2x16", "mha-1x64", "mha-2x16"]
     for one in found:
         assert one["status"] == "agrees" and one["same"] == "yes"
-        assert 0 < float(one["error"]) <= float(one["bound"]) and one["core"] and "replay" not in one
+        assert 0 < float(one["error"]) <= float(one["bound"]) and one["core"] and one["replay"] is None
     assert [one["choices"] for one in found] == [0, None, None, None]
 
 
-def test_stored_checks_are_skipped_and_new_ones_stored(monkeypatch, tmp_path):
+def check(case):
+    """Return a record for each implementation, without running any; the device is lost at a length of 5."""
+    if case.seq_len == 5:
+        raise DeviceLost("some loop", "failed: gone")
+    return [measure.check_record(case, impl) | {"status": "agrees"} for impl in measure.failed_impls(case, KeyError())]
+
+
+def test_stored_checks_are_skipped_and_new_ones_stored(layers, monkeypatch, tmp_path):
     checked, path = [], tmp_path / "r.jsonl"
-    monkeypatch.setattr(
-        measure, "check_case", lambda case: checked.append(case.seq_len) or [AGREES | {"status": "wrong: off"}]
-    )
-    records.append(path, gates._record(CASES[1], AGREES))
-    section = realised(gates.section(CASES, path))
-    assert checked == [5, 11] and [bool(row.failures) for row in section.rows] == [True, False, True]
-    assert [one["cell"] for one in records.read(path)[0]] == [CASES[1].key, CASES[0].key, CASES[2].key]
+    monkeypatch.setattr(measure, "check_case", lambda case: checked.append(case.seq_len) or check(case))
+    records.append(path, *check(CASES[1]))
+    section = realised(CheckSession(path).section(CASES[1:]))
+    assert checked == [11] and not any(row.failures for row in section.rows)
+    stored = [one["cell"] for one in records.read(path)[0]]
+    assert list(dict.fromkeys(stored)) == [case.key for case in CASES[1:]]
 
 
-def test_lost_device_is_stored_before_the_restart(monkeypatch, tmp_path):
-    def check(case):
-        if case.seq_len == 5:
-            raise DeviceLost("some loop", "failed: gone")
-        return [AGREES]
-
+def test_lost_device_is_stored_before_the_restart(layers, monkeypatch, tmp_path):
     seen, path = [], tmp_path / "r.jsonl"
     monkeypatch.setattr(measure, "check_case", check)
-    realised(gates.section(CASES[:2], path, on_lost=lambda reason: seen.append(len(records.read(path)[0]))))
-    assert [one["status"] for one in records.read(path)[0]] == ["failed: gone", "agrees"] and seen == [1]
+    session = CheckSession(path)
+    monkeypatch.setattr(session, "_restart", lambda reason: seen.append({r["status"] for r in records.read(path)[0]}))
+    section = realised(session.section(CASES[:2]))
+    skipped = "skipped: some loop left the device unusable"
+    assert seen == [{"failed: gone", skipped}]
+    assert {row.values["status"] for row in section.rows} == {"failed: gone", skipped, "agrees"}

@@ -16,11 +16,3 @@ def test_peaks_of_a_gpu(cuda, monkeypatch):
     assert [found.macs_per_s, found.median_macs_per_s] == pytest.approx([8**3 / KERNEL_S] * 2)
     assert [found.bytes_per_s, found.median_bytes_per_s] == pytest.approx([64 / KERNEL_S] * 2)
     assert found.read_bytes_per_s == pytest.approx(32 / KERNEL_S)
-
-
-def test_peaks_of_a_cpu(monkeypatch):
-    monkeypatch.setattr(peaks, "SIDE", {"cpu": 8})
-    monkeypatch.setattr(peaks, "COPIED", {"cpu": 64})
-    found = measure_peaks("cpu", torch.float32)
-    assert found.macs_per_s >= found.median_macs_per_s > 0 and found.bytes_per_s >= found.median_bytes_per_s > 0
-    assert found.read_bytes_per_s is None

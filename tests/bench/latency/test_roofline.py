@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, executed_work, least_elements, roofline_bound_s, work
+from headcount.bench.latency.roofline import Peaks, least_elements, roofline_bound_s, work
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas import moa
 from headcount.models.configs.make import make_config
@@ -30,7 +30,7 @@ def test_least_elements():
 def test_decode_step_work():
     """MQA of 8 x 128 and MHA of 8 x 64, one token of 8 sequences behind 2047."""
     case = TimingCase("layer", "moa-8K8E128D", 2048, 8, which="decode", **SHAPE)
-    found = {spec.role: work(case, spec) for spec in case.impls()}
+    found = {spec.role: work(case, spec.needed) for spec in case.impls()}
     B, S, d = 8, 2048, 512
     assert found["mqa"].macs == B * (2 * d * 8 * 128 + 2 * d * 128 + 2 * S * 8 * 128) == 42_991_616
     assert found["mha"].macs == B * (4 * d * d + 2 * S * d) == 25_165_824
@@ -42,7 +42,7 @@ def test_decode_step_work():
 
 def test_packed_heads_work():
     case = TimingCase("layer", "moh-32x64-50", 16, 2, which="forward", **SHAPE)
-    dense, packed = (next(work(case, s) for s in case.impls() if s.impl == impl) for impl in ("fused", "ragged"))
+    dense, packed = (next(work(case, s.needed) for s in case.impls() if s.impl == impl) for impl in ("fused", "ragged"))
     # 16 of 32 heads: half of the queries, outputs and core
     assert dense.macs - packed.macs == 2 * 16 * 16 * (2 * 2048 * 64 + 2 * 16 * 64)
     assert packed.elements == dense.elements
@@ -61,5 +61,5 @@ def test_dense_all_executes_every_expert(which, top_k):
 
     for impl, heads in (("dense-all", E), ("grouped", top_k), ("loop", top_k)):
         spec = ImplSpec("moa", config, impl, "subject")
-        assert work(case, spec).macs == macs(top_k)
-        assert executed_work(case, spec).macs == macs(heads)
+        assert work(case, spec.needed).macs == macs(top_k)
+        assert work(case, spec.executed).macs == macs(heads)

@@ -62,9 +62,9 @@ def test_decode_appends_one_token():
 @pytest.mark.parametrize("which", ["forward", "backward", "decode"])
 def test_altered_restores_inputs(which):
     run = run_of("layer", which, LAYER)
-    (read,) = run.feeds(0)
+    (read,) = run.changeable_inputs(0)
     before = read.detach().clone()
-    with pytest.raises(KeyError), run.altered(0):
+    with pytest.raises(KeyError), run.other_inputs(0):
         assert torch.equal(read, before.flip(0, 1)) and not torch.equal(read, before)
         raise KeyError
     assert torch.equal(read, before)

@@ -3,8 +3,9 @@
 import pytest
 
 from headcount.bench.latency import measure
+from headcount.bench.latency.implementations import ImplSpec
+from headcount.bench.latency.measure import TimedImpl
 from headcount.bench.latency.table import Columns
-from headcount.bench.latency.timing import TimedCall
 
 WALL_S = [0.002] * 9 + [0.006]
 
@@ -20,36 +21,34 @@ RECORD = {
 }  # fmt: skip
 
 
-def impl(name, wall_s, gpu_s=None):
-    return TimedCall(name, None, wall_s=wall_s, gpu_s=gpu_s or [], graph=object() if gpu_s else None)
+def impl(role, wall_s, gpu_s=()):
+    graph = object() if gpu_s else None
+    return TimedImpl(role, None, spec=ImplSpec("", None, "", role), wall_s=wall_s, gpu_s=list(gpu_s), graph=graph)
 
 
-def compared(subject, mqa, control, mha=None):
-    rows = [
-        ({"role": role, **measure.NO_RATIOS}, a) for role, a in (("subject", subject), ("mqa", mqa), ("mha", mha)) if a
-    ]
-    measure.fill_ratios(rows, control)
-    return [record for record, _ in rows]
+def compared(control, *impls):
+    measure.fill_ratios(impls, control)
+    return impls[0].ratios
 
 
 def test_ratios_are_paired_by_block():
     """The machine slows down to a third: every block says 2."""
     drift = [0.001, 0.002, 0.003]
-    subject, _, _ = compared(impl("moa", [2 * s for s in drift]), impl("mqa", [1, 1, 1]), None, impl("mha", drift))
+    subject = compared(None, impl("subject", [2 * s for s in drift]), impl("mqa", [1, 1, 1]), impl("mha", drift))
     assert subject["to_mha"] == pytest.approx({"value": 2.0, "low": 2.0, "high": 2.0})
 
 
 def test_difference_within_noise_is_no_evidence():
     """5 % over dense MQA, where the same code twice differs by 10 %."""
-    subject, _ = compared(impl("moa", [0.0021] * 4), impl("mqa", [0.002] * 4), impl("mqa", [0.0022] * 4))
+    subject = compared(impl("mqa", [0.0022] * 4), impl("subject", [0.0021] * 4), impl("mqa", [0.002] * 4))
     assert subject["overhead"]["value"] == pytest.approx(1.05) and subject["overhead_verdict"] == "no evidence"
-    subject, _ = compared(impl("moa", [0.0021] * 4), impl("mqa", [0.002] * 4), impl("mqa", [0.002] * 4))
+    subject = compared(impl("mqa", [0.002] * 4), impl("subject", [0.0021] * 4), impl("mqa", [0.002] * 4))
     assert subject["overhead_verdict"] == "slower"
 
 
 def test_graphs_are_compared_with_graphs():
     mqa, control = impl("mqa", [0.008] * 3, [0.001] * 3), impl("mqa", [0.012] * 3, [0.001] * 3)
-    subject, _ = compared(impl("moa", [0.004] * 3, [0.0012] * 3), mqa, control)
+    subject = compared(control, impl("subject", [0.004] * 3, [0.0012] * 3), mqa)
     assert subject["overhead"]["value"] == pytest.approx(1.2) and subject["overhead_by"] == "graph"
     assert subject["noise_floor"]["value"] == pytest.approx(1.0)
     assert subject["noise_floor_wall"]["value"] == pytest.approx(1.5)

@@ -58,7 +58,7 @@ def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
         calls.append(case.which)
         if case.which == "both" and len(calls) < 4:
             raise KeyboardInterrupt
-        yield from plain(case, peaks, **options)
+        return plain(case, peaks, **options)
 
     monkeypatch.setattr(measure, "measure_case", interrupted)
     assert [main(argv) for _ in range(3)] == [130, 130, 0]
@@ -103,16 +103,17 @@ def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
 @pytest.mark.parametrize("within, measured", [(14.0, 2), (18.0, 3)])
 @pytest.mark.parametrize("listed", [2.0, None])
 def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypatch):
-    now = [0.0]
+    now = [1.0]
+    monkeypatch.setattr(session, "time", SimpleNamespace(time=lambda: now[0]))
     monkeypatch.setattr(schedule, "expected_s", lambda case: listed)
 
     def measure_case(case, peaks, **_):
         now[0] += 6.0
-        yield {"status": "timed", "layer": "a", "implementation": "b"}
+        return [{"status": "timed", "layer": "a", "implementation": "b"}]
 
     monkeypatch.setattr(measure, "measure_case", measure_case)
-    columns = SimpleNamespace(device="cpu", values=dict, notes=list)
-    run = session.Session(None, columns, {}, blocks=2, within=within, now=lambda: now[0])
+    columns = SimpleNamespace(device="cpu", hardware=None, values=dict, notes=list)
+    run = session.TimingSession(None, columns, {}, 2, within)
     shape = dict(batch_size=1, dtype="float32", which="forward", device="cpu", routing="balanced")
     cases = [timing_cases.TimingCase("layer", "dense", 2 + i, **shape) for i in range(4)]
     assert len(list(run.rows(cases))) == measured

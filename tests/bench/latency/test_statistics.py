@@ -17,8 +17,6 @@ def test_quantiles_are_linear_between_samples():
     assert quantile([1, 2, 3, 4, 5], 0.5) == 3
     assert quantile([1, 2], 0.25) == 1.25
     assert quantile([7], 0.9) == 7
-    with pytest.raises(ValueError, match="^no samples$"):
-        quantile([], 0.5)
 
 
 def test_paired_ratio_cancels_drift():

@@ -1,5 +1,7 @@
 """Interleaved timing: ABBA order, calls per block, rotation of inputs, graphs, and failures."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from headcount.bench.latency import timing
@@ -14,9 +16,6 @@ class Clock:
         self.now = 8.0
         self.log = []
 
-    def __call__(self):
-        return self.now
-
     def impl(self, name, seconds, sets=1):
         def call(i):
             self.log.append((name, i))
@@ -25,26 +24,32 @@ class Clock:
         return TimedCall(name, call, sets)
 
 
-def test_abba_order():
-    fake, seen = Clock(), []
+@pytest.fixture
+def fake(monkeypatch):
+    """The clock of the timed code."""
+    clock = Clock()
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    return clock
+
+
+def test_abba_order(fake):
+    seen = []
     impls = [fake.impl("a", 1.0, 2), fake.impl("b", 1.0, 2)]
-    interleave(impls, blocks=4, device="cpu", clock=fake, on_block=seen.append)
+    interleave(impls, blocks=4, device="cpu", on_block=seen.append)
     assert "".join(name for name, _ in fake.log[-8:]) == "abbaabba" and seen == [0, 1, 2, 3]
 
 
-def test_samples_are_seconds_per_call():
-    fake = Clock()
+def test_samples_are_seconds_per_call(fake):
     impls = [fake.impl("slow", 0.5), fake.impl("quick", 0.001)]
-    interleave(impls, blocks=3, device="cpu", clock=fake)
+    interleave(impls, blocks=3, device="cpu")
     assert impls[0].wall_s == pytest.approx([0.5] * 3) and impls[0].calls == 1
     assert impls[1].wall_s == pytest.approx([0.001] * 3) and impls[1].calls == 20
     assert impls[0].gpu_s == []
 
 
-def test_inputs_rotate_across_blocks():
-    fake = Clock()
+def test_inputs_rotate_across_blocks(fake):
     long, short = fake.impl("long", 0.015, 3), fake.impl("short", 0.001, 7)
-    interleave([long, short], blocks=5, device="cpu", clock=fake)
+    interleave([long, short], blocks=5, device="cpu")
     # a call fills most of a block: one set each; a short one takes every set equally often
     assert [i for name, i in fake.log if name == "long"][-5:] == [0, 1, 2, 0, 1] and short.calls == 21
 
@@ -62,23 +67,21 @@ def test_inputs_rotate_across_blocks():
         ((1 / 2, 1 / 128, 1 / 512, 1 / 64), 1 / 2 + 1 / 64 + 1 / 512, 3),
     ],
 )
-def test_warm_up_calibrates_calls_per_block(took, warm_up_s, calls):
-    fake = Clock()
+def test_warm_up_calibrates_calls_per_block(took, warm_up_s, calls, fake):
     impl = fake.impl("a", lambda n: took[n - 1])
-    timing._prepare(impl, "cpu", fake, warm_up_s)
+    timing._prepare(impl, "cpu", warm_up_s)
     # 20 ms in a block
     assert (len(fake.log), impl.calls) == (len(took), calls)
 
 
-def test_failing_impl_is_named():
-    fake = Clock()
+def test_failing_impl_is_named(fake):
 
     def call(i):
         raise RuntimeError("no plan\nsecond line")
 
     bad = TimedCall("bad", call)
     with pytest.raises(ImplFailed) as raised:
-        interleave([fake.impl("a", 1.0), bad], blocks=1, device="cpu", clock=fake)
+        interleave([fake.impl("a", 1.0), bad], blocks=1, device="cpu")
     assert raised.value.impl is bad
     assert raised.value.status == str(raised.value) == "failed: RuntimeError: no plan"
 

@@ -9,8 +9,6 @@ from headcount.bench.latency.implementations import layer_impls
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, layer_cases, model_cases
 from headcount.models.configs.layers import LAYERS
 
-TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
-
 
 def test_dense_layers_for_comparison():
     impls = {impl.role: impl for impl in layer_impls("moa-16K32E256D", None, "cpu")}
@@ -38,8 +36,8 @@ def test_impls_by_device(monkeypatch):
     assert on["cuda"] == ["dense-all", "grouped", "loop", "triton"]
     with pytest.raises(UsageError, match="implementation triton needs a CUDA device; choose from reference"):
         layer_impls("moa-8K8E128D", ["triton"], "cpu")
-    asked = [spec.impl for spec in layer_impls("moa-8K8E128D", ["loop", "auto", "fused"], "cpu")]
-    assert asked[:-3] == ["loop", "auto"]
+    requested = [spec.impl for spec in layer_impls("moa-8K8E128D", ["loop", "auto", "fused"], "cpu")]
+    assert requested[:-3] == ["loop", "auto"]
 
 
 def test_cases_are_every_combination():
@@ -61,8 +59,8 @@ def test_element_bytes_match_torch():
 def cases(*argv, **how):
     args = latency.parser().parse_args(argv)
     args.device = args.device or "cpu"
-    latency.fill(args)
-    return [case.key for case in latency._cases(args, **how)]
+    latency.set_defaults(args)
+    return [case.key for case in latency._make_cases(args, **how)]
 
 
 @pytest.mark.parametrize("argv, keys", [

@@ -12,12 +12,12 @@ E, K, N, DM = 11, 3, 110, 13
 
 
 def test_experts_take_turns():
-    assert case_tensors.selection("balanced", 5, 7, 3, seed=7).flatten().tolist() == [*range(7), *range(7), 0]
-    one = case_tensors.selection("one-expert", 5, 6, 3, seed=7)
+    assert case_tensors.select_experts("balanced", 5, 7, 3, seed=7).flatten().tolist() == [*range(7), *range(7), 0]
+    one = case_tensors.select_experts("one-expert", 5, 6, 3, seed=7)
     assert one[:, 0].tolist() == [0] * 5
     assert one[:, 1:].flatten().tolist() == [*range(1, 6)] * 2
-    assert case_tensors.selection("one-expert", 3, 1, 1, seed=7).tolist() == [[0]] * 3
-    assert case_tensors.selection("one-expert", 3, 2, 2, seed=7).tolist() == [[0, 1]] * 3
+    assert case_tensors.select_experts("one-expert", 3, 1, 1, seed=7).tolist() == [[0]] * 3
+    assert case_tensors.select_experts("one-expert", 3, 2, 2, seed=7).tolist() == [[0, 1]] * 3
 
 
 def test_expert_shares():
@@ -34,12 +34,12 @@ def test_expert_shares():
 @pytest.mark.parametrize("num_experts, top_k", [(2, 1), (5, 3), (11, 7), (11, 10), (32, 16), (7, 7), (1, 1)])
 def test_inclusion_probabilities(routing, num_experts, top_k):
     shares = case_tensors.expert_shares(routing, num_experts)
-    found = case_tensors.inclusion(shares, top_k)
+    found = case_tensors.inclusion_probs(shares, top_k)
     assert sum(found) == pytest.approx(top_k, rel=1e-12)
     assert all(0 < p <= 1 for p in found)
     free = [p / share for p, share in zip(found, shares, strict=True) if p < 1]
     assert not free or max(free) == pytest.approx(min(free), rel=1e-12)
-    chosen = case_tensors.selection(routing, 997, num_experts, top_k, seed=7)
+    chosen = case_tensors.select_experts(routing, 997, num_experts, top_k, seed=7)
     assert all(len(set(row)) == top_k for row in chosen.tolist())
     counts = torch.bincount(chosen.flatten(), minlength=num_experts)
     assert all(abs(int(n) - 997 * p) <= 2 for n, p in zip(counts, found, strict=True))
@@ -52,8 +52,8 @@ def test_steered_layer_follows_routing(routing, k):
     layer = build(config)
     case_tensors.steer(layer)
     record_routing(layer)
-    chosen = case_tensors.selection(routing, N, E, k, seed=7)
-    layer(case_tensors.route(case_tensors.features(2, N // 2, DM, seed=1), chosen, E))
+    chosen = case_tensors.select_experts(routing, N, E, k, seed=7)
+    layer(case_tensors.route_inputs(case_tensors.draw_features(2, N // 2, DM, "cpu"), chosen, E))
     counts = tokens_per_expert(layer)[""]
     assert counts.tolist() == torch.bincount(chosen.flatten(), minlength=E).tolist()
     picked = layer.router.recorded[0].indices.reshape(N, k)
