@@ -28,7 +28,7 @@ def test_text_is_streamed_by_row():
             yield Row({"n": number})
 
     section = Section(Table("t", "T", [Column("n", "n", kind="int", width=9)]), rows())
-    RENDERERS["text"](stream).print(section, section.rows)
+    RENDERERS["text"](stream).print(section)
     assert printed == sorted(set(printed)) and printed[0] > 0
 
 
