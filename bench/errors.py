@@ -14,8 +14,9 @@ FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 """Error numbers of a full disk or an exhausted quota."""
 _NO_MEMORY = ("can't allocate memory", "failed to map segment", "can't start new thread", "cannot allocate memory")
 """Parts of the messages with which torch, the linker and the system report that memory is exhausted."""
-INSTALLED_BY = {"triton": "headcount[gpu]", "transformers": "headcount[hf]", "torchvision": "headcount[torchvision]"}
-"""Requirement that installs an optional package, by package."""
+EXTRAS = {"triton": "gpu", "transformers": "hf", "torchvision": "torchvision", "matplotlib": "report"}
+EXTRAS |= {"jinja2": "report", "shtab": "completion"}
+"""The extra of headcount that installs an optional package, by package."""
 
 
 class UsageError(Exception):
@@ -99,7 +100,7 @@ def require_package(package: str) -> None:
 
 def missing(package: str) -> str:
     """Return the message for a package that is not installed."""
-    wanted = INSTALLED_BY.get(package, "headcount")
+    wanted = f"headcount[{EXTRAS[package]}]" if package in EXTRAS else "headcount"
     return (
         f"this needs {package}, which is not installed: pip install '{wanted}'; closed forms need nothing "
         "(headcount macs --counter closed-form)"
