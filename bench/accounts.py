@@ -38,10 +38,10 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Account:
-    """How a value is computed and printed. ``of_heads``: the ideal form changes it.
+    """A value of a case and its column.
 
-    ``says`` are positions in STATEMENTS; ``options`` those of its column. Where ``element_bytes`` changes the value
-    the column's unit says how many a number takes.
+    ``of_heads``: the ideal form changes it. ``statements`` are keys of STATEMENTS, ``options`` those of its column.
+    ``in_bytes``: ``element_bytes`` changes the value, and the column's unit states them.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Account:
     value: Callable[[Case, Assumptions], Any]
     of_heads: bool
     in_bytes: bool
-    says: tuple[str, ...]
+    statements: tuple[str, ...]
     options: Mapping[str, Any]
 
     def column(self, given: Assumptions) -> Column:
@@ -60,33 +60,31 @@ class Account:
         return Column(self.name, self.head, unit, **options)
 
 
-STATEMENTS: dict[str, Callable[[Assumptions], str]] = {
-    "context": lambda given: (
-        f"Context: tokens stored after a decode step, {given.context or 'as many as the input has'}."
-    ),
-    "generated": lambda given: f"Generated tokens, into an empty cache: {given.generate or 'as many as the context'}.",
-    "step bytes": lambda given: (
+STATEMENTS = {
+    "context": "Context: tokens stored after a decode step, {context}.",
+    "generated": "Generated tokens, into an empty cache: {generate}.",
+    "step bytes": (
         "Bytes of a step: used weights once, stored keys and values that are read once, new ones once; of routed "
         "experts and heads as many different ones as tokens can select."
     ),
-    "forward": lambda given: (
+    "forward": (
         "Least bytes of a forward pass: used weights once and, of a layer, input and output once; a training step has "
         "three times its MACs and bytes."
     ),
-    "training": lambda given: "Training: forward and backward, no optimiser.",
-    "peak": lambda given: "Peak bytes: what the reference implementation allocates, as executed.",
+    "training": "Training: forward and backward, no optimiser.",
+    "peak": "Peak bytes: what the reference implementation allocates, as executed.",
 }
 """Assumptions of accounts as text, in the order of a table's notes."""
 
 ACCOUNTS: dict[str, Account] = {}
 
 
-def _account(head: str, *says: str, of_heads: bool = True, in_bytes: bool = False, **options: Any):
+def _account(head: str, *statements: str, of_heads: bool = True, in_bytes: bool = False, **options: Any):
     """Register the decorated function as an account under its own name."""
 
     def register(value: Callable[[Case, Assumptions], Any]) -> Callable[[Case, Assumptions], Any]:
         name = value.__name__
-        ACCOUNTS[name] = Account(name, head, value, of_heads, in_bytes, says, options)
+        ACCOUNTS[name] = Account(name, head, value, of_heads, in_bytes, statements, options)
         return value
 
     return register
@@ -250,12 +248,12 @@ def _peak(case: Case, given: Assumptions, *, training: bool) -> int:
     if not case.config.has_module:
         raise NoAccount("closed form only: there is no module whose peak could be measured")
     try:
-        from headcount.bench.peaks import TooManyChunks, measure_peak
+        from headcount.bench.peaks import measure_peak
+
+        return measure_peak(case, training=training, element_bytes=given.element_bytes)
     except ModuleNotFoundError as error:
         raise NoAccount(f"peak bytes are measured, which needs {error.name}") from None
-    try:
-        return measure_peak(case, training=training, element_bytes=given.element_bytes)
-    except (ConfigError, TooManyChunks) as reason:
+    except ConfigError as reason:
         raise NoAccount(f"peak bytes not measured: {reason}") from None
 
 
@@ -275,9 +273,11 @@ def check(names: Sequence[str], given: Assumptions) -> None:
 
 def statement(names: Sequence[str], given: Assumptions) -> str:
     """Return the assumptions of the accounts ``names`` as text."""
-    keys = {key for name in names for key in ACCOUNTS[name].says}
-    parts = [text(given) for key, text in STATEMENTS.items() if key in keys]
-    return " ".join([f"{given.element_bytes} bytes per element.", *parts])
+    keys = {key for name in names for key in ACCOUNTS[name].statements}
+    text = " ".join(text for key, text in STATEMENTS.items() if key in keys).format(
+        context=given.context or "as many as the input has", generate=given.generate or "as many as the context"
+    )
+    return f"{given.element_bytes} bytes per element. {text}".strip()
 
 
 def ideal_statement(cases: Iterable[Case]) -> str:

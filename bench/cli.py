@@ -135,7 +135,7 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
             failures = _report(prog, work, printed, started)
             result = work.result(printed)
             if result and form == "text":
-                stream.write("\n" * bool(printed) + wrapped(shown(result), style(stream).notes) + "\n")
+                stream.write("\n" * bool(printed) + wrapped(shown(result), style(stream).note_width) + "\n")
                 stream.flush()
     if result and (args.out or form != "text"):
         print(shown(result), file=sys.stderr)

@@ -19,13 +19,10 @@ from headcount.bench.case import Case
 from headcount.bench.trace.shapes import cache_shapes
 from headcount.models import experts
 from headcount.models.build import build, example_inputs
+from headcount.models.configs.base import ConfigError
 
 MAX_CHUNKS = 20_000
 """Chunks of gathered matrices in one measurement; more would take minutes."""
-
-
-class TooManyChunks(Exception):
-    """The measurement would take too long; the message says why."""
 
 
 class LiveStorage(TorchDispatchMode):
@@ -75,7 +72,7 @@ def measure_peak(case: Case, *, training: bool, element_bytes: int, device: str 
 
     A training step is a forward in training mode and a backward into the parameters, without auxiliary losses or
     masks. The model runs in float32, and every floating-point number counts ``element_bytes``. Raises ConfigError for
-    a case that cannot run and TooManyChunks for one that would take minutes.
+    a case that cannot run or would take minutes.
     """
     case.check_runs()
     model = build(case.config, device=device, initialise=False).train(training)
@@ -106,7 +103,7 @@ def _split_rows(element_bytes: int) -> Iterator[None]:
         size = max(1, experts.GATHERED_BYTES // (gathered * element_bytes))
         chunks += ceil(rows / size)
         if chunks > MAX_CHUNKS:
-            raise TooManyChunks(f"the reference gathers matrices in more than {MAX_CHUNKS:,} chunks")
+            raise ConfigError(f"the reference gathers matrices in more than {MAX_CHUNKS:,} chunks")
         return size
 
     token = experts.CHUNK_RULE.set(rows_per_chunk)

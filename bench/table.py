@@ -52,7 +52,7 @@ class Column:
     head: str
     unit: str = ""
     kind: Literal["text", "int", "fixed", "interval"] = "text"
-    scale: int = 1
+    scale: int | Fraction = 1
     digits: int = 0
     width: int = 0
     align: Literal["left", "right"] | None = None

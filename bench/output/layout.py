@@ -49,8 +49,8 @@ def fit(
     integers become M or G unless the style says which unit; then columns are hidden, those of the largest priority
     and the rightmost first; then texts are broken that should not be.
     """
-    columns = [style.dressed(column) for column in columns]
-    if style.room is None:
+    columns = [style.adapt(column) for column in columns]
+    if style.table_width is None:
         return Layout(columns, list(map(measure, columns)), [], rounded=False)
 
     def widths(column: Column, squeeze: bool = False) -> tuple[int, int]:
@@ -62,7 +62,7 @@ def fit(
         return min(natural, word if squeeze else max(word, column.wraps)), natural
 
     def free() -> int:
-        return style.room - sum(least for least, _ in taken.values()) - len(GAP) * (len(taken) - 1)
+        return style.table_width - sum(least for least, _ in taken.values()) - len(GAP) * (len(taken) - 1)
 
     kept = dict(enumerate(columns))
     taken = {i: widths(column) for i, column in kept.items()}

@@ -13,7 +13,7 @@ class Markdown(Renderer):
     def write(self, section: Section, rows: Iterator[Row]) -> None:
         from tabulate import tabulate
 
-        columns = [self.style.dressed(column) for column in self.table.columns]
+        columns = [self.style.adapt(column) for column in self.table.columns]
         cells = [[self._cell(column, row) for column in columns] for row in rows]
         table = tabulate(
             cells,

@@ -58,7 +58,7 @@ class Text(Renderer):
 
     def _notes(self, notes: Sequence[str]) -> None:
         for note in notes:
-            self.stream.write(wrapped(note, self.style.notes, whole=self.style.width is None) + "\n")
+            self.stream.write(wrapped(note, self.style.note_width, whole=self.style.width is None) + "\n")
 
 
 def _toned(cell: str, column: Column) -> str:

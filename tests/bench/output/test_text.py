@@ -74,7 +74,7 @@ def test_flops_are_twice_macs():
         Column("macs", "MACs\nexact", kind="int", of="MACs"),
         Column("params", "params", kind="int", of="params"),
     ]
-    shown_columns = [Style(flops=True).dressed(column) for column in columns]
+    shown_columns = [Style(flops=True).adapt(column) for column in columns]
     assert [c.text(21) for c in shown_columns] == ["42", "21"] and shown_columns[0].head == "FLOPs\nexact"
     reading = in_flops(Column("torch", "torch", kind="int", of="MACs"))
     assert reading.unit == "FLOPs" and in_flops(reading) is reading
