@@ -1,4 +1,4 @@
-"""Columns on request: cache, decoding, training and intensity from the ledger, and measured peak memory.
+"""Optional columns: cache, decoding, training and intensity from the ledger, and measured peak memory.
 
 An account is a function of a case and assumptions, with its column head and the statements that explain it.
 Importable without torch.
@@ -133,10 +133,13 @@ def _letters(case: Case) -> dict[str, Any]:
     return letters
 
 
-def _slope_changes(case: Case) -> Sequence[int]:
-    """Return the numbers of stored tokens at which the cost of a step changes its polynomial."""
+def _total_of_steps(case: Case, given: Assumptions, cost: Callable[[Ledger], int]) -> int:
+    """Return the sum of ``cost`` over the steps that generate tokens one by one into an empty cache."""
     form = model_form(as_model(case.config))
-    return form.slope_changes(**case.config.letters()) if hasattr(form, "slope_changes") else ()
+    # the numbers of stored tokens at which the cost of a step changes its polynomial
+    changes = form.slope_changes(**case.config.letters()) if hasattr(form, "slope_changes") else ()
+    steps = given.generate or context(case, given)
+    return decoding.total(lambda stored: cost(step(case, stored)), steps, changes)
 
 
 def _last_step(case: Case, given: Assumptions) -> Ledger:
@@ -189,16 +192,13 @@ def decode_bound(case: Case, given: Assumptions) -> str:
 @_account("generation\nMACs", "context", "generated", width=19)
 def generate_macs(case: Case, given: Assumptions) -> int:
     """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
-    steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: step(case, stored).macs, steps, _slope_changes(case)) + prefill_macs(case)
+    return _total_of_steps(case, given, lambda ledger: ledger.macs) + prefill_macs(case)
 
 
 @_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
 def generate_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that those steps must move, one after the other; the encoder's pass is left out."""
-    steps = given.generate or context(case, given)
-    elements = decoding.total(lambda stored: decoding.step_elements(step(case, stored)), steps, _slope_changes(case))
-    return elements * given.element_bytes
+    return _total_of_steps(case, given, decoding.step_elements) * given.element_bytes
 
 
 @_account("forward\nleast", "forward", in_bytes=True)
@@ -206,11 +206,10 @@ def forward_bytes(case: Case, given: Assumptions) -> int:
     """Bytes that any forward pass moves: used weights once, and a layer's input and output once."""
     elements = sum(decoding.weights_read(entry) for entry in case.ledger)
     if is_layer(case):
-        lengths = case.lengths
-        tokens = [lengths["tgt_len"]] * 2
+        lengths, tgt_len = case.lengths, case.lengths["tgt_len"]
         # a layer that attends to itself reads one input
-        tokens += [lengths["src_len"]] if lengths["src_len"] != lengths["tgt_len"] else []
-        elements += lengths["batch_size"] * sum(tokens) * case.config.d_model
+        tokens = 2 * tgt_len + (lengths["src_len"] if lengths["src_len"] != tgt_len else 0)
+        elements += lengths["batch_size"] * tokens * case.config.d_model
     return elements * given.element_bytes
 
 
