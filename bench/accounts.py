@@ -21,13 +21,16 @@ from headcount.models.configs.suggest import choices
 
 
 class NoAccount(Exception):
-    """A case has no such account; the message says why."""
+    """Raised for a case without a value of an account; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Assumptions:
-    """``context``: stored tokens, None for the input's; ``generate``: tokens made one by one, None for
-    ``context``; ``element_bytes``: of every stored number; hardware peaks, None if not given."""
+    """Assumptions of accounts.
+
+    ``context``: stored tokens, None for the input's. ``generate``: tokens generated one by one, None for ``context``.
+    ``element_bytes``: of every stored number. Hardware peaks are None if not given.
+    """
 
     context: int | None = None
     generate: int | None = None
@@ -147,63 +150,63 @@ def _last_step(case: Case, given: Assumptions) -> Ledger:
     return step(case, context(case, given))
 
 
-def _side(given: Assumptions, intensity: Fraction) -> str:
+def _bound_by(given: Assumptions, intensity: Fraction) -> str:
     ridge = Fraction(given.peak_macs_per_s) / Fraction(given.bytes_per_s)
     return "compute" if intensity >= ridge else "memory"
 
 
 @_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that one more token of one sequence adds to the cache: none where it is full at the context."""
+    """Return the bytes that one more token of one sequence adds to the cache; 0 where it is full at the context."""
     full, stored = decoding.cache_elements(_last_step(case, given)), context(case, given)
     return (decoding.cache_elements(step(case, stored + 1)) - full) // case.lengths["batch_size"] * given.element_bytes
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)
 def kv_bytes(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> Size:
-    """Bytes of the cache at the context, an encoder's output included; ``sizes`` as :func:`step` takes them."""
+    """Return the bytes of the cache at the context, an encoder's output included; ``sizes`` as in :func:`step`."""
     return decoding.cache_elements(step(case, context(case, given), sizes=sizes)) * given.element_bytes
 
 
 @_account("decode step\nMACs", "context")
 def decode_macs(case: Case, given: Assumptions) -> int:
-    """Multiply-accumulates of the step after which the context is stored."""
+    """Return the MACs of the step after which the context is stored."""
     return _last_step(case, given).macs
 
 
 @_account("decode step", "context", "step bytes", in_bytes=True)
 def decode_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that this step must move: weights, the cache, the new keys and values."""
+    """Return the bytes that this step must move: weights, the cache, the new keys and values."""
     return decoding.step_elements(_last_step(case, given)) * given.element_bytes
 
 
 @_account("decode step\nMACs/byte", "context", "step bytes", **INTENSITY)
 def decode_intensity(case: Case, given: Assumptions) -> Fraction:
-    """MACs of the step per byte that it must move."""
+    """Return the MACs of the step per byte that it must move."""
     return Fraction(decode_macs(case, given), decode_bytes(case, given))
 
 
 @_account("decode step\nbound by", "context", "step bytes", **TEXT)
 def decode_bound(case: Case, given: Assumptions) -> str:
-    """The side of the roofline: which of the given peaks the step meets first."""
-    return _side(given, decode_intensity(case, given))
+    """Return which of the hardware peaks bounds the step: ``compute`` or ``memory``."""
+    return _bound_by(given, decode_intensity(case, given))
 
 
 @_account("generation\nMACs", "context", "generated", width=19)
 def generate_macs(case: Case, given: Assumptions) -> int:
-    """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
+    """Return the MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
     return _total_of_steps(case, given, lambda ledger: ledger.macs) + prefill_macs(case)
 
 
 @_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
 def generate_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that those steps must move, one after the other; the encoder's pass is left out."""
+    """Return the bytes that those steps must move, one after the other, without the encoder's pass."""
     return _total_of_steps(case, given, decoding.step_elements) * given.element_bytes
 
 
 @_account("forward\nleast", "forward", in_bytes=True)
 def forward_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that any forward pass moves: used weights once, and a layer's input and output once."""
+    """Return the bytes that any forward pass moves: used weights once, and a layer's input and output once."""
     elements = sum(decoding.weights_read(entry) for entry in case.ledger)
     if is_layer(case):
         lengths, tgt_len = case.lengths, case.lengths["tgt_len"]
@@ -215,31 +218,31 @@ def forward_bytes(case: Case, given: Assumptions) -> int:
 
 @_account("forward\nMACs/byte", "forward", **INTENSITY)
 def forward_intensity(case: Case, given: Assumptions) -> Fraction:
-    """MACs of a forward pass per byte that it must move; a training step has three times both."""
+    """Return the MACs of a forward pass per byte that it must move; a training step has three times both."""
     return Fraction(case.ledger.macs, forward_bytes(case, given))
 
 
 @_account("forward\nbound by", "forward", **TEXT)
 def forward_bound(case: Case, given: Assumptions) -> str:
-    """The side of the roofline of a forward pass, and of a training step."""
-    return _side(given, forward_intensity(case, given))
+    """Return which of the hardware peaks bounds a forward pass, and a training step."""
+    return _bound_by(given, forward_intensity(case, given))
 
 
 @_account("training step\nMACs", "training", width=19)
 def training_macs(case: Case, given: Assumptions) -> int:
-    """MACs of a training step: forward and backward, without the optimiser."""
+    """Return the MACs of a training step: forward and backward, without the optimiser."""
     return backward.training_macs(case.ledger)
 
 
 @_account("forward\npeak", "peak", in_bytes=True)
 def peak_forward_bytes(case: Case, given: Assumptions) -> int:
-    """The most bytes that are live at once in a forward pass of the reference implementation."""
+    """Return the most bytes that are live at once in a forward pass of the reference implementation."""
     return _peak(case, given, training=False)
 
 
 @_account("training\npeak", "peak", in_bytes=True)
 def peak_training_bytes(case: Case, given: Assumptions) -> int:
-    """The most bytes that are live at once in a training step of the reference implementation."""
+    """Return the most bytes that are live at once in a training step of the reference implementation."""
     return _peak(case, given, training=True)
 
 

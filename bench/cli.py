@@ -16,7 +16,7 @@ from headcount.bench.errors import UsageError, format_error, require_package, re
 from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, Value
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
-from headcount.bench.output.text import wrapped
+from headcount.bench.output.text import wrap_note
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
 from headcount.bench.table import Section, shown
 from headcount.models.configs.numbers import parse_float, parse_int
@@ -82,7 +82,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """What a command prints, and how it ends.
+    """The output and the ending of a command.
 
     ``strict``: failures of rows are printed on stderr and the exit code is 1. ``remark`` is printed behind the time,
     and read after the last row. ``verdict`` is printed where nothing fails; empty without ``--check``. ``result``
@@ -135,7 +135,7 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
             failures = _report(prog, work, printed, started)
             result = work.result(printed)
             if result and form == "text":
-                stream.write("\n" * bool(printed) + wrapped(shown(result), style(stream).note_width) + "\n")
+                stream.write("\n" * bool(printed) + wrap_note(shown(result), style(stream).note_width) + "\n")
                 stream.flush()
     if result and (args.out or form != "text"):
         print(shown(result), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Errors that end a command with an exit code and a message of one line, and how other errors are reported."""
+"""Errors that end a command with an exit code and a one-line message."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import headcount
 
 # Windows has no EDQUOT
-FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+DISK_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 """Error numbers of a full disk or an exhausted quota."""
 _NO_MEMORY = ("can't allocate memory", "failed to map segment", "can't start new thread", "cannot allocate memory")
 """Parts of the messages with which torch, the linker and the system report that memory is exhausted."""
@@ -80,7 +80,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def _is_about_user_file(error: OSError) -> bool:
     """Return whether ``error`` concerns a full disk or a file outside this package."""
-    if error.errno in FULL:
+    if error.errno in DISK_FULL:
         return True
     package = Path(headcount.__file__).parent
     return isinstance(error.filename, str) and not Path(os.path.abspath(error.filename)).is_relative_to(package)

@@ -34,14 +34,14 @@ class LiveStorage(TorchDispatchMode):
     def __init__(self, element_bytes: int) -> None:
         super().__init__()
         self._element_bytes = element_bytes
-        self._known: set[int] = set()
+        self._tracked: set[int] = set()
         """Addresses of storage, which views share."""
         self.live_bytes = 0
         self.peak_bytes = 0
 
     def exclude(self, *tensors: Tensor) -> None:
         """Leave the storage of ``tensors`` out of the count, such as inputs and parameters; they must stay alive."""
-        self._known.update(tensor.untyped_storage()._cdata for tensor in tensors)
+        self._tracked.update(tensor.untyped_storage()._cdata for tensor in tensors)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
@@ -53,17 +53,17 @@ class LiveStorage(TorchDispatchMode):
     def _count(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         address, size = storage._cdata, storage.nbytes()
-        if address in self._known:
+        if address in self._tracked:
             return
         if tensor.is_floating_point():
             size = size // tensor.element_size() * self._element_bytes
-        self._known.add(address)
+        self._tracked.add(address)
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         weakref.finalize(storage, self._free, address, size)
 
     def _free(self, address: int, size: int) -> None:
-        self._known.discard(address)
+        self._tracked.discard(address)
         self.live_bytes -= size
 
 

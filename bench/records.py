@@ -70,8 +70,10 @@ class Environment(dict):
 
 @dataclass(frozen=True)
 class LatencyRecord:
-    """What readers rely on in a record of kind ``latency``. A field with a default may be absent, as it was in earlier
-    versions. The JSON key of ``which`` is ``pass``. Records hold more than these fields."""
+    """The fields of a record of kind ``latency`` that readers use; records have more.
+
+    A field with a default may be absent, as in records of earlier versions. The JSON key of ``which`` is ``pass``.
+    """
 
     cell: str
     subject: str
@@ -180,7 +182,7 @@ def folders() -> tuple[Path, ...]:
 
 
 def append(path: Path, *found: Mapping[str, Any]) -> None:
-    """Append records as whole lines, all of them or none. UsageError where the file cannot be written."""
+    """Append records as whole lines, all or none. Raises UsageError where the file cannot be written."""
     lines = (
         json.dumps({"schema_version": SCHEMA_VERSION, **one}, ensure_ascii=False, allow_nan=False) for one in found
     )
@@ -212,7 +214,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the records of a file in order, and a message with file and line for each line that is no record.
 
     A record is an object of this schema version with the fields that RECORDS states for its kind. Keys of earlier
-    versions are read as their present names. UsageError where the file cannot be read.
+    versions are replaced by the present ones. Raises UsageError where the file cannot be read.
     """
     records, problems = [], []
     for number, line in enumerate(read_file(path).split(b"\n"), 1):
@@ -224,22 +226,22 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def briefly(problems: Sequence[str]) -> str:
-    """Return the first problem of a file and how many more lines have one."""
+    """Return the first problem of a file and the number of further lines with one."""
     more = f", and {len(problems) - 1} more lines that are none" if len(problems) > 1 else ""
     return f"{problems[0]}{more}"
 
 
-def _short(text: Any) -> str:
+def _excerpt(text: Any) -> str:
     """Return the first 80 characters of a text of a file, without characters that are not plain ASCII."""
     return re.sub(r"[^ -~]", "?", str(text))[:80]
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    """Return the record of a line. Raise ValueError with what makes it unfit for its readers."""
+    """Return the record of a line. Raises ValueError, with the reason, for a line that readers cannot use."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {_short(error)}") from None
+        raise ValueError(f"not JSON: {_excerpt(error)}") from None
     if not isinstance(record, dict) or record.get("schema_version") not in READABLE_VERSIONS:
         raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
     kind = record.get("kind")
@@ -258,7 +260,7 @@ def _parse(line: bytes) -> dict[str, Any]:
         kinds = get_args(hints[field.name]) or (hints[field.name],)
         name, fits = _TYPES[kinds[0]]
         if not fits(record[key]) and not (record[key] is None and type(None) in kinds):
-            raise ValueError(f"{key} is {_short(repr(record[key]))}, no {name}")
+            raise ValueError(f"{key} is {_excerpt(repr(record[key]))}, no {name}")
     return record
 
 
@@ -287,7 +289,7 @@ def layer_times(
     same = {letter: size for letter, size in like.letters().items() if letter not in (*letters, *NOT_COMPARED)}
     newest: dict[tuple[int, ...], dict] = {}
     rows: dict[tuple[int, ...], list[dict]] = {}
-    for record in _timed(root / slug(device) for root in roots):
+    for record in _read_timed_layers(root / slug(device) for root in roots):
         try:
             config = layer(record["name"])
         except ConfigError:
@@ -333,7 +335,7 @@ def comparable_samples(record: Mapping[str, Any], by: str | None = None) -> list
     return record["wall_ms"] if (by or timed_by(record)) == WALL else record["gpu_ms"]
 
 
-def _timed(folders: Iterable[Path]) -> list[dict]:
+def _read_timed_layers(folders: Iterable[Path]) -> list[dict]:
     """Return timed forward passes of layers that a document may quote, newest first."""
     found = []
     for path in sorted(path for folder in folders for path in folder.glob("*.jsonl")):

@@ -15,8 +15,6 @@ from headcount.bench.output.progress import with_progress
 from headcount.bench.output.text import Text
 from headcount.bench.table import Section
 
-__all__ = ["FORMATS", "Markdown", "Style", "emit", "open_output", "write_folder", "write_json"]
-
 FORMATS = tuple(ENDINGS)
 SCHEMA_VERSION = 1
 RENDERERS = {"text": Text, "md": Markdown, "csv": Csv, "latex": Latex}

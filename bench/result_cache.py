@@ -1,4 +1,4 @@
-"""Cache results: of counters in this process, and of calls between runs while the sources that made them are equal.
+"""Cache results: of counters in this process, and of calls between runs with equal sources.
 
 A store is JSON with digests of the sources, the tools' versions and the result of each call. Counters' results depend
 on less (READING_SOURCES) than tables do, and are reused where only other sources have changed. Imports no torch.
@@ -32,7 +32,7 @@ RESULTS: dict[tuple, Any] = {}
 
 
 def from_memory(key: tuple, make: Callable[[], Any]) -> Any:
-    """Return the result stored in this process under ``key``, made by ``make`` the first time."""
+    """Return the result that this process has under ``key``; the first time, that of ``make``."""
     if key not in RESULTS:
         RESULTS[key] = make()
     return RESULTS[key]
@@ -123,24 +123,24 @@ class CallCache:
         self._executor, self._kinds = executor, {kind.__name__: kind for kind in kinds}
         counting = counting_header()
         self._header = {**counting, "sources": digest(sources)}
-        self._begun: dict[str, Future] = {}
+        self._futures: dict[str, Future] = {}
         same = stored and all(stored.get(key) == value for key, value in counting.items())
         self._earlier = stored["calls"] if same else {}
-        self._known = self._earlier if same and stored["sources"] == self._header["sources"] else {}
+        self._reusable = self._earlier if same and stored["sources"] == self._header["sources"] else {}
 
     def begin(self, function: Callable[..., Any], *args: Any, **named: Any) -> None:
         """Start a call; ``named`` arguments do not change its result."""
         key = _key(function, args)
-        if key in self._known:
-            self._begun[key] = Future()
-            self._begun[key].set_result(self._known[key])
-        elif key not in self._begun:
-            self._begun[key] = self._executor.submit(call, function, *args, **named)
+        if key in self._reusable:
+            self._futures[key] = Future()
+            self._futures[key].set_result(self._reusable[key])
+        elif key not in self._futures:
+            self._futures[key] = self._executor.submit(call, function, *args, **named)
 
     def result(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a call, sequences as lists."""
         self.begin(function, *args)
-        return decode(self._begun[_key(function, args)].result(), self._kinds)
+        return decode(self._futures[_key(function, args)].result(), self._kinds)
 
     def earlier(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result from an earlier run in which models were counted as now, else None."""
@@ -148,7 +148,7 @@ class CallCache:
 
     def to_store(self) -> str:
         """Return the results of all calls that were begun, as the JSON of a store with one line per call."""
-        calls = {key: future.result() for key, future in sorted(self._begun.items())}
+        calls = {key: future.result() for key, future in sorted(self._futures.items())}
         lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(result)}" for key, result in calls.items())
         header = json.dumps(self._header, indent=1).removesuffix("\n}")
         return f'{header},\n "calls": {{\n{lines}\n }}\n}}\n'

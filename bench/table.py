@@ -1,4 +1,4 @@
-"""What a table is: columns that own unit and digits, rows of raw numbers, and sections of rows made as they print."""
+"""Tables: columns with unit and digits, rows of raw numbers, and sections, whose rows may be computed as they print."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,17 +9,17 @@ from typing import Any, Literal
 from headcount.bench.case import Case
 
 DASH = "–"
-"""What an unknown value, None, prints as; it is never a 0."""
+"""The cell of an unknown value, None."""
 GOOD, FAIR, BAD = "good", "fair", "bad"
-"""What a verdict means to its reader."""
+"""Meanings of verdicts, which have colours in a terminal."""
 TONES = {
     **dict.fromkeys(("reproduced", "agrees", "agrees with boxes", "yes", "exact", "faster"), GOOD),
     **dict.fromkeys(("explained", "not reproducible"), FAIR),
     **dict.fromkeys(("unexplained", "differs", "failed", "wrong", "slower"), BAD),
 }
-"""The words that verdicts are made of."""
+"""The meaning of each verdict."""
 INTERVAL = ("value", "low", "high")
-"""What a mapping in a column of intervals holds."""
+"""Keys of a mapping in a column of intervals."""
 
 
 def shown(text: str) -> str:
@@ -72,11 +72,11 @@ class Column:
 
     @property
     def side(self) -> str:
-        """On which its cells are aligned: texts to the left, numbers to the right."""
+        """The side on which cells are aligned: texts left, numbers right."""
         return self.align or ("left" if self.kind == "text" else "right")
 
     def text(self, value: Any) -> str:
-        """The cell for a raw value; TypeError where an ``int`` column gets something else."""
+        """Return the cell for a raw value. Raises TypeError where an ``int`` column gets anything but an integer."""
         if value is None:
             return DASH
         if self.kind == "text" or (self.words and isinstance(value, str)):
@@ -130,8 +130,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Row:
-    """One printed row: raw values by column, footnotes, its JSON records, what is wrong with it, and the case that
-    it is a projection of, if of one. ``total``: it sums rows above it, and is no row of a file for programs."""
+    """One printed row: raw values by column, footnotes, JSON records, failures, and the case that it shows, if any.
+
+    ``total``: it sums rows above it, and is left out of CSV.
+    """
 
     values: dict[str, Any]
     notes: Sequence[str] = ()
@@ -143,10 +145,10 @@ class Row:
 
 @dataclass
 class Section:
-    """A table and its rows; ``below`` is read after the last row. ``facts`` go into JSON beside the rows.
+    """A table and its rows; the notes ``below`` are read after the last row. ``facts`` are further keys in JSON.
 
-    ``ideal``: what the ideal forms of the rows' cases leave out, in words; empty where there are none. ``detail``: a
-    table that a brief answer leaves out.
+    ``ideal``: a sentence about what the ideal forms of the rows' cases skip; empty where there are none. ``detail``:
+    ``--brief`` leaves the table out.
     """
 
     table: Table
@@ -157,8 +159,11 @@ class Section:
     detail: bool = False
 
     def only(self, *keys: str) -> "Section":
-        """The same rows under the columns called ``keys`` alone, in this order; footnotes stand in the last of them
-        where their own is not among them. KeyError for a column that is not there."""
+        """Return the section with only the columns ``keys``, in this order.
+
+        Footnote marks move to the last of them where their own column is left out. Raises KeyError for a column that
+        does not exist.
+        """
         columns = {column.key: column for column in self.table.columns}
         marked = self.table.note_column
         marked = marked if marked in ("", *keys) else keys[-1]

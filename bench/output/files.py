@@ -35,7 +35,7 @@ def is_folder(path: str | Path) -> bool:
 
 def ensure_dir(path: str | Path) -> Path:
     """Return the folder at ``path``, created where it is missing. Raises UsageError where it cannot be."""
-    with _usable(path):
+    with _report_errors(path):
         Path(path).mkdir(parents=True, exist_ok=True)
     return Path(path)
 
@@ -45,12 +45,12 @@ def check_writable(path: str | Path) -> None:
 
     Nothing is left behind; a missing folder is not created.
     """
-    with _usable(path):
+    with _report_errors(path):
         if is_folder(path):
             with suppress(FileNotFoundError):
                 os.stat(path)
             return
-        target, opened = _places(path)
+        target, opened = _target_and_temporary(path)
         if opened != target:
             opened.touch(exist_ok=False)
             opened.unlink()
@@ -64,7 +64,7 @@ def write_json(stream: TextIO, payload: Any) -> None:
 
 @contextmanager
 def open_output(path: str | Path | None) -> Iterator[TextIO]:
-    """Open stdout for None, else a file that appears, complete, only when the block succeeds.
+    """Open stdout for None, else a file that is replaced as a whole when the block succeeds.
 
     Until then it is a temporary file beside it, removed on any exception; an older file stays. Raises UsageError where
     the path cannot be written. Errors of the block, a broken pipe too, pass through.
@@ -72,15 +72,15 @@ def open_output(path: str | Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
-    target, opened = _places(path)
+    target, opened = _target_and_temporary(path)
     direct = opened == target
-    with _usable(path):
+    with _report_errors(path):
         stream = open(opened, "w" if direct else "x", encoding="utf-8", newline="")
     try:
         with stream:
             yield stream
         if not direct:
-            with _usable(path):
+            with _report_errors(path):
                 opened.replace(target)
     except BaseException:
         if not direct:
@@ -90,12 +90,12 @@ def open_output(path: str | Path | None) -> Iterator[TextIO]:
 
 def write(path: str | Path, content: str | bytes) -> None:
     """Write ``content`` to the file at ``path``, completely or not at all. Raises UsageError where it cannot."""
-    with _usable(path), open_output(path) as stream:
+    with _report_errors(path), open_output(path) as stream:
         stream.buffer.write(content.encode() if isinstance(content, str) else content)
         stream.flush()
 
 
-def _places(path: str | Path) -> tuple[Path, Path]:
+def _target_and_temporary(path: str | Path) -> tuple[Path, Path]:
     """Return the target of ``path`` and the file to open: a temporary one beside it, but a device or a pipe itself."""
     target = Path(os.path.realpath(path))
     if os.path.islink(target):
@@ -105,7 +105,7 @@ def _places(path: str | Path) -> tuple[Path, Path]:
 
 
 @contextmanager
-def _usable(path: str | Path) -> Iterator[None]:
+def _report_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

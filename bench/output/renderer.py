@@ -1,4 +1,4 @@
-"""What the renderers of all formats share: footnotes, cells and the layout of a table."""
+"""Base class of the renderers of all formats: footnotes, cells and the layout of a table."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TextIO
 
 from headcount.bench.output.base import Style, largest_reserved
-from headcount.bench.output.layout import SQUEEZED, Layout, display_width, fit, wrap
+from headcount.bench.output.layout import MIN_WRAP_WIDTH, Layout, display_width, fit, wrap
 from headcount.bench.output.progress import with_progress
 from headcount.bench.table import Column, Row, Section, Table, shown
 
@@ -97,4 +97,4 @@ def heading_rows(columns: Sequence[Column]) -> list[tuple[str, ...]]:
 
 def reserved_width(column: Column) -> int:
     """Return the width of a column whose cells are not known yet."""
-    return max(column.width, SQUEEZED if column.wraps else 0, *map(len, column.head_lines))
+    return max(column.width, MIN_WRAP_WIDTH if column.wraps else 0, *map(len, column.head_lines))
