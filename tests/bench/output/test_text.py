@@ -109,19 +109,12 @@ def test_terminal_width_and_colours(width):
 
 @pytest.mark.parametrize(
     "columns, width",
-    [("80", 80), ("9" * 4000, 10**4000 - 1), *((text, None) for text in ("²", "-7", "0", "", "8" * 5000, "eighty"))],
+    [("80", 80), ("-7", None), ("0", None), ("8" * 5000, None), ("eighty", None)],
     ids=lambda value: str(value)[:9],
 )
 def test_columns_variable_is_the_width_of_a_pipe(columns, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     assert Style.of(io.StringIO()).width == width
-
-
-@pytest.mark.parametrize("locale", [{"LC_ALL": "POSIX", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "latin-1"}])
-def test_ascii_locale_prints_replacements(locale):
-    argv = [sys.executable, "-m", "bench.macs", "--counter", "closed-form"]
-    done = subprocess.run(argv, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONCOERCECLOCALE": "0", **locale})
-    assert done.returncode == 0 and b"MAE-7 (Peng 2020)                    63M        ?  " in done.stdout
 
 
 WIDE = "注意力头" * 4
