@@ -1,5 +1,6 @@
 """Print tables: a renderer for each format, and JSON."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TextIO
 from headcount.bench.errors import UsageError
 from headcount.bench.output.base import Style
 from headcount.bench.output.comma import Csv
-from headcount.bench.output.files import ENDINGS, ensure_dir, is_folder, open_output, write_json
+from headcount.bench.output.files import ENDINGS, ensure_dir, is_folder, open_output
 from headcount.bench.output.latex import Latex
 from headcount.bench.output.markdown import Markdown
 from headcount.bench.output.progress import with_progress
@@ -84,5 +85,6 @@ def _write_json(sections: Sequence[Section], stream: TextIO, result: str) -> Non
         records = [record for row in section.rows for record in row.records]
         facts = {**section.facts, "below": section.below}
         tables.append({"name": section.table.name, "title": section.table.title, **facts, "rows": records})
-    last = {"result": result} if result else {}
-    write_json(stream, {"schema_version": SCHEMA_VERSION, "tables": tables, **last})
+    payload = {"schema_version": SCHEMA_VERSION, "tables": tables} | ({"result": result} if result else {})
+    stream.write(json.dumps(payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    stream.flush()

@@ -1,13 +1,12 @@
 """Write output to stdout, to a file that is complete or absent, or to a folder with a file for each table."""
 
 import errno
-import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from headcount.bench.errors import UsageError
 
@@ -54,12 +53,6 @@ def check_writable(path: str | Path) -> None:
         if opened != target:
             opened.touch(exist_ok=False)
             opened.unlink()
-
-
-def write_json(stream: TextIO, payload: Any) -> None:
-    """Write JSON in the payload's own order. Raises ValueError for NaN and infinity."""
-    stream.write(json.dumps(payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    stream.flush()
 
 
 @contextmanager
