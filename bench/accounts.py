@@ -131,7 +131,7 @@ def prefill_macs(case: Case) -> int:
 def _letters(case: Case) -> dict[str, Any]:
     model = as_model(case.config)
     letters = {**model.letters(), **model.length_letters(case.lengths)}
-    # steps have lengths of their own
+    # a step has other lengths
     del letters["T"]
     return letters
 

@@ -87,7 +87,7 @@ class Case:
         return self.ideal and self.ideal.ledger
 
     def ledger_in(self, letter: str, size: Size) -> Ledger:
-        """Return the ledger with ``letter`` replaced in every layer; T stands for every input length."""
+        """Return the ledger with ``letter`` replaced in every layer; T is every input length."""
         return ledger_of(self.config, self.lengths, dict.fromkeys(self._tied_letters(letter), size))
 
     def at(self, letter: str, size: int) -> "Case":
@@ -199,7 +199,7 @@ def with_attention(config: AttentionConfig | ModelConfig, **fields: Any) -> Atte
 def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, int | None]) -> dict[str, int]:
     """Return the input lengths of ``config``: its defaults, replaced by those of ``given`` that are not None.
 
-    ``seq_len`` stands for every length of a model that has several. Raises ConfigError for a length below 1
+    ``seq_len`` sets every length of a model that has several. Raises ConfigError for a length below 1
     or one that the model does not have.
     """
     lengths = dict(config.lengths)

@@ -212,10 +212,10 @@ def parse_counters(names: Sequence[str] | None) -> list[str]:
     """
     if not names or "all" in names:
         return list(registry.NAMES)
-    asked = [name for name in registry.CHOICES if name in names]
-    for name in asked:
+    found = [name for name in registry.CHOICES if name in names]
+    for name in found:
         registry.check(name)
-    return asked
+    return found
 
 
 def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[dict[str, Any]]:

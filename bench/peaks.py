@@ -1,8 +1,8 @@
 """Measure the peak bytes of activations: run a layer or a model and add up the storage that is live.
 
-PyTorch keeps no statistics of the CPU's allocator. A dispatch mode sees every tensor that an operation returns, and a
-weak reference tells when its storage is freed. What an operation allocates inside itself is not seen. On meta nothing
-is computed, and the numbers are those of the CPU because gathered rows are split as on the CPU.
+PyTorch has no statistics of the CPU's allocator. A dispatch mode sees every tensor that an operation returns, and a
+finalizer runs when its storage is freed. Temporary storage inside an operation is not counted. On meta nothing is
+computed, and the numbers are those of the CPU because gathered rows are split as on the CPU.
 """
 
 import weakref
@@ -68,7 +68,7 @@ class LiveStorage(TorchDispatchMode):
 
 
 def measure_peak(case: Case, *, training: bool, element_bytes: int, device: str = "meta") -> int:
-    """Return the most bytes that are live at once beside inputs, parameters, buffers and the output's gradient.
+    """Return the most bytes that are live at once, without inputs, parameters, buffers and the output's gradient.
 
     A training step is a forward in training mode and a backward into the parameters, without auxiliary losses or
     masks. The model runs in float32, and every floating-point number counts ``element_bytes``. Raises ConfigError for

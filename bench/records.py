@@ -293,7 +293,7 @@ def layer_times(
         try:
             config = layer(record["name"])
         except ConfigError:
-            # of a version that knows more layers
+            # recorded by a version with more layers
             continue
         if (config.variant, record["seq_len"]) != (like.variant, seq_len):
             continue

@@ -147,7 +147,7 @@ class CallCache:
         return decode(self._earlier.get(_key(function, args)), self._kinds)
 
     def to_store(self) -> str:
-        """Return the results of all calls that were begun, as the JSON of a store with one line per call."""
+        """Return the results of all calls as the JSON of a store, one line per call."""
         calls = {key: future.result() for key, future in sorted(self._futures.items())}
         lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(result)}" for key, result in calls.items())
         header = json.dumps(self._header, indent=1).removesuffix("\n}")

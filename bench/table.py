@@ -23,7 +23,7 @@ INTERVAL = ("value", "low", "high")
 
 
 def shown(text: str) -> str:
-    """Return ``text`` with control characters escaped, so that no name can move a cursor or colour a line."""
+    """Return ``text`` with control characters escaped, so that no name can move the cursor or colour a line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
@@ -33,19 +33,25 @@ def shown(text: str) -> str:
 class Column:
     """One column: the key of its raw values, its head, and how a value is printed.
 
-    ``kind``: ``text`` prints str(value); ``int`` an integer; ``fixed`` value / scale with ``digits`` decimals,
-    rounded half to even without a detour through floats; ``interval`` a mapping with value, low and high. ``unit`` is
-    the last line of the head and says what is printed, so it includes ``scale`` ("GMACs" for 10**9). ``head`` may have
-    several lines. ``sign`` puts a plus before positive numbers. ``width`` is what the text renderer reserves where
-    rows come one by one, in characters, at least the head's. ``words``: a text may stand instead of a number.
-
-    ``priority``: where a table does not fit, columns of the largest are left out first; 0 always stays, and so does a
-    table's first column, which says what a row is. ``wraps``: the least width at which a text may be broken into lines,
-    0 where it may not. ``of``: what an integer counts (MACs, FLOPs, params, bytes,
-    elements or tokens), which may then be printed in M or G. ``tones``:
-    GOOD, FAIR or BAD by the words of verdicts. ``code``: a name from a user's program, printed as code in markdown and
-    escaped for spreadsheets. ``formula``: texts in dollar signs are
-    formulas of TeX; of others a dollar is one.
+    Args:
+        key: name of the values in a row, in CSV and in JSON.
+        head: title, of one or several lines.
+        unit: last line of the head. It includes ``scale``: "GMACs" for 10**9.
+        kind: ``text`` prints str(value); ``int`` an integer; ``fixed`` value / scale with ``digits`` decimals, rounded
+            half to even without floats; ``interval`` a mapping with value, low and high.
+        scale: divisor of values.
+        digits: decimals.
+        width: characters that the text renderer reserves where rows are printed one by one, at least the head's.
+        align: side of the cells, by default left for texts and right for numbers.
+        sign: print a plus before positive numbers.
+        words: cells may be texts instead of numbers.
+        priority: where a table does not fit, columns with the largest priority are hidden first. Columns of priority 0
+            and the first column are never hidden.
+        wraps: least width at which a text may be broken into lines, 0 where it may not.
+        of: what an integer counts (MACs, FLOPs, params, bytes, elements or tokens), which may be printed in M or G.
+        tones: GOOD, FAIR or BAD by verdict.
+        code: a name from a user's program, printed as code in markdown and escaped for spreadsheets.
+        formula: texts in dollar signs are formulas of TeX; in other columns a dollar is a dollar.
     """
 
     key: str

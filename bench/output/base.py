@@ -33,7 +33,7 @@ class Style:
 
     @classmethod
     def of(cls, stream: TextIO, **choices: Any) -> "Style":
-        """Return the style for ``stream``: as wide as its terminal, else as the environment variable COLUMNS says."""
+        """Return the style for ``stream``: as wide as its terminal, else by the environment variable COLUMNS."""
         terminal = stream.isatty()
         is_limited = terminal or "COLUMNS" in os.environ
         width = shutil.get_terminal_size((80 if terminal else 0, 0)).columns or None if is_limited else None

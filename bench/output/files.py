@@ -15,7 +15,7 @@ ENDINGS = {"text": ".txt", "md": ".md", "json": ".json", "csv": ".csv", "latex":
 
 
 def infer_format(form: str | None, path: str | None) -> str:
-    """Return the format given by name or by a file's ending; text where neither says one.
+    """Return the format given by name or by a file's ending, by default text.
 
     Raises UsageError where the two contradict each other.
     """
@@ -59,8 +59,8 @@ def check_writable(path: str | Path) -> None:
 def open_output(path: str | Path | None) -> Iterator[TextIO]:
     """Open stdout for None, else a file that is replaced as a whole when the block succeeds.
 
-    Until then it is a temporary file beside it, removed on any exception; an older file stays. Raises UsageError where
-    the path cannot be written. Errors of the block, a broken pipe too, pass through.
+    Until then a temporary file in the same folder is written, and removed on any exception; an older file stays.
+    Raises UsageError where the path cannot be written. Errors of the block, a broken pipe too, pass through.
     """
     if path is None:
         yield sys.stdout
@@ -89,7 +89,7 @@ def write(path: str | Path, content: str | bytes) -> None:
 
 
 def _target_and_temporary(path: str | Path) -> tuple[Path, Path]:
-    """Return the target of ``path`` and the file to open: a temporary one beside it, but a device or a pipe itself."""
+    """Return the target of ``path`` and the file to open: a temporary one next to it, but a device or a pipe itself."""
     target = Path(os.path.realpath(path))
     if os.path.islink(target):
         raise UsageError(f"cannot write {path}: {os.strerror(errno.ELOOP)}")

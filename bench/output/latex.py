@@ -48,7 +48,7 @@ def escape(text: str) -> str:
 class Latex(Renderer):
     """Write a table environment, scaled down to the text width, or a longtable for many rows.
 
-    A cell in dollar signs is a formula where its column says so.
+    A cell in dollar signs is a formula where its column has formulas.
     """
 
     def write(self, section: Section, rows: Iterator[Row]) -> None:

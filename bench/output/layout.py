@@ -46,7 +46,7 @@ def fit(
     """Return the layout of ``columns`` in the style's width.
 
     ``measure`` returns the width of a column on one line, ``largest`` its largest integer. Where columns do not fit,
-    integers become M or G unless the style says which unit; then columns are hidden, those of the largest priority
+    integers become M or G unless the style has a unit; then columns are hidden, those of the largest priority
     and the rightmost first; then texts are broken that should not be.
     """
     columns = [style.adapt(column) for column in columns]
@@ -69,7 +69,7 @@ def fit(
     if free_width() < 0:
         visible = {i: _abbreviate(column, style, largest) for i, column in visible.items()}
         sizes = {i: widths(column) for i, column in visible.items()}
-    # the first column says what a row is
+    # the first column names the rows
     hideable = sorted((i for i in visible if i and columns[i].priority), key=lambda i: (columns[i].priority, i))
     while free_width() < 0 and hideable:
         i = hideable.pop()

@@ -26,7 +26,7 @@ def empty_cache():
 
 @pytest.fixture
 def entry():
-    """ReportedCounts of two counters, as JSON."""
+    """Return the counts of two counters as JSON."""
     return json.loads(json.dumps(result_cache.to_cache(measure.measure(case(), TOOLS))))
 
 
@@ -97,7 +97,7 @@ def test_stale_store_is_not_used(field, store):
     found = calls(Refusing(), {**store, field: "0" * 64})
     with pytest.raises(AssertionError, match="was run again"):
         found.result(doubled, 3)
-    # readings do not depend on the other sources
+    # counters' results do not depend on the other sources
     assert found.earlier(doubled, 3) == ([6] if field == "sources" else None)
 
 

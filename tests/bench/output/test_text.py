@@ -1,4 +1,4 @@
-"""Text tables fit the terminal that they are printed to, and their columns stand in line."""
+"""Text tables fit the terminal that they are printed to, and their columns are aligned."""
 
 import fcntl
 import io
@@ -76,18 +76,18 @@ def test_flops_are_twice_macs():
     ]
     shown_columns = [Style(flops=True).adapt(column) for column in columns]
     assert [c.text(21) for c in shown_columns] == ["42", "21"] and shown_columns[0].head == "FLOPs\nexact"
-    reading = in_flops(Column("torch", "torch", kind="int", of="MACs"))
-    assert reading.unit == "FLOPs" and in_flops(reading) is reading
-    assert scaled(reading, "M").text(3_000_000) == "6.00"
+    column = in_flops(Column("torch", "torch", kind="int", of="MACs"))
+    assert column.unit == "FLOPs" and in_flops(column) is column
+    assert scaled(column, "M").text(3_000_000) == "6.00"
 
 
 def in_terminal(columns, *argv, **environment):
     """Return what a command prints to a terminal of ``columns``."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     argv, text = [sys.executable, "-m", *argv], b""
-    with subprocess.Popen(argv, stdout=theirs, stderr=subprocess.DEVNULL, cwd=ROOT, env=kept | environment):
+    with subprocess.Popen(argv, stdout=theirs, stderr=subprocess.DEVNULL, cwd=ROOT, env=inherited | environment):
         os.close(theirs)
         # a terminal without a writer raises OSError
         with suppress(OSError):
