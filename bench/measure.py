@@ -120,7 +120,7 @@ class _Call:
     """A case on a device, counted by ``tools``; the module is built when a result is not in the cache."""
 
     def __init__(self, case: Case, where: str, tools: Sequence[ModuleType]) -> None:
-        self._case, self._where, self._tools = case, where, tools
+        self._case, self._where, self.tools = case, where, tools
 
     def _once(self, what: Any, make: Callable[[], Any]) -> Any:
         """Return the result of ``make``, called once in this process for equal configurations, lengths and devices."""
@@ -175,7 +175,7 @@ class _Call:
         from headcount.bench.counters.run_context import arguments
 
         model, inputs = self._built
-        return Recorded(model, arguments(model, inputs), {}, self._tools)
+        return Recorded(model, arguments(model, inputs), {}, self.tools)
 
 
 def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> str:

@@ -40,12 +40,12 @@ def emit(
         return sections
     if form == "csv":
         sections = list(sections)
-        check_table_count([section for section in sections if not (brief and section.detail)], form)
+        fits([section for section in sections if not (brief and section.detail)], form)
     out = RENDERERS[form](stream, style or Style())
     return [realised(section) if brief and section.detail else out.print(section) for section in sections]
 
 
-def check_table_count(sections: Sequence[Section], form: str, path: str | None = None) -> None:
+def fits(sections: Sequence[Section], form: str, path: str | None = None) -> None:
     """Raise UsageError where a CSV file would hold several tables, before any of their rows is made."""
     if form == "csv" and len(sections) > 1 and not (path and is_folder(path)):
         names = ", ".join(section.table.name for section in sections)

@@ -22,7 +22,7 @@ from headcount.bench import env, records
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.output.files import write
-from headcount.bench.render import check_table_count
+from headcount.bench.render import fits
 from headcount.bench.table import Section
 from headcount.models.configs import presets
 
@@ -70,7 +70,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
         if getattr(args, name) < 1:
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
     sections, layers = _example(args) if args.example else _checkpoint(args)
-    check_table_count(sections, args.format, args.out)
+    fits(sections, args.format, args.out)
     if args.plot:
         plot(layers, args.plot)
     path = _store(sections, argv) if args.record else None
