@@ -245,10 +245,6 @@ def _record(count: Count) -> dict[str, Any]:
         "additions": dict(count.additions),
         "not_counted": count.reason,
         "counted_there_because": count.why_there,
-        "tool": count.result and count.result.tool,
-        "version": count.result and count.result.version,
-        "unsupported": count.result and count.result.unsupported,
+        **{name: getattr(count.result, name, None) for name in ("tool", "version", "unsupported")},
     }
-    if count.explanation is None:
-        return out
-    return out | base.explanation_record(count)
+    return out if count.explanation is None else out | base.explanation_record(count)
