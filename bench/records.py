@@ -22,7 +22,6 @@ except ImportError:
     fcntl = None
 
 SCHEMA_VERSION = 2
-READABLE_VERSIONS = (1, SCHEMA_VERSION)
 
 NOT_COMPARED = ("bias", "form")
 """Sizes in which a recorded layer may differ: none has biases, and which heads are computed depends on the
@@ -242,7 +241,7 @@ def _parse(line: bytes) -> dict[str, Any]:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {_excerpt(error)}") from None
-    if not isinstance(record, dict) or record.get("schema_version") not in READABLE_VERSIONS:
+    if not isinstance(record, dict) or record.get("schema_version") not in (1, SCHEMA_VERSION):
         raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
     kind = record.get("kind")
     known = RECORDS.get(kind) if isinstance(kind, str) else None

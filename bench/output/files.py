@@ -19,9 +19,8 @@ def infer_format(form: str | None, path: str | None) -> str:
 
     Raises UsageError where the two contradict each other.
     """
-    by_ending = next((name for name, ending in ENDINGS.items() if path and path.lower().endswith(ending)), None)
-    if path and is_folder(path):
-        by_ending = None
+    file = "" if not path or is_folder(path) else path.lower()
+    by_ending = next((name for name, ending in ENDINGS.items() if file.endswith(ending)), None)
     if form and by_ending and form != by_ending:
         raise UsageError(f"--out {path} ends as {by_ending} does, and --format says {form}")
     return form or by_ending or "text"

@@ -22,19 +22,11 @@ def display_width(text: str) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """The printed columns, their widths, the hidden ones, and whether integers became M or G."""
+    """The printed columns, their widths, and notes about hidden columns and rounded integers."""
 
     columns: Sequence[Column]
     widths: Sequence[int]
-    hidden: Sequence[Column]
-    rounded: bool
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes about hidden columns and rounded integers."""
-        names = ", ".join(" ".join(column.head_lines) for column in self.hidden)
-        out = [f"Hidden columns (use --wide): {names}."] if names else []
-        return out + (["Rounded; --unit raw prints integers."] if self.rounded else [])
+    notes: Sequence[str] = ()
 
 
 def fit(
@@ -51,7 +43,7 @@ def fit(
     """
     columns = [style.adapt(column) for column in columns]
     if style.table_width is None:
-        return Layout(columns, list(map(measure, columns)), [], rounded=False)
+        return Layout(columns, list(map(measure, columns)))
 
     def widths(column: Column, squeeze: bool = False) -> tuple[int, int]:
         """Return the least and the natural width."""
@@ -76,9 +68,11 @@ def fit(
         del visible[i], sizes[i]
     if free_width() < 0:
         sizes = {i: widths(column, squeeze=True) for i, column in visible.items()}
-    hidden = [column for i, column in enumerate(columns) if i not in visible]
-    rounded = any(column not in columns for column in visible.values())
-    return Layout(list(visible.values()), _distribute(list(sizes.values()), free_width()), hidden, rounded)
+    hidden = ", ".join(" ".join(column.head_lines) for i, column in enumerate(columns) if i not in visible)
+    notes = [f"Hidden columns (use --wide): {hidden}."] if hidden else []
+    if any(column not in columns for column in visible.values()):
+        notes.append("Rounded; --unit raw prints integers.")
+    return Layout(list(visible.values()), _distribute(list(sizes.values()), free_width()), notes)
 
 
 def _distribute(widths: Sequence[tuple[int, int]], rest: int) -> list[int]:
