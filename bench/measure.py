@@ -12,7 +12,7 @@ from typing import Any
 from headcount.bench import result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
-from headcount.bench.counters.base import Count, CounterResult
+from headcount.bench.counters.base import Count
 from headcount.bench.counters.call_counts import known
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.trace.collector import importing
@@ -130,7 +130,7 @@ class _Call:
         """Return the module's parameters, or ``stored`` ones."""
         return self._once("params", lambda: stored or sum(weight.numel() for weight in self._built[0].parameters()))
 
-    def count(self, tool: ModuleType, stored: CounterResult | None, causes: bool, note: str | None) -> Count:
+    def count(self, tool: ModuleType, stored: base.CounterResult | None, causes: bool, note: str | None) -> Count:
         """Return the count of ``tool``, by its ``stored`` result where that is of this device.
 
         ``causes`` derives the explanation from a trace, which all tools share.
@@ -148,7 +148,7 @@ class _Call:
             why_there=note,
         )
 
-    def _read(self, tool: ModuleType) -> CounterResult:
+    def _read(self, tool: ModuleType) -> base.CounterResult:
         from headcount.bench.trace.shapes import skip_values
 
         model, inputs = self._built
