@@ -5,9 +5,10 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,8 +31,17 @@ def machine() -> dict[str, Any]:
         "arch": platform.machine(),
         "libc": " ".join(platform.libc_ver()).strip() or None,
         "python": platform.python_version(),
-        "packages": {one.name: one.version for one in distributions() if one.name in PACKAGES},
+        "packages": versions(PACKAGES),
     }
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the version of each of these packages that is installed."""
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import headcount
 from headcount.bench.case import Case
 from headcount.bench.counters.base import CounterResult
-from headcount.bench.counters.call_counts import versions
+from headcount.bench.env import versions
 
 if TYPE_CHECKING:
     from headcount.bench.measure import Measurement
