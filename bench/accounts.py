@@ -1,4 +1,4 @@
-"""Columns on request: cache, decoding, training and intensity from the ledger, and measured peak memory.
+"""Optional columns: cache, decoding, training and intensity from the ledger, and measured peak memory.
 
 An account is a function of a case and assumptions, with its column head and the statements that explain it.
 Importable without torch.
@@ -21,13 +21,16 @@ from headcount.models.configs.suggest import choices
 
 
 class NoAccount(Exception):
-    """A case has no such account; the message says why."""
+    """Raised for a case without a value of an account; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Assumptions:
-    """``context``: stored tokens, None for the input's; ``generate``: tokens made one by one, None for
-    ``context``; ``element_bytes``: of every stored number; hardware peaks, None if not given."""
+    """Assumptions of accounts.
+
+    ``context``: stored tokens, None for the input's. ``generate``: tokens generated one by one, None for ``context``.
+    ``element_bytes``: of every stored number. Hardware peaks are None if not given.
+    """
 
     context: int | None = None
     generate: int | None = None
@@ -38,10 +41,10 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Account:
-    """How a value is computed and printed. ``of_heads``: the ideal form changes it.
+    """A value of a case and its column.
 
-    ``says`` are positions in STATEMENTS; ``options`` those of its column. Where ``element_bytes`` changes the value
-    the column's unit says how many a number takes.
+    ``of_heads``: the ideal form changes it. ``statements`` are keys of STATEMENTS, ``options`` those of its column.
+    ``in_bytes``: ``element_bytes`` changes the value, and the column's unit states them.
     """
 
     name: str
@@ -49,7 +52,7 @@ class Account:
     value: Callable[[Case, Assumptions], Any]
     of_heads: bool
     in_bytes: bool
-    says: tuple[str, ...]
+    statements: tuple[str, ...]
     options: Mapping[str, Any]
 
     def column(self, given: Assumptions) -> Column:
@@ -60,33 +63,31 @@ class Account:
         return Column(self.name, self.head, unit, **options)
 
 
-STATEMENTS: dict[str, Callable[[Assumptions], str]] = {
-    "context": lambda given: (
-        f"Context: tokens stored after a decode step, {given.context or 'as many as the input has'}."
-    ),
-    "generated": lambda given: f"Generated tokens, into an empty cache: {given.generate or 'as many as the context'}.",
-    "step bytes": lambda given: (
+STATEMENTS = {
+    "context": "Context: tokens stored after a decode step, {context}.",
+    "generated": "Generated tokens, into an empty cache: {generate}.",
+    "step bytes": (
         "Bytes of a step: used weights once, stored keys and values that are read once, new ones once; of routed "
         "experts and heads as many different ones as tokens can select."
     ),
-    "forward": lambda given: (
+    "forward": (
         "Least bytes of a forward pass: used weights once and, of a layer, input and output once; a training step has "
         "three times its MACs and bytes."
     ),
-    "training": lambda given: "Training: forward and backward, no optimiser.",
-    "peak": lambda given: "Peak bytes: what the reference implementation allocates, as executed.",
+    "training": "Training: forward and backward, no optimiser.",
+    "peak": "Peak bytes: what the reference implementation allocates, as executed.",
 }
 """Assumptions of accounts as text, in the order of a table's notes."""
 
 ACCOUNTS: dict[str, Account] = {}
 
 
-def _account(head: str, *says: str, of_heads: bool = True, in_bytes: bool = False, **options: Any):
+def _account(head: str, *statements: str, of_heads: bool = True, in_bytes: bool = False, **options: Any):
     """Register the decorated function as an account under its own name."""
 
     def register(value: Callable[[Case, Assumptions], Any]) -> Callable[[Case, Assumptions], Any]:
         name = value.__name__
-        ACCOUNTS[name] = Account(name, head, value, of_heads, in_bytes, says, options)
+        ACCOUNTS[name] = Account(name, head, value, of_heads, in_bytes, statements, options)
         return value
 
     return register
@@ -130,15 +131,18 @@ def prefill_macs(case: Case) -> int:
 def _letters(case: Case) -> dict[str, Any]:
     model = as_model(case.config)
     letters = {**model.letters(), **model.length_letters(case.lengths)}
-    # steps have lengths of their own
+    # a step has other lengths
     del letters["T"]
     return letters
 
 
-def _slope_changes(case: Case) -> Sequence[int]:
-    """Return the numbers of stored tokens at which the cost of a step changes its polynomial."""
+def _total_of_steps(case: Case, given: Assumptions, cost: Callable[[Ledger], int]) -> int:
+    """Return the sum of ``cost`` over the steps that generate tokens one by one into an empty cache."""
     form = model_form(as_model(case.config))
-    return form.slope_changes(**case.config.letters()) if hasattr(form, "slope_changes") else ()
+    # the numbers of stored tokens at which the cost of a step changes its polynomial
+    changes = form.slope_changes(**case.config.letters()) if hasattr(form, "slope_changes") else ()
+    steps = given.generate or context(case, given)
+    return decoding.total(lambda stored: cost(step(case, stored)), steps, changes)
 
 
 def _last_step(case: Case, given: Assumptions) -> Ledger:
@@ -146,103 +150,99 @@ def _last_step(case: Case, given: Assumptions) -> Ledger:
     return step(case, context(case, given))
 
 
-def _side(given: Assumptions, intensity: Fraction) -> str:
+def _bound_by(given: Assumptions, intensity: Fraction) -> str:
     ridge = Fraction(given.peak_macs_per_s) / Fraction(given.bytes_per_s)
     return "compute" if intensity >= ridge else "memory"
 
 
 @_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that one more token of one sequence adds to the cache: none where it is full at the context."""
+    """Return the bytes that one more token of one sequence adds to the cache; 0 where it is full at the context."""
     full, stored = decoding.cache_elements(_last_step(case, given)), context(case, given)
     return (decoding.cache_elements(step(case, stored + 1)) - full) // case.lengths["batch_size"] * given.element_bytes
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)
 def kv_bytes(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> Size:
-    """Bytes of the cache at the context, an encoder's output included; ``sizes`` as :func:`step` takes them."""
+    """Return the bytes of the cache at the context, an encoder's output included; ``sizes`` as in :func:`step`."""
     return decoding.cache_elements(step(case, context(case, given), sizes=sizes)) * given.element_bytes
 
 
 @_account("decode step\nMACs", "context")
 def decode_macs(case: Case, given: Assumptions) -> int:
-    """Multiply-accumulates of the step after which the context is stored."""
+    """Return the MACs of the step after which the context is stored."""
     return _last_step(case, given).macs
 
 
 @_account("decode step", "context", "step bytes", in_bytes=True)
 def decode_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that this step must move: weights, the cache, the new keys and values."""
+    """Return the bytes that this step must move: weights, the cache, the new keys and values."""
     return decoding.step_elements(_last_step(case, given)) * given.element_bytes
 
 
 @_account("decode step\nMACs/byte", "context", "step bytes", **INTENSITY)
 def decode_intensity(case: Case, given: Assumptions) -> Fraction:
-    """MACs of the step per byte that it must move."""
+    """Return the MACs of the step per byte that it must move."""
     return Fraction(decode_macs(case, given), decode_bytes(case, given))
 
 
 @_account("decode step\nbound by", "context", "step bytes", **TEXT)
 def decode_bound(case: Case, given: Assumptions) -> str:
-    """The side of the roofline: which of the given peaks the step meets first."""
-    return _side(given, decode_intensity(case, given))
+    """Return which of the hardware peaks bounds the step: ``compute`` or ``memory``."""
+    return _bound_by(given, decode_intensity(case, given))
 
 
 @_account("generation\nMACs", "context", "generated", width=19)
 def generate_macs(case: Case, given: Assumptions) -> int:
-    """MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
-    steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: step(case, stored).macs, steps, _slope_changes(case)) + prefill_macs(case)
+    """Return the MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
+    return _total_of_steps(case, given, lambda ledger: ledger.macs) + prefill_macs(case)
 
 
 @_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
 def generate_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that those steps must move, one after the other; the encoder's pass is left out."""
-    steps = given.generate or context(case, given)
-    elements = decoding.total(lambda stored: decoding.step_elements(step(case, stored)), steps, _slope_changes(case))
-    return elements * given.element_bytes
+    """Return the bytes that those steps must move, one after the other, without the encoder's pass."""
+    return _total_of_steps(case, given, decoding.step_elements) * given.element_bytes
 
 
 @_account("forward\nleast", "forward", in_bytes=True)
 def forward_bytes(case: Case, given: Assumptions) -> int:
-    """Bytes that any forward pass moves: used weights once, and a layer's input and output once."""
+    """Return the bytes that any forward pass moves: used weights once, and a layer's input and output once."""
     elements = sum(decoding.weights_read(entry) for entry in case.ledger)
     if is_layer(case):
-        lengths = case.lengths
-        tokens = [lengths["tgt_len"]] * 2
+        lengths, tgt_len = case.lengths, case.lengths["tgt_len"]
         # a layer that attends to itself reads one input
-        tokens += [lengths["src_len"]] if lengths["src_len"] != lengths["tgt_len"] else []
-        elements += lengths["batch_size"] * sum(tokens) * case.config.d_model
+        tokens = 2 * tgt_len + (lengths["src_len"] if lengths["src_len"] != tgt_len else 0)
+        elements += lengths["batch_size"] * tokens * case.config.d_model
     return elements * given.element_bytes
 
 
 @_account("forward\nMACs/byte", "forward", **INTENSITY)
 def forward_intensity(case: Case, given: Assumptions) -> Fraction:
-    """MACs of a forward pass per byte that it must move; a training step has three times both."""
+    """Return the MACs of a forward pass per byte that it must move; a training step has three times both."""
     return Fraction(case.ledger.macs, forward_bytes(case, given))
 
 
 @_account("forward\nbound by", "forward", **TEXT)
 def forward_bound(case: Case, given: Assumptions) -> str:
-    """The side of the roofline of a forward pass, and of a training step."""
-    return _side(given, forward_intensity(case, given))
+    """Return which of the hardware peaks bounds a forward pass, and a training step."""
+    return _bound_by(given, forward_intensity(case, given))
 
 
 @_account("training step\nMACs", "training", width=19)
 def training_macs(case: Case, given: Assumptions) -> int:
-    """MACs of a training step: forward and backward, without the optimiser."""
+    """Return the MACs of a training step: forward and backward, without the optimiser."""
     return backward.training_macs(case.ledger)
 
 
 @_account("forward\npeak", "peak", in_bytes=True)
 def peak_forward_bytes(case: Case, given: Assumptions) -> int:
-    """The most bytes that are live at once in a forward pass of the reference implementation."""
+    """Return the most bytes that are live at once in a forward pass of the reference implementation."""
     return _peak(case, given, training=False)
 
 
 @_account("training\npeak", "peak", in_bytes=True)
 def peak_training_bytes(case: Case, given: Assumptions) -> int:
-    """The most bytes that are live at once in a training step of the reference implementation."""
+    """Return the most bytes that are live at once in a training step of the reference implementation."""
     return _peak(case, given, training=True)
 
 
@@ -250,12 +250,12 @@ def _peak(case: Case, given: Assumptions, *, training: bool) -> int:
     if not case.config.has_module:
         raise NoAccount("closed form only: there is no module whose peak could be measured")
     try:
-        from headcount.bench.peaks import TooManyChunks, measure_peak
+        from headcount.bench.peaks import measure_peak
+
+        return measure_peak(case, training=training, element_bytes=given.element_bytes)
     except ModuleNotFoundError as error:
         raise NoAccount(f"peak bytes are measured, which needs {error.name}") from None
-    try:
-        return measure_peak(case, training=training, element_bytes=given.element_bytes)
-    except (ConfigError, TooManyChunks) as reason:
+    except ConfigError as reason:
         raise NoAccount(f"peak bytes not measured: {reason}") from None
 
 
@@ -275,9 +275,11 @@ def check(names: Sequence[str], given: Assumptions) -> None:
 
 def statement(names: Sequence[str], given: Assumptions) -> str:
     """Return the assumptions of the accounts ``names`` as text."""
-    keys = {key for name in names for key in ACCOUNTS[name].says}
-    parts = [text(given) for key, text in STATEMENTS.items() if key in keys]
-    return " ".join([f"{given.element_bytes} bytes per element.", *parts])
+    keys = {key for name in names for key in ACCOUNTS[name].statements}
+    text = " ".join(text for key, text in STATEMENTS.items() if key in keys).format(
+        context=given.context or "as many as the input has", generate=given.generate or "as many as the context"
+    )
+    return f"{given.element_bytes} bytes per element. {text}".strip()
 
 
 def ideal_statement(cases: Iterable[Case]) -> str:

@@ -15,7 +15,7 @@ from headcount.models.configs.base import AttentionConfig, ConfigError, Form, La
 from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
 
-MOST = 2**60
+LIMIT = 2**60
 """Limit of MACs and parameters of a case that runs: torch stores byte counts in 63 bits."""
 LENGTHS = {
     "src_len": "source length in tokens",
@@ -28,9 +28,9 @@ LENGTHS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A configuration at input lengths, under the name that a row or a user gives it; its ledgers are made once.
+    """A configuration at input lengths, with the name that a row or a user gives it; its ledgers are computed once.
 
-    ``preset``: the name of the preset that it is, or is a change of; None for a layer by itself.
+    ``preset``: the name of the preset, also where some of its fields are changed; None for a single layer.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Case:
         *,
         called: str | None = None,
     ) -> "Case":
-        """The preset ``name`` with some fields and lengths replaced, ``called`` by its own name unless given another.
+        """Return the preset ``name`` with some fields and lengths replaced; ``called`` replaces its name.
 
         Raises ConfigError for a name, field, value or length that does not exist.
         """
@@ -67,9 +67,9 @@ class Case:
     def check_runs(self) -> None:
         """Raise ConfigError where the case is too large for torch, or has a length without a position."""
         largest = max(self.ledger.macs, self.ledger.params)
-        if largest >= MOST:
+        if largest >= LIMIT:
             raise ConfigError(
-                f"{self.name} is too large to run: {largest:,} MACs or parameters, at most {MOST - 1:,}; closed forms "
+                f"{self.name} is too large to run: {largest:,} MACs or parameters, at most {LIMIT - 1:,}; closed forms "
                 "have no limit (--counter closed-form)"
             )
 
@@ -87,8 +87,8 @@ class Case:
         return self.ideal and self.ideal.ledger
 
     def ledger_in(self, letter: str, size: Size) -> Ledger:
-        """Return the ledger with ``letter`` replaced in every layer; T stands for every input length."""
-        return ledger_of(self.config, self.lengths, dict.fromkeys(self._moved(letter), size))
+        """Return the ledger with ``letter`` replaced in every layer; T is every input length."""
+        return ledger_of(self.config, self.lengths, dict.fromkeys(self._tied_letters(letter), size))
 
     def at(self, letter: str, size: int) -> "Case":
         """Return the case with ``letter`` set to an integer. Raises ConfigError where it cannot be built."""
@@ -101,10 +101,10 @@ class Case:
             _ = moved.ledger
             return moved
         fields = layers_of(self.config)[0].fields_by_letter
-        changed = with_attention(self.config, **{fields[moved]: size for moved in self._moved(letter)})
+        changed = with_attention(self.config, **{fields[moved]: size for moved in self._tied_letters(letter)})
         return replace(self, config=changed)
 
-    def _moved(self, letter: str) -> tuple[str, ...]:
+    def _tied_letters(self, letter: str) -> tuple[str, ...]:
         """Return ``letter`` and those equal to it by definition: S for T, and g for h where every head has its own."""
         if letter == "T":
             return ("T", "S")
@@ -134,7 +134,7 @@ class Case:
 
 def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):
     """Return the closed form of one attention layer: a function of ``path``, ``B``, ``T`` and ``S``."""
-    return partial(import_module(f"headcount.formulas.{config.file}").layer, **_replaced(config.letters(), sizes))
+    return partial(import_module(f"headcount.formulas.{config.file}").layer, **_replace_sizes(config.letters(), sizes))
 
 
 def ledger_of(
@@ -145,9 +145,9 @@ def ledger_of(
     ``sizes`` replaces letters of the closed form, by symbols or arrays too; nothing checks that they can be built.
     """
     if config.variant not in MODELS:
-        return attention_form(config, sizes)("", **_replaced(config.length_letters(lengths), sizes))
+        return attention_form(config, sizes)("", **_replace_sizes(config.length_letters(lengths), sizes))
     letters = {**config.letters(), **config.length_letters(lengths)}
-    return model_form(config).model(attentions(config, sizes), **_replaced(letters, sizes))
+    return model_form(config).model(attentions(config, sizes), **_replace_sizes(letters, sizes))
 
 
 def model_form(config: ModelConfig) -> ModuleType:
@@ -166,7 +166,7 @@ def attentions(config: ModelConfig, sizes: Mapping[str, Size] | None = None):
     return [forms[layer] for layer in config.layers]
 
 
-def _replaced(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None) -> dict[str, Any]:
+def _replace_sizes(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None) -> dict[str, Any]:
     return {letter: (sizes or {}).get(letter, value) for letter, value in letters.items()}
 
 
@@ -199,7 +199,7 @@ def with_attention(config: AttentionConfig | ModelConfig, **fields: Any) -> Atte
 def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, int | None]) -> dict[str, int]:
     """Return the input lengths of ``config``: its defaults, replaced by those of ``given`` that are not None.
 
-    ``seq_len`` stands for every length of a model that has several. Raises ConfigError for a length below 1
+    ``seq_len`` sets every length of a model that has several. Raises ConfigError for a length below 1
     or one that the model does not have.
     """
     lengths = dict(config.lengths)

@@ -5,20 +5,19 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import headcount
 from headcount.bench.errors import UsageError, format_error, require_package, reset_warning_filters
 from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, Value
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
-from headcount.bench.output.text import wrapped
-from headcount.bench.render import FORMATS, write_sections
+from headcount.bench.output.text import wrap_note
+from headcount.bench.render import FORMATS, emit, open_output, write_folder
 from headcount.bench.table import Section, shown
 from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.suggest import did_you_mean
@@ -83,7 +82,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """What a command prints, and how it ends.
+    """The output and the ending of a command.
 
     ``strict``: failures of rows are printed on stderr and the exit code is 1. ``remark`` is printed behind the time,
     and read after the last row. ``verdict`` is printed where nothing fails; empty without ``--check``. ``result``
@@ -102,20 +101,20 @@ def serve(
     parser: argparse.ArgumentParser,
     plan: Callable[[argparse.Namespace], Work | str],
     argv: Sequence[str] | None = None,
-    tells: bool = False,
+    own_progress: bool = False,
 ) -> int:
     """Run a command and return its exit code: parse ``argv``, plan, print each section as its rows are ready.
 
-    ``plan`` raises before anything is printed; a text is printed as it is. ``tells``: the command prints its own
-    progress. The parser has the options of :func:`add_output`.
+    ``plan`` raises before anything is printed; a text is printed as it is. ``own_progress``: the command prints its
+    progress itself. The parser has the options of :func:`add_output`.
     """
-    with progress.silenced() if tells else nullcontext():
-        return run(prog, lambda: _serve(prog, parser.parse_args(argv), plan))
+    progress.is_enabled = not own_progress
+    return run(prog, lambda: _serve(prog, parser.parse_args(argv), plan))
 
 
 def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespace], Work | str]) -> int:
     started = time.perf_counter()
-    args.format = files.infer_format(args.format, args.out)
+    form = args.format = files.infer_format(args.format, args.out)
     if args.out:
         files.check_writable(args.out)
     with progress.stage(prog):
@@ -123,67 +122,36 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     if isinstance(work, str):
         print(shown(work))
         return 0
-    printer = _Printer(prog, args, work, started)
-    write_sections(
-        printer.visible(),
-        args.format,
-        args.out,
-        partial(Style.of, wide=args.wide, unit=args.unit, flops=args.flops),
-        lambda printed: work.result(printer.with_hidden(printed)),
-        printer.end,
-    )
-    return 1 if printer.failures else 0
+    style = partial(Style.of, wide=args.wide, unit=args.unit, flops=args.flops)
+    brief = args.brief and form != "json"
+    sections = progress.with_progress(work.sections, prog, "table")
+    if args.out and files.is_folder(args.out):
+        printed = write_folder(sections, form, args.out, style, brief)
+        failures = _report(prog, work, printed, started)
+        result = work.result(printed)
+    else:
+        with open_output(args.out) as stream:
+            printed = emit(sections, form, stream, style(stream), work.result, brief)
+            failures = _report(prog, work, printed, started)
+            result = work.result(printed)
+            if result and form == "text":
+                stream.write("\n" * bool(printed) + wrap_note(shown(result), style(stream).note_width) + "\n")
+                stream.flush()
+    if result and (args.out or form != "text"):
+        print(shown(result), file=sys.stderr)
+    return 1 if failures else 0
 
 
-@dataclass
-class _Printer:
-    """Prints the work of a command: its sections, then failures and time on stderr, and the result.
-
-    ``--brief`` hides sections of details, which still count for failures and for the result.
-    """
-
-    prog: str
-    args: argparse.Namespace
-    work: Work
-    started: float
-    hidden: dict[int, Section] = field(default_factory=dict)
-    failures: Sequence[str] = ()
-
-    def visible(self) -> Iterator[Section]:
-        """Yield the sections to print."""
-        brief = self.args.brief and self.args.format != "json"
-        for place, section in enumerate(progress.watched(self.work.sections, self.prog, "table")):
-            if brief and section.detail:
-                self.hidden[place] = replace(section, rows=list(section.rows))
-            else:
-                yield section
-
-    def with_hidden(self, printed: Sequence[Section]) -> list[Section]:
-        """Return the printed and the hidden sections in order."""
-        out = list(printed)
-        for place, section in self.hidden.items():
-            out.insert(place, section)
-        return out
-
-    def end(self, stream: TextIO, style: Style, printed: Sequence[Section]) -> None:
-        """Print failures, time and verdict on stderr; the result below tables of text, and on stderr otherwise."""
-        sections = self.with_hidden(printed)
-        if self.work.strict:
-            self.failures = [failure for section in sections for row in section.rows for failure in row.failures]
-        for failure in self.failures:
-            print(shown(f"{self.prog}: {failure}"), file=sys.stderr)
-        print(shown(f"{time.perf_counter() - self.started:.1f} s{self.work.remark()}"), file=sys.stderr)
-        if self.work.verdict:
-            print(f"check: {f'{len(self.failures)} disagree' if self.failures else self.work.verdict}", file=sys.stderr)
-        result = self.work.result(sections)
-        if not result:
-            return
-        is_text, out = self.args.format == "text", self.args.out
-        if is_text and not (out and files.is_folder(out)):
-            stream.write("\n" * bool(printed) + wrapped(shown(result), style.notes) + "\n")
-            stream.flush()
-        if out or not is_text:
-            print(shown(result), file=sys.stderr)
+def _report(prog: str, work: Work, sections: Sequence[Section], started: float) -> list[str]:
+    """Print failures, time and verdict on stderr, and return the failures."""
+    failures = [failure for section in sections for row in section.rows for failure in row.failures]
+    failures = failures if work.strict else []
+    for failure in failures:
+        print(shown(f"{prog}: {failure}"), file=sys.stderr)
+    print(shown(f"{time.perf_counter() - started:.1f} s{work.remark()}"), file=sys.stderr)
+    if work.verdict:
+        print(f"check: {f'{len(failures)} disagree' if failures else work.verdict}", file=sys.stderr)
+    return failures
 
 
 def run(prog: str, command: Callable[[], int]) -> int:

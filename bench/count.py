@@ -35,12 +35,12 @@ def count_macs(
     ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's
     functions of one score count for each; a product of complex numbers is one; sparse and nested operands count the
     elements that they store.
-    A product written elementwise and summed afterwards, ``(a * b).sum(-1)``, is a contraction too: ``elementwise``
-    says whether it is named in ``.elementwise`` and counted in ``.with_elementwise`` ("report"), is a part of
-    ``.macs`` ("include"), or raises ElementwiseError ("refuse"); the rule stands in bench.contractions.elementwise.
+    A product written elementwise and summed afterwards, ``(a * b).sum(-1)``, is a contraction too
+    (bench.contractions.elementwise). By ``elementwise`` it is listed in ``.elementwise`` and counted in
+    ``.with_elementwise`` ("report"), is a part of ``.macs`` ("include"), or raises ElementwiseError ("refuse").
     ``backward`` adds the gradients of all trainable parameters and floating-point inputs. The module runs in eval
-    mode unless ``training``, and is left as it was. ``formulas`` give the MACs of operations that this software
-    does not know, by name: ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
+    mode unless ``training``, and is not changed. ``formulas`` give the MACs of unsupported operations by name:
+    ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
 
     Raises UnsupportedError (operation, shapes, module path) for operations that may hold products and have no rule;
     ``allow_unsupported`` leaves them in ``.unsupported`` instead. Whatever the module raises passes through.

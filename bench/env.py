@@ -5,6 +5,8 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,8 +31,17 @@ def machine() -> dict[str, Any]:
         "arch": platform.machine(),
         "libc": " ".join(platform.libc_ver()).strip() or None,
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": versions(PACKAGES),
     }
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Return the version of each of these packages that is installed."""
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str, Any]:
@@ -55,7 +66,7 @@ def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str,
 def device_name(device: str) -> str:
     """Return the processor's name: the GPU's on cuda, else the CPU's with its number of cores.
 
-    EnvironmentMissing where there is no GPU.
+    Raises EnvironmentMissing where there is no GPU.
     """
     if device == "cuda":
         import torch
@@ -73,10 +84,10 @@ def gpu() -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "name": properties.name,
-        "uuid": str(getattr(properties, "uuid", None) or "") or None,
+        "uuid": str(properties.uuid),
         "memory_bytes": properties.total_memory,
         "multiprocessors": properties.multi_processor_count,
-        "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "l2_bytes": properties.L2_cache_size,
         "capability": f"{properties.major}.{properties.minor}",
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
@@ -85,14 +96,9 @@ def gpu() -> dict[str, Any]:
 
 
 def drawing() -> ModuleType:
-    """Return matplotlib's pyplot with the Agg backend, which needs no display.
+    """Return matplotlib's pyplot with the Agg backend, which needs no display."""
+    import matplotlib
 
-    EnvironmentMissing where matplotlib is not installed.
-    """
-    try:
-        import matplotlib
-    except ImportError:
-        raise EnvironmentMissing("a plot needs matplotlib; pip install 'headcount[report]'") from None
     matplotlib.use("Agg")
     return importlib.import_module("matplotlib.pyplot")
 
@@ -120,13 +126,6 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip()
 
 
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def _cpu() -> str | None:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -136,11 +135,11 @@ def _cpu() -> str | None:
 
 
 def _memory() -> int | None:
-    try:
+    with suppress(ImportError):
         import psutil
-    except ImportError:
-        return None
-    return psutil.virtual_memory().total
+
+        return psutil.virtual_memory().total
+    return None
 
 
 def _driver() -> str | None:
@@ -148,34 +147,17 @@ def _driver() -> str | None:
         import pynvml
     except ImportError:
         return None
-    try:
+    with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
-        found = pynvml.nvmlSystemGetDriverVersion()
-    except pynvml.NVMLError:
-        return None
-    return found.decode() if isinstance(found, bytes) else found
-
-
-def peak_memory_bytes() -> int | None:
-    """Return the peak resident memory of this process or of an ended child; None where neither the ``resource`` module
-    nor psutil is available."""
-    try:
-        import resource
-    except ImportError:
-        return _peak_of_windows()
-    most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return most * (1 if sys.platform == "darwin" else 1024)
-
-
-def _peak_of_windows() -> int | None:
-    try:
-        import psutil
-    except ImportError:
-        return None
-    return getattr(psutil.Process().memory_info(), "peak_wset", None)
+        return pynvml.nvmlSystemGetDriverVersion()
+    return None
 
 
 def peak_memory() -> str:
-    """Return ``, peak memory 1.75 GiB``; empty where unknown."""
-    found = peak_memory_bytes()
-    return "" if found is None else f", peak memory {found / 2**30:.2f} GiB"
+    """Return ``, peak memory 1.75 GiB``, resident, of this process or of an ended child; empty on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return ""
+    most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return f", peak memory {most * (1 if sys.platform == 'darwin' else 1024) / 2**30:.2f} GiB"

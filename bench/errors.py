@@ -1,4 +1,4 @@
-"""Errors that end a command with an exit code and a message of one line, and how other errors are reported."""
+"""Errors that end a command with an exit code and a one-line message."""
 
 import errno
 import os
@@ -10,12 +10,13 @@ from pathlib import Path
 import headcount
 
 # Windows has no EDQUOT
-FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
+DISK_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 """Error numbers of a full disk or an exhausted quota."""
 _NO_MEMORY = ("can't allocate memory", "failed to map segment", "can't start new thread", "cannot allocate memory")
 """Parts of the messages with which torch, the linker and the system report that memory is exhausted."""
-INSTALLED_BY = {"triton": "headcount[gpu]", "transformers": "headcount[hf]", "torchvision": "headcount[torchvision]"}
-"""Requirement that installs an optional package, by package."""
+EXTRAS = {"triton": "gpu", "transformers": "hf", "torchvision": "torchvision", "matplotlib": "report"}
+EXTRAS |= {"jinja2": "report", "shtab": "completion"}
+"""The extra of headcount that installs an optional package, by package."""
 
 
 class UsageError(Exception):
@@ -79,7 +80,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def _is_about_user_file(error: OSError) -> bool:
     """Return whether ``error`` concerns a full disk or a file outside this package."""
-    if error.errno in FULL:
+    if error.errno in DISK_FULL:
         return True
     package = Path(headcount.__file__).parent
     return isinstance(error.filename, str) and not Path(os.path.abspath(error.filename)).is_relative_to(package)
@@ -99,7 +100,7 @@ def require_package(package: str) -> None:
 
 def missing(package: str) -> str:
     """Return the message for a package that is not installed."""
-    wanted = INSTALLED_BY.get(package, "headcount")
+    wanted = f"headcount[{EXTRAS[package]}]" if package in EXTRAS else "headcount"
     return (
         f"this needs {package}, which is not installed: pip install '{wanted}'; closed forms need nothing "
         "(headcount macs --counter closed-form)"

@@ -9,39 +9,35 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Hardware:
-    """One data sheet: dense rates in multiply-accumulates per second by dtype, memory bandwidth in bytes per second.
+    """One data sheet: dense TFLOP/s as printed, for numbers of 16, 32 and 64 bits, and bytes of memory per second.
 
-    ``device`` is the whole name that torch.cuda.get_device_name() gives this card. Cards of the same chip with another
-    memory or power limit (PCIe, NVL, 40 GB) have other names and other figures.
+    16 and 64 bits are on tensor cores without sparsity, 32 bits plain float32, as torch multiplies unless TF32 is
+    allowed. ``device`` is the whole name that torch.cuda.get_device_name() gives this card. Cards of the same chip with
+    another memory or power limit (PCIe, NVL, 40 GB) have other names and other figures.
     """
 
     name: str
     device: str
-    macs_per_s: Mapping[str, float]
+    tflops: tuple[float, float, float]
     bytes_per_s: float
     source: str
 
+    @property
+    def macs_per_s(self) -> Mapping[str, float]:
+        """Multiply-accumulates per second by dtype."""
+        half, single, double = (tflops * 1e12 / 2 for tflops in self.tflops)
+        return {"bfloat16": half, "float16": half, "float32": single, "float64": double}
 
-def _rates(half_tflops: float, single_tflops: float, double_tflops: float) -> dict[str, float]:
-    """Return MACs per second by dtype from the TFLOP/s that a data sheet prints."""
-    half, single, double = (tflops * 1e12 / 2 for tflops in (half_tflops, single_tflops, double_tflops))
-    return {"bfloat16": half, "float16": half, "float32": single, "float64": double}
 
-
-# tensor cores without sparsity for 16 and 64 bits, plain float32, as torch multiplies unless TF32 is allowed
+_HOPPER = (989.5, 67, 67)
+_AMPERE = (312, 19.5, 19.5)
 HARDWARE = {
-    "h200": Hardware(
-        "NVIDIA H200 SXM", "NVIDIA H200", _rates(989.5, 67, 67), 4.8e12, "NVIDIA H200 data sheet, SXM, dense"
-    ),
+    "h200": Hardware("NVIDIA H200 SXM", "NVIDIA H200", _HOPPER, 4.8e12, "NVIDIA H200 data sheet, SXM, dense"),
     "h100": Hardware(
-        "NVIDIA H100 SXM", "NVIDIA H100 80GB HBM3", _rates(989.5, 67, 67), 3.35e12, "NVIDIA H100 data sheet, SXM, dense"
+        "NVIDIA H100 SXM", "NVIDIA H100 80GB HBM3", _HOPPER, 3.35e12, "NVIDIA H100 data sheet, SXM, dense"
     ),
     "a100": Hardware(
-        "NVIDIA A100 80GB SXM",
-        "NVIDIA A100-SXM4-80GB",
-        _rates(312, 19.5, 19.5),
-        2.039e12,
-        "NVIDIA A100 data sheet, 80 GB SXM, dense",
+        "NVIDIA A100 80GB SXM", "NVIDIA A100-SXM4-80GB", _AMPERE, 2.039e12, "NVIDIA A100 data sheet, 80 GB SXM, dense"
     ),
 }
 

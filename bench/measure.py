@@ -49,7 +49,7 @@ class Measurement:
 
     @property
     def readings(self) -> dict[str, Any]:
-        """The parameters and the reading of each counter, which :func:`measure` takes as ``readings``."""
+        """The parameters and the result of each counter, which :func:`measure` takes as ``readings``."""
         return {"params": self.counted_params, **{count.counter: count.result for count in self.counts}}
 
     def disagreements(self, label: str) -> list[str]:
@@ -75,14 +75,14 @@ def measure(
     causes: bool = False,
     readings: Mapping[str, Any] | None = None,
 ) -> Measurement:
-    """Run ``case`` once under each of ``counters``, each on ``device`` or else where that counter is right.
+    """Run ``case`` once under each of ``counters``, on ``device`` or by default where the counter was verified.
 
-    ``causes`` records the calls too, and what each counter makes of them. Counting needs no values: weights are
-    zeros. A counter does not run again on a case that it has read in this process (bench.result_cache) or in another
-    one (``readings``). Raises CounterError where a tool fails on the model, and EnvironmentMissing for a device that is
-    not there.
+    ``causes`` records the calls too and derives an explanation of each count from them. Counting needs no values:
+    weights are zeros. A counter does not run again on a case that it has counted in this process (bench.result_cache)
+    or in another one (``readings``). Raises CounterError where a tool fails on the model, and EnvironmentMissing for a
+    device that is not there.
     """
-    ledger = case.ledger
+    ledger, readings = case.ledger, readings or {}
     if not counters:
         return Measurement(case, None, ())
     if not case.config.has_module:
@@ -95,46 +95,25 @@ def measure(
     with importing():
         from headcount.bench.counters.run_context import one_thread
 
-        for name in counters:
-            registry.counter(name)
+        tools = [registry.counter(name) for name in counters]
+    devices = [counter_device(tool, ledger, device) for tool in tools]
+    calls = {where: _Call(case, where, tools) for where in devices}
     with one_thread():
-        return _counted(case, counters, device, causes, readings or {})
+        params = calls[devices[0]].count_params(readings.get("params"))
+        counts = [
+            calls[where].count(tool, readings.get(tool.NAME), causes, None if device else device_note(tool, where))
+            for tool, where in zip(tools, devices, strict=True)
+        ]
+    return Measurement(case, params, tuple(counts))
 
 
 def is_cached(case: Case, counters: Sequence[str], device: str | None) -> bool:
     """Return whether each of ``counters`` has counted the case in this process."""
     # a counter's file imports torch, which may wait until something is counted
-    return not result_cache.is_empty() and all(
-        result_cache.is_cached((case.model, counter_device(tool, case.ledger, device), tool.NAME))
+    return bool(result_cache.RESULTS) and all(
+        (case.model, counter_device(tool, case.ledger, device), tool.NAME) in result_cache.RESULTS
         for tool in map(registry.counter, counters)
     )
-
-
-def _counted(
-    case: Case, counters: Sequence[str], device: str | None, causes: bool, readings: Mapping[str, Any]
-) -> Measurement:
-    ledger = case.ledger
-    tools = {name: registry.counter(name) for name in counters}
-    devices = {name: counter_device(tool, ledger, device) for name, tool in tools.items()}
-    counts: dict[str, Count] = {}
-    for where in dict.fromkeys(devices.values()):
-        call = _Call(case, where, [tool for name, tool in tools.items() if devices[name] == where])
-        params = call.once("params", lambda call=call: readings.get("params") or call.count_params())
-        for tool in call.tools:
-            stored = readings.get(tool.NAME)
-            if not stored or stored.device != where:
-                stored = None
-            counts[tool.NAME] = Count(
-                tool.NAME,
-                ledger.macs,
-                call.once(tool.NAME, lambda call=call, tool=tool, stored=stored: stored or call.read(tool)),
-                device=where,
-                predicted_macs=base.predict(tool, ledger, where),
-                additions=base.additions(tool, ledger, where),
-                explanation=call.explain(tool) if causes else None,
-                why_there=device_note(tool, where) if not device else None,
-            )
-    return Measurement(case, params, tuple(counts[name] for name in counters))
 
 
 class _Call:
@@ -143,25 +122,38 @@ class _Call:
     def __init__(self, case: Case, where: str, tools: Sequence[ModuleType]) -> None:
         self._case, self._where, self.tools = case, where, tools
 
-    def once(self, what: Any, make: Callable[[], Any]) -> Any:
+    def _once(self, what: Any, make: Callable[[], Any]) -> Any:
         """Return the result of ``make``, called once in this process for equal configurations, lengths and devices."""
         return result_cache.from_memory((self._case.model, self._where, what), make)
 
-    def count_params(self) -> int:
-        """Return the module's parameters."""
-        return sum(parameter.numel() for parameter in self._built[0].parameters())
+    def count_params(self, stored: int | None) -> int:
+        """Return the module's parameters, or ``stored`` ones."""
+        return self._once("params", lambda: stored or sum(weight.numel() for weight in self._built[0].parameters()))
 
-    def read(self, tool: ModuleType) -> Any:
-        """Return the reading of ``tool``."""
+    def count(self, tool: ModuleType, stored: base.CounterResult | None, causes: bool, note: str | None) -> Count:
+        """Return the count of ``tool``, by its ``stored`` result where that is of this device.
+
+        ``causes`` derives the explanation from a trace, which all tools share.
+        """
+        ledger, where = self._case.ledger, self._where
+        stored = stored if stored and stored.device == where else None
+        return Count(
+            tool.NAME,
+            ledger.macs,
+            self._once(tool.NAME, lambda: stored or self._read(tool)),
+            device=where,
+            predicted_macs=base.predict(tool, ledger, where),
+            additions=base.additions(tool, ledger, where),
+            explanation=self._once((tool.NAME, "causes"), lambda: self._recorded.explain(tool)) if causes else None,
+            why_there=note,
+        )
+
+    def _read(self, tool: ModuleType) -> base.CounterResult:
         from headcount.bench.trace.shapes import skip_values
 
         model, inputs = self._built
         with skip_values(self._where):
             return tool.read(model, inputs, label=self._case.name)
-
-    def explain(self, tool: ModuleType) -> Any:
-        """Return what ``tool`` makes of the recorded calls, which one trace for all tools holds."""
-        return self.once((tool.NAME, "causes"), lambda: self._recorded.explain(tool))
 
     @cached_property
     def _built(self) -> tuple[Any, dict[str, Any]]:
@@ -220,10 +212,10 @@ def parse_counters(names: Sequence[str] | None) -> list[str]:
     """
     if not names or "all" in names:
         return list(registry.NAMES)
-    asked = [name for name in registry.CHOICES if name in names]
-    for name in asked:
+    found = [name for name in registry.CHOICES if name in names]
+    for name in found:
         registry.check(name)
-    return asked
+    return found
 
 
 def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[dict[str, Any]]:
@@ -253,10 +245,6 @@ def _record(count: Count) -> dict[str, Any]:
         "additions": dict(count.additions),
         "not_counted": count.reason,
         "counted_there_because": count.why_there,
-        "tool": count.result and count.result.tool,
-        "version": count.result and count.result.version,
-        "unsupported": count.result and count.result.unsupported,
+        **{name: getattr(count.result, name, None) for name in ("tool", "version", "unsupported")},
     }
-    if count.explanation is None:
-        return out
-    return out | base.explanation_record(count)
+    return out if count.explanation is None else out | base.explanation_record(count)

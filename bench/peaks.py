@@ -1,8 +1,8 @@
 """Measure the peak bytes of activations: run a layer or a model and add up the storage that is live.
 
-PyTorch keeps no statistics of the CPU's allocator. A dispatch mode sees every tensor that an operation returns, and a
-weak reference tells when its storage is freed. What an operation allocates inside itself is not seen. On meta nothing
-is computed, and the numbers are those of the CPU because gathered rows are split as on the CPU.
+PyTorch has no statistics of the CPU's allocator. A dispatch mode sees every tensor that an operation returns, and a
+finalizer runs when its storage is freed. Temporary storage inside an operation is not counted. On meta nothing is
+computed, and the numbers are those of the CPU because gathered rows are split as on the CPU.
 """
 
 import weakref
@@ -19,13 +19,10 @@ from headcount.bench.case import Case
 from headcount.bench.trace.shapes import cache_shapes
 from headcount.models import experts
 from headcount.models.build import build, example_inputs
+from headcount.models.configs.base import ConfigError
 
 MAX_CHUNKS = 20_000
 """Chunks of gathered matrices in one measurement; more would take minutes."""
-
-
-class TooManyChunks(Exception):
-    """The measurement would take too long; the message says why."""
 
 
 class LiveStorage(TorchDispatchMode):
@@ -37,14 +34,14 @@ class LiveStorage(TorchDispatchMode):
     def __init__(self, element_bytes: int) -> None:
         super().__init__()
         self._element_bytes = element_bytes
-        self._known: set[int] = set()
+        self._tracked: set[int] = set()
         """Addresses of storage, which views share."""
         self.live_bytes = 0
         self.peak_bytes = 0
 
     def exclude(self, *tensors: Tensor) -> None:
         """Leave the storage of ``tensors`` out of the count, such as inputs and parameters; they must stay alive."""
-        self._known.update(tensor.untyped_storage()._cdata for tensor in tensors)
+        self._tracked.update(tensor.untyped_storage()._cdata for tensor in tensors)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
@@ -56,26 +53,26 @@ class LiveStorage(TorchDispatchMode):
     def _count(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         address, size = storage._cdata, storage.nbytes()
-        if address in self._known:
+        if address in self._tracked:
             return
         if tensor.is_floating_point():
             size = size // tensor.element_size() * self._element_bytes
-        self._known.add(address)
+        self._tracked.add(address)
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         weakref.finalize(storage, self._free, address, size)
 
     def _free(self, address: int, size: int) -> None:
-        self._known.discard(address)
+        self._tracked.discard(address)
         self.live_bytes -= size
 
 
 def measure_peak(case: Case, *, training: bool, element_bytes: int, device: str = "meta") -> int:
-    """Return the most bytes that are live at once beside inputs, parameters, buffers and the output's gradient.
+    """Return the most bytes that are live at once, without inputs, parameters, buffers and the output's gradient.
 
     A training step is a forward in training mode and a backward into the parameters, without auxiliary losses or
     masks. The model runs in float32, and every floating-point number counts ``element_bytes``. Raises ConfigError for
-    a case that cannot run and TooManyChunks for one that would take minutes.
+    a case that cannot run or would take minutes.
     """
     case.check_runs()
     model = build(case.config, device=device, initialise=False).train(training)
@@ -106,7 +103,7 @@ def _split_rows(element_bytes: int) -> Iterator[None]:
         size = max(1, experts.GATHERED_BYTES // (gathered * element_bytes))
         chunks += ceil(rows / size)
         if chunks > MAX_CHUNKS:
-            raise TooManyChunks(f"the reference gathers matrices in more than {MAX_CHUNKS:,} chunks")
+            raise ConfigError(f"the reference gathers matrices in more than {MAX_CHUNKS:,} chunks")
         return size
 
     token = experts.CHUNK_RULE.set(rows_per_chunk)

@@ -4,11 +4,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from statistics import median
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import headcount
 from headcount.bench.errors import UsageError, read_file
@@ -22,7 +22,6 @@ except ImportError:
     fcntl = None
 
 SCHEMA_VERSION = 2
-READABLE_VERSIONS = (1, SCHEMA_VERSION)
 
 NOT_COMPARED = ("bias", "form")
 """Sizes in which a recorded layer may differ: none has biases, and which heads are computed depends on the
@@ -64,10 +63,16 @@ class Interval(dict):
     """A ratio with its bootstrap interval: ``value``, ``low`` and ``high``."""
 
 
+class Environment(dict):
+    """The environment of a measurement, with at least the texts ``device`` and ``time``."""
+
+
 @dataclass(frozen=True)
 class LatencyRecord:
-    """What readers rely on in a record of kind ``latency``. A field with a default may be absent, as it was in earlier
-    versions. The JSON key of ``which`` is ``pass``. Records hold more than these fields."""
+    """The fields of a record of kind ``latency`` that readers use; records have more.
+
+    A field with a default may be absent, as in records of earlier versions. The JSON key of ``which`` is ``pass``.
+    """
 
     cell: str
     subject: str
@@ -96,7 +101,7 @@ class LatencyRecord:
     error: float | None
     smoke: bool
     peaks: dict | None
-    environment: dict
+    environment: Environment
     noise_floor: Interval | None = None
     noise_floor_wall: Interval | None = None
     timed_by: str | None = None
@@ -136,20 +141,23 @@ _TYPES = {
     float: ("number", lambda value: _is_number(value)),
     dict: ("object", lambda value: isinstance(value, dict)),
     Count: ("whole number", lambda value: type(value) is int and 0 <= value < 2**63),
-    Interval: (
-        "ratio",
-        lambda value: isinstance(value, dict) and all(_is_number(value.get(key)) for key in ("value", "low", "high")),
-    ),
-    Samples: (
-        "positive numbers",
-        lambda value: isinstance(value, list) and bool(value) and all(_is_number(x) and x > 0 for x in value),
-    ),
+    Interval: ("ratio", lambda value: _has(value, ("value", "low", "high"), _is_number)),
+    Environment: ("object with device and time", lambda value: _has(value, ("device", "time"), _TYPES[str][1])),
+    Samples: ("positive numbers", lambda value: isinstance(value, list) and bool(value) and all(map(_is_time, value))),
 }
+
+
+def _has(value: Any, keys: Sequence[str], fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(fits(value.get(key)) for key in keys)
 
 
 def _is_number(value: Any) -> bool:
     # a whole number of hundreds of digits is no float
     return type(value) in (int, float) and -1e300 < value < 1e300
+
+
+def _is_time(value: Any) -> bool:
+    return _is_number(value) and value > 0
 
 
 def shipped() -> Path:
@@ -173,7 +181,7 @@ def folders() -> tuple[Path, ...]:
 
 
 def append(path: Path, *found: Mapping[str, Any]) -> None:
-    """Append records as whole lines, all of them or none. UsageError where the file cannot be written."""
+    """Append records as whole lines, all or none. Raises UsageError where the file cannot be written."""
     lines = (
         json.dumps({"schema_version": SCHEMA_VERSION, **one}, ensure_ascii=False, allow_nan=False) for one in found
     )
@@ -205,7 +213,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the records of a file in order, and a message with file and line for each line that is no record.
 
     A record is an object of this schema version with the fields that RECORDS states for its kind. Keys of earlier
-    versions are read as their present names. UsageError where the file cannot be read.
+    versions are replaced by the present ones. Raises UsageError where the file cannot be read.
     """
     records, problems = [], []
     for number, line in enumerate(read_file(path).split(b"\n"), 1):
@@ -217,27 +225,23 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def briefly(problems: Sequence[str]) -> str:
-    """Return the first problem of a file and how many more lines have one."""
+    """Return the first problem of a file and the number of further lines with one."""
     more = f", and {len(problems) - 1} more lines that are none" if len(problems) > 1 else ""
     return f"{problems[0]}{more}"
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _short(text: Any) -> str:
+def _excerpt(text: Any) -> str:
     """Return the first 80 characters of a text of a file, without characters that are not plain ASCII."""
     return re.sub(r"[^ -~]", "?", str(text))[:80]
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    """Return the record of a line. Raise ValueError with what makes it unfit for its readers."""
+    """Return the record of a line. Raises ValueError, with the reason, for a line that readers cannot use."""
     try:
-        record = json.loads(line, parse_constant=_refuse_constant)
+        record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {_short(error)}") from None
-    if not isinstance(record, dict) or record.get("schema_version") not in READABLE_VERSIONS:
+        raise ValueError(f"not JSON: {_excerpt(error)}") from None
+    if not isinstance(record, dict) or record.get("schema_version") not in (1, SCHEMA_VERSION):
         raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
     kind = record.get("kind")
     known = RECORDS.get(kind) if isinstance(kind, str) else None
@@ -255,10 +259,7 @@ def _parse(line: bytes) -> dict[str, Any]:
         kinds = get_args(hints[field.name]) or (hints[field.name],)
         name, fits = _TYPES[kinds[0]]
         if not fits(record[key]) and not (record[key] is None and type(None) in kinds):
-            raise ValueError(f"{key} is {_short(repr(record[key]))}, no {name}")
-    for key in ("device", "time") if kind == LATENCY else ():
-        if not isinstance(record["environment"].get(key), str):
-            raise ValueError(f"environment without {key}")
+            raise ValueError(f"{key} is {_excerpt(repr(record[key]))}, no {name}")
     return record
 
 
@@ -287,11 +288,11 @@ def layer_times(
     same = {letter: size for letter, size in like.letters().items() if letter not in (*letters, *NOT_COMPARED)}
     newest: dict[tuple[int, ...], dict] = {}
     rows: dict[tuple[int, ...], list[dict]] = {}
-    for record in _timed(root / slug(device) for root in roots):
+    for record in _read_timed_layers(root / slug(device) for root in roots):
         try:
             config = layer(record["name"])
         except ConfigError:
-            # of a version that knows more layers
+            # recorded by a version with more layers
             continue
         if (config.variant, record["seq_len"]) != (like.variant, seq_len):
             continue
@@ -333,7 +334,7 @@ def comparable_samples(record: Mapping[str, Any], by: str | None = None) -> list
     return record["wall_ms"] if (by or timed_by(record)) == WALL else record["gpu_ms"]
 
 
-def _timed(folders: Iterable[Path]) -> list[dict]:
+def _read_timed_layers(folders: Iterable[Path]) -> list[dict]:
     """Return timed forward passes of layers that a document may quote, newest first."""
     found = []
     for path in sorted(path for folder in folders for path in folder.glob("*.jsonl")):

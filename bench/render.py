@@ -1,7 +1,7 @@
-"""How tables are printed: a renderer for each format, and JSON."""
+"""Print tables: a renderer for each format, and JSON."""
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
@@ -9,16 +9,14 @@ from typing import TextIO
 from headcount.bench.errors import UsageError
 from headcount.bench.output.base import Style
 from headcount.bench.output.comma import Csv
-from headcount.bench.output.files import ENDINGS, ensure_dir, is_folder, open_output, write_json
+from headcount.bench.output.files import ENDINGS, ensure_dir, is_folder, open_output
 from headcount.bench.output.latex import Latex
 from headcount.bench.output.markdown import Markdown
-from headcount.bench.output.progress import watched
+from headcount.bench.output.progress import with_progress
 from headcount.bench.output.text import Text
-from headcount.bench.table import Row, Section
+from headcount.bench.table import Section
 
-__all__ = ["FORMATS", "Markdown", "Style", "emit", "open_output", "write_json", "write_sections"]
-
-FORMATS = ("text", "md", "json", "csv", "latex")
+FORMATS = tuple(ENDINGS)
 SCHEMA_VERSION = 1
 RENDERERS = {"text": Text, "md": Markdown, "csv": Csv, "latex": Latex}
 
@@ -28,66 +26,47 @@ def emit(
     form: str,
     stream: TextIO,
     style: Style | None = None,
-    result: Callable[[Sequence[Section]], str] = lambda printed: "",
+    result: Callable[[Sequence[Section]], str] = lambda sections: "",
+    brief: bool = False,
 ) -> list[Section]:
-    """Print every section in ``form`` (one of FORMATS) and return the sections with all their rows.
+    """Print sections in ``form`` (one of FORMATS) and return all of them with all their rows.
 
-    ``result`` returns one sentence about what is printed, which is a part of JSON. Raises UsageError for more than one
-    table in a CSV file.
+    ``result`` returns one sentence about the sections, which is a part of JSON. ``brief`` leaves out sections of
+    details, but not of JSON. Raises UsageError for more than one table in a CSV file.
     """
     if form == "json":
-        printed = [realised(section) for section in sections]
-        _write_json(printed, stream, result(printed))
-        return printed
+        sections = [realised(section) for section in sections]
+        _write_json(sections, stream, result(sections))
+        return sections
     if form == "csv":
-        sections = one_of(sections)
-    out, printed = RENDERERS[form](stream, style or Style()), []
-    for section in sections:
-        rows = []
-        out.print(section, _kept(section, rows))
-        printed.append(replace(section, rows=rows))
-    return printed
+        sections = list(sections)
+        fits([section for section in sections if not (brief and section.detail)], form)
+    out = RENDERERS[form](stream, style or Style())
+    return [realised(section) if brief and section.detail else out.print(section) for section in sections]
 
 
-def one_of(sections: Iterable[Section]) -> list[Section]:
-    """Return the only section, before any of its rows is made. Raises UsageError where there are more."""
-    sections = list(sections)
-    if len(sections) > 1:
+def fits(sections: Sequence[Section], form: str, path: str | None = None) -> None:
+    """Raise UsageError where a CSV file would hold several tables, before any of their rows is made."""
+    if form == "csv" and len(sections) > 1 and not (path and is_folder(path)):
         names = ", ".join(section.table.name for section in sections)
         raise UsageError(f"a CSV file holds one table, not {names}; --out DIR/ writes a file for each")
-    return sections
 
 
-def fits(sections: Sequence[Section], form: str, path: str | None) -> None:
-    """Raise UsageError where ``path`` cannot hold so many tables, before anything else is written."""
-    if form == "csv" and not (path and is_folder(path)):
-        one_of(sections)
-
-
-def write_sections(
-    sections: Iterable[Section],
-    form: str,
-    path: str | None,
-    style: Callable[[TextIO], Style],
-    result: Callable[[Sequence[Section]], str],
-    ending: Callable[[TextIO, Style, Sequence[Section]], None],
+def write_folder(
+    sections: Iterable[Section], form: str, path: str, style: Callable[[TextIO], Style], brief: bool
 ) -> list[Section]:
-    """Print the sections to stdout or to ``path``; to a folder one file for each table, named after it.
+    """Write a file for each table, named after it, and return the sections with all their rows.
 
-    ``ending`` is called after the last table with the stream of all tables, or with stdout where each has a file.
     Raises UsageError where something cannot be written.
     """
-    if path is None or not is_folder(path):
-        with open_output(path) as stream:
-            printed = emit(sections, form, stream, style(stream), result)
-            ending(stream, style(stream), printed)
-        return printed
-    folder, printed = ensure_dir(path), []
+    folder, written = ensure_dir(path), []
     for section in sections:
+        if brief and section.detail:
+            written.append(realised(section))
+            continue
         with open_output(folder / f"{file_name(section)}{ENDINGS[form]}") as stream:
-            printed += emit([section], form, stream, style(stream))
-    ending(sys.stdout, style(sys.stdout), printed)
-    return printed
+            written += emit([section], form, stream, style(stream))
+    return written
 
 
 def file_name(section: Section) -> str:
@@ -95,23 +74,17 @@ def file_name(section: Section) -> str:
     return "".join(c if c.isalnum() or c in "-_.," else "-" for c in Path(section.table.name).name)
 
 
-def _kept(section: Section, rows: list[Row]) -> Iterator[Row]:
-    """Yield the rows of ``section`` and append them to ``rows``."""
-    for row in watched(section.rows, section.table.name, "row"):
-        rows.append(row)
-        yield row
-
-
 def realised(section: Section) -> Section:
     """Return ``section`` with its rows as a list."""
-    return replace(section, rows=list(watched(section.rows, section.table.name, "row")))
+    return replace(section, rows=list(with_progress(section.rows, section.table.name, "row")))
 
 
-def _write_json(printed: Sequence[Section], stream: TextIO, result: str) -> None:
+def _write_json(sections: Sequence[Section], stream: TextIO, result: str) -> None:
     tables = []
-    for section in printed:
+    for section in sections:
         records = [record for row in section.rows for record in row.records]
         facts = {**section.facts, "below": section.below}
         tables.append({"name": section.table.name, "title": section.table.title, **facts, "rows": records})
-    last = {"result": result} if result else {}
-    write_json(stream, {"schema_version": SCHEMA_VERSION, "tables": tables, **last})
+    payload = {"schema_version": SCHEMA_VERSION, "tables": tables} | ({"result": result} if result else {})
+    stream.write(json.dumps(payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    stream.flush()

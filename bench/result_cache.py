@@ -1,4 +1,4 @@
-"""Cache results: of counters in this process, and of calls between runs while the sources that made them are equal.
+"""Cache results: of counters in this process, and of calls between runs with equal sources.
 
 A store is JSON with digests of the sources, the tools' versions and the result of each call. Counters' results depend
 on less (READING_SOURCES) than tables do, and are reused where only other sources have changed. Imports no torch.
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
-from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import headcount
 from headcount.bench.case import Case
 from headcount.bench.counters.base import CounterResult
+from headcount.bench.env import versions
 
 if TYPE_CHECKING:
     from headcount.bench.measure import Measurement
@@ -25,70 +25,39 @@ READING_SOURCES = ("models", "bench/trace", "bench/contractions", "bench/counter
 """Folders and files that a counter's result depends on."""
 TOOLS = ("torch", "ptflops", "fvcore", "numpy", "sympy")
 CACHED_FIELDS = ("tool", "version", "device", "macs", "params", "unsupported")
-"""The fields of a reading that are stored: all but its parts by module."""
+"""The fields of a CounterResult that are stored: all but its parts by module."""
 
-_RESULTS: dict[tuple, Any] = {}
+RESULTS: dict[tuple, Any] = {}
+"""The results of this process by key."""
 
 
 def from_memory(key: tuple, make: Callable[[], Any]) -> Any:
-    """Return the result stored in this process under ``key``, made by ``make`` the first time."""
-    if key not in _RESULTS:
-        _RESULTS[key] = make()
-    return _RESULTS[key]
-
-
-def is_cached(key: tuple) -> bool:
-    """Whether this process holds a result under ``key``."""
-    return key in _RESULTS
-
-
-def is_empty() -> bool:
-    """Whether this process holds no result."""
-    return not _RESULTS
+    """Return the result that this process has under ``key``; the first time, that of ``make``."""
+    if key not in RESULTS:
+        RESULTS[key] = make()
+    return RESULTS[key]
 
 
 def clear_cache() -> None:
     """Drop all results of this process."""
-    _RESULTS.clear()
+    RESULTS.clear()
 
 
 def digest(sources: Iterable[str]) -> str:
     """Return the SHA-256 of all sources and data files in folders or files such as ``bench/trace``."""
+    root = headcount.CHECKOUT or Path(headcount.__file__).parent
     found = hashlib.sha256()
-    for name in sources:
-        package, *inside = name.split("/")
-        for path, file in _files(files(f"headcount.{package}").joinpath(*inside), name):
-            found.update(f"{path}\0{file.read_text('utf-8')}\0".encode())
+    for source in sources:
+        for path in sorted((root / source).rglob("*")) or [root / source]:
+            if path.suffix in (".py", ".toml", ".json", ".yml"):
+                found.update(f"{path.relative_to(root).as_posix()}\0{path.read_text('utf-8')}\0".encode())
     return found.hexdigest()
 
 
-def _files(place: Traversable, path: str) -> Iterable[tuple[str, Traversable]]:
-    if place.is_file():
-        return [(path, place)] if path.endswith((".py", ".toml", ".json", ".yml")) else []
-    inside = sorted(place.iterdir(), key=lambda file: file.name)
-    return [found for file in inside for found in _files(file, f"{path}/{file.name}")]
-
-
-def versions() -> dict[str, str]:
-    """Return the version of each of TOOLS that is installed."""
-    found = {}
-    for name in TOOLS:
-        try:
-            found[name] = version(name).partition("+")[0]
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def reading_header() -> dict[str, Any]:
-    """Return the versions and the digest of the sources by which readings are made now."""
-    return {"versions": versions(), "readings": digest(READING_SOURCES)}
-
-
-def stored_calls(stored: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the calls of a store, empty where its readings are of other versions or sources than those of now."""
-    same = stored and all(stored.get(key) == value for key, value in reading_header().items())
-    return stored["calls"] if same else {}
+def counting_header() -> dict[str, Any]:
+    """Return the versions and the digest of the sources that counters' results depend on."""
+    found = {tool: version.partition("+")[0] for tool, version in versions(TOOLS).items()}
+    return {"versions": found, "readings": digest(READING_SOURCES)}
 
 
 def to_cache(measured: "Measurement") -> dict[str, Any]:
@@ -98,7 +67,7 @@ def to_cache(measured: "Measurement") -> dict[str, Any]:
 
 
 def from_cache(entry: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
-    """Return the parameters and the readings by counter for ``measure``; empty where ``entry`` is of another case."""
+    """Return the parameters and the results by counter for ``measure``; empty where ``entry`` is of another case."""
     if not entry or entry["of"] != _case_digest(case):
         return {}
     counts = {name: CounterResult(name, **stored) for name, stored in entry["counts"].items()}
@@ -123,7 +92,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any, kinds: Mapping[str, type]) -> Any:
-    """Return what ``encode`` was given, sequences as lists; ``kinds`` are the dataclasses by name."""
+    """Return the value that ``encode`` made into JSON, sequences as lists; ``kinds`` are the dataclasses by name."""
     if isinstance(value, list):
         return [decode(one, kinds) for one in value]
     if not isinstance(value, dict):
@@ -139,7 +108,7 @@ def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
 
 
 class CallCache:
-    """Calls made in ``executor``, each once; those that ``stored`` holds from equal sources and versions are not made.
+    """Run calls in ``executor``, each once, and none that ``stored`` holds from equal sources and versions.
 
     ``sources``: what the results depend on besides the counters. ``kinds``: dataclasses that results consist of.
     """
@@ -152,34 +121,34 @@ class CallCache:
         stored: Mapping[str, Any] | None = None,
     ) -> None:
         self._executor, self._kinds = executor, {kind.__name__: kind for kind in kinds}
-        self._header = {**reading_header(), "sources": digest(sources)}
-        self._begun: dict[str, Future] = {}
-        self._earlier = stored_calls(stored)
-        self._known = self._earlier if stored and stored["sources"] == self._header["sources"] else {}
+        counting = counting_header()
+        self._header = {**counting, "sources": digest(sources)}
+        self._futures: dict[str, Future] = {}
+        same = stored and all(stored.get(key) == value for key, value in counting.items())
+        self._earlier = stored["calls"] if same else {}
+        self._reusable = self._earlier if same and stored["sources"] == self._header["sources"] else {}
 
     def begin(self, function: Callable[..., Any], *args: Any, **named: Any) -> None:
         """Start a call; ``named`` arguments do not change its result."""
         key = _key(function, args)
-        if key in self._begun:
-            return
-        if key in self._known:
-            self._begun[key] = Future()
-            self._begun[key].set_result(self._known[key])
-        else:
-            self._begun[key] = self._executor.submit(call, function, *args, **named)
+        if key in self._reusable:
+            self._futures[key] = Future()
+            self._futures[key].set_result(self._reusable[key])
+        elif key not in self._futures:
+            self._futures[key] = self._executor.submit(call, function, *args, **named)
 
     def result(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a call, sequences as lists."""
         self.begin(function, *args)
-        return decode(self._begun[_key(function, args)].result(), self._kinds)
+        return decode(self._futures[_key(function, args)].result(), self._kinds)
 
     def earlier(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result from an earlier run in which models were counted as now, else None."""
         return decode(self._earlier.get(_key(function, args)), self._kinds)
 
     def to_store(self) -> str:
-        """Return all results that were asked for, as the JSON of a store with one line per call."""
-        calls = {key: future.result() for key, future in sorted(self._begun.items())}
+        """Return the results of all calls as the JSON of a store, one line per call."""
+        calls = {key: future.result() for key, future in sorted(self._futures.items())}
         lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(result)}" for key, result in calls.items())
         header = json.dumps(self._header, indent=1).removesuffix("\n}")
         return f'{header},\n "calls": {{\n{lines}\n }}\n}}\n'

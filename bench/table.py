@@ -1,4 +1,4 @@
-"""What a table is: columns that own unit and digits, rows of raw numbers, and sections of rows made as they print."""
+"""Tables: columns with unit and digits, rows of raw numbers, and sections, whose rows may be computed as they print."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,21 +9,21 @@ from typing import Any, Literal
 from headcount.bench.case import Case
 
 DASH = "–"
-"""What an unknown value, None, prints as; it is never a 0."""
+"""The cell of an unknown value, None."""
 GOOD, FAIR, BAD = "good", "fair", "bad"
-"""What a verdict means to its reader."""
+"""Meanings of verdicts, which have colours in a terminal."""
 TONES = {
     **dict.fromkeys(("reproduced", "agrees", "agrees with boxes", "yes", "exact", "faster"), GOOD),
     **dict.fromkeys(("explained", "not reproducible"), FAIR),
     **dict.fromkeys(("unexplained", "differs", "failed", "wrong", "slower"), BAD),
 }
-"""The words that verdicts are made of."""
+"""The meaning of each verdict."""
 INTERVAL = ("value", "low", "high")
-"""What a mapping in a column of intervals holds."""
+"""Keys of a mapping in a column of intervals."""
 
 
 def shown(text: str) -> str:
-    """Return ``text`` with control characters escaped, so that no name can move a cursor or colour a line."""
+    """Return ``text`` with control characters escaped, so that no name can move the cursor or colour a line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
@@ -33,26 +33,32 @@ def shown(text: str) -> str:
 class Column:
     """One column: the key of its raw values, its head, and how a value is printed.
 
-    ``kind``: ``text`` prints str(value); ``int`` an integer; ``fixed`` value / scale with ``digits`` decimals,
-    rounded half to even without a detour through floats; ``interval`` a mapping with value, low and high. ``unit`` is
-    the last line of the head and says what is printed, so it includes ``scale`` ("GMACs" for 10**9). ``head`` may have
-    several lines. ``sign`` puts a plus before positive numbers. ``width`` is what the text renderer reserves where
-    rows come one by one, in characters, at least the head's. ``words``: a text may stand instead of a number.
-
-    ``priority``: where a table does not fit, columns of the largest are left out first; 0 always stays, and so does a
-    table's first column, which says what a row is. ``wraps``: the least width at which a text may be broken into lines,
-    0 where it may not. ``of``: what an integer counts (MACs, FLOPs, params, bytes,
-    elements or tokens), which may then be printed in M or G. ``tones``:
-    GOOD, FAIR or BAD by the words of verdicts. ``code``: a name from a user's program, printed as code in markdown and
-    escaped for spreadsheets. ``formula``: texts in dollar signs are
-    formulas of TeX; of others a dollar is one.
+    Args:
+        key: name of the values in a row, in CSV and in JSON.
+        head: title, of one or several lines.
+        unit: last line of the head. It includes ``scale``: "GMACs" for 10**9.
+        kind: ``text`` prints str(value); ``int`` an integer; ``fixed`` value / scale with ``digits`` decimals, rounded
+            half to even without floats; ``interval`` a mapping with value, low and high.
+        scale: divisor of values.
+        digits: decimals.
+        width: characters that the text renderer reserves where rows are printed one by one, at least the head's.
+        align: side of the cells, by default left for texts and right for numbers.
+        sign: print a plus before positive numbers.
+        words: cells may be texts instead of numbers.
+        priority: where a table does not fit, columns with the largest priority are hidden first. Columns of priority 0
+            and the first column are never hidden.
+        wraps: least width at which a text may be broken into lines, 0 where it may not.
+        of: what an integer counts (MACs, FLOPs, params, bytes, elements or tokens), which may be printed in M or G.
+        tones: GOOD, FAIR or BAD by verdict.
+        code: a name from a user's program, printed as code in markdown and escaped for spreadsheets.
+        formula: texts in dollar signs are formulas of TeX; in other columns a dollar is a dollar.
     """
 
     key: str
     head: str
     unit: str = ""
     kind: Literal["text", "int", "fixed", "interval"] = "text"
-    scale: int = 1
+    scale: int | Fraction = 1
     digits: int = 0
     width: int = 0
     align: Literal["left", "right"] | None = None
@@ -72,11 +78,11 @@ class Column:
 
     @property
     def side(self) -> str:
-        """On which its cells are aligned: texts to the left, numbers to the right."""
+        """The side on which cells are aligned: texts left, numbers right."""
         return self.align or ("left" if self.kind == "text" else "right")
 
     def text(self, value: Any) -> str:
-        """The cell for a raw value; TypeError where an ``int`` column gets something else."""
+        """Return the cell for a raw value. Raises TypeError where an ``int`` column gets anything but an integer."""
         if value is None:
             return DASH
         if self.kind == "text" or (self.words and isinstance(value, str)):
@@ -130,8 +136,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Row:
-    """One printed row: raw values by column, footnotes, its JSON records, what is wrong with it, and the case that
-    it is a projection of, if of one. ``total``: it sums rows above it, and is no row of a file for programs."""
+    """One printed row: raw values by column, footnotes, JSON records, failures, and the case that it shows, if any.
+
+    ``total``: it sums rows above it, and is left out of CSV.
+    """
 
     values: dict[str, Any]
     notes: Sequence[str] = ()
@@ -143,10 +151,10 @@ class Row:
 
 @dataclass
 class Section:
-    """A table and its rows; ``below`` is read after the last row. ``facts`` go into JSON beside the rows.
+    """A table and its rows; the notes ``below`` are read after the last row. ``facts`` are further keys in JSON.
 
-    ``ideal``: what the ideal forms of the rows' cases leave out, in words; empty where there are none. ``detail``: a
-    table that a brief answer leaves out.
+    ``ideal``: a sentence about what the ideal forms of the rows' cases skip; empty where there are none. ``detail``:
+    ``--brief`` leaves the table out.
     """
 
     table: Table
@@ -157,8 +165,11 @@ class Section:
     detail: bool = False
 
     def only(self, *keys: str) -> "Section":
-        """The same rows under the columns called ``keys`` alone, in this order; footnotes stand in the last of them
-        where their own is not among them. KeyError for a column that is not there."""
+        """Return the section with only the columns ``keys``, in this order.
+
+        Footnote marks move to the last of them where their own column is left out. Raises KeyError for a column that
+        does not exist.
+        """
         columns = {column.key: column for column in self.table.columns}
         marked = self.table.note_column
         marked = marked if marked in ("", *keys) else keys[-1]

@@ -43,16 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: list[str]) -> int:
     if not words or words[0] not in COMMANDS:
         if words and words[0].startswith("-"):
-            asked = parser().parse_args(words)
-            if asked.print_completion:
-                print(script(asked.print_completion, parser(), COMMANDS))
+            options = parser().parse_args(words)
+            if options.print_completion:
+                print(script(options.print_completion, parser(), COMMANDS))
                 return 0
-        raise UsageError(_unknown(words[0]) if words else f"no command; choose from {', '.join(COMMANDS)}")
+        raise UsageError(_unknown_command(words[0]) if words else f"no command; choose from {', '.join(COMMANDS)}")
     package, _ = COMMANDS[words[0]]
     return import_module(f"headcount.{package}.__main__").main(words[1:], prog=f"{PROG} {words[0]}")
 
 
-def _unknown(word: str) -> str:
+def _unknown_command(word: str) -> str:
     near = "".join(f"did you mean {name}? " for name in difflib.get_close_matches(word, COMMANDS, n=1))
     return f"unknown command {word!r}; {near}choose from {', '.join(COMMANDS)}"
 

@@ -4,7 +4,6 @@ import argparse
 from importlib import import_module
 
 from headcount.bench.cli import Parser
-from headcount.bench.errors import EnvironmentMissing
 from headcount.models.configs.presets import PRESETS
 
 SHELLS = ("bash", "zsh")
@@ -16,11 +15,9 @@ MODELS = ("preset", "compare", "model")
 
 
 def script(shell: str, top: argparse.ArgumentParser, commands: dict[str, tuple[str, str]]) -> str:
-    """Return the completion script for ``shell``, one of SHELLS. Raise EnvironmentMissing without shtab."""
-    try:
-        import shtab
-    except ImportError:
-        raise EnvironmentMissing("completion needs shtab; pip install 'headcount[completion]'") from None
+    """Return the completion script for ``shell``, one of SHELLS."""
+    import shtab
+
     children = top.add_subparsers(parser_class=Parser)
     for name, (package, what) in commands.items():
         own = import_module(f"headcount.{package}.__main__").parser(f"{top.prog} {name}")

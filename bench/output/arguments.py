@@ -11,8 +11,10 @@ from headcount.models.configs.numbers import LONGEST
 
 
 class Help(argparse.HelpFormatter):
-    """Paragraphs are broken at the terminal's width; lines that are set in are examples and keep theirs, but for what
-    they say behind two spaces, which takes a line of its own where both do not fit."""
+    """Wrap paragraphs at the terminal's width; indented lines are examples and are not wrapped.
+
+    The remark behind two spaces of an example goes to a separate line where both do not fit.
+    """
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(self._paragraph(part, width) for part in text.strip().split("\n\n"))
@@ -23,33 +25,32 @@ class Help(argparse.HelpFormatter):
             return textwrap.fill(" ".join(lines), width, break_on_hyphens=False)
         if max(map(len, lines)) <= width:
             return part
-        return "\n".join(line for text in lines for line in _apart(text, width))
+        return "\n".join(line for text in lines for line in _split_example(text, width))
 
 
-def _apart(line: str, width: int) -> list[str]:
+def _split_example(line: str, width: int) -> list[str]:
     command, _, what = line.strip().partition("  ")
     return [f"    {command}", *textwrap.wrap(what.strip(), width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
 
 
-_ENDLESS = re.compile(r"[eE][+-]?[0-9_]{4,}")
+_HUGE_EXPONENT = re.compile(r"[eE][+-]?[0-9_]{4,}")
 """An exponent that writes thousands of digits in few characters."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """What an option takes, for argparse: ``read`` of its text, where ``holds`` is true of that; else ``name`` says
-    what was wanted."""
+    """Type of an option for argparse: ``parse`` of its text, if that ``is_valid``; ``name`` describes it in errors."""
 
     name: str
-    read: Callable[[str], Any]
-    holds: Callable[[Any], bool] = lambda value: True
+    parse: Callable[[str], Any]
+    is_valid: Callable[[Any], bool] = lambda value: True
 
     def __call__(self, text: str) -> Any:
         try:
-            # a number of thousands of digits is none that anybody means, takes long and cannot be printed again
-            value = self.read(text) if len(text) <= LONGEST and not _ENDLESS.search(text) else None
+            # a number of thousands of digits takes long and cannot be printed again
+            value = self.parse(text) if len(text) <= LONGEST and not _HUGE_EXPONENT.search(text) else None
         except (ValueError, ZeroDivisionError):
             value = None
-        if value is None or not self.holds(value):
+        if value is None or not self.is_valid(value):
             raise argparse.ArgumentTypeError(f"invalid {self.name} value: {text!r}")
         return value

@@ -1,12 +1,12 @@
-"""How tables that people read are printed: width, unit, colour."""
+"""Options for tables that people read: width, unit, colour."""
 
 import os
 import shutil
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, TextIO
 
 from headcount.bench.table import Column
-from headcount.formulas.ledger import flops
 
 NOTE_WIDTH = 120
 """The largest width of a note in characters."""
@@ -33,52 +33,35 @@ class Style:
 
     @classmethod
     def of(cls, stream: TextIO, **choices: Any) -> "Style":
-        """Return the style for ``stream``: as wide as its terminal, else as the environment variable COLUMNS says."""
+        """Return the style for ``stream``: as wide as its terminal, else by the environment variable COLUMNS."""
         terminal = stream.isatty()
-        width = shutil.get_terminal_size().columns if terminal else _columns()
+        is_limited = terminal or "COLUMNS" in os.environ
+        width = shutil.get_terminal_size((80 if terminal else 0, 0)).columns or None if is_limited else None
         return cls(width=width, colour=terminal and not os.environ.get("NO_COLOR"), **choices)
 
     @property
-    def room(self) -> int | None:
+    def table_width(self) -> int | None:
         """The largest width of a table."""
         return None if self.wide else self.width
 
     @property
-    def notes(self) -> int:
+    def note_width(self) -> int:
         """The largest width of a note."""
         return min(NOTE_WIDTH, self.width or NOTE_WIDTH)
 
-    def dressed(self, column: Column) -> Column:
+    def adapt(self, column: Column) -> Column:
         """Return ``column`` in the requested unit."""
         column = in_flops(column) if self.flops else column
         return scaled(column, self.unit) if self.unit in UNITS else column
 
 
-def _columns() -> int | None:
-    """Return the width that the variable COLUMNS holds; None where it holds no positive integer, as in shutil."""
-    try:
-        width = int(os.environ["COLUMNS"])
-    except (KeyError, ValueError):
-        return None
-    return width if width > 0 else None
-
-
-@dataclass(frozen=True)
-class InFlops(Column):
-    """A column of MACs that prints FLOPs."""
-
-    def _number(self, value: Any) -> str:
-        return super()._number(flops(value))
-
-
 def in_flops(column: Column) -> Column:
-    """Return ``column`` in FLOPs; a column of anything but MACs as it is."""
-    if column.of != "MACs" or isinstance(column, InFlops):
+    """Return ``column`` in FLOPs, two for each MAC; a column of anything but MACs as it is."""
+    if column.of != "MACs":
         return column
-    fields = {**vars(column), "head": column.head.replace("MACs", "FLOPs"), "of": "FLOPs"}
-    if "FLOPs" not in fields["head"]:
-        fields["unit"] = "FLOPs"
-    return InFlops(**fields)
+    head = column.head.replace("MACs", "FLOPs")
+    unit = column.unit if "FLOPs" in head else "FLOPs"
+    return replace(column, head=head, unit=unit, of="FLOPs", scale=Fraction(column.scale, 2))
 
 
 def scaled(column: Column, unit: str) -> Column:
@@ -87,7 +70,7 @@ def scaled(column: Column, unit: str) -> Column:
         return column
     what = column.unit.replace("bytes", f"{unit}B", 1) if "bytes" in column.unit else f"{unit} {column.unit}".strip()
     width = len(f"{largest_reserved(column) // UNITS[unit]:,}.") + DIGITS if column.width else 0
-    return replace(column, kind="fixed", scale=UNITS[unit], digits=DIGITS, unit=what, width=width)
+    return replace(column, kind="fixed", scale=column.scale * UNITS[unit], digits=DIGITS, unit=what, width=width)
 
 
 def largest_reserved(column: Column) -> int:

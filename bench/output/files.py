@@ -1,13 +1,12 @@
 """Write output to stdout, to a file that is complete or absent, or to a folder with a file for each table."""
 
 import errno
-import json
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from headcount.bench.errors import UsageError
 
@@ -16,13 +15,12 @@ ENDINGS = {"text": ".txt", "md": ".md", "json": ".json", "csv": ".csv", "latex":
 
 
 def infer_format(form: str | None, path: str | None) -> str:
-    """Return the format given by name or by a file's ending; text where neither says one.
+    """Return the format given by name or by a file's ending, by default text.
 
     Raises UsageError where the two contradict each other.
     """
-    by_ending = next((name for name, ending in ENDINGS.items() if path and path.lower().endswith(ending)), None)
-    if path and is_folder(path):
-        by_ending = None
+    file = "" if not path or is_folder(path) else path.lower()
+    by_ending = next((name for name, ending in ENDINGS.items() if file.endswith(ending)), None)
     if form and by_ending and form != by_ending:
         raise UsageError(f"--out {path} ends as {by_ending} does, and --format says {form}")
     return form or by_ending or "text"
@@ -35,7 +33,7 @@ def is_folder(path: str | Path) -> bool:
 
 def ensure_dir(path: str | Path) -> Path:
     """Return the folder at ``path``, created where it is missing. Raises UsageError where it cannot be."""
-    with _usable(path):
+    with _report_errors(path):
         Path(path).mkdir(parents=True, exist_ok=True)
     return Path(path)
 
@@ -45,42 +43,36 @@ def check_writable(path: str | Path) -> None:
 
     Nothing is left behind; a missing folder is not created.
     """
-    with _usable(path):
+    with _report_errors(path):
         if is_folder(path):
             with suppress(FileNotFoundError):
                 os.stat(path)
             return
-        target, opened = _places(path)
+        target, opened = _target_and_temporary(path)
         if opened != target:
             opened.touch(exist_ok=False)
             opened.unlink()
 
 
-def write_json(stream: TextIO, payload: Any) -> None:
-    """Write JSON in the payload's own order. Raises ValueError for NaN and infinity."""
-    stream.write(json.dumps(payload, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    stream.flush()
-
-
 @contextmanager
 def open_output(path: str | Path | None) -> Iterator[TextIO]:
-    """Open stdout for None, else a file that appears, complete, only when the block succeeds.
+    """Open stdout for None, else a file that is replaced as a whole when the block succeeds.
 
-    Until then it is a temporary file beside it, removed on any exception; an older file stays. Raises UsageError where
-    the path cannot be written. Errors of the block, a broken pipe too, pass through.
+    Until then a temporary file in the same folder is written, and removed on any exception; an older file stays.
+    Raises UsageError where the path cannot be written. Errors of the block, a broken pipe too, pass through.
     """
     if path is None:
         yield sys.stdout
         return
-    target, opened = _places(path)
+    target, opened = _target_and_temporary(path)
     direct = opened == target
-    with _usable(path):
+    with _report_errors(path):
         stream = open(opened, "w" if direct else "x", encoding="utf-8", newline="")
     try:
         with stream:
             yield stream
         if not direct:
-            with _usable(path):
+            with _report_errors(path):
                 opened.replace(target)
     except BaseException:
         if not direct:
@@ -90,13 +82,13 @@ def open_output(path: str | Path | None) -> Iterator[TextIO]:
 
 def write(path: str | Path, content: str | bytes) -> None:
     """Write ``content`` to the file at ``path``, completely or not at all. Raises UsageError where it cannot."""
-    with _usable(path), open_output(path) as stream:
+    with _report_errors(path), open_output(path) as stream:
         stream.buffer.write(content.encode() if isinstance(content, str) else content)
         stream.flush()
 
 
-def _places(path: str | Path) -> tuple[Path, Path]:
-    """Return the target of ``path`` and the file to open: a temporary one beside it, but a device or a pipe itself."""
+def _target_and_temporary(path: str | Path) -> tuple[Path, Path]:
+    """Return the target of ``path`` and the file to open: a temporary one next to it, but a device or a pipe itself."""
     target = Path(os.path.realpath(path))
     if os.path.islink(target):
         raise UsageError(f"cannot write {path}: {os.strerror(errno.ELOOP)}")
@@ -105,7 +97,7 @@ def _places(path: str | Path) -> tuple[Path, Path]:
 
 
 @contextmanager
-def _usable(path: str | Path) -> Iterator[None]:
+def _report_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -13,7 +13,7 @@ MOST_LINES = 40
 """A table with more lines of cells may break across pages."""
 PACKAGES = "% \\usepackage{array,booktabs,graphicx,longtable}"
 
-_ESCAPED = {c: rf"\{c}" for c in "&%$#_{}"} | {
+ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -35,20 +35,20 @@ _ESCAPED = {c: rf"\{c}" for c in "&%$#_{}"} | {
     "→": r"$\to$",
 }
 # the longer ones first
-_PATTERN = re.compile("|".join(map(re.escape, sorted(_ESCAPED, key=len, reverse=True))))
+_PATTERN = re.compile("|".join(map(re.escape, sorted(ESCAPES, key=len, reverse=True))))
 _FORMULA = re.compile(r"\$.+\$")
 _BREAKS = re.compile(r"(?<=[./_,=-])(?! )")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return ``text`` for TeX, every character printed as it is."""
-    return _PATTERN.sub(lambda match: _ESCAPED[match[0]], text.replace("\n", " "))
+    return _PATTERN.sub(lambda match: ESCAPES[match[0]], text.replace("\n", " "))
 
 
 class Latex(Renderer):
     """Write a table environment, scaled down to the text width, or a longtable for many rows.
 
-    A cell in dollar signs is a formula where its column says so.
+    A cell in dollar signs is a formula where its column has formulas.
     """
 
     def write(self, section: Section, rows: Iterator[Row]) -> None:
@@ -57,17 +57,17 @@ class Latex(Renderer):
         layout = self.fit(rows)
         columns = list(zip(layout.columns, layout.widths, strict=True))
         heights = [[len(self.lines(column, width, row)) for row in rows] for column, width in columns]
-        broken = [max(height, default=1) > 1 for height in heights]
-        kinds = "".join(map(_kind, layout.columns, layout.widths, broken))
-        head = [_line(map(escaped, line)) for line in heading_rows(layout.columns)]
+        is_broken = [max(height, default=1) > 1 for height in heights]
+        types = "".join(map(_column_type, layout.columns, layout.widths, is_broken))
+        head = [_line(map(escape, line)) for line in heading_rows(layout.columns)]
         body = []
         for number, row in enumerate(rows):
             cells = (
-                _cell(self.cell(c, row), parted, c.formula) for c, parted in zip(layout.columns, broken, strict=True)
+                _cell(self.cell(c, row), split, c.formula) for c, split in zip(layout.columns, is_broken, strict=True)
             )
             body.append(r"\midrule " * (row.total and number > 0) + _line(cells))
-        about = rf"\caption{{{escaped(self.table.title)}}}\label{{tab:{self.table.name}}}"
-        notes = [rf"{escaped(note)}\par" for note in (*self.table.notes_above, *self.below(section), *layout.notes)]
+        about = rf"\caption{{{escape(self.table.title)}}}\label{{tab:{self.table.name}}}"
+        notes = [rf"{escape(note)}\par" for note in (*self.table.notes_above, *self.below(section), *layout.notes)]
         if notes:
             notes.insert(0, r"\footnotesize\raggedright")
         if sum(map(max, zip(*heights, strict=True))) > MOST_LINES:
@@ -75,7 +75,7 @@ class Latex(Renderer):
                 r"\begingroup",
                 r"\scriptsize\setlength{\tabcolsep}{2pt}",
                 r"\setlength{\LTleft}{0pt plus 1fill minus 1fill}\setlength{\LTright}{\LTleft}",
-                rf"\begin{{longtable}}{{@{{}}{kinds}@{{}}}}",
+                rf"\begin{{longtable}}{{@{{}}{types}@{{}}}}",
                 rf"{about}\\",
                 r"\toprule", *head, r"\midrule\endhead", r"\bottomrule\endfoot", *body,
                 r"\end{longtable}",
@@ -90,7 +90,7 @@ class Latex(Renderer):
                 r"\centering",
                 r"\small\setlength{\tabcolsep}{3pt}",
                 r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-                rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}",
+                rf"\begin{{tabular}}{{@{{}}{types}@{{}}}}",
                 r"\toprule", *head, r"\midrule", *body, r"\bottomrule",
                 r"\end{tabular}}",
                 *below,
@@ -103,12 +103,12 @@ def _line(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _cell(text: str, broken: bool, formula: bool) -> str:
+def _cell(text: str, is_broken: bool, formula: bool) -> str:
     if formula and _FORMULA.fullmatch(text):
         return text
-    return r"\allowbreak{}".join(map(escaped, _BREAKS.split(text) if broken else [text]))
+    return r"\allowbreak{}".join(map(escape, _BREAKS.split(text) if is_broken else [text]))
 
 
-def _kind(column: Column, width: int, broken: bool) -> str:
+def _column_type(column: Column, width: int, is_broken: bool) -> str:
     """Return a column's type; a broken one has half an em, a digit's width, for each character."""
-    return rf">{{\raggedright\arraybackslash}}p{{{width / 2}em}}" if broken else column.side[0]
+    return rf">{{\raggedright\arraybackslash}}p{{{width / 2}em}}" if is_broken else column.side[0]

@@ -11,8 +11,8 @@ from headcount.bench.table import Column
 
 GAP = "  "
 FILLER = "\0"
-SQUEEZED = 10
-"""The smallest width at which a text is broken that should not be, where nothing else helps."""
+MIN_WRAP_WIDTH = 10
+"""The least width at which texts are broken that should not be, where nothing else helps."""
 
 
 def display_width(text: str) -> int:
@@ -22,19 +22,11 @@ def display_width(text: str) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """The printed columns, their widths, the hidden ones, and whether integers became M or G."""
+    """The printed columns, their widths, and notes about hidden columns and rounded integers."""
 
     columns: Sequence[Column]
     widths: Sequence[int]
-    left_out: Sequence[Column]
-    rounded: bool
-
-    @property
-    def notes(self) -> list[str]:
-        """What the reader must know of the layout."""
-        names = ", ".join(" ".join(column.head_lines) for column in self.left_out)
-        out = [f"Hidden columns (use --wide): {names}."] if names else []
-        return out + (["Rounded; --unit raw prints integers."] if self.rounded else [])
+    notes: Sequence[str] = ()
 
 
 def fit(
@@ -46,42 +38,44 @@ def fit(
     """Return the layout of ``columns`` in the style's width.
 
     ``measure`` returns the width of a column on one line, ``largest`` its largest integer. Where columns do not fit,
-    integers become M or G unless the style says which unit; then columns are hidden, those of the largest priority
+    integers become M or G unless the style has a unit; then columns are hidden, those of the largest priority
     and the rightmost first; then texts are broken that should not be.
     """
-    columns = [style.dressed(column) for column in columns]
-    if style.room is None:
-        return Layout(columns, list(map(measure, columns)), [], rounded=False)
+    columns = [style.adapt(column) for column in columns]
+    if style.table_width is None:
+        return Layout(columns, list(map(measure, columns)))
 
     def widths(column: Column, squeeze: bool = False) -> tuple[int, int]:
         """Return the least and the natural width."""
         natural = measure(column)
         if column.side == "right" or not (column.wraps or squeeze):
             return natural, natural
-        word = max(SQUEEZED, *map(len, column.head_lines))
+        word = max(MIN_WRAP_WIDTH, *map(len, column.head_lines))
         return min(natural, word if squeeze else max(word, column.wraps)), natural
 
-    def free() -> int:
-        return style.room - sum(least for least, _ in taken.values()) - len(GAP) * (len(taken) - 1)
+    def free_width() -> int:
+        return style.table_width - sum(least for least, _ in sizes.values()) - len(GAP) * (len(sizes) - 1)
 
-    kept = dict(enumerate(columns))
-    taken = {i: widths(column) for i, column in kept.items()}
-    if free() < 0:
-        kept = {i: _short(column, style, largest) for i, column in kept.items()}
-        taken = {i: widths(column) for i, column in kept.items()}
-    # the first column says what a row is
-    hideable = sorted((i for i in kept if i and columns[i].priority), key=lambda i: (columns[i].priority, i))
-    while free() < 0 and hideable:
+    visible = dict(enumerate(columns))
+    sizes = {i: widths(column) for i, column in visible.items()}
+    if free_width() < 0:
+        visible = {i: _abbreviate(column, style, largest) for i, column in visible.items()}
+        sizes = {i: widths(column) for i, column in visible.items()}
+    # the first column names the rows
+    hideable = sorted((i for i in visible if i and columns[i].priority), key=lambda i: (columns[i].priority, i))
+    while free_width() < 0 and hideable:
         i = hideable.pop()
-        del kept[i], taken[i]
-    if free() < 0:
-        taken = {i: widths(column, squeeze=True) for i, column in kept.items()}
-    left_out = [column for i, column in enumerate(columns) if i not in kept]
-    rounded = any(column not in columns for column in kept.values())
-    return Layout(list(kept.values()), _share(list(taken.values()), free()), left_out, rounded)
+        del visible[i], sizes[i]
+    if free_width() < 0:
+        sizes = {i: widths(column, squeeze=True) for i, column in visible.items()}
+    hidden = ", ".join(" ".join(column.head_lines) for i, column in enumerate(columns) if i not in visible)
+    notes = [f"Hidden columns (use --wide): {hidden}."] if hidden else []
+    if any(column not in columns for column in visible.values()):
+        notes.append("Rounded; --unit raw prints integers.")
+    return Layout(list(visible.values()), _distribute(list(sizes.values()), free_width()), notes)
 
 
-def _share(widths: Sequence[tuple[int, int]], rest: int) -> list[int]:
+def _distribute(widths: Sequence[tuple[int, int]], rest: int) -> list[int]:
     """Return the least widths, with the ``rest`` shared equally by the columns whose natural width is larger."""
     out = [least for least, _ in widths]
     while rest > 0 and (growing := [i for i, (_, natural) in enumerate(widths) if out[i] < natural]):
@@ -91,7 +85,7 @@ def _share(widths: Sequence[tuple[int, int]], rest: int) -> list[int]:
     return out
 
 
-def _short(column: Column, style: Style, largest: Callable[[Column], int]) -> Column:
+def _abbreviate(column: Column, style: Style, largest: Callable[[Column], int]) -> Column:
     """Return the column in M or G where that makes it shorter and the style leaves the unit open."""
     if style.unit != AUTO or column.kind != "int" or not column.of:
         return column

@@ -13,11 +13,11 @@ class Markdown(Renderer):
     def write(self, section: Section, rows: Iterator[Row]) -> None:
         from tabulate import tabulate
 
-        columns = [self.style.dressed(column) for column in self.table.columns]
+        columns = [self.style.adapt(column) for column in self.table.columns]
         cells = [[self._cell(column, row) for column in columns] for row in rows]
         table = tabulate(
             cells,
-            headers=[_escaped(" ".join(column.head_lines)) for column in columns],
+            headers=[_escape(" ".join(column.head_lines)) for column in columns],
             tablefmt="pipe",
             colalign=[column.side for column in columns] if cells else None,
             disable_numparse=True,
@@ -27,7 +27,7 @@ class Markdown(Renderer):
 
     def _cell(self, column: Column, row: Row) -> str:
         cell, text = self.cell(column, row), row.values[column.key]
-        return code(text) + cell.removeprefix(shown(text)) if column.code and text else _escaped(cell)
+        return code(text) + cell.removeprefix(shown(text)) if column.code and text else _escape(cell)
 
 
 def code(text: str) -> str:
@@ -38,7 +38,7 @@ def code(text: str) -> str:
     return f"<code>{''.join(x if x.isalnum() or x == ' ' else f'&#{ord(x)};' for x in shown)}</code>"
 
 
-def _escaped(cell: str) -> str:
+def _escape(cell: str) -> str:
     return _plain(cell).replace("|", r"\|")
 
 

@@ -1,25 +1,27 @@
-"""What is being done, on stderr, where that is a terminal and it takes longer than a moment."""
+"""Progress on stderr, where that is a terminal and a step takes longer than a moment."""
 
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from itertools import count
+from typing import Any
 
 PATIENCE_S = 2.0
 """Seconds without output."""
 EVERY_S = 0.2
 CLEAR = "\r\033[K"
+END = object()
 
-T = TypeVar("T")
-_silent = False
+is_enabled = True
+"""Whether progress is printed; off for a command that prints its own."""
 
 
 @contextmanager
 def stage(what: str) -> Iterator[None]:
     """Show ``what`` and the seconds that it takes while the block runs, and clear the line afterwards."""
-    if _silent or not sys.stderr.isatty():
+    if not is_enabled or not sys.stderr.isatty():
         yield
         return
     over = threading.Event()
@@ -32,36 +34,21 @@ def stage(what: str) -> Iterator[None]:
         display.join()
 
 
-@contextmanager
-def silenced() -> Iterator[None]:
-    """Show no progress while the block runs, which prints its own."""
-    global _silent
-    before, _silent = _silent, True
-    try:
-        yield
-    finally:
-        _silent = before
-
-
 def _show(what: str, over: threading.Event) -> None:
-    started, wait, shown = time.monotonic(), PATIENCE_S, False
+    started, wait = time.monotonic(), PATIENCE_S
     while not over.wait(wait):
-        sys.stderr.write(f"{CLEAR}{what}, {time.monotonic() - started:.0f} s")
-        sys.stderr.flush()
-        wait, shown = EVERY_S, True
-    if shown:
-        sys.stderr.write(CLEAR)
-        sys.stderr.flush()
+        print(f"{CLEAR}{what}, {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
+        wait = EVERY_S
+    if wait == EVERY_S:
+        print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
-def watched(items: Iterable[T], what: str, unit: str) -> Iterator[T]:
-    """``items``, with progress while the next one is made."""
-    iterator, number = iter(items), 0
-    while True:
-        number += 1
+def with_progress(items: Iterable[Any], what: str, unit: str) -> Iterator[Any]:
+    """Yield ``items``, with progress while the next one is computed."""
+    iterator = iter(items)
+    for number in count(1):
         with stage(f"{what}, {unit} {number}"):
-            try:
-                item = next(iterator)
-            except StopIteration:
-                return
+            item = next(iterator, END)
+        if item is END:
+            return
         yield item

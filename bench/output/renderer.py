@@ -1,12 +1,13 @@
-"""What the renderers of all formats share: footnotes, cells and the layout of a table."""
+"""Base class of the renderers of all formats: footnotes, cells and the layout of a table."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
 from headcount.bench.output.base import Style, largest_reserved
-from headcount.bench.output.layout import SQUEEZED, Layout, display_width, fit, wrap
+from headcount.bench.output.layout import MIN_WRAP_WIDTH, Layout, display_width, fit, wrap
+from headcount.bench.output.progress import with_progress
 from headcount.bench.table import Column, Row, Section, Table, shown
 
 
@@ -22,8 +23,8 @@ class Renderer(ABC):
     table: Table | None = field(default=None, init=False)
     footnotes: dict[str, int] = field(default_factory=dict, init=False)
 
-    def print(self, section: Section, rows: Iterable[Row]) -> None:
-        """Write ``section`` with ``rows`` in place of its own.
+    def print(self, section: Section) -> Section:
+        """Write ``section`` and return it with its rows as a list.
 
         Raises ValueError for a row with notes where the table has no column for them.
         """
@@ -31,21 +32,23 @@ class Renderer(ABC):
             self.stream.write("\n")
         above = [shown(note) for note in section.table.notes_above]
         self.table = replace(section.table, title=shown(section.table.title), notes_above=above)
-        self.footnotes = {}
-        self.write(section, self._numbered(rows))
+        self.footnotes, rows = {}, []
+        self.write(section, self._number_notes(section, rows))
         self.stream.flush()
+        return replace(section, rows=rows)
 
     @abstractmethod
     def write(self, section: Section, rows: Iterator[Row]) -> None:
         """Write the current table, ``self.table``, with ``rows`` and the notes below it."""
 
-    def _numbered(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Give the notes of ``rows`` their numbers."""
-        for row in rows:
+    def _number_notes(self, section: Section, rows: list[Row]) -> Iterator[Row]:
+        """Yield the rows of ``section``, append them to ``rows``, and number their notes."""
+        for row in with_progress(section.rows, section.table.name, "row"):
             if row.notes and not self.table.note_column:
                 raise ValueError(f"table {self.table.name!r} has no column for notes")
             for note in row.notes:
                 self.footnotes.setdefault(note, len(self.footnotes) + 1)
+            rows.append(row)
             yield row
 
     def cell(self, column: Column, row: Row) -> str:
@@ -56,7 +59,7 @@ class Renderer(ABC):
     def lines(self, column: Column, width: int, row: Row) -> list[str]:
         """Return a printed cell in lines of ``width``; numbers are never broken."""
         cell = self.cell(column, row)
-        if self.style.room is None or column.side == "right" or display_width(cell) <= width:
+        if self.style.table_width is None or column.side == "right" or display_width(cell) <= width:
             return [cell]
         return wrap(cell, width)
 
@@ -94,4 +97,4 @@ def heading_rows(columns: Sequence[Column]) -> list[tuple[str, ...]]:
 
 def reserved_width(column: Column) -> int:
     """Return the width of a column whose cells are not known yet."""
-    return max(column.width, SQUEEZED if column.wraps else 0, *map(len, column.head_lines))
+    return max(column.width, MIN_WRAP_WIDTH if column.wraps else 0, *map(len, column.head_lines))

@@ -37,7 +37,7 @@ class Text(Renderer):
         for row in rows:
             cells = (self.lines(column, width, row) for column, width in self._columns())
             for line in zip_longest(*cells, fillvalue=""):
-                self._line(line, toned=self.style.colour)
+                self._line(line, coloured=self.style.colour)
             self.stream.flush()
         self._rule()
         self._notes([*self.below(section), *self.layout.notes])
@@ -45,11 +45,11 @@ class Text(Renderer):
     def _columns(self) -> Iterator[tuple[Column, int]]:
         return zip(self.layout.columns, self.layout.widths, strict=True)
 
-    def _line(self, cells: Sequence[str], toned: bool = False) -> None:
+    def _line(self, cells: Sequence[str], coloured: bool = False) -> None:
         padded = []
         for (column, width), cell in zip(self._columns(), cells, strict=True):
             blank = " " * (width - display_width(cell))
-            cell = _toned(cell, column) if toned else cell
+            cell = _colour_verdict(cell, column) if coloured else cell
             padded.append(blank + cell if column.side == "right" else cell + blank)
         self.stream.write(GAP.join(padded).rstrip() + "\n")
 
@@ -58,16 +58,16 @@ class Text(Renderer):
 
     def _notes(self, notes: Sequence[str]) -> None:
         for note in notes:
-            self.stream.write(wrapped(note, self.style.notes, whole=self.style.width is None) + "\n")
+            self.stream.write(wrap_note(note, self.style.note_width, whole=self.style.width is None) + "\n")
 
 
-def _toned(cell: str, column: Column) -> str:
+def _colour_verdict(cell: str, column: Column) -> str:
     """Colour the verdict in a cell."""
     word = cell.partition("[")[0].strip()
     tone = column.tones.get(word)
     return cell.replace(word, f"{COLOURS[tone]}{word}{PLAIN}", 1) if tone else cell
 
 
-def wrapped(note: str, width: int, whole: bool = True) -> str:
+def wrap_note(note: str, width: int, whole: bool = True) -> str:
     """Break a note into lines of ``width``; longer words stay whole or are broken."""
     return "\n".join(wrap(note, width, subsequent_indent="    ", break_long_words=not whole))

@@ -58,7 +58,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command under the name ``prog``; return its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    return serve(prog, parser(prog), lambda args: plan(args, argv), argv, tells=True)
+    return serve(prog, parser(prog), lambda args: plan(args, argv), argv, own_progress=True)
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:

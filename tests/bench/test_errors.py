@@ -1,4 +1,4 @@
-"""What a command says of the errors that end it, and with which code."""
+"""Messages and exit codes of the errors that end a command."""
 
 import errno
 import os
@@ -14,9 +14,7 @@ from headcount.bench.errors import UsageError, format_error, read_file
         MemoryError(),
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes"),
-        RuntimeError("can't start new thread"),
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),
-        OSError("libtorch_cpu.so: cannot allocate memory in static TLS block"),
     ],
     ids=str,
 )
@@ -31,6 +29,11 @@ INTERNAL += [RuntimeError("shapes 3 and 5"), ValueError("can't allocate memory")
 @pytest.mark.parametrize("error", INTERNAL, ids=repr)
 def test_other_errors_are_internal(error):
     assert format_error(error) is None
+
+
+def test_missing_package_names_its_extra():
+    text, code = format_error(ModuleNotFoundError("gone", name="matplotlib"))
+    assert "pip install 'headcount[report]'" in text and code == 3
 
 
 def test_null_byte_in_path_is_reported():

@@ -1,4 +1,4 @@
-"""CSV loads as numbers, JSON fits its schema, LaTeX fits its page; each file holds what its name says."""
+"""CSV loads as numbers, JSON fits its schema, LaTeX fits its page; each file has the format of its ending."""
 
 import io
 import json

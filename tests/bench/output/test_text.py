@@ -1,4 +1,4 @@
-"""Text tables fit the terminal that they are printed to, and their columns stand in line."""
+"""Text tables fit the terminal that they are printed to, and their columns are aligned."""
 
 import fcntl
 import io
@@ -30,9 +30,9 @@ def test_tables_are_aligned_and_fit(command, width):
     stream = io.StringIO()
     out = Text(stream, Style(width=width))
     for section in sections(command)[0]:
-        out.print(section, section.rows)
+        out.print(section)
         if command in STREAMED:
-            out.print(replace(section, rows=iter(section.rows)), section.rows)
+            out.print(replace(section, rows=iter(section.rows)))
     text = stream.getvalue()
     assert misaligned_lines(text) == []
     assert width is None or max(map(len, text.splitlines())) <= width
@@ -50,7 +50,7 @@ ROW = {"name": "layer", "macs": 1_234_567_890_123, "params": 7, "why": "one two 
 def table_at(width, columns=COLUMNS, rows=(ROW,), **style):
     stream = io.StringIO()
     rows = [Row(row) for row in rows]
-    Text(stream, Style(width=width, **style)).print(Section(Table("t", "T", columns), rows), rows)
+    Text(stream, Style(width=width, **style)).print(Section(Table("t", "T", columns), rows))
     return stream.getvalue().splitlines()[2:]
 
 
@@ -74,20 +74,20 @@ def test_flops_are_twice_macs():
         Column("macs", "MACs\nexact", kind="int", of="MACs"),
         Column("params", "params", kind="int", of="params"),
     ]
-    shown_columns = [Style(flops=True).dressed(column) for column in columns]
+    shown_columns = [Style(flops=True).adapt(column) for column in columns]
     assert [c.text(21) for c in shown_columns] == ["42", "21"] and shown_columns[0].head == "FLOPs\nexact"
-    reading = in_flops(Column("torch", "torch", kind="int", of="MACs"))
-    assert reading.unit == "FLOPs" and in_flops(reading) is reading
-    assert scaled(reading, "M").text(3_000_000) == "6.00"
+    column = in_flops(Column("torch", "torch", kind="int", of="MACs"))
+    assert column.unit == "FLOPs" and in_flops(column) is column
+    assert scaled(column, "M").text(3_000_000) == "6.00"
 
 
 def in_terminal(columns, *argv, **environment):
     """Return what a command prints to a terminal of ``columns``."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     argv, text = [sys.executable, "-m", *argv], b""
-    with subprocess.Popen(argv, stdout=theirs, stderr=subprocess.DEVNULL, cwd=ROOT, env=kept | environment):
+    with subprocess.Popen(argv, stdout=theirs, stderr=subprocess.DEVNULL, cwd=ROOT, env=inherited | environment):
         os.close(theirs)
         # a terminal without a writer raises OSError
         with suppress(OSError):
@@ -109,19 +109,12 @@ def test_terminal_width_and_colours(width):
 
 @pytest.mark.parametrize(
     "columns, width",
-    [("80", 80), ("9" * 4000, 10**4000 - 1), *((text, None) for text in ("²", "-7", "0", "", "8" * 5000, "eighty"))],
+    [("80", 80), ("-7", None), ("0", None), ("8" * 5000, None), ("eighty", None)],
     ids=lambda value: str(value)[:9],
 )
 def test_columns_variable_is_the_width_of_a_pipe(columns, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     assert Style.of(io.StringIO()).width == width
-
-
-@pytest.mark.parametrize("locale", [{"LC_ALL": "POSIX", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "latin-1"}])
-def test_ascii_locale_prints_replacements(locale):
-    argv = [sys.executable, "-m", "bench.macs", "--counter", "closed-form"]
-    done = subprocess.run(argv, capture_output=True, cwd=ROOT, env={**os.environ, "PYTHONCOERCECLOCALE": "0", **locale})
-    assert done.returncode == 0 and b"MAE-7 (Peng 2020)                    63M        ?  " in done.stdout
 
 
 WIDE = "注意力头" * 4
