@@ -40,7 +40,7 @@ from headcount.bench.env import drawing
 from headcount.bench.output.arguments import Value
 from headcount.bench.output.files import write
 from headcount.bench.table import plural
-from headcount.bench.variants.variant import Variant, variant, variants_with
+from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import assignments, parse_overrides, preset
@@ -146,27 +146,28 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, MatchTarget | None
     if args.match_model and args.preset:
         raise UsageError("--match-model brings its own model; --preset goes without it")
     text = args.match_model or args.preset or ""
-    name = text.partition(",")[0] if args.match_model else text
-    own = parse_overrides(name, assignments(text)) if args.match_model else {}
+    name = text.partition(",")[0]
+    own = overrides = parse_overrides(name, assignments(text)) if name else {}
     config = preset(name, own) if name else None
-    variant = _searched(args.attention or (config.attention.variant if config else DEFAULT))
-    overrides = own
+    searched = variant(args.attention or (config.attention.variant if config else DEFAULT))
+    if not searched.search:
+        raise UsageError(f"no search over {searched.name}: {searched.unsearched}; choose from {', '.join(SEARCHED)}")
     if config is None:
-        name = variant.search.preset
-    elif config.attention.variant != variant.name:
-        name, overrides = base_for(variant.name, name, config)
-    fields = variant.fields(variant.search.example)
+        name = searched.search.preset
+    elif config.attention.variant != searched.name:
+        name, overrides = base_for(searched.name, name, config)
+    fields = searched.fields(searched.search.example)
     # The attention sizes of the model to match do not limit those of its alternatives.
     overrides = {field: value for field, value in overrides.items() if field not in fields}
     if any(word.startswith("attention=") for word in args.set):
         raise UsageError("--attention, not --set, names the searched attention")
-    exchanged = [f"attention={variant.name}"] if "attention" in overrides else []
+    exchanged = [f"attention={searched.name}"] if "attention" in overrides else []
     changed = parse_overrides(name, [*exchanged, *args.set])
-    for letter, field in zip(variant.search.example, fields, strict=True):
+    for letter, field in zip(searched.search.example, fields, strict=True):
         if field in changed:
             size = changed[field] if isinstance(changed[field], int) else "N"
             raise UsageError(f"{field} is searched; --range {letter}={size} fixes it")
-    overrides = {**overrides, **(variant.search.defaults | overrides), **changed}
+    overrides = {**overrides, **(searched.search.defaults | overrides), **changed}
     if args.d_model is not None:
         overrides["d_model"] = args.d_model
     if args.layers is not None:
@@ -174,14 +175,8 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, MatchTarget | None
     if args.element_bytes < 1:
         raise UsageError(f"--element-bytes must be at least 1, not {args.element_bytes}")
     lengths = {name: getattr(args, name) for name in LENGTHS}
-    host = HostModel(variant, name, overrides, lengths, Assumptions(element_bytes=args.element_bytes))
+    host = HostModel(searched, name, overrides, lengths, Assumptions(element_bytes=args.element_bytes))
     return host, _match_target(args.match_model, config, own, host) if args.match_model else None
-
-
-def _searched(name: str) -> Variant:
-    if name not in SEARCHED:
-        raise UsageError(f"no search over {name}: {variant(name).unsearched}; choose from {', '.join(SEARCHED)}")
-    return SEARCHED[name]
 
 
 def _match_target(text: str, config: ModelConfig, own: Mapping[str, Any], host: HostModel) -> MatchTarget:
