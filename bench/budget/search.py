@@ -76,9 +76,7 @@ def base_for(variant: str, name: str, config: ModelConfig) -> tuple[str, dict[st
 
     Where no preset has this attention in such a model, return ``name`` with the attention exchanged.
     """
-    outer = {
-        f.name: getattr(config, f.name) for f in fields(MODELS[config.variant]) if f.name not in ("attention", "layers")
-    }
+    outer = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in ("attention", "layers")}
     names = [n for n, v in PRESETS.items() if (v["model"], v["attention"]) == (config.variant, variant)]
     if names:
         return names[0], outer
@@ -93,8 +91,7 @@ def layer_fields(name: str, layers: int) -> dict[str, int]:
     Raises UsageError for a model without a number of layers.
     """
     model = PRESETS[name]["model"]
-    known = {f.name for f in fields(MODELS[model])}
-    found = {field: layers for field in LAYERS if field in known}
+    found = {f.name: layers for f in fields(MODELS[model]) if f.name in LAYERS}
     if not found:
         raise UsageError(f"a {model} model has no number of layers; choose another model, or --set its fields")
     return found
@@ -160,38 +157,26 @@ def pareto_front(
     With a ``min_distance`` above 0 a point without a time is left out where all its ``values`` are within that share
     of those of a point yielded before.
     """
-    timed = ~np.isnan(times)
+    objectives, values, timed = np.array(objectives), np.array(values), ~np.isnan(times)
     yield from (int(i) for i in np.flatnonzero(timed) if not dominated(i, objectives, times))
-    unknown = np.full(len(times), np.nan)
     pool = np.flatnonzero(~timed)
+    pool = pool[np.lexsort(objectives[::-1, pool])]
     while len(pool):
-        best = pool
-        for column in objectives:
-            best = best[column[best] == column[best].min()]
-        at = int(best[0])
         # Whatever dominates a point sorts before it, so what is better in no objective than the best point goes.
-        left = np.zeros(len(pool), dtype=bool)
-        for column in objectives:
-            left |= column[pool] < column[at]
+        best = pool[0]
+        costs, bound = objectives[:, pool], objectives[:, [best]]
+        left = (costs < bound).any(axis=0)
         # A point with a time, or one that was left out for being near, may dominate the best one.
-        if not dominated(at, objectives, unknown):
-            yield from map(int, best[:1] if min_distance else best)
+        if not dominated(best, objectives, times):
+            yield from map(int, pool[:1] if min_distance else pool[(costs == bound).all(axis=0)])
             if min_distance:
-                near = np.ones(len(pool), dtype=bool)
-                for column in values:
-                    near &= np.abs(column[pool] - column[at]) <= min_distance * column[at]
-                left &= ~near
+                difference = np.abs(values[:, pool] - values[:, [best]])
+                left &= (difference > min_distance * values[:, [best]]).any(axis=0)
         pool = pool[left]
 
 
-def dominated(at: int, objectives: Sequence[np.ndarray], times: np.ndarray) -> bool:
-    """Return whether any point dominates the one ``at``; ``times`` count between two known ones."""
-    rivals = np.arange(len(times))
-    for column in objectives:
-        rivals = rivals[column[rivals] <= column[at]]
-    known = ~np.isnan(times[rivals]) & ~np.isnan(times[at])
-    as_good = ~known | (times[rivals] <= times[at])
-    better = known & (times[rivals] < times[at])
-    for column in objectives:
-        better |= column[rivals] < column[at]
-    return bool(np.any(as_good & better))
+def dominated(at: int, objectives: np.ndarray, times: np.ndarray) -> bool:
+    """Return whether any point dominates the one ``at``; an unknown time (NaN) is neither better nor worse."""
+    rivals = np.flatnonzero((objectives <= objectives[:, [at]]).all(axis=0))
+    better = (objectives[:, rivals] < objectives[:, [at]]).any(axis=0) | (times[rivals] < times[at])
+    return bool(np.any(better & ~(times[rivals] > times[at])))
