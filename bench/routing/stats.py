@@ -52,15 +52,20 @@ class LayerRouting:
         return [sum(counter.values()) for counter in self.chosen]
 
     @property
-    def shares(self) -> list[Fraction]:
-        """Each expert's share of all choices; zeros where there are none."""
-        return shares(self.counts)
+    def percent(self) -> list[Fraction]:
+        """Each expert's share of all choices in percent; zeros where there are none."""
+        return percent(self.counts)
+
+    @property
+    def sorted_percent(self) -> list[float]:
+        """The same, the largest first."""
+        return sorted(map(float, self.percent), reverse=True)
 
 
-def shares(counts: Sequence[int]) -> list[Fraction]:
-    """Return each count's share of the sum; zeros where the sum is 0."""
+def percent(counts: Sequence[int]) -> list[Fraction]:
+    """Return each count's share of the sum in percent; zeros where the sum is 0."""
     total = sum(counts) or 1
-    return [Fraction(count, total) for count in counts]
+    return [Fraction(100 * count, total) for count in counts]
 
 
 def pmi(chosen: Sequence[Mapping[Hashable, int]]) -> list[dict[Hashable, Fraction]]:
