@@ -73,21 +73,19 @@ def _result(printed: Sequence[Section]) -> str:
 
 def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """Return first values and steps by name: the given ones, else ``starts`` in steps of 1."""
-    given = {}
+    base, steps = dict(starts), dict.fromkeys(starts, 1)
     for word in words:
         name, _, numbers = word.partition("=")
         if name not in starts:
             raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(starts)}")
         start, _, step = numbers.partition(":")
         try:
-            point = parse_int(start), parse_int(step or "1")
+            base[name], steps[name] = parse_int(start), parse_int(step or "1")
         except ValueError:
-            point = 0, 0
-        if min(point) < 1:
+            base[name] = 0
+        if min(base[name], steps[name]) < 1:
             raise UsageError(f"malformed {word!r}; write --base {name}=START or {name}=START:STEP")
-        given[name] = point
-    points = {name: given.get(name, (start, 1)) for name, start in starts.items()}
-    return {name: start for name, (start, _) in points.items()}, {name: step for name, (_, step) in points.items()}
+    return base, steps
 
 
 def _of_preset(args, names: tuple[str, ...]) -> list[Section]:

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from headcount.bench.contractions.count import UnsupportedError, contraction_parts
+from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.derive.derived import Derivation
 from headcount.bench.derive.guards import format_guard
@@ -22,28 +22,12 @@ from headcount.bench.derive.interpolate import (
     interpolate,
     validate_at,
 )  # fmt: skip
-from headcount.bench.derive.symbolic import (
-    Build,
-    NotSymbolic,
-    SymbolicCount,
-    count_symbolic,
-    silence_fake_tensor_log,
-    skip_initialisation,
-)  # fmt: skip
+from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, SymbolicCount, count_at, count_symbolic
 from headcount.bench.isolated.user_code import UserCodeError, build, check_settings, load
-from headcount.bench.trace.record import record
 from headcount.formulas.symbols import symbol
 
 SYMBOLIC_LINE = 5
 """Points along an integer size while others are symbols: four fix the degree, one validates it."""
-
-Without = Callable[[], AbstractContextManager]
-
-
-class CannotBuild(Exception):
-    """A module cannot be built or run at a point; the message names it."""
-
-    exit_code = 2
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +51,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
 
 
-def derive(build: Build, grid: Grid, skip_values: Without = FakeTensorMode) -> Derivation:
+def derive(build: Build, grid: Grid, skip_values: Callable[[], AbstractContextManager] = FakeTensorMode) -> Derivation:
     """Return the closed form of the module of ``build`` in the sizes of ``grid``.
 
     ``skip_values``: the context in which tensors of integer sizes have no values; nullcontext for a module on meta.
@@ -169,29 +153,3 @@ def _beyond(grid: Grid) -> list[dict[str, int]]:
     """Return points outside the grid, then multiples of the base, which keep its divisibility, then its neighbours."""
     multiples = [{name: start * factor for name, start in grid.base.items()} for factor in (7, 11, 4)]
     return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]
-
-
-def count_at(build: Build, skip_values: Without, point: Mapping[str, int]) -> dict[str, int]:
-    """Return MACs by kind at one point, on tensors without values, or with values where the module needs them."""
-    try:
-        try:
-            with silence_fake_tensor_log(), skip_values(), skip_initialisation():
-                parts = _parts(build, point)
-        except UnsupportedError:
-            raise
-        except Exception:
-            parts = _parts(build, point)
-    except UnsupportedError:
-        raise
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CannotBuild(f"cannot be built at {format_point(point)}: {reason}; --base gives other points") from error
-    totals: dict[str, int] = {}
-    for kind, product in parts:
-        totals[kind] = totals.get(kind, 0) + int(product.macs)
-    return totals
-
-
-def _parts(build: Build, point: Mapping[str, int]):
-    module, args, kwargs = build(**point)
-    return contraction_parts(record(module, args, kwargs))
