@@ -34,7 +34,7 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.bounds import NAMES, Bound, around, parse, parse_ranges
 from headcount.bench.budget.candidates import METRICS, costs
 from headcount.bench.budget.search import Answer, HostModel, base_for, layer_fields, search
-from headcount.bench.budget.table import WORDS, MatchTarget, no_cache, section
+from headcount.bench.budget.table import WORDS, no_cache, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.env import drawing
 from headcount.bench.output.arguments import Value
@@ -141,7 +141,7 @@ def plan(args: argparse.Namespace) -> Work:
     return Work([found], remark=lambda: f", {answer.searched:,} candidates", result=lambda printed: result)
 
 
-def _host_model(args: argparse.Namespace) -> tuple[HostModel, MatchTarget | None]:
+def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     """Return the model around the searched attention, and the model to match."""
     if args.match_model and args.preset:
         raise UsageError("--match-model brings its own model; --preset goes without it")
@@ -179,17 +179,17 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, MatchTarget | None
     return host, _match_target(args.match_model, config, own, host) if args.match_model else None
 
 
-def _match_target(text: str, config: ModelConfig, own: Mapping[str, Any], host: HostModel) -> MatchTarget:
+def _match_target(text: str, config: ModelConfig, own: Mapping[str, Any], host: HostModel) -> Case:
     """Return ``config`` in the form in which its alternatives are counted, but for its ``own`` fields."""
     known = SEARCHED.get(config.attention.variant)
     defaults = known.search.defaults if known else {}
     form = {field: host.overrides.get(field, value) for field, value in defaults.items() if field not in own}
     config = with_attention(config, **form)
     name = ",".join((text, *(f"{field}={value}" for field, value in form.items())))
-    return MatchTarget(name, costs(Case(name, config, resolve_lengths(config, host.lengths)), host.given))
+    return Case(name, config, resolve_lengths(config, host.lengths))
 
 
-def _bounds(args: argparse.Namespace, host: HostModel, target: MatchTarget | None) -> dict[str, Bound]:
+def _bounds(args: argparse.Namespace, host: HostModel, target: Case | None) -> dict[str, Bound]:
     metrics = args.match_metric or ["macs"]
     tolerance = Fraction(1, 50) if args.tolerance is None else args.tolerance
     if not target and (args.match_metric or args.tolerance is not None):
@@ -199,7 +199,8 @@ def _bounds(args: argparse.Namespace, host: HostModel, target: MatchTarget | Non
         raise UsageError(f"{host.preset} has no cache to count: {reason}; leave kv-bytes out")
     bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
     if target:
-        bounds |= {WORDS[word]: around(target.costs[WORDS[word]], tolerance) for word in metrics}
+        of_target = costs(target, host.given)
+        bounds |= {WORDS[word]: around(of_target[WORDS[word]], tolerance) for word in metrics}
     if not bounds:
         raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --match-model")
     return bounds

@@ -3,15 +3,14 @@
 import argparse
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from headcount.bench.accounts import ACCOUNTS, values
 from headcount.bench.budget.bounds import NAMES, Bound
-from headcount.bench.budget.candidates import METRICS
+from headcount.bench.budget.candidates import METRICS, costs
 from headcount.bench.budget.search import Answer, HostModel, check
-from headcount.bench.case import describe_input
+from headcount.bench.case import Case, describe_input
 from headcount.bench.table import Column, Row, Section, Table
 
 COLUMNS = {
@@ -21,14 +20,6 @@ COLUMNS = {
 }
 WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
 """The metrics by their words in options."""
-
-
-@dataclass(frozen=True)
-class MatchTarget:
-    """The model to match: the name that the user gave it, and its costs."""
-
-    name: str
-    costs: Mapping[str, int]
 
 
 def no_cache(host: HostModel) -> str | None:
@@ -41,17 +32,17 @@ def section(
     answer: Answer,
     ranges: Mapping[str, Sequence[int]],
     bounds: Mapping[str, Bound],
-    target: MatchTarget | None,
+    target: Case | None,
 ) -> Section:
     """Return a row for each listed point; raise ArithmeticError where a row's costs are not those of its model."""
-    host, costs = answer.host, answer.found.costs
+    host, found = answer.host, answer.found
     timed = not np.isnan(answer.times[list(answer.listed)]).all()
     layout = Table(
         "budget",
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
         [
             *(Column(letter, letter, kind="int", priority=0) for letter in host.variant.search.letters),
-            *(COLUMNS.get(metric) or ACCOUNTS[metric].column(host.given) for metric in costs),
+            *(COLUMNS.get(metric) or ACCOUNTS[metric].column(host.given) for metric in found.costs),
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
             Column("preset", "as a preset", priority=2, wraps=24),
         ],
@@ -60,11 +51,11 @@ def section(
     rows = []
     for index in answer.listed:
         check(answer, index)
-        sizes = answer.found.at(index)
+        sizes = found.at(index)
         changed, ms = host.assignments(sizes), float(answer.times[index])
         record = {
             **sizes,
-            **{metric: int(values[index]) for metric, values in costs.items()},
+            **{metric: int(values[index]) for metric, values in found.costs.items()},
             "ms": None if math.isnan(ms) else ms,
             "base": host.preset,
             "set": changed,
@@ -80,7 +71,7 @@ def _notes(
     answer: Answer,
     ranges: Mapping[str, Sequence[int]],
     timed: bool,
-    target: MatchTarget | None,
+    target: Case | None,
 ) -> list[str]:
     host, variant, given = answer.host, answer.host.variant, {text.partition("=")[0] for text in args.range}
     attention = host.example.config.attention
@@ -104,7 +95,7 @@ def _notes(
     listed = f"the first {len(answer.listed)}" if len(answer.listed) == args.limit else f"all {len(answer.listed)}"
     recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
     missing = f"No latency record of the {args.device} here has one of these layers at this length: no times."
-    matched = [f"{value:,} {NAMES[metric]}" for metric, value in target.costs.items()] if target else []
+    matched = [f"{value:,} {NAMES[metric]}" for metric, value in costs(target, host.given).items()] if target else []
     return [
         *([f"{target.name}: {', '.join(matched)}."] if target else []),
         *filter(None, [variant.search.remark(attention)]),

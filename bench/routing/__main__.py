@@ -86,18 +86,17 @@ def _store(sections: Sequence[Section], argv: Sequence[str]) -> Path:
     """Append a record of the example to the machine's records; return its path."""
     environ = env.environment("cpu", ["bench.routing", *argv])
     path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
-    tables = {section.table.name: _records(section) for section in sections}
+    # the printed names of tokens are in no record
+    tables = {
+        section.table.name: [
+            record | {"tokens": row.values["tokens"]} if "tokens" in row.values else record
+            for row in section.rows
+            for record in row.records
+        ]
+        for section in sections
+    }
     records.append(path, {"kind": "routing", "example": EXAMPLE, **tables, "environment": environ})
     return path
-
-
-def _records(section: Section) -> list[dict]:
-    """Return the JSON records of a section, with the printed names of the example's tokens."""
-    return [
-        {**record, **{name: row.values[name] for name in ("tokens",) if name in row.values}}
-        for row in section.rows
-        for record in row.records
-    ]
 
 
 def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting]]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 
 from headcount.bench.variants.variant import Routed
@@ -20,17 +20,14 @@ class LayerRouting:
     routed: Routed
     num_experts: int
     top_k: int
-    chosen: list[Counter] = field(default_factory=list)
     num_shared: int = 0
     tokens: int = 0
     every_token_macs: Fraction = Fraction(0)
     """MACs of an expert that takes every token."""
 
-    expert_macs: list[Fraction] = field(default_factory=list)
-
     def __post_init__(self) -> None:
-        self.chosen = self.chosen or [Counter() for _ in range(self.num_experts)]
-        self.expert_macs = self.expert_macs or [Fraction(0)] * self.num_experts
+        self.chosen: list[Counter] = [Counter() for _ in range(self.num_experts)]
+        self.expert_macs = [Fraction(0)] * self.num_experts
 
     def add(self, tokens: Sequence[Hashable], experts: Sequence[Sequence[int]], row_macs: Fraction) -> None:
         """Add routed tokens with the experts of each; ``row_macs``: MACs of one expert for one token."""

@@ -1,5 +1,6 @@
 """Tables of bench.routing: shares per layer, experts or heads with their tokens, example runs, balance over steps."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain
@@ -49,22 +50,16 @@ def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Sect
         ],
         notes_above=[routed.shares],
     )
-    return Section(table, [_layer_row(layer) for layer in layers])
-
-
-def _layer_row(layer: LayerRouting) -> Row:
-    values = {
-        "layer": layer.path,
-        "tokens": layer.tokens,
-        "heads": layer.num_experts,
-        "shared": layer.num_shared,
-        "sorted": " ".join(f"{share:.1f}" for share in layer.sorted_percent),
-        **extremes(layer.counts),
-    }
-    record = {"layer": layer.path, "tokens": layer.tokens, "top_k": layer.top_k, "tokens_per_expert": layer.counts}
-    if "s" in layer.routed.sizes:
-        record["num_shared_heads"] = layer.num_shared
-    return Row(values, records=[record])
+    rows = []
+    for layer in layers:
+        same = {"layer": layer.path, "tokens": layer.tokens}
+        values = {"heads": layer.num_experts, "shared": layer.num_shared, **extremes(layer.counts)}
+        values["sorted"] = " ".join(f"{share:.1f}" for share in layer.sorted_percent)
+        record = {"top_k": layer.top_k, "tokens_per_expert": layer.counts}
+        if "s" in routed.sizes:
+            record["num_shared_heads"] = layer.num_shared
+        rows.append(Row(same | values, records=[same | record]))
+    return Section(table, rows)
 
 
 def expert_section(
@@ -170,13 +165,12 @@ def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Sectio
     )
     by_class = grouped(layer.chosen, class_of)
     rows = []
-    for name in sorted({name for counts in by_class for name in counts}):
-        counts = {expert: found[name] for expert, found in enumerate(by_class, layer.num_shared) if found[name]}
-        order = sorted(counts, key=lambda expert: (-counts[expert], expert))
-        percent = {expert: float(100 * Fraction(counts[expert], sum(counts.values()))) for expert in order}
-        chosen = "  ".join(f"{expert} ({share:.1f})" for expert, share in percent.items())
-        record = {"class": name, "choices": sum(counts.values()), f"by_{unit}": {e: counts[e] for e in order}}
-        rows.append(Row({"class": name, "choices": sum(counts.values()), "chosen": chosen}, records=[record]))
+    for name in sorted(set().union(*by_class)):
+        counts = Counter({number: one[name] for number, one in enumerate(by_class, layer.num_shared) if one[name]})
+        same, order = {"class": name, "choices": counts.total()}, dict(counts.most_common())
+        shares = zip(order, percent(order.values()), strict=True)
+        chosen = "  ".join(f"{expert} ({float(share):.1f})" for expert, share in shares)
+        rows.append(Row(same | {"chosen": chosen}, records=[same | {f"by_{unit}": order}]))
     return Section(table, rows)
 
 
@@ -201,25 +195,19 @@ def runs_section(outcomes: Sequence[example.Outcome]) -> Section:
             "coefficients."
         ],
     )
-    return Section(table, [_run_row(outcome) for outcome in outcomes], example.effects(outcomes))
-
-
-def _run_row(outcome: example.Outcome) -> Row:
-    values = {
-        "label": example.label(outcome.coefficients),
-        "loss": outcome.loss,
-        "accuracy": 100 * outcome.accuracy,
-        **extremes(outcome.layer.counts),
-        **outcome.auxiliary,
-    }
-    record = {
-        "coefficients": dict(outcome.coefficients),
-        "loss": outcome.loss,
-        "accuracy": outcome.accuracy,
-        "auxiliary_losses": dict(outcome.auxiliary),
-        "tokens_per_expert": outcome.layer.counts,
-    }
-    return Row(values, records=[record])
+    rows = []
+    for outcome in outcomes:
+        values = {"label": example.label(outcome.coefficients), "loss": outcome.loss}
+        values |= {"accuracy": 100 * outcome.accuracy, **extremes(outcome.layer.counts), **outcome.auxiliary}
+        record = {
+            "coefficients": outcome.coefficients,
+            "loss": outcome.loss,
+            "accuracy": outcome.accuracy,
+            "auxiliary_losses": outcome.auxiliary,
+            "tokens_per_expert": outcome.layer.counts,
+        }
+        rows.append(Row(values, records=[record]))
+    return Section(table, rows, example.effects(outcomes))
 
 
 def log_section(log: Log) -> Section:
@@ -229,12 +217,9 @@ def log_section(log: Log) -> Section:
         "Balance over training steps",
         [Column("step", "step", kind="int"), Column("layer", "layer", priority=0), *EXTREMES],
     )
-    rows = [
-        Row(
-            {"step": step, "layer": path, **extremes(counts)},
-            records=[{"step": step, "layer": path, "tokens_per_expert": counts}],
-        )
-        for step, layers in log
-        for path, counts in layers.items()
-    ]
+    rows = []
+    for step, layers in log:
+        for path, counts in layers.items():
+            same = {"step": step, "layer": path}
+            rows.append(Row(same | extremes(counts), records=[same | {"tokens_per_expert": counts}]))
     return Section(table, rows)

@@ -118,7 +118,7 @@ def test_bounds_of_own_and_matched_metrics():
         "params": Bound(-(-9 * params // 10), 11 * params // 10),
     }
     # two hundredths, and MACs, where neither is given
-    args, macs = parser().parse_args(words), target.costs["macs"]
+    args, macs = parser().parse_args(words), target.ledger.macs
     assert _bounds(args, host, target) == {"macs": Bound(-(-49 * macs // 50), 51 * macs // 50)}
 
 
