@@ -31,9 +31,9 @@ import numpy as np
 
 from headcount.bench import records
 from headcount.bench.accounts import Assumptions
-from headcount.bench.budget.bounds import NAMES, Bound, around, parse, parse_ranges
+from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, parse_ranges
 from headcount.bench.budget.candidates import METRICS, costs
-from headcount.bench.budget.search import Answer, HostModel, base_for, layer_fields, search
+from headcount.bench.budget.search import Answer, HostModel, layer_fields, preset_for, search
 from headcount.bench.budget.table import WORDS, no_cache, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.env import drawing
@@ -155,7 +155,7 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     if config is None:
         name = searched.search.preset
     elif config.attention.variant != searched.name:
-        name, overrides = base_for(searched.name, name, config)
+        name, overrides = preset_for(searched.name, name, config)
     fields = searched.fields(searched.search.example)
     # The attention sizes of the model to match do not limit those of its alternatives.
     overrides = {field: value for field, value in overrides.items() if field not in fields}
@@ -200,7 +200,7 @@ def _bounds(args: argparse.Namespace, host: HostModel, target: Case | None) -> d
     bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
     if target:
         of_target = costs(target, host.given)
-        bounds |= {WORDS[word]: around(of_target[WORDS[word]], tolerance) for word in metrics}
+        bounds |= {WORDS[word]: bound_around(of_target[WORDS[word]], tolerance) for word in metrics}
     if not bounds:
         raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --match-model")
     return bounds

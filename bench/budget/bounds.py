@@ -59,12 +59,12 @@ def _number(text: str) -> int:
     return int(Decimal(match[1]) * UNITS[match[2]])
 
 
-def around(value: int, tolerance: Fraction) -> Bound:
+def bound_around(value: int, tolerance: Fraction) -> Bound:
     """Return the bound of the values within the share ``tolerance`` of ``value``."""
     return Bound(ceil(value * (1 - tolerance)), floor(value * (1 + tolerance)))
 
 
-def feasible(found: Candidates, bounds: Mapping[str, Bound]) -> np.ndarray:
+def feasible_mask(found: Candidates, bounds: Mapping[str, Bound]) -> np.ndarray:
     """Return the mask of candidates within all bounds.
 
     Raises UsageError where there is none, with the candidate whose largest excess over a bound is least.
@@ -86,7 +86,7 @@ def parse_range(text: str, variant: Variant) -> tuple[str, tuple[int, ...]]:
         raise UsageError(f"unknown letter {letter!r}; {choices(letter, variant.search.letters)}")
     try:
         values = (
-            _between(*map(parse_int, sizes.split(":")))
+            _parse_span(*map(parse_int, sizes.split(":")))
             if ":" in sizes
             else {parse_int(part) for part in sizes.split(",")}
         )
@@ -101,7 +101,7 @@ def parse_range(text: str, variant: Variant) -> tuple[str, tuple[int, ...]]:
     return letter, tuple(first)
 
 
-def _between(low: int, high: int, step: int = 1) -> range:
+def _parse_span(low: int, high: int, step: int = 1) -> range:
     if step < 1:
         raise ValueError(step)
     return range(low, high + 1, step)

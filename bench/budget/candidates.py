@@ -69,12 +69,12 @@ def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case
         raise UsageError("the largest candidate's counts do not fit into 63 bits; give smaller ranges")
     # The points of letters that depend on one another are one axis, every other letter is an axis of its own: an
     # entry's array has only the axes of its letters.
-    coupled = _existing(variant, {letter: ranges[letter] for letter in variant.search.coupled}, config)
+    coupled = _coupled_points(variant, {letter: ranges[letter] for letter in variant.search.coupled}, config)
     free = [letter for letter in ranges if letter not in coupled]
     number = math.prod((len(coupled[variant.search.coupled[0]]), *(len(ranges[letter]) for letter in free)))
     if number > MOST:
         raise UsageError(f"{number:,} candidates are more than {MOST:,}; give smaller ranges")
-    valid = [_buildable(variant, letter, ranges[letter], config) for letter in free]
+    valid = [_valid_sizes(variant, letter, ranges[letter], config) for letter in free]
     _, *axes = np.ix_([0], *(np.array(sizes, dtype=np.int64) for sizes in valid))
     parts = []
     for mask, fixed in _cases(variant.search.cases, coupled):
@@ -110,7 +110,9 @@ def _evaluate(form: Size, sizes: Mapping[str, np.ndarray]) -> Size | np.ndarray:
     return sympy.lambdify(letters, polynomial.as_expr(), "numpy")(*sizes.values())
 
 
-def _existing(variant: Variant, ranges: Mapping[str, Sequence[int]], config: ModelConfig) -> dict[str, np.ndarray]:
+def _coupled_points(
+    variant: Variant, ranges: Mapping[str, Sequence[int]], config: ModelConfig
+) -> dict[str, np.ndarray]:
     """Return the points of coupled letters that meet the conditions."""
     if (number := math.prod(map(len, ranges.values()))) > MOST:
         raise UsageError(f"{number:,} points of {', '.join(ranges)} are more than {MOST:,}; give smaller ranges")
@@ -123,7 +125,7 @@ def _existing(variant: Variant, ranges: Mapping[str, Sequence[int]], config: Mod
     return {letter: axis.ravel()[i] for letter, axis, i in zip(ranges, axes, at, strict=True)}
 
 
-def _buildable(variant: Variant, letter: str, sizes: Sequence[int], config: ModelConfig) -> list[int]:
+def _valid_sizes(variant: Variant, letter: str, sizes: Sequence[int], config: ModelConfig) -> list[int]:
     """Return the sizes of a letter that the model accepts."""
     valid, reason = [], None
     for size in sizes:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headcount.bench.accounts import Assumptions
-from headcount.bench.budget.bounds import Bound, feasible
+from headcount.bench.budget.bounds import Bound, feasible_mask
 from headcount.bench.budget.candidates import METRICS, Candidates, candidates, costs
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
@@ -71,7 +71,7 @@ class Answer:
     ordered_by: str
 
 
-def base_for(variant: str, name: str, config: ModelConfig) -> tuple[str, dict[str, Any]]:
+def preset_for(variant: str, name: str, config: ModelConfig) -> tuple[str, dict[str, Any]]:
     """Return a preset with this attention and the fields that make the rest of it ``config``, a change of ``name``.
 
     Where no preset has this attention in such a model, return ``name`` with the attention exchanged.
@@ -114,7 +114,7 @@ def search(
     ``maximise`` are the metrics of which more is better, ``first`` the one that rows are ordered by.
     """
     every = candidates(host.variant, ranges, host.example, host.given)
-    found = every.select(feasible(every, bounds))
+    found = every.select(feasible_mask(every, bounds))
     times = _times(host, found, device, records)
     known = [metric for metric in METRICS if metric in found.costs]
     order = sorted(known, key=lambda metric: (metric != first, metric not in maximise, metric != "active_params"))
@@ -158,7 +158,7 @@ def pareto_front(
     of those of a point yielded before.
     """
     objectives, values, timed = np.array(objectives), np.array(values), ~np.isnan(times)
-    yield from (int(i) for i in np.flatnonzero(timed) if not dominated(i, objectives, times))
+    yield from (int(i) for i in np.flatnonzero(timed) if not is_dominated(i, objectives, times))
     pool = np.flatnonzero(~timed)
     pool = pool[np.lexsort(objectives[::-1, pool])]
     while len(pool):
@@ -167,7 +167,7 @@ def pareto_front(
         costs, bound = objectives[:, pool], objectives[:, [best]]
         left = (costs < bound).any(axis=0)
         # A point with a time, or one that was left out for being near, may dominate the best one.
-        if not dominated(best, objectives, times):
+        if not is_dominated(best, objectives, times):
             yield from map(int, pool[:1] if min_distance else pool[(costs == bound).all(axis=0)])
             if min_distance:
                 difference = np.abs(values[:, pool] - values[:, [best]])
@@ -175,7 +175,7 @@ def pareto_front(
         pool = pool[left]
 
 
-def dominated(at: int, objectives: np.ndarray, times: np.ndarray) -> bool:
+def is_dominated(at: int, objectives: np.ndarray, times: np.ndarray) -> bool:
     """Return whether any point dominates the one ``at``; an unknown time (NaN) is neither better nor worse."""
     rivals = np.flatnonzero((objectives <= objectives[:, [at]]).all(axis=0))
     better = (objectives[:, rivals] < objectives[:, [at]]).any(axis=0) | (times[rivals] < times[at])

@@ -70,17 +70,17 @@ def derive(build: Build, grid: Grid, skip_values: Callable[[], AbstractContextMa
         except CannotBuild as error:
             raise CannotBuild(f"{error}; points are needed because {reason}") from error
     method = (
-        f"an interpolation, because {reason}: exact through {points} counted points ({_starts(grid)})"
-        f"{_confirmed(confirmed_at)}; sizes at which the module takes another path are not found in this way"
+        f"an interpolation, because {reason}: exact through {points} counted points ({_format_grid(grid)})"
+        f"{_format_confirmation(confirmed_at)}; sizes at which the module takes another path are not found in this way"
     )
     return Derivation(by_kind, method)
 
 
-def _starts(grid: Grid) -> str:
+def _format_grid(grid: Grid) -> str:
     return ", ".join(f"{name} = {grid.base[name]} + {grid.step[name]}n" for name in grid.base)
 
 
-def _confirmed(points: Iterable[Mapping[str, int]]) -> str:
+def _format_confirmation(points: Iterable[Mapping[str, int]]) -> str:
     where = "; ".join(format_point(point) for point in points)
     return f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
 
@@ -121,7 +121,7 @@ def _with_symbols(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...
     if uneven:
         raise NotSymbolic(f"with symbols its {uneven[0]} is {by_kind[uneven[0]]}, no polynomial")
     found = SymbolicCount(by_kind, guards, layout)
-    points = tuple(point for point in _beyond(grid) if found.holds_at(point))[:2]
+    points = tuple(point for point in _validation_points(grid) if found.holds_at(point))[:2]
     try:
         validate_at(count, by_kind, points)
     except NoPolynomial as error:
@@ -130,13 +130,14 @@ def _with_symbols(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...
     if pinned:
         method = (
             f"an interpolation in {', '.join(pinned)}, because {reason}, with symbols for the other sizes: exact "
-            f"through {number} runs ({_starts(inner)})"
+            f"through {number} runs ({_format_grid(inner)})"
         )
+    method += _format_confirmation(points)
     domain, layout = (tuple(format_guard(guard) for guard in some) for some in (guards, layout))
-    return Derivation(by_kind, method + _confirmed(points), domain + _not_at_one(count, grid, found), layout)
+    return Derivation(by_kind, method, domain + _bounds_above_one(count, grid, found), layout)
 
 
-def _not_at_one(count: Count, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
+def _bounds_above_one(count: Count, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
     """Return bounds of sizes whose count differs at 1, where torch chooses another memory layout."""
     bounds = []
     for name in grid.base:
@@ -149,7 +150,7 @@ def _not_at_one(count: Count, grid: Grid, found: SymbolicCount) -> tuple[str, ..
     return tuple(bounds)
 
 
-def _beyond(grid: Grid) -> list[dict[str, int]]:
+def _validation_points(grid: Grid) -> list[dict[str, int]]:
     """Return points outside the grid, then multiples of the base, which keep its divisibility, then its neighbours."""
     multiples = [{name: start * factor for name, start in grid.base.items()} for factor in (7, 11, 4)]
     return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]

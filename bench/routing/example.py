@@ -76,7 +76,7 @@ def batches(seed: int, size: int) -> Iterator[Tensor]:
         yield torch.randint(CLASSES * WORDS, (size, SEQ_LEN), generator=generator)
 
 
-def held_out() -> Tensor:
+def evaluation_tokens() -> Tensor:
     """Return the evaluation tokens (HELD_OUT, SEQ_LEN)."""
     return next(batches(SEED + 1, HELD_OUT))
 
@@ -106,7 +106,7 @@ def train(coefficients: Mapping[str, float], steps: int | None = None) -> Outcom
 
 
 def _evaluate(model: torch.nn.Module, coefficients: Mapping[str, float], log: Log) -> Outcome:
-    tokens = held_out()
+    tokens = evaluation_tokens()
     (layer,) = record(model, [(row, row) for row in tokens.tolist()])
     losses.record_routing(model)
     logits, answers = model(tokens), targets(tokens)
@@ -170,7 +170,7 @@ def save(outcome: Outcome, directory: str | Path) -> str:
     state = io.BytesIO()
     torch.save(outcome.state, state)
     write(path / "checkpoint.pt", state.getvalue())
-    write(path / "tokens.txt", "".join(" ".join(map(str, row)) + "\n" for row in held_out().tolist()))
+    write(path / "tokens.txt", "".join(" ".join(map(str, row)) + "\n" for row in evaluation_tokens().tolist()))
     write(path / "log.jsonl", "".join(f"{line}\n" for line in log))
     changed = " ".join(f"{field}={str(value).lower()}" for field, value in FIELDS.items())
     files = f"--checkpoint {path / 'checkpoint.pt'} --tokens {path / 'tokens.txt'} --log {path / 'log.jsonl'}"

@@ -1,7 +1,7 @@
 """Statistics of a routing in exact integers: tokens per expert, their shares, and pointwise mutual information."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -46,7 +46,7 @@ class LayerRouting:
     @property
     def counts(self) -> list[int]:
         """Tokens per expert; the sum is K times the tokens."""
-        return [sum(counter.values()) for counter in self.chosen]
+        return [counter.total() for counter in self.chosen]
 
     @property
     def percent(self) -> list[Fraction]:
@@ -65,31 +65,27 @@ def percent(counts: Sequence[int]) -> list[Fraction]:
     return [Fraction(100 * count, total) for count in counts]
 
 
-def pmi(chosen: Sequence[Mapping[Hashable, int]]) -> list[dict[Hashable, Fraction]]:
+def pmi(chosen: Sequence[Counter[Hashable]]) -> list[dict[Hashable, Fraction]]:
     """Return p(token, expert) / (p(token) p(expert)) for every expert and each token that it took.
 
     The MoA paper's pointwise mutual information, which is not a logarithm: 1 where both are independent.
     """
-    by_token = _token_counts(chosen)
+    by_token = sum(chosen, Counter())
     total = by_token.total()
     return [
-        {
-            token: Fraction(count * total, by_token[token] * sum(counts.values()))
-            for token, count in counts.items()
-            if count
-        }
+        {token: Fraction(count * total, by_token[token] * counts.total()) for token, count in counts.items()}
         for counts in chosen
     ]
 
 
 def top_tokens(
-    chosen: Sequence[Mapping[Hashable, int]], number: int, min_count: int = 1
+    chosen: Sequence[Counter[Hashable]], number: int, min_count: int = 1
 ) -> list[list[tuple[Hashable, Fraction]]]:
     """Return for each expert the ``number`` tokens of highest PMI, the most frequent first among equals.
 
     Tokens with fewer than ``min_count`` choices in all are left out: a rare token has a high PMI with any expert.
     """
-    by_token = _token_counts(chosen)
+    by_token = sum(chosen, Counter())
     found = []
     for counts, values in zip(chosen, pmi(chosen), strict=True):
         frequent = [(token, value) for token, value in values.items() if by_token[token] >= min_count]
@@ -98,13 +94,8 @@ def top_tokens(
     return found
 
 
-def _token_counts(chosen: Sequence[Mapping[Hashable, int]]) -> Counter:
-    """Return how often each token was routed to any expert."""
-    return sum(map(Counter, chosen), Counter())
-
-
-def grouped(
-    chosen: Sequence[Mapping[Hashable, int]], group_of: Callable[[Hashable], Hashable]
+def group_tokens(
+    chosen: Sequence[Counter[Hashable]], group_of: Callable[[Hashable], Hashable]
 ) -> list[Counter[Hashable]]:
     """Return the same choices by group of tokens."""
     groups: list[Counter] = [Counter() for _ in chosen]

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from headcount.bench.routing import example
 from headcount.bench.routing.inputs import Log
-from headcount.bench.routing.stats import LayerRouting, grouped, percent, pmi, top_tokens
+from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, pmi, top_tokens
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.bench.variants.variant import Routed
 
@@ -110,7 +110,7 @@ def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_o
         empty = dict.fromkeys(("share", "class", "class_pmi"))
         yield Row(empty | values | shared, records=[values | {"shared": True}])
     best = top_tokens(layer.chosen, top, min_count)
-    by_class = pmi(grouped(layer.chosen, class_of)) if class_of else [{}] * layer.num_experts
+    by_class = pmi(group_tokens(layer.chosen, class_of)) if class_of else [{}] * layer.num_experts
     order = sorted(range(layer.num_experts), key=lambda expert: (-layer.counts[expert], expert))
     for expert in order:
         # an expert without a token has no class
@@ -163,7 +163,7 @@ def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Sectio
             Column("chosen", header, priority=0, wraps=24),
         ],
     )
-    by_class = grouped(layer.chosen, class_of)
+    by_class = group_tokens(layer.chosen, class_of)
     rows = []
     for name in sorted(set().union(*by_class)):
         counts = Counter({number: one[name] for number, one in enumerate(by_class, layer.num_shared) if one[name]})

@@ -7,7 +7,7 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import candidates as module
 from headcount.bench.budget import search
 from headcount.bench.budget.__main__ import _bounds, _host_model, main, parser, plan
-from headcount.bench.budget.bounds import Bound, feasible, parse
+from headcount.bench.budget.bounds import Bound, feasible_mask, parse
 from headcount.bench.budget.candidates import Candidates, candidates
 from headcount.bench.case import Case
 from headcount.bench.env import drawing
@@ -65,12 +65,12 @@ NEAREST = {
 def test_impossible_budget_names_nearest(case):
     bounds, message = NEAREST[case]
     with pytest.raises(UsageError) as error:
-        feasible(FOUND, bounds)
+        feasible_mask(FOUND, bounds)
     assert str(error.value).endswith(message)
 
 
 def test_budget_ends_are_inclusive():
-    assert feasible(FOUND, {"macs": Bound(1_000, 2_000), "params": Bound(80, 90)}).tolist() == [True, True, False]
+    assert feasible_mask(FOUND, {"macs": Bound(1_000, 2_000), "params": Bound(80, 90)}).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from headcount.bench.env import drawing
 from headcount.bench.routing import tables
 from headcount.bench.routing.__main__ import plot
 from headcount.bench.routing.example import Outcome, effects
-from headcount.bench.routing.stats import LayerRouting, grouped, percent, pmi, top_tokens
+from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, pmi, top_tokens
 from headcount.bench.variants.variant import variant
 from tests.bench.output.reading import columns
 
@@ -26,7 +26,7 @@ def test_percent_pmi_and_groups():
     # p(a, 0) = 3/8, p(a) = 3/8, p(0) = 4/8
     first = {"a": Fraction(2), "b": Fraction(1 * 8, 5 * 4)}
     assert pmi(CHOSEN) == [first, {"b": Fraction(4 * 8, 5 * 4)}, {}]
-    assert grouped(CHOSEN, {"a": "A", "b": "A"}.get) == [Counter(A=4), Counter(A=4), Counter()]
+    assert group_tokens(CHOSEN, {"a": "A", "b": "A"}.get) == [Counter(A=4), Counter(A=4), Counter()]
 
 
 def test_top_tokens_by_pmi_then_frequency():
