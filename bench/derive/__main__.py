@@ -103,7 +103,7 @@ def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
 
 
 def _of_module(args, names: tuple[str, ...]) -> list[Section]:
-    from headcount.bench.derive.derived import from_record, starts
+    from headcount.bench.derive.result import from_record, starts
 
     base, step = _grid(args.base, starts({name: name for name in names}))
     request = {"task": "derive", "spec": args.module, "settings": parse_settings(args.set), "base": base, "step": step}

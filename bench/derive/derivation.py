@@ -11,7 +11,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.counters.run_context import one_thread
-from headcount.bench.derive.derived import Derivation
 from headcount.bench.derive.guards import format_guard
 from headcount.bench.derive.interpolate import (
     Count,
@@ -22,6 +21,7 @@ from headcount.bench.derive.interpolate import (
     interpolate,
     validate_at,
 )  # fmt: skip
+from headcount.bench.derive.result import Derivation
 from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, SymbolicCount, count_at, count_symbolic
 from headcount.bench.isolated.user_code import UserCodeError, build, check_settings, load
 from headcount.formulas.symbols import symbol

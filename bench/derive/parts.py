@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from headcount.bench.case import attention_form, ledger_of
-from headcount.bench.derive.derived import starts
+from headcount.bench.derive.result import starts
 from headcount.bench.errors import UsageError
 from headcount.formulas import llama, transformer
 from headcount.formulas.ledger import MAC_KINDS, Ledger

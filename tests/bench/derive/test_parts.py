@@ -4,8 +4,8 @@ import pytest
 import sympy
 
 from headcount.bench.derive import __main__ as command
-from headcount.bench.derive.derived import Derivation, starts
 from headcount.bench.derive.parts import part
+from headcount.bench.derive.result import Derivation, starts
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import preset

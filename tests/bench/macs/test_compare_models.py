@@ -1,4 +1,4 @@
-"""python -m bench.macs --compare: where a difference comes from, and where the ranking turns."""
+"""python -m bench.macs --compare: where a difference comes from, and where the ranking changes."""
 
 import json
 
@@ -97,7 +97,7 @@ def head_macs(d_m, T, N, d_h):
     return N * 2 * T * d_m * d_h, N * 2 * T * d_m * d_h, N * 2 * T * T * d_h
 
 
-def turns_of(capsys, *argv):
+def crossovers_of(capsys, *argv):
     rows = tables_of(capsys, "--compare", *argv)["compare-crossovers"]
     return {(r["letter"], r["below"], r["above"], r["at_below"], r["at_above"], r["counted"]) for r in rows}
 
@@ -105,7 +105,7 @@ def turns_of(capsys, *argv):
 def test_crossovers_of_ideal_moh_in_heads(capsys):
     own, kv, pairs = head_macs(**LLM_S)
     routers = 12 * 2048 * 768 * (12 + 2)
-    found = turns_of(capsys, "moh-llm-s-75,form=ideal", "llm-s", "--counter", "torch")
+    found = crossovers_of(capsys, "moh-llm-s-75,form=ideal", "llm-s", "--counter", "torch")
     # 3 heads fewer than 12 are saved with s = 3 and r = 6, none with s + r = 12, and the routers are added
     for letter, total in (("s of A", 6), ("r of A", 9)):
         assert (letter, total - 1, total, routers - own - pairs, routers, "torch") in found
@@ -119,7 +119,7 @@ def test_crossovers_without_a_router(capsys):
     small = ["d_model=8", "num_heads=4", "d_ff=3", "num_layers=1", "vocab_size=11"]
     a = ",".join(["moh-llm-s-75", *small, "num_shared_heads=1", "top_k=2"])
     b = ",".join(["moh-llm-s-75", *small, "num_shared_heads=2", "top_k=1"])
-    found = turns_of(capsys, a, b, "--seq-len", "7", "--counter", "torch")
+    found = crossovers_of(capsys, a, b, "--seq-len", "7", "--counter", "torch")
     row = 7 * 8
     # with routed heads: 4 columns for s = 0, 5 for s = 1, 6 from s = 2 on; without: those of the shared heads
     assert {turn for turn in found if turn[0] in ("s of A", "r of B")} == {
@@ -133,7 +133,7 @@ def test_crossovers_without_a_router(capsys):
 
 def test_crossover_uses_valid_sizes(capsys):
     a = "moh-llama3-8b,num_layers=1,vocab_size=128256"
-    found = {turn for turn in turns_of(capsys, a, "llama3-8b,num_layers=1", *CLOSED) if turn[0] == "h of A"}
+    found = {turn for turn in crossovers_of(capsys, a, "llama3-8b,num_layers=1", *CLOSED) if turn[0] == "h of A"}
     # 8 key/value heads divide 24, 32 and 40, and nothing between; the query-norm router costs no product
     T, d_m, d_h = 8192, 4096, 128
     eight = 8 * (2 * T * d_m * d_h + 2 * T * T * d_h)
