@@ -58,7 +58,7 @@ def parse(text: str) -> Grid:
     variant = next((variant for variant in variants if own and own <= set(variant.grid.letters)), None)
     if variant is None:
         kinds = " or of ".join(f"{variant.label} ({', '.join(variant.grid.letters)})" for variant in variants)
-        raise UsageError(f"a grid is of {kinds}, with {', '.join(COMMON)} beside them")
+        raise UsageError(f"a grid is of {kinds}, with {', '.join(COMMON)}")
     for key, sizes in values.items():
         least = 0 if key in variant.grid.may_be_zero else 1
         if min(sizes) < least:
