@@ -157,26 +157,28 @@ def pareto_front(
     With a ``min_distance`` above 0 a point without a time is left out where all its ``values`` are within that share
     of those of a point yielded before.
     """
-    objectives, values, timed = np.array(objectives), np.array(values), ~np.isnan(times)
+    timed = ~np.isnan(times)
     yield from (int(i) for i in np.flatnonzero(timed) if not is_dominated(i, objectives, times))
     pool = np.flatnonzero(~timed)
-    pool = pool[np.lexsort(objectives[::-1, pool])]
     while len(pool):
+        best = pool
+        for column in objectives:
+            best = best[column[best] == column[best].min()]
+        at = int(best[0])
         # Whatever dominates a point sorts before it, so what is better in no objective than the best point goes.
-        best = pool[0]
-        costs, bound = objectives[:, pool], objectives[:, [best]]
-        left = (costs < bound).any(axis=0)
+        left = np.logical_or.reduce([column[pool] < column[at] for column in objectives])
         # A point with a time, or one that was left out for being near, may dominate the best one.
-        if not is_dominated(best, objectives, times):
-            yield from map(int, pool[:1] if min_distance else pool[(costs == bound).all(axis=0)])
+        if not is_dominated(at, objectives, times):
+            yield from map(int, best[:1] if min_distance else best)
             if min_distance:
-                difference = np.abs(values[:, pool] - values[:, [best]])
-                left &= (difference > min_distance * values[:, [best]]).any(axis=0)
+                left &= np.logical_or.reduce([np.abs(c[pool] - c[at]) > min_distance * c[at] for c in values])
         pool = pool[left]
 
 
-def is_dominated(at: int, objectives: np.ndarray, times: np.ndarray) -> bool:
+def is_dominated(at: int, objectives: Sequence[np.ndarray], times: np.ndarray) -> bool:
     """Return whether any point dominates the one ``at``; an unknown time (NaN) is neither better nor worse."""
-    rivals = np.flatnonzero((objectives <= objectives[:, [at]]).all(axis=0))
-    better = (objectives[:, rivals] < objectives[:, [at]]).any(axis=0) | (times[rivals] < times[at])
-    return bool(np.any(better & ~(times[rivals] > times[at])))
+    rivals = np.arange(len(times))
+    for column in objectives:
+        rivals = rivals[column[rivals] <= column[at]]
+    better = np.logical_or.reduce([column[rivals] < column[at] for column in objectives])
+    return bool(np.any((better | (times[rivals] < times[at])) & ~(times[rivals] > times[at])))
