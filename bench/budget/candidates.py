@@ -105,9 +105,11 @@ def _evaluate(form: Size, sizes: Mapping[str, np.ndarray]) -> Size | np.ndarray:
 
     Raises sympy's CoercionFailed for any other expression.
     """
-    letters = [symbol(letter) for letter in sizes]
-    polynomial = sympy.Poly(form, *letters, domain=sympy.ZZ)
-    return sympy.lambdify(letters, polynomial.as_expr(), "numpy")(*sizes.values())
+    total = 0
+    for powers, coefficient in sympy.Poly(form, *map(symbol, sizes), domain=sympy.ZZ).terms():
+        factors = (points**n for points, n in zip(sizes.values(), powers, strict=True) if n)
+        total = total + reduce(np.multiply, factors, int(coefficient))
+    return total
 
 
 def _coupled_points(
