@@ -31,16 +31,16 @@ import numpy as np
 
 from headcount.bench import records
 from headcount.bench.accounts import Assumptions
-from headcount.bench.budget.bounds import NAMES, Bound, around, parse, parse_ranges
+from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, parse_ranges
 from headcount.bench.budget.candidates import METRICS, costs
-from headcount.bench.budget.search import Answer, HostModel, base_for, layer_fields, search
-from headcount.bench.budget.table import WORDS, MatchTarget, no_cache, section
+from headcount.bench.budget.search import Answer, HostModel, layer_fields, preset_for, search
+from headcount.bench.budget.table import WORDS, no_cache, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.env import drawing
 from headcount.bench.output.arguments import Value
 from headcount.bench.output.files import write
 from headcount.bench.table import plural
-from headcount.bench.variants.variant import Variant, variant, variants_with
+from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import assignments, parse_overrides, preset
@@ -141,32 +141,33 @@ def plan(args: argparse.Namespace) -> Work:
     return Work([found], remark=lambda: f", {answer.searched:,} candidates", result=lambda printed: result)
 
 
-def _host_model(args: argparse.Namespace) -> tuple[HostModel, MatchTarget | None]:
+def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     """Return the model around the searched attention, and the model to match."""
     if args.match_model and args.preset:
         raise UsageError("--match-model brings its own model; --preset goes without it")
     text = args.match_model or args.preset or ""
-    name = text.partition(",")[0] if args.match_model else text
-    own = parse_overrides(name, assignments(text)) if args.match_model else {}
+    name = text.partition(",")[0]
+    own = overrides = parse_overrides(name, assignments(text)) if name else {}
     config = preset(name, own) if name else None
-    variant = _searched(args.attention or (config.attention.variant if config else DEFAULT))
-    overrides = own
+    searched = variant(args.attention or (config.attention.variant if config else DEFAULT))
+    if not searched.search:
+        raise UsageError(f"no search over {searched.name}: {searched.unsearched}; choose from {', '.join(SEARCHED)}")
     if config is None:
-        name = variant.search.preset
-    elif config.attention.variant != variant.name:
-        name, overrides = base_for(variant.name, name, config)
-    fields = variant.fields(variant.search.example)
+        name = searched.search.preset
+    elif config.attention.variant != searched.name:
+        name, overrides = preset_for(searched.name, name, config)
+    fields = searched.fields(searched.search.example)
     # The attention sizes of the model to match do not limit those of its alternatives.
     overrides = {field: value for field, value in overrides.items() if field not in fields}
     if any(word.startswith("attention=") for word in args.set):
         raise UsageError("--attention, not --set, names the searched attention")
-    exchanged = [f"attention={variant.name}"] if "attention" in overrides else []
+    exchanged = [f"attention={searched.name}"] if "attention" in overrides else []
     changed = parse_overrides(name, [*exchanged, *args.set])
-    for letter, field in zip(variant.search.example, fields, strict=True):
+    for letter, field in zip(searched.search.example, fields, strict=True):
         if field in changed:
             size = changed[field] if isinstance(changed[field], int) else "N"
             raise UsageError(f"{field} is searched; --range {letter}={size} fixes it")
-    overrides = {**overrides, **(variant.search.defaults | overrides), **changed}
+    overrides = {**overrides, **(searched.search.defaults | overrides), **changed}
     if args.d_model is not None:
         overrides["d_model"] = args.d_model
     if args.layers is not None:
@@ -174,27 +175,21 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, MatchTarget | None
     if args.element_bytes < 1:
         raise UsageError(f"--element-bytes must be at least 1, not {args.element_bytes}")
     lengths = {name: getattr(args, name) for name in LENGTHS}
-    host = HostModel(variant, name, overrides, lengths, Assumptions(element_bytes=args.element_bytes))
+    host = HostModel(searched, name, overrides, lengths, Assumptions(element_bytes=args.element_bytes))
     return host, _match_target(args.match_model, config, own, host) if args.match_model else None
 
 
-def _searched(name: str) -> Variant:
-    if name not in SEARCHED:
-        raise UsageError(f"no search over {name}: {variant(name).unsearched}; choose from {', '.join(SEARCHED)}")
-    return SEARCHED[name]
-
-
-def _match_target(text: str, config: ModelConfig, own: Mapping[str, Any], host: HostModel) -> MatchTarget:
+def _match_target(text: str, config: ModelConfig, own: Mapping[str, Any], host: HostModel) -> Case:
     """Return ``config`` in the form in which its alternatives are counted, but for its ``own`` fields."""
     known = SEARCHED.get(config.attention.variant)
     defaults = known.search.defaults if known else {}
     form = {field: host.overrides.get(field, value) for field, value in defaults.items() if field not in own}
     config = with_attention(config, **form)
     name = ",".join((text, *(f"{field}={value}" for field, value in form.items())))
-    return MatchTarget(name, costs(Case(name, config, resolve_lengths(config, host.lengths)), host.given))
+    return Case(name, config, resolve_lengths(config, host.lengths))
 
 
-def _bounds(args: argparse.Namespace, host: HostModel, target: MatchTarget | None) -> dict[str, Bound]:
+def _bounds(args: argparse.Namespace, host: HostModel, target: Case | None) -> dict[str, Bound]:
     metrics = args.match_metric or ["macs"]
     tolerance = Fraction(1, 50) if args.tolerance is None else args.tolerance
     if not target and (args.match_metric or args.tolerance is not None):
@@ -204,7 +199,8 @@ def _bounds(args: argparse.Namespace, host: HostModel, target: MatchTarget | Non
         raise UsageError(f"{host.preset} has no cache to count: {reason}; leave kv-bytes out")
     bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
     if target:
-        bounds |= {WORDS[word]: around(target.costs[WORDS[word]], tolerance) for word in metrics}
+        of_target = costs(target, host.given)
+        bounds |= {WORDS[word]: bound_around(of_target[WORDS[word]], tolerance) for word in metrics}
     if not bounds:
         raise UsageError(f"no budget; give one of {', '.join(f'--{word}' for word in WORDS)}, or --match-model")
     return bounds

@@ -16,8 +16,7 @@ from headcount.bench.variants.variant import Variant
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.suggest import choices
 
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 NAMES = {"macs": "MACs", "params": "parameters", "active_params": "active parameters", "kv_bytes": "cache bytes"}
 """The metrics in words."""
 MOST_SIZES = 10_000
@@ -35,13 +34,9 @@ class Bound:
         """Return the mask of the values within the bound."""
         return (values >= self.low) & (values <= self.high)
 
-    def distance(self, values: np.ndarray) -> np.ndarray:
-        """Return the distance of values outside the bound; 0 and less within."""
-        return np.maximum(self.low - values, values - self.high)
-
-    def nearest(self, values: np.ndarray) -> int:
-        """Return the value with the least distance."""
-        return int(values[np.argmin(self.distance(values))])
+    def excess(self, values: np.ndarray) -> np.ndarray:
+        """Return how far values are outside the bound, as a share of them; 0 and less within."""
+        return np.maximum(float(self.low) - values, values - float(self.high)) / np.maximum(1, values)
 
     def text(self) -> str:
         """Return the bound in words."""
@@ -58,40 +53,30 @@ def parse(text: str) -> Bound:
 
 
 def _number(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{1,30})?)(k|M|G|T|Ki|Mi|Gi|)B?", text)
+    match = re.fullmatch(rf"([0-9]{{1,30}}(?:\.[0-9]{{1,30}})?)({'|'.join(UNITS)})B?", text)
     if not match:
         raise UsageError(f"malformed budget {text!r}; write 1200000000, 1.2G, 64Mi or 1.1G:1.2G")
-    return int(Decimal(match[1]) * (UNITS | BINARY)[match[2]])
+    return int(Decimal(match[1]) * UNITS[match[2]])
 
 
-def around(value: int, tolerance: Fraction) -> Bound:
+def bound_around(value: int, tolerance: Fraction) -> Bound:
     """Return the bound of the values within the share ``tolerance`` of ``value``."""
     return Bound(ceil(value * (1 - tolerance)), floor(value * (1 + tolerance)))
 
 
-def feasible(found: Candidates, bounds: Mapping[str, Bound]) -> np.ndarray:
-    """Return the mask of candidates within all bounds; raise UsageError with the nearest value where there is none."""
-    within = {metric: bound.holds(found.costs[metric]) for metric, bound in bounds.items()}
-    everything = np.ones(len(found), dtype=bool)
-    mask = np.logical_and.reduce([everything, *within.values()])
+def feasible_mask(found: Candidates, bounds: Mapping[str, Bound]) -> np.ndarray:
+    """Return the mask of candidates within all bounds.
+
+    Raises UsageError where there is none, with the candidate whose largest excess over a bound is least.
+    """
+    mask = np.logical_and.reduce([bound.holds(found.costs[metric]) for metric, bound in bounds.items()])
     if mask.any():
         return mask
-    for metric, bound in bounds.items():
-        if not within[metric].any():
-            raise UsageError(_nearest(metric, bound, found.costs[metric], ""))
-    for metric, bound in bounds.items():
-        others = np.logical_and.reduce([everything, *(mask for name, mask in within.items() if name != metric)])
-        if others.any():
-            raise UsageError(_nearest(metric, bound, found.costs[metric][others], " within the other budgets"))
-    # The nearest candidate: the one whose largest miss of a budget, as a share, is least.
-    missed = [np.maximum(0, b.distance(found.costs[m])) / np.maximum(1, found.costs[m]) for m, b in bounds.items()]
-    at = int(np.argmin(np.maximum.reduce(missed)))
-    nearest = ", ".join(f"{int(found.costs[metric][at]):,} {NAMES[metric]}" for metric in bounds)
-    raise UsageError(f"no candidate meets all budgets, nor all but one of them; the nearest has {nearest}")
-
-
-def _nearest(metric: str, bound: Bound, values: np.ndarray, where: str) -> str:
-    return f"no candidate has {bound.text()} {NAMES[metric]}{where}; the nearest is {bound.nearest(values):,}"
+    excess = np.maximum.reduce([bound.excess(found.costs[metric]) for metric, bound in bounds.items()])
+    nearest = np.argmin(excess)
+    budgets = ", ".join(f"{bound.text()} {NAMES[metric]}" for metric, bound in bounds.items())
+    has = ", ".join(f"{found.costs[metric][nearest]:,} {NAMES[metric]}" for metric in bounds)
+    raise UsageError(f"no candidate has {budgets}; the nearest has {has}")
 
 
 def parse_range(text: str, variant: Variant) -> tuple[str, tuple[int, ...]]:
@@ -101,7 +86,7 @@ def parse_range(text: str, variant: Variant) -> tuple[str, tuple[int, ...]]:
         raise UsageError(f"unknown letter {letter!r}; {choices(letter, variant.search.letters)}")
     try:
         values = (
-            _between(*map(parse_int, sizes.split(":")))
+            _parse_span(*map(parse_int, sizes.split(":")))
             if ":" in sizes
             else {parse_int(part) for part in sizes.split(",")}
         )
@@ -116,7 +101,7 @@ def parse_range(text: str, variant: Variant) -> tuple[str, tuple[int, ...]]:
     return letter, tuple(first)
 
 
-def _between(low: int, high: int, step: int = 1) -> range:
+def _parse_span(low: int, high: int, step: int = 1) -> range:
     if step < 1:
         raise ValueError(step)
     return range(low, high + 1, step)

@@ -69,29 +69,22 @@ def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case
         raise UsageError("the largest candidate's counts do not fit into 63 bits; give smaller ranges")
     # The points of letters that depend on one another are one axis, every other letter is an axis of its own: an
     # entry's array has only the axes of its letters.
-    coupled = _existing(variant, {letter: ranges[letter] for letter in variant.search.coupled}, config)
+    coupled = _coupled_points(variant, {letter: ranges[letter] for letter in variant.search.coupled}, config)
     free = [letter for letter in ranges if letter not in coupled]
     number = math.prod((len(coupled[variant.search.coupled[0]]), *(len(ranges[letter]) for letter in free)))
     if number > MOST:
         raise UsageError(f"{number:,} candidates are more than {MOST:,}; give smaller ranges")
-    valid = [_buildable(variant, letter, ranges[letter], config) for letter in free]
+    valid = [_valid_sizes(variant, letter, ranges[letter], config) for letter in free]
     _, *axes = np.ix_([0], *(np.array(sizes, dtype=np.int64) for sizes in valid))
     parts = []
     for mask, fixed in _cases(variant.search.cases, coupled):
         points = {letter: sizes[mask].reshape(-1, *[1] * len(free)) for letter, sizes in coupled.items()}
         sizes = {**points, **dict(zip(free, axes, strict=True))}
         forms = costs(case, given, {letter: fixed.get(letter, symbol(letter)) for letter in sizes})
-        found = {metric: _evaluated(form, sizes, tuple(coupled)) for metric, form in forms.items()}
-        parts.append(Candidates(*({key: _flat(v, sizes) for key, v in named.items()} for named in (sizes, found))))
-    return Candidates(
-        {letter: np.concatenate([part.sizes[letter] for part in parts]) for letter in ranges},
-        {metric: np.concatenate([part.costs[metric] for part in parts]) for metric in parts[0].costs},
-    )
-
-
-def _flat(values: Size | np.ndarray, sizes: Mapping[str, np.ndarray]) -> np.ndarray:
-    shape = np.broadcast_shapes(*(np.shape(points) for points in sizes.values()))
-    return np.broadcast_to(np.asarray(values), shape).ravel()
+        columns = np.broadcast_arrays(*sizes.values(), *(_evaluate(form, sizes) for form in forms.values()))
+        parts.append([column.ravel() for column in columns])
+    found = dict(zip((*sizes, *forms), map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    return Candidates({letter: found[letter] for letter in ranges}, {metric: found[metric] for metric in forms})
 
 
 def _cases(
@@ -99,35 +92,29 @@ def _cases(
 ) -> Iterator[tuple[np.ndarray, dict[str, int]]]:
     """Yield masks of points at which the closed form is one polynomial, with the letters that have one size there."""
     every = np.ones(len(next(iter(points.values()))), dtype=bool)
-    for chosen in itertools.product(*((*sizes, None) for sizes in cases.values())):
-        fixed = {letter: size for letter, size in zip(cases, chosen, strict=True) if size is not None}
-        mask = np.logical_and.reduce([every, *(points[letter] == size for letter, size in fixed.items())])
-        for letter in cases.keys() - fixed.keys():
-            mask = mask & ~np.isin(points[letter], cases[letter])
+    for sizes in itertools.product(*((*sizes, None) for sizes in cases.values())):
+        mask = every
+        for (letter, special), size in zip(cases.items(), sizes, strict=True):
+            mask = mask & (~np.isin(points[letter], special) if size is None else points[letter] == size)
         if mask.any():
-            yield mask, fixed
+            yield mask, {letter: size for letter, size in zip(cases, sizes, strict=True) if size is not None}
 
 
-def _evaluated(form: Size, sizes: Mapping[str, np.ndarray], coupled: Sequence[str]) -> np.ndarray:
-    """Evaluate a polynomial with integer coefficients exactly at all points; sum before axes are multiplied.
+def _evaluate(form: Size, sizes: Mapping[str, np.ndarray]) -> Size | np.ndarray:
+    """Evaluate a polynomial with integer coefficients exactly at all points.
 
     Raises sympy's CoercionFailed for any other expression.
     """
-    letters = [*coupled, *(letter for letter in sizes if letter not in coupled)]
-    terms = sympy.Poly(form, *map(symbol, letters), domain=sympy.ZZ).terms()
-    by_free: dict[tuple[int, ...], np.ndarray] = {}
-    for powers, coefficient in terms:
-        own, free = powers[: len(coupled)], powers[len(coupled) :]
-        term = reduce(np.multiply, (sizes[x] ** n for x, n in zip(coupled, own, strict=True) if n), int(coefficient))
-        by_free[free] = by_free.get(free, 0) + term
-    total: Size | np.ndarray = 0
-    for free, coefficient in by_free.items():
-        powers = zip(letters[len(coupled) :], free, strict=True)
-        total = total + reduce(np.multiply, (sizes[x] ** n for x, n in powers if n), coefficient)
+    total = 0
+    for powers, coefficient in sympy.Poly(form, *map(symbol, sizes), domain=sympy.ZZ).terms():
+        factors = (points**n for points, n in zip(sizes.values(), powers, strict=True) if n)
+        total = total + reduce(np.multiply, factors, int(coefficient))
     return total
 
 
-def _existing(variant: Variant, ranges: Mapping[str, Sequence[int]], config: ModelConfig) -> dict[str, np.ndarray]:
+def _coupled_points(
+    variant: Variant, ranges: Mapping[str, Sequence[int]], config: ModelConfig
+) -> dict[str, np.ndarray]:
     """Return the points of coupled letters that meet the conditions."""
     if (number := math.prod(map(len, ranges.values()))) > MOST:
         raise UsageError(f"{number:,} points of {', '.join(ranges)} are more than {MOST:,}; give smaller ranges")
@@ -140,7 +127,7 @@ def _existing(variant: Variant, ranges: Mapping[str, Sequence[int]], config: Mod
     return {letter: axis.ravel()[i] for letter, axis, i in zip(ranges, axes, at, strict=True)}
 
 
-def _buildable(variant: Variant, letter: str, sizes: Sequence[int], config: ModelConfig) -> list[int]:
+def _valid_sizes(variant: Variant, letter: str, sizes: Sequence[int], config: ModelConfig) -> list[int]:
     """Return the sizes of a letter that the model accepts."""
     valid, reason = [], None
     for size in sizes:

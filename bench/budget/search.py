@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headcount.bench.accounts import Assumptions
-from headcount.bench.budget.bounds import Bound, feasible
+from headcount.bench.budget.bounds import Bound, feasible_mask
 from headcount.bench.budget.candidates import METRICS, Candidates, candidates, costs
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
@@ -71,14 +71,12 @@ class Answer:
     ordered_by: str
 
 
-def base_for(variant: str, name: str, config: ModelConfig) -> tuple[str, dict[str, Any]]:
+def preset_for(variant: str, name: str, config: ModelConfig) -> tuple[str, dict[str, Any]]:
     """Return a preset with this attention and the fields that make the rest of it ``config``, a change of ``name``.
 
     Where no preset has this attention in such a model, return ``name`` with the attention exchanged.
     """
-    outer = {
-        f.name: getattr(config, f.name) for f in fields(MODELS[config.variant]) if f.name not in ("attention", "layers")
-    }
+    outer = {f.name: getattr(config, f.name) for f in fields(config) if f.name not in ("attention", "layers")}
     names = [n for n, v in PRESETS.items() if (v["model"], v["attention"]) == (config.variant, variant)]
     if names:
         return names[0], outer
@@ -93,8 +91,7 @@ def layer_fields(name: str, layers: int) -> dict[str, int]:
     Raises UsageError for a model without a number of layers.
     """
     model = PRESETS[name]["model"]
-    known = {f.name for f in fields(MODELS[model])}
-    found = {field: layers for field in LAYERS if field in known}
+    found = {f.name: layers for f in fields(MODELS[model]) if f.name in LAYERS}
     if not found:
         raise UsageError(f"a {model} model has no number of layers; choose another model, or --set its fields")
     return found
@@ -117,7 +114,7 @@ def search(
     ``maximise`` are the metrics of which more is better, ``first`` the one that rows are ordered by.
     """
     every = candidates(host.variant, ranges, host.example, host.given)
-    found = every.select(feasible(every, bounds))
+    found = every.select(feasible_mask(every, bounds))
     times = _times(host, found, device, records)
     known = [metric for metric in METRICS if metric in found.costs]
     order = sorted(known, key=lambda metric: (metric != first, metric not in maximise, metric != "active_params"))
@@ -161,8 +158,7 @@ def pareto_front(
     of those of a point yielded before.
     """
     timed = ~np.isnan(times)
-    yield from (int(i) for i in np.flatnonzero(timed) if not dominated(i, objectives, times))
-    unknown = np.full(len(times), np.nan)
+    yield from (int(i) for i in np.flatnonzero(timed) if not is_dominated(i, objectives, times))
     pool = np.flatnonzero(~timed)
     while len(pool):
         best = pool
@@ -170,28 +166,19 @@ def pareto_front(
             best = best[column[best] == column[best].min()]
         at = int(best[0])
         # Whatever dominates a point sorts before it, so what is better in no objective than the best point goes.
-        left = np.zeros(len(pool), dtype=bool)
-        for column in objectives:
-            left |= column[pool] < column[at]
+        left = np.logical_or.reduce([column[pool] < column[at] for column in objectives])
         # A point with a time, or one that was left out for being near, may dominate the best one.
-        if not dominated(at, objectives, unknown):
+        if not is_dominated(at, objectives, times):
             yield from map(int, best[:1] if min_distance else best)
             if min_distance:
-                near = np.ones(len(pool), dtype=bool)
-                for column in values:
-                    near &= np.abs(column[pool] - column[at]) <= min_distance * column[at]
-                left &= ~near
+                left &= np.logical_or.reduce([np.abs(c[pool] - c[at]) > min_distance * c[at] for c in values])
         pool = pool[left]
 
 
-def dominated(at: int, objectives: Sequence[np.ndarray], times: np.ndarray) -> bool:
-    """Return whether any point dominates the one ``at``; ``times`` count between two known ones."""
+def is_dominated(at: int, objectives: Sequence[np.ndarray], times: np.ndarray) -> bool:
+    """Return whether any point dominates the one ``at``; an unknown time (NaN) is neither better nor worse."""
     rivals = np.arange(len(times))
     for column in objectives:
         rivals = rivals[column[rivals] <= column[at]]
-    known = ~np.isnan(times[rivals]) & ~np.isnan(times[at])
-    as_good = ~known | (times[rivals] <= times[at])
-    better = known & (times[rivals] < times[at])
-    for column in objectives:
-        better |= column[rivals] < column[at]
-    return bool(np.any(as_good & better))
+    better = np.logical_or.reduce([column[rivals] < column[at] for column in objectives])
+    return bool(np.any((better | (times[rivals] < times[at])) & ~(times[rivals] > times[at])))

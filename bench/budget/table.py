@@ -1,27 +1,25 @@
 """The table of a search: the listed sizes, what each costs, and what was searched."""
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import numpy as np
 
 from headcount.bench.accounts import ACCOUNTS, values
 from headcount.bench.budget.bounds import NAMES, Bound
-from headcount.bench.budget.candidates import METRICS
+from headcount.bench.budget.candidates import METRICS, costs
 from headcount.bench.budget.search import Answer, HostModel, check
-from headcount.bench.case import describe_input
+from headcount.bench.case import Case, describe_input
 from headcount.bench.table import Column, Row, Section, Table
 
-HEADS = {"macs": "MACs", "params": "params", "active_params": "params\nactive"}
+COLUMNS = {
+    "macs": Column("macs", "MACs", kind="int", of="MACs", priority=0),
+    "params": Column("params", "params", kind="int", of="params", priority=1),
+    "active_params": Column("active_params", "params\nactive", kind="int", of="params", priority=1),
+}
 WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
 """The metrics by their words in options."""
-
-
-@dataclass(frozen=True)
-class MatchTarget:
-    """The model to match: the name that the user gave it, and its costs."""
-
-    name: str
-    costs: Mapping[str, int]
 
 
 def no_cache(host: HostModel) -> str | None:
@@ -34,17 +32,17 @@ def section(
     answer: Answer,
     ranges: Mapping[str, Sequence[int]],
     bounds: Mapping[str, Bound],
-    target: MatchTarget | None,
+    target: Case | None,
 ) -> Section:
     """Return a row for each listed point; raise ArithmeticError where a row's costs are not those of its model."""
-    host, costs = answer.host, answer.found.costs
-    timed = any(answer.times[i] == answer.times[i] for i in answer.listed)
+    host, found = answer.host, answer.found
+    timed = not np.isnan(answer.times[list(answer.listed)]).all()
     layout = Table(
         "budget",
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
         [
             *(Column(letter, letter, kind="int", priority=0) for letter in host.variant.search.letters),
-            *(_column(metric, host) for metric in costs),
+            *(COLUMNS.get(metric) or ACCOUNTS[metric].column(host.given) for metric in found.costs),
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
             Column("preset", "as a preset", priority=2, wraps=24),
         ],
@@ -53,21 +51,19 @@ def section(
     rows = []
     for index in answer.listed:
         check(answer, index)
-        sizes = answer.found.at(index)
-        changed = host.assignments(sizes)
-        cells: dict[str, object] = {**sizes, **{m: int(v[index]) for m, v in costs.items()}}
-        cells["ms"] = float(answer.times[index]) if answer.times[index] == answer.times[index] else None
-        record = {**cells, "base": host.preset, "set": changed, "input": dict(host.example.lengths)}
-        cells["preset"] = f"--preset {host.preset}" + (f" --set {' '.join(changed)}" if changed else "")
-        rows.append(Row(cells, records=[{**record, "preset": cells["preset"]}]))
+        sizes = found.at(index)
+        changed, ms = host.assignments(sizes), float(answer.times[index])
+        record = {
+            **sizes,
+            **{metric: int(values[index]) for metric, values in found.costs.items()},
+            "ms": None if math.isnan(ms) else ms,
+            "base": host.preset,
+            "set": changed,
+            "input": dict(host.example.lengths),
+            "preset": f"--preset {host.preset}" + (f" --set {' '.join(changed)}" if changed else ""),
+        }
+        rows.append(Row(record, records=[record]))
     return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in bounds.items()}})
-
-
-def _column(metric: str, host: HostModel) -> Column:
-    if metric in ACCOUNTS:
-        return ACCOUNTS[metric].column(host.given)
-    of, priority = ("MACs", 0) if metric == "macs" else ("params", 1)
-    return Column(metric, HEADS[metric], kind="int", of=of, priority=priority)
 
 
 def _notes(
@@ -75,7 +71,7 @@ def _notes(
     answer: Answer,
     ranges: Mapping[str, Sequence[int]],
     timed: bool,
-    target: MatchTarget | None,
+    target: Case | None,
 ) -> list[str]:
     host, variant, given = answer.host, answer.host.variant, {text.partition("=")[0] for text in args.range}
     attention = host.example.config.attention
@@ -97,20 +93,16 @@ def _notes(
     reason = no_cache(host)
     cache = f"No cache: {reason}." if reason else "Cache: keys and values of one context of every decoding attention."
     listed = f"the first {len(answer.listed)}" if len(answer.listed) == args.limit else f"all {len(answer.listed)}"
-    notes = [
+    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
+    missing = f"No latency record of the {args.device} here has one of these layers at this length: no times."
+    matched = [f"{value:,} {NAMES[metric]}" for metric, value in costs(target, host.given).items()] if target else []
+    return [
+        *([f"{target.name}: {', '.join(matched)}."] if target else []),
+        *filter(None, [variant.search.remark(attention)]),
         f"Around {host.preset}{rest}, input: {describe_input(host.example.lengths)}. Searched: {sizes}; "
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range sets other bounds.",
         f"On the front of these, where more is better of {more}, less of the rest{near}; {listed} by "
         f"{NAMES[answer.ordered_by]}. {cache} python -m bench.macs takes each row as printed.",
+        recorded if timed else missing,
     ]
-    if remark := variant.search.remark(attention):
-        notes.insert(0, remark)
-    if target:
-        notes.insert(
-            0, f"{target.name}: " + ", ".join(f"{value:,} {NAMES[m]}" for m, value in target.costs.items()) + "."
-        )
-    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
-    missing = f"No latency record of the {args.device} here has one of these layers at this length: no times."
-    notes.append(recorded if timed else missing)
-    return notes

@@ -16,6 +16,7 @@ import keyword
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
@@ -25,6 +26,7 @@ from headcount.models.configs.numbers import parse_int
 
 PROG = "python -m bench.derive"
 PARTS = ("attention", "feed-forward", "model")
+TABLES = [("derive", "", "text"), ("derive-latex", " as LaTeX", "latex"), ("derive-python", " as Python", "python")]
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -73,21 +75,19 @@ def _result(printed: Sequence[Section]) -> str:
 
 def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """Return first values and steps by name: the given ones, else ``starts`` in steps of 1."""
-    given = {}
+    base, steps = dict(starts), dict.fromkeys(starts, 1)
     for word in words:
         name, _, numbers = word.partition("=")
         if name not in starts:
             raise UsageError(f"unknown variable {name!r} in --base; choose from {', '.join(starts)}")
         start, _, step = numbers.partition(":")
         try:
-            point = parse_int(start), parse_int(step or "1")
+            base[name], steps[name] = parse_int(start), parse_int(step or "1")
         except ValueError:
-            point = 0, 0
-        if min(point) < 1:
+            base[name] = 0
+        if min(base[name], steps[name]) < 1:
             raise UsageError(f"malformed {word!r}; write --base {name}=START or {name}=START:STEP")
-        given[name] = point
-    points = {name: given.get(name, (start, 1)) for name, start in starts.items()}
-    return {name: start for name, (start, _) in points.items()}, {name: step for name, (_, step) in points.items()}
+    return base, steps
 
 
 def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
@@ -103,7 +103,7 @@ def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
 
 
 def _of_module(args, names: tuple[str, ...]) -> list[Section]:
-    from headcount.bench.derive.derived import from_record, starts
+    from headcount.bench.derive.result import from_record, starts
 
     base, step = _grid(args.base, starts({name: name for name in names}))
     request = {"task": "derive", "spec": args.module, "settings": parse_settings(args.set), "base": base, "step": step}
@@ -131,26 +131,22 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     if closed is not None and not failures:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
     rows = _rows(names, found, letters)
-    rows[0] = Row(rows[0].values, records=rows[0].records, failures=failures)
-    tables = [("derive", "", "text"), ("derive-latex", " as LaTeX", "latex"), ("derive-python", " as Python", "python")]
+    rows[0] = replace(rows[0], failures=failures)
     facts = {key: value for key, value in found.as_record().items() if key != "by_kind"}
     facts["equals_closed_form"] = None if closed is None else not failures
-    return [
-        Section(
-            detail=key == "latex",
-            table=Table(
-                name,
-                f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
-                [
-                    Column("kind", "kind"),
-                    Column(key, "polynomial", priority=0, wraps=24, formula=key == "latex"),
-                ],
-                notes if key == "text" else (),
-            ),
-            rows=rows if key == "text" else [Row(row.values) for row in rows],
-            facts=facts if key == "text" else {},
+    text, latex, python = (
+        Table(
+            name,
+            f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
+            [Column("kind", "kind"), Column(key, "polynomial", priority=0, wraps=24, formula=key == "latex")],
         )
-        for name, suffix, key in tables
+        for name, suffix, key in TABLES
+    )
+    values = [Row(row.values) for row in rows]
+    return [
+        Section(replace(text, notes_above=notes), rows, facts=facts),
+        Section(latex, values, detail=True),
+        Section(python, values),
     ]
 
 
@@ -176,14 +172,9 @@ def _rows(names, found, letters) -> list[Row]:
 
 def _differences(title: str, found, closed) -> list[str]:
     """Return a line for each kind whose polynomial is not the closed form's."""
-    import sympy
-
-    lines = []
-    for kind in dict.fromkeys((*closed, *found.by_kind)):
-        difference = sympy.expand(found.by_kind.get(kind, 0) - closed.get(kind, 0))
-        if difference != 0:
-            lines.append(f"{title}: {kind} less the closed form is {difference}")
-    return lines
+    kinds = dict.fromkeys((*closed, *found.by_kind))
+    differences = {kind: (found.by_kind.get(kind, 0) - closed.get(kind, 0)).expand() for kind in kinds}
+    return [f"{title}: {kind} less the closed form is {size}" for kind, size in differences.items() if size != 0]
 
 
 if __name__ == "__main__":

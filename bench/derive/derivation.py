@@ -9,9 +9,8 @@ from typing import Any
 import sympy
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from headcount.bench.contractions.count import UnsupportedError, contraction_parts
+from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.counters.run_context import one_thread
-from headcount.bench.derive.derived import Derivation
 from headcount.bench.derive.guards import format_guard
 from headcount.bench.derive.interpolate import (
     Count,
@@ -22,28 +21,13 @@ from headcount.bench.derive.interpolate import (
     interpolate,
     validate_at,
 )  # fmt: skip
-from headcount.bench.derive.symbolic import (
-    Build,
-    NotSymbolic,
-    SymbolicCount,
-    count_symbolic,
-    silence_fake_tensor_log,
-    skip_initialisation,
-)  # fmt: skip
+from headcount.bench.derive.result import Derivation
+from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, SymbolicCount, count_at, count_symbolic
 from headcount.bench.isolated.user_code import UserCodeError, build, check_settings, load
-from headcount.bench.trace.record import record
 from headcount.formulas.symbols import symbol
 
 SYMBOLIC_LINE = 5
 """Points along an integer size while others are symbols: four fix the degree, one validates it."""
-
-Without = Callable[[], AbstractContextManager]
-
-
-class CannotBuild(Exception):
-    """A module cannot be built or run at a point; the message names it."""
-
-    exit_code = 2
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +51,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
 
 
-def derive(build: Build, grid: Grid, skip_values: Without = FakeTensorMode) -> Derivation:
+def derive(build: Build, grid: Grid, skip_values: Callable[[], AbstractContextManager] = FakeTensorMode) -> Derivation:
     """Return the closed form of the module of ``build`` in the sizes of ``grid``.
 
     ``skip_values``: the context in which tensors of integer sizes have no values; nullcontext for a module on meta.
@@ -86,17 +70,17 @@ def derive(build: Build, grid: Grid, skip_values: Without = FakeTensorMode) -> D
         except CannotBuild as error:
             raise CannotBuild(f"{error}; points are needed because {reason}") from error
     method = (
-        f"an interpolation, because {reason}: exact through {points} counted points ({_starts(grid)})"
-        f"{_confirmed(confirmed_at)}; sizes at which the module takes another path are not found in this way"
+        f"an interpolation, because {reason}: exact through {points} counted points ({_format_grid(grid)})"
+        f"{_format_confirmation(confirmed_at)}; sizes at which the module takes another path are not found in this way"
     )
     return Derivation(by_kind, method)
 
 
-def _starts(grid: Grid) -> str:
+def _format_grid(grid: Grid) -> str:
     return ", ".join(f"{name} = {grid.base[name]} + {grid.step[name]}n" for name in grid.base)
 
 
-def _confirmed(points: Iterable[Mapping[str, int]]) -> str:
+def _format_confirmation(points: Iterable[Mapping[str, int]]) -> str:
     where = "; ".join(format_point(point) for point in points)
     return f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
 
@@ -137,7 +121,7 @@ def _with_symbols(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...
     if uneven:
         raise NotSymbolic(f"with symbols its {uneven[0]} is {by_kind[uneven[0]]}, no polynomial")
     found = SymbolicCount(by_kind, guards, layout)
-    points = tuple(point for point in _beyond(grid) if found.holds_at(point))[:2]
+    points = tuple(point for point in _validation_points(grid) if found.holds_at(point))[:2]
     try:
         validate_at(count, by_kind, points)
     except NoPolynomial as error:
@@ -146,13 +130,14 @@ def _with_symbols(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...
     if pinned:
         method = (
             f"an interpolation in {', '.join(pinned)}, because {reason}, with symbols for the other sizes: exact "
-            f"through {number} runs ({_starts(inner)})"
+            f"through {number} runs ({_format_grid(inner)})"
         )
+    method += _format_confirmation(points)
     domain, layout = (tuple(format_guard(guard) for guard in some) for some in (guards, layout))
-    return Derivation(by_kind, method + _confirmed(points), domain + _not_at_one(count, grid, found), layout)
+    return Derivation(by_kind, method, domain + _bounds_above_one(count, grid, found), layout)
 
 
-def _not_at_one(count: Count, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
+def _bounds_above_one(count: Count, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
     """Return bounds of sizes whose count differs at 1, where torch chooses another memory layout."""
     bounds = []
     for name in grid.base:
@@ -165,33 +150,7 @@ def _not_at_one(count: Count, grid: Grid, found: SymbolicCount) -> tuple[str, ..
     return tuple(bounds)
 
 
-def _beyond(grid: Grid) -> list[dict[str, int]]:
+def _validation_points(grid: Grid) -> list[dict[str, int]]:
     """Return points outside the grid, then multiples of the base, which keep its divisibility, then its neighbours."""
     multiples = [{name: start * factor for name, start in grid.base.items()} for factor in (7, 11, 4)]
     return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]
-
-
-def count_at(build: Build, skip_values: Without, point: Mapping[str, int]) -> dict[str, int]:
-    """Return MACs by kind at one point, on tensors without values, or with values where the module needs them."""
-    try:
-        try:
-            with silence_fake_tensor_log(), skip_values(), skip_initialisation():
-                parts = _parts(build, point)
-        except UnsupportedError:
-            raise
-        except Exception:
-            parts = _parts(build, point)
-    except UnsupportedError:
-        raise
-    except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CannotBuild(f"cannot be built at {format_point(point)}: {reason}; --base gives other points") from error
-    totals: dict[str, int] = {}
-    for kind, product in parts:
-        totals[kind] = totals.get(kind, 0) + int(product.macs)
-    return totals
-
-
-def _parts(build: Build, point: Mapping[str, int]):
-    module, args, kwargs = build(**point)
-    return contraction_parts(record(module, args, kwargs))

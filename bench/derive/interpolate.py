@@ -6,10 +6,12 @@ choose n, whose coefficients are differences of counts at base + step * n: no sy
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from math import comb
 from typing import Any
 
+import numpy as np
 import sympy
 
 from headcount.formulas.symbols import symbol
@@ -128,20 +130,9 @@ def _lower_set(degrees: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
     No entry of a ledger has more than a handful of the sizes, and points outside the grid validate the result.
     """
-    for total in range(sum(degrees), 0, -1):
-        size = _count_lower_set(degrees, total)
-        if size <= MOST_POINTS:
-            break
-    else:
-        total = 0
+    number_by_total = reduce(np.convolve, ([1] * (degree + 1) for degree in degrees), [1])
+    total = np.searchsorted(np.cumsum(number_by_total), MOST_POINTS, side="right") - 1
     return (e for e in product(*(range(degree + 1) for degree in degrees)) if sum(e) <= total)
-
-
-def _count_lower_set(degrees: tuple[int, ...], total: int) -> int:
-    ways = [1]
-    for degree in degrees:
-        ways = [sum(ways[max(0, n - degree) : n + 1]) for n in range(len(ways) + degree)]
-    return sum(ways[: total + 1])
 
 
 def _newton(kind: str, known, exponents: list[tuple[int, ...]], grid: Grid) -> sympy.Expr:

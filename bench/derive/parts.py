@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from headcount.bench.case import attention_form, ledger_of
-from headcount.bench.derive.derived import starts
+from headcount.bench.derive.result import starts
 from headcount.bench.errors import UsageError
 from headcount.formulas import llama, transformer
 from headcount.formulas.ledger import MAC_KINDS, Ledger
@@ -83,9 +83,7 @@ def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
     return {letters.get(name, name): name for name in integers}
 
 
-def _first_point(
-    letters: Mapping[str, str], known: Mapping[str, str], config: Any, resized: Callable
-) -> dict[str, int]:
+def _first_point(letters: Mapping[str, str], known: Mapping[str, str], config: Any, resize: Callable) -> dict[str, int]:
     """Return the first point of the grid: small primes, or the preset's sizes where these cannot be built."""
     found = starts(letters)
     inner = getattr(config, "attention", config)
@@ -93,14 +91,14 @@ def _first_point(
     own = {name: size for name, size in own.items() if size is not None}
     for candidate in (found, found | own):
         try:
-            resized({letters[name]: size for name, size in candidate.items()})
+            resize({letters[name]: size for name, size in candidate.items()})
         except ConfigError:
             continue
         return candidate
     return found
 
 
-def _tied(attention: AttentionConfig, sizes: Mapping[str, Any]) -> dict[str, Any]:
+def _tie_kv_heads(attention: AttentionConfig, sizes: Mapping[str, Any]) -> dict[str, Any]:
     """Return sizes with g = h where the preset has as many key/value heads as heads, and only h is given."""
     if "h" in sizes and "g" not in sizes and getattr(attention, "num_kv_heads", None) == attention.num_heads:
         return {**sizes, "g": sizes["h"]}
@@ -122,25 +120,25 @@ def _attention(config: ModelConfig, names) -> Part:
     fields_of = _sizes(attention)
     letters = _letters(names, lengths | fields_of)
 
-    def completed(given: Mapping[str, Any]) -> dict[str, Any]:
-        out = {"B": 1, "T": 10, **_tied(attention, given)}
+    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+        out = {"B": 1, "T": 10, **_tie_kv_heads(attention, given)}
         return {"S": out["T"], **out}
 
-    def resized(sizes: Mapping[str, Any]) -> AttentionConfig:
-        given = _tied(attention, sizes)
+    def resize(sizes: Mapping[str, Any]) -> AttentionConfig:
+        given = _tie_kv_heads(attention, sizes)
         return replace(attention, **{fields_of[letter]: size for letter, size in given.items() if letter in fields_of})
 
     def build(**sizes):
         sized = {letters[n]: size for n, size in sizes.items()}
-        given, layer = completed(sized), resized(sized)
+        given, layer = complete(sized), resize(sized)
         with torch.device("meta"):
             tokens = [given["T"]] + ([given["S"]] if "S" in letters.values() else [])
             inputs = tuple(torch.empty(given["B"], length, layer.d_model) for length in tokens)
             return make_module(layer).eval(), inputs, {}
 
-    sizes = completed({letter: symbol(n) for n, letter in letters.items()})
+    sizes = complete({letter: symbol(n) for n, letter in letters.items()})
     form = attention_form(attention, sizes)("", **{letter: sizes[letter] for letter in lengths})
-    first = _first_point(letters, lengths | fields_of, attention, resized)
+    first = _first_point(letters, lengths | fields_of, attention, resize)
     return Part(letters, first, build, _by_kind(form))
 
 
@@ -184,11 +182,11 @@ def _model(config: ModelConfig, names) -> Part:
 
     def fields_of(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the fields of the model and of its attention that ``sizes`` change."""
-        given = _tied(config.attention, sizes)
+        given = _tie_kv_heads(config.attention, sizes)
         of_model = {outer[letter]: size for letter, size in given.items() if letter in outer}
         return of_model, {inner[letter]: size for letter, size in given.items() if letter in inner}
 
-    def resized(sizes: Mapping[str, Any]) -> ModelConfig:
+    def resize(sizes: Mapping[str, Any]) -> ModelConfig:
         own, within = fields_of(sizes)
         # Layers are built one by one. As an integer their number is pinned, and checked before any layer is built.
         own = {field: int(size) if field.endswith("layers") else size for field, size in own.items()}
@@ -199,7 +197,7 @@ def _model(config: ModelConfig, names) -> Part:
 
     def build(**sizes):
         given = {letters[n]: size for n, size in sizes.items()}
-        sized, tokens = resized(given), {lengths[x]: n for x, n in given.items() if x in lengths}
+        sized, tokens = resize(given), {lengths[x]: n for x, n in given.items() if x in lengths}
         with torch.device("meta"):
             model = make_module(sized).eval()
         return model, (), example_inputs(sized, config.lengths | tokens, device="meta")
@@ -210,7 +208,7 @@ def _model(config: ModelConfig, names) -> Part:
     form = ledger_of(config, config.lengths, sizes | {x: s for x, s in symbols.items() if x in lengths})
     if isinstance(config, Layered) and "N" in symbols:
         form = Ledger(tuple(replace(e, times=symbols["N"]) if "*" in e.path else e for e in form))
-    return Part(letters, _first_point(letters, known, config, resized), build, _by_kind(form))
+    return Part(letters, _first_point(letters, known, config, resize), build, _by_kind(form))
 
 
 def _symbolic_letters(config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> dict[str, sympy.Expr]:

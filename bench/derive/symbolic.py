@@ -1,7 +1,7 @@
-"""Count one run of a module with symbols for sizes: fake tensors with symbolic shapes under the recorder.
+"""Count one run of a module, with integers for its sizes or with symbols.
 
-The count is an expression in the sizes. It holds where the guards hold: the comparisons of sizes that the run decided,
-for instance that K <= E, or that h divides D.
+With symbols the run is of fake tensors with symbolic shapes, and the count is an expression in the sizes. It holds
+where the guards hold: the comparisons of sizes that the run decided, for instance that K <= E, or that h divides D.
 """
 
 import logging
@@ -24,12 +24,19 @@ from torch.nn.modules import normalization
 
 from headcount.bench.contractions.count import UnsupportedError, contraction_parts
 from headcount.bench.derive.guards import ROUNDED, simplify_guards
+from headcount.bench.derive.interpolate import format_point
 from headcount.bench.trace.names import patched
 from headcount.bench.trace.record import record
 from headcount.formulas.symbols import symbol
 
 Build = Callable[..., tuple[nn.Module, tuple, dict[str, Any]]]
 """Returns a module, its positional and its keyword inputs, for sizes given by name."""
+
+
+class CannotBuild(Exception):
+    """A module cannot be built or run at a point; the message names it."""
+
+    exit_code = 2
 
 
 class NotSymbolic(Exception):
@@ -60,6 +67,35 @@ class SymbolicCount:
         return all(guard.subs(values) == sympy.true for guard in (*self.guards, *self.layout))
 
 
+def count_at(
+    build: Build, skip_values: Callable[[], AbstractContextManager], point: Mapping[str, int]
+) -> dict[str, int]:
+    """Return MACs by kind at one point, on tensors without values, or with values where the module needs them."""
+    try:
+        try:
+            with silence_fake_tensor_log(), skip_values(), skip_initialisation():
+                found = _count(build, point)
+        except UnsupportedError:
+            raise
+        except Exception:
+            found = _count(build, point)
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        reason = _first_line(error) or type(error).__name__
+        raise CannotBuild(f"cannot be built at {format_point(point)}: {reason}; --base gives other points") from error
+    return {kind: int(macs) for kind, macs in found.items()}
+
+
+def _count(build: Build, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return MACs by kind of one run: integers, or expressions where sizes are symbols."""
+    module, args, kwargs = build(**sizes)
+    totals: dict[str, Any] = {}
+    for kind, product in contraction_parts(record(module, args, kwargs)):
+        totals[kind] = totals.get(kind, 0) + product.macs
+    return totals
+
+
 def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> SymbolicCount:
     """Return the count of ``build`` with a symbol for each size, where comparisons are decided as for ``base``.
 
@@ -79,10 +115,9 @@ def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, 
             disable_fake_tensor_cache(mode),
             skip_initialisation(),
             symbols_as_numbers(),
+            decompose_matmul(),
         ):
-            module, args, kwargs = build(**sizes, **(numbers or {}))
-            with decompose_matmul():
-                parts = contraction_parts(record(module, args, kwargs))
+            counted = _count(build, {**sizes, **(numbers or {})})
     except UnsupportedError:
         raise
     except Exception as error:
@@ -92,18 +127,14 @@ def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, 
         reason = f"it pins {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
         raise NotSymbolic(reason, tuple(name for name in base if name in pinned))
     domain = simplify_guards(env.guards, names)
-    by_kind: dict[str, sympy.Expr] = {}
-    for kind, product in parts:
-        expression = sympy.sympify(product.macs, strict=True)
-        by_kind[kind] = by_kind.get(kind, sympy.Integer(0)) + expression.subs(names).xreplace(domain.exact)
     for guard in domain.conditions:
         # With a rounded quotient in it an equation is a range; without, it ties one size to others.
         if isinstance(guard, sympy.Eq) and not guard.has(*ROUNDED):
             sizes = tuple(name for name in base if symbol(name) in guard.free_symbols)
             raise NotSymbolic(f"it needs {guard.lhs} = {guard.rhs}", sizes if len(sizes) == 1 else ())
-    return SymbolicCount(
-        {kind: sympy.expand(total) for kind, total in by_kind.items()}, domain.conditions, domain.layout
-    )
+    forms = {kind: sympy.sympify(macs, strict=True).subs(names) for kind, macs in counted.items()}
+    by_kind = {kind: sympy.expand(form.xreplace(domain.exact)) for kind, form in forms.items()}
+    return SymbolicCount(by_kind, domain.conditions, domain.layout)
 
 
 def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:

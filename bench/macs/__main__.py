@@ -41,17 +41,17 @@ PROG = "python -m bench.macs"
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """The command line of bench.macs."""
+    """Return the command line parser of bench.macs."""
     return options.parser(prog, (__doc__ or "").replace(PROG, prog))
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
-    """Run the command under the name ``prog``; its exit code."""
+    """Run the command under the name ``prog``; return its exit code."""
     return serve(prog, parser(prog), plan, argv)
 
 
 def plan(args: argparse.Namespace) -> Work | str:
-    """What ``args`` asks for. Raises at once for what cannot be had, before anything is printed."""
+    """Return the tables that ``args`` asks for. Raises for wrong usage before anything is printed."""
     if args.published:
         raise UsageError("--published was removed; count a torchvision model with --module FILE.py:FUNCTION")
     if args.list:
@@ -67,14 +67,14 @@ def plan(args: argparse.Namespace) -> Work | str:
 
 
 def _result(args: argparse.Namespace) -> Callable[..., str]:
-    """What says the result of ``args``."""
-    asked = {
-        results.compared: args.compare,
-        results.convert_results: args.convert,
-        results.of_module: args.module,
-        results.audited: args.audit,
+    """Return the function that formats the last line of the output."""
+    given = {
+        results.comparison_result: args.compare,
+        results.conversion_result: args.convert,
+        results.module_result: args.module,
+        results.audit_result: args.audit,
     }
-    return next((result for result, given in asked.items() if given), results.counted)
+    return next((result for result, option in given.items() if option), results.tables_result)
 
 
 def _sections(args: argparse.Namespace) -> Iterator[Section]:
@@ -115,7 +115,7 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
 
 
 def _assumptions(args) -> accounts.Assumptions:
-    """What --columns assumes; UsageError for its options without it, for sizes below 1 and unknown columns."""
+    """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
     names = ("context", "generate", "element_bytes", "peak_macs", "bandwidth")
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     flags = {name: f"--{name.replace('_', '-')}" for name in values}
@@ -133,11 +133,11 @@ def _assumptions(args) -> accounts.Assumptions:
 def _tables(names, counters, args, given) -> Iterator[Section]:
     from headcount.bench.macs import published
 
-    asked = [published.ReproducedTable(tables.load(name)) for name in names]
-    cases = [case for again in asked for case in again.cases.values()]
+    reproduced = [published.ReproducedTable(tables.load(name)) for name in names]
+    cases = [case for table in reproduced for case in table.cases.values()]
     with published.counting(cases, counters, args.device) as counted:
-        for again in asked:
-            main, *others = published.sections(again, counters, counted)
+        for table in reproduced:
+            main, *others = published.sections(table, counters, counted)
             main = columns.extended(main, args.columns, given) if args.columns else main
             yield main if args.params or not others else published.without_vocabularies(main)
             yield from others if args.params else ()
@@ -150,7 +150,7 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
 
     cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
     for case in cases:
-        # A length that the model has no positions for is refused before anything is printed.
+        # Raise for a length beyond the model's positions before anything is printed.
         _ = case.ledger
         if counters:
             case.check_runs()
@@ -160,7 +160,7 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
         for case in cases:
             measured = measure(case, counters, device=args.device, causes=True)
             for section in entries.sections(case.name, measured, f"{case.name}{changed}: ledger"):
-                # beside columns that are asked for, all of it is detail
+                # with --columns, the ledger is detail
                 yield replace(section, detail=section.detail or bool(args.columns))
         if args.columns:
             heading = f"{', '.join(case.name for case in cases)}{changed}"
@@ -197,7 +197,7 @@ def _comparison(args, lengths) -> Iterator[Section]:
     from headcount.bench.macs import compare
 
     a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
-    # One counter confirms a turning point, unless others are asked for.
+    # By default one counter validates each crossover.
     counters = parse_counters(args.counter or ["torch"])
     if counters:
         check_device(args.device)
@@ -211,9 +211,9 @@ def _module(args, counters) -> Iterator[Section]:
     from headcount.bench.isolated.run import parse_settings
     from headcount.bench.macs import module
 
-    meant_elsewhere = [name for name in (*LENGTHS, "preset", "table", "grid") if getattr(args, name)]
-    if meant_elsewhere:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in meant_elsewhere)
+    others = [name for name in (*LENGTHS, "preset", "table", "grid") if getattr(args, name)]
+    if others:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
         raise UsageError(f"{flags} and --module do not go together; sizes of a module are set by --set NAME=INTEGER")
     if args.depth is not None and args.depth < 1:
         raise UsageError(f"--depth must be at least 1, not {args.depth}")

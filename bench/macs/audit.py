@@ -27,20 +27,20 @@ ABOUT = (
 class Cells:
     """The counts of one formulation on one device.
 
-    ``failed``: why it could not be traced. ``ours``: the layer runs untraced, so the failure is headcount's.
+    ``failed``: why it could not be traced. ``is_own_failure``: the layer runs untraced, so headcount failed.
     """
 
     formulation: Formulation
     device: str
     found: ReportedCounts | None = None
     failed: str | None = None
-    ours: bool = False
+    is_own_failure: bool = False
 
 
 def sections(counters: Sequence[str], device: str | None) -> Iterator[Section]:
     """Yield the table of formulations by counter, then the causes of all differences."""
     devices = [device] if device else ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
-    # either table may be read first
+    # the two tables consume the cells independently
     for_matrix, for_causes = tee(
         _cells(formulation, where, counters) for formulation in FORMULATIONS for where in devices
     )
@@ -53,7 +53,7 @@ def _cells(formulation: Formulation, device: str, counters: Sequence[str]) -> Ce
         return Cells(formulation, device, _read(formulation, device, counters))
     except Exception as error:
         reason = f"failed: {one_line(type(error).__name__, str(error))[:LONGEST]}"
-        return Cells(formulation, device, failed=reason, ours=_runs(formulation, device))
+        return Cells(formulation, device, failed=reason, is_own_failure=_runs(formulation, device))
 
 
 def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> ReportedCounts:
@@ -99,7 +99,7 @@ def _row(cells: Cells, counters: Sequence[str]) -> Row:
         names = ("headcount", *counters)
         records = [{**place, "failed": cells.failed, "counter": name} for name in names]
         # a layer that runs untraced is headcount's failure, not the device's
-        failures = [f"{where}: {cells.failed}"] if cells.ours else []
+        failures = [f"{where}: {cells.failed}"] if cells.is_own_failure else []
         return Row(values | dict.fromkeys(names, "failed"), [cells.failed], records, failures)
     failures, notes = [], []
     values["headcount"] = found.headcount.macs - exact

@@ -21,9 +21,9 @@ from headcount.models.configs.presets import PRESETS, assignments, parse_overrid
 
 @dataclass(frozen=True)
 class ModuleCase:
-    """The module that ``spec`` builds for ``lengths``, counted in a process of its own.
+    """The module that ``spec`` builds for ``lengths``, counted in another process.
 
-    It has no closed form but the one that running it gives. ``saved`` is the count, term by term.
+    Its ledger is the count of one run. ``saved`` is the count, term by term.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ModuleCase:
 def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
     """Count the module that ``spec`` builds. Raises what isolated.module_count.count_module does."""
     count = count_module(spec, sizes)
-    # A weight without an operation of its own: whichever product uses it is counted above.
+    # Entries for weights count parameters only: the operations that use them are in the ledger already.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
     name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))
     saved = replace(snapshot_of(count, CountRequest(spec, sizes), file.versions()), name=name)
@@ -71,9 +71,9 @@ def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
 
 
 def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) -> Case | ModuleCase:
-    """The case that ``NAME,FIELD=VALUE,…`` names, with the assignments of ``extra`` too; or a user's module,
-    ``FILE.py:FUNCTION,NAME=INTEGER,…``, which takes no more than its own.
+    """Return the case of ``NAME,FIELD=VALUE,…`` with the assignments of ``extra``, or a user module.
 
+    A user module is ``FILE.py:FUNCTION,NAME=INTEGER,…``; ``extra`` and ``lengths`` do not apply to it.
     Raises ConfigError, with the valid names, for a preset, field, value or length that does not exist.
     """
     name = text.partition(",")[0]
@@ -81,20 +81,22 @@ def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) ->
         return of_module(name, parse_settings(assignments(text)))
     full = ",".join((text, *extra))
     case = Case.of(name, parse_overrides(name, assignments(full)), lengths, called=full)
-    # A length that the model has no positions for is refused before anything is printed.
+    # Raise for a length beyond the model's positions before anything is printed.
     _ = case.ledger
     return case
 
 
 def counted(case: Case | ModuleCase, counters: Sequence[str], device: str | None) -> dict[str, int | str]:
-    """Each counter's reading less what it adds by name, or why there is none; of a module headcount's, whichever
-    counters the other side is read by."""
+    """Return each counter's reported count minus its known additions, or the reason why there is none.
+
+    For a user module it is headcount's count under the name of every counter.
+    """
     if isinstance(case, ModuleCase):
         return dict.fromkeys(counters, case.ledger.macs)
-    taken = measure(case, counters, device=device).counts
+    counts = measure(case, counters, device=device).counts
     return {
         count.counter: count.reason if count.macs is None else count.macs - sum(count.additions.values())
-        for count in taken
+        for count in counts
     }
 
 
@@ -102,7 +104,7 @@ def is_saved(text: str) -> bool:
     """Return whether ``text`` names a file of a count, existing or not, rather than a preset or a module."""
     if text.partition(",")[0] in PRESETS:
         return False
-    # a file that does not exist is known by the letters of its ending: b.txt
+    # the suffix identifies a file that does not exist, as b.txt
     path = Path(text)
     return text.endswith((".json", ".lock")) or (":" not in text and (path.is_file() or path.suffix[1:].isalpha()))
 

@@ -16,12 +16,12 @@ IDEAL = "_ideal"
 def extended(section: Section, names: Sequence[str], given: Assumptions) -> Section:
     """Return ``section`` with the accounts ``names`` of its rows' cases before its last column.
 
-    Where the section has ideal forms, what skipping unselected heads changes stands beside it. Notes say why a cell
-    has a dash.
+    Where the section has ideal forms, accounts that depend on heads have a second column for the ideal form. Notes
+    give the reason for each dash.
     """
     table = section.table
-    asked = [column for name in names for column in _columns(name, given, section.ideal)]
-    columns = [*table.columns[:-1], *asked, table.columns[-1]]
+    added = [column for name in names for column in _columns(name, given, section.ideal)]
+    columns = [*table.columns[:-1], *added, table.columns[-1]]
     notes = [*table.notes_above, statement(names, given), *([section.ideal] if section.ideal else [])]
 
     def rows() -> Iterator[Row]:
@@ -34,7 +34,7 @@ def extended(section: Section, names: Sequence[str], given: Assumptions) -> Sect
             notes = [*row.notes, *_reasons(missing)]
             yield replace(row, values={**row.values, **found}, notes=notes, records=records)
 
-    # rows that are all known stay so, and their columns are measured
+    # a sequence stays a sequence, so that column widths fit its rows
     more = list(rows()) if isinstance(section.rows, Sequence) else rows()
     return replace(section, table=replace(table, columns=columns, notes_above=notes), rows=more)
 

@@ -1,4 +1,4 @@
-"""Where the difference between two models comes from, and where their ranking turns."""
+"""Compare two models: the parts of their difference, and the sizes at which their ranking changes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +25,7 @@ BLOCKS: dict[str, Callable[[Entry], int]] = {
     "vocabulary": conventions.vocabulary,
 }
 NEAR = 64
-"""How far from a crossover that cannot be built one is looked for that can."""
+"""Distance from a crossover that cannot be built within which a buildable one is searched."""
 Compared = Case | ModuleCase
 
 
@@ -43,7 +43,7 @@ EXACT = ComparisonRule("exact", conventions.exact, conventions.statement(convent
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is compared part by part: the key and head of its columns, its amount in an entry, what it counts."""
+    """A quantity compared part by part: the key and head of its columns, its amount in an entry, and its unit."""
 
     key: str
     head: str
@@ -55,7 +55,7 @@ PARAMS = [
     Quantity("params", "params", attrgetter("params"), "params"),
     Quantity("active_params", "active", attrgetter("active_params"), "params"),
 ]
-TURN_COLUMNS = [
+CROSSOVER_COLUMNS = [
     Column("account", "account"),
     Column("letter", "letter", width=9, priority=0),
     Column("difference", "A - B", width=44, wraps=16),
@@ -65,7 +65,7 @@ TURN_COLUMNS = [
     macs_column("at_above", "A - B\nthere", width=15, sign=True, priority=2),
     Column("counted", "counted there", priority=0),
 ]
-"""Rows come one by one: each column reserves its width."""
+"""Columns reserve their widths, because rows are printed one by one."""
 
 
 def block(entry: Entry) -> str:
@@ -86,7 +86,7 @@ def comparison_rules(a: Compared, b: Compared) -> list[ComparisonRule]:
 def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | None) -> Iterator[Section]:
     """Yield the differences by block and by kind, parameters by block, and the crossovers.
 
-    Two modules have no blocks that we know: theirs are by term and by parameter.
+    Two user modules have no known blocks: their differences are by term and by parameter.
     """
     rules = comparison_rules(a, b)
     macs = [
@@ -158,26 +158,26 @@ def _crossovers(a: Compared, b: Compared, rules: Sequence[ComparisonRule], count
     layout = Table(
         "compare-crossovers",
         f"{a.name} against {b.name}: crossovers",
-        TURN_COLUMNS,
+        CROSSOVER_COLUMNS,
         notes_above=notes,
         note_column="counted",
     )
-    return Section(layout, _turn_rows(a, b, rules, counters, device))
+    return Section(layout, _crossover_rows(a, b, rules, counters, device))
 
 
-def _turn_rows(a: Compared, b: Compared, rules, counters, device) -> Iterator[Row]:
+def _crossover_rows(a: Compared, b: Compared, rules, counters, device) -> Iterator[Row]:
     movable = [("T", "AB")] if all("T" in s.letters() for s in (a, b)) else []
     movable += [(letter, which) for which, s in (("A", a), ("B", b)) for letter in s.letters() if letter != "T"]
     for rule in rules:
         for letter, which in movable:
-            yield from _rows_of(Change(a, b, letter, which, rule), counters, device)
+            yield from _rows_of_change(Change(a, b, letter, which, rule), counters, device)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One letter of one side, or of both, that takes other sizes; ``rule`` counts the difference.
+    """A letter that takes other sizes on the sides ``which``: "A", "B" or both; ``rule`` counts the difference.
 
-    ``built`` keeps the sides at each size: a user's module is run anew for each.
+    ``built`` caches A and B by size, because a user module is run for each size.
     """
 
     a: Compared
@@ -187,79 +187,79 @@ class Change:
     rule: ComparisonRule
     built: dict[int, list[Compared]] = field(default_factory=dict)
 
-    def less(self, size: Size) -> Size:
-        """A - B."""
+    def difference_at(self, size: Size) -> Size:
+        """Return A - B at a size, an integer or a symbol."""
         left, right = (
             (s.ledger_in(self.letter, size) if side in self.which else s.ledger).total_under(self.rule.multiplicity)
             for side, s in (("A", self.a), ("B", self.b))
         )
         return left - right
 
-    def sides(self, size: int) -> list[Compared]:
-        """A and B at an integer. ConfigError where they cannot be built."""
+    def build(self, size: int) -> list[Compared]:
+        """Return A and B at an integer. Raises ConfigError where they cannot be built."""
         if size not in self.built:
             pair = (("A", self.a), ("B", self.b))
             self.built[size] = [s.at(self.letter, size) if side in self.which else s for side, s in pair]
         return self.built[size]
 
-    def refusal(self, size: int) -> str | None:
-        """Why A and B cannot be built at an integer, if they cannot."""
+    def build_error(self, size: int) -> str | None:
+        """Return why A and B cannot be built at an integer; None where they can."""
         try:
-            self.sides(size)
+            self.build(size)
         except ConfigError as error:
             return f"{self.letter} = {size}: {error}"
         return None
 
     def least(self) -> int:
-        """The least size: 0 where A and B can be built with none, else 1."""
-        return 1 if self.letter == "T" or self.refusal(0) else 0
+        """Return the least size: 0 where A and B can be built with none, else 1."""
+        return 1 if self.letter == "T" or self.build_error(0) else 0
 
-    def between_built(self, turn: Crossover) -> Crossover | None:
-        """``turn`` as one between sizes that can be built, where its own cannot; None where there are none near."""
+    def nearest_buildable(self, crossover: Crossover) -> Crossover | None:
+        """Return a crossover between the nearest sizes that can be built; None where there is none within NEAR."""
         ends = []
-        for start, step in ((turn.below, -1), (turn.above, 1)):
+        for start, step in ((crossover.below, -1), (crossover.above, 1)):
             near = range(start, max(-1, start + step * NEAR), step)
-            ends.append(next((size for size in near if not self.refusal(size)), None))
+            ends.append(next((size for size in near if not self.build_error(size)), None))
         if None in ends:
             return None
-        wider = Crossover(*ends, *map(self.less, ends))
+        wider = Crossover(*ends, *map(self.difference_at, ends))
         return wider if sign(wider.at_below) != sign(wider.at_above) else None
 
 
-def _rows_of(change: Change, counters, device) -> Iterator[Row]:
+def _rows_of_change(change: Change, counters, device) -> Iterator[Row]:
     letter = change.letter
     unknown = symbol(letter)
-    difference = expand(change.less(unknown))
+    difference = expand(change.difference_at(unknown))
     least = change.least()
-    # A router over no head or over one is left out: the polynomial may begin behind that.
-    small = {} if letter == "T" else {n: change.less(n) for n in range(least, 2)}
+    # A router over 0 heads or 1 head is omitted, so the polynomial may hold from 2 on only.
+    small = {} if letter == "T" else {n: change.difference_at(n) for n in range(least, 2)}
     exceptions = {n: value for n, value in small.items() if value != difference.subs(unknown, n)}
     values = {"account": change.rule.head, "letter": letter if change.which == "AB" else f"{letter} of {change.which}"}
     values["difference"] = str(difference).replace("**", "^")
     apart = " and ".join(f"{value:,} at {letter} = {n}" for n, value in exceptions.items())
     apart = [f"A - B is {apart}"] if apart else []
     found = crossovers(difference, unknown, least, exceptions)
-    for turn in found:
-        reason = change.refusal(turn.below) or change.refusal(turn.above)
-        built = change.between_built(turn) if reason else turn
+    for crossover in found:
+        reason = change.build_error(crossover.below) or change.build_error(crossover.above)
+        built = change.nearest_buildable(crossover) if reason else crossover
         counted, notes, failures = _confirm(change, built, counters, device) if built else ("cannot be built", [], [])
         notes = [*apart, *([reason] if reason else []), *notes]
-        row = {**values, **vars(built or turn), "counted": counted}
+        row = {**values, **vars(built or crossover), "counted": counted}
         yield Row(row, notes=notes, records=[{**row, "exceptions": exceptions}], failures=failures)
     if not found:
         row = {**values, "below": None, "at_below": None, "above": None, "at_above": None, "counted": "no crossover"}
         yield Row(row, notes=apart, records=[{**row, "exceptions": exceptions}])
 
 
-def _confirm(change: Change, turn: Crossover, counters, device) -> tuple[str, list[str], list[str]]:
-    """Whether counts at the two integers have the differences of the closed form."""
+def _confirm(change: Change, crossover: Crossover, counters, device) -> tuple[str, list[str], list[str]]:
+    """Count A and B at both integers, and return the verdict on the closed form, notes and failures."""
     if change.rule is not EXACT:
         return "closed form", [], []
     if not counters:
         return "not counted", [], []
     failures = []
-    for size, expected in ((turn.below, turn.at_below), (turn.above, turn.at_above)):
-        left, right = (cases.counted(side, counters, device) for side in change.sides(size))
+    for size, expected in ((crossover.below, crossover.at_below), (crossover.above, crossover.at_above)):
+        left, right = (cases.counted(side, counters, device) for side in change.build(size))
         for name in left:
             reasons = [reading for reading in (left[name], right[name]) if isinstance(reading, str)]
             if reasons:

@@ -18,7 +18,7 @@ from headcount.models.configs.convert import Heads, convert_config
 from headcount.models.configs.numbers import parse_int
 
 STAGES = ((300 * 10**9, "dense, trained on"), (100 * 10**9, "as MoH"))
-"""Tokens of the two stages of the MoH paper (section 4.4), and what is trained in each."""
+"""Tokens of the two stages of the MoH paper (section 4.4), and the model trained in each."""
 STAGES_ABOUT = (
     "The two stages of the MoH paper (arXiv 2410.11842, section 4.4) in tokens of this length: forward and backward, "
     "no optimiser. Its first stage also grew the vocabulary to 160,896 (--set vocab_size=160896) and took sequences of "
@@ -28,7 +28,7 @@ LETTERS = {"s": "shared", "r": "routed"}
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments of ``converted`` for ``s=16 r=8 router=linear``. Raises UsageError for anything else."""
+    """Return the arguments of ``convert_config`` for ``s=16 r=8 router=linear``. Raises UsageError for others."""
     found: dict[str, Any] = {}
     for word in words:
         letter, _, value = word.partition("=")

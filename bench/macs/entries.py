@@ -25,7 +25,7 @@ ABOUT = (
     "the index of a repeated layer, all repetitions together."
 )
 CAUSES = "where each tool's error comes from"
-COUNTED = [
+COUNTER_COLUMNS = [
     Column("counter", "counter"),
     Column("device", "device"),
     macs_column("reading", "reported\nMACs", priority=0),
@@ -33,8 +33,8 @@ COUNTED = [
     Column("because", "what it adds, by name", priority=0, wraps=16),
     Column("agrees", "explained\nby its rules", priority=0, tones=TONES),
 ]
-"""What a counter reports, and what makes it differ."""
-CALLED = [
+"""Columns of a counter: its reported count, its error and the additions that explain it."""
+CAUSE_COLUMNS = [
     Column("counter", "counter"),
     macs_column("macs", "MACs", sign=True, priority=0),
     Column("what", "what", priority=2),
@@ -42,7 +42,7 @@ CALLED = [
     Column("calls", "calls", kind="int", priority=3),
     Column("place", "place in the tool's source", wraps=20),
 ]
-"""The calls that make a difference, and where a tool has them."""
+"""Columns of the calls that cause an error, with their places in the tool's source."""
 
 
 def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section]:
@@ -64,7 +64,7 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
     by_kind.append(_row("total", ledger, total))
     yield Section(Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind"), *COSTS]), by_kind)
     if measured.counts:
-        table = Table(f"{name}-counters", f"{name}: counters", COUNTED, note_column="agrees")
+        table = Table(f"{name}-counters", f"{name}: counters", COUNTER_COLUMNS, note_column="agrees")
         yield Section(table, [_count_row(count, total) for count in measured.counts])
     causes = [record for record in records if record.get("causes")]
     if causes:
@@ -77,7 +77,7 @@ def share(macs: int, total: int) -> Fraction | None:
 
 
 def _row(path: str, ledger: Ledger, total: int, **more: Any) -> Row:
-    """Return the sums of a part of the ledger: a share of the ``total`` MACs, elements of what has no MACs."""
+    """Return the sums of a part of the ledger: its share of the ``total`` MACs, elements of operations without MACs."""
     elements = [entry.size for entry in ledger if entry.kind not in MAC_KINDS]
     values = {
         "path": path,
@@ -108,4 +108,4 @@ def causes_section(name: str, heading: str, counts: Iterable[Mapping[str, Any]])
     for count in counts:
         for position, cause in enumerate(count["causes"]):
             rows.append(Row({**cause, "counter": "" if position else count["counter"]}))
-    return Section(Table(name, heading, CALLED), rows, detail=True)
+    return Section(Table(name, heading, CAUSE_COLUMNS), rows, detail=True)

@@ -1,4 +1,4 @@
-"""Grids: one attention layer at every combination of sizes, Eq. 18 and 19 beside exact and counted."""
+"""Grids: one attention layer at every combination of sizes, with Eq. 18 and 19, exact MACs and counts."""
 
 import itertools
 import math
@@ -22,11 +22,11 @@ from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import parse_int
 
 DEFAULT_D_MODEL = 512
-MOST = 100_000
-"""The largest number of points; a layer is made for each before the first row is printed."""
+MAX_POINTS = 100_000
+"""Limit of the points; a layer is built for each before the first row is printed."""
 COMMON = ("d_m", "T", "S", "B")
 OMITTED = "omitted_macs."
-"""The prefix of JSON keys of what an equation leaves out, by name."""
+"""The prefix of JSON keys of the terms that an equation omits."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ def parse(text: str) -> Grid:
             choices = " or ".join(", ".join(variant.grid.letters) for variant in variants)
             raise UsageError(f"unknown grid key {key!r}; choose from {choices}, with {', '.join(COMMON)}")
     own = set(values) - set(COMMON)
-    # the first that has every letter: what s and r are not given for is MHA
+    # the first variant that has every letter: MHA where s and r are not given
     variant = next((variant for variant in variants if own and own <= set(variant.grid.letters)), None)
     if variant is None:
         kinds = " or of ".join(f"{variant.label} ({', '.join(variant.grid.letters)})" for variant in variants)
-        raise UsageError(f"a grid is of {kinds}, with {', '.join(COMMON)} beside them")
+        raise UsageError(f"a grid is of {kinds}, with {', '.join(COMMON)}")
     for key, sizes in values.items():
         least = 0 if key in variant.grid.may_be_zero else 1
         if min(sizes) < least:
@@ -68,8 +68,8 @@ def parse(text: str) -> Grid:
         example = " ".join(f"{letter}=8" for letter in variant.grid.required)
         raise UsageError(f"this grid needs {', '.join(missing)}: '{example} T=10,128'")
     number = math.prod(map(len, values.values()))
-    if number > MOST:
-        raise UsageError(f"a grid has at most {MOST:,} points, not {number:,}; give fewer values")
+    if number > MAX_POINTS:
+        raise UsageError(f"a grid has at most {MAX_POINTS:,} points, not {number:,}; give fewer values")
     return Grid(variant, values)
 
 
@@ -138,7 +138,7 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
     rows = (_row(grid.variant, point, case, counters, device) for point, case in buildable)
     return Section(
         _layout(grid, counters, cases),
-        # what needs no counting is known at once, and its columns are measured
+        # without counters the rows are known now, and column widths fit them
         rows if counters else list(rows),
         below=[*left_out, f"{plural(len(buildable), 'point')}, {len(left_out)} left out."],
         ideal=ideal_statement(cases),
@@ -150,7 +150,7 @@ def _name(point: Mapping[str, int]) -> str:
 
 
 def omitted(ledger: Ledger) -> dict[str, int]:
-    """Return what Eq. 18 and 19 leave out of an exact ledger, by name."""
+    """Return the MACs of an exact ledger that Eq. 18 and 19 omit, by name."""
     missing = ledger.select(lambda entry: entry.macs and not conventions.equations_18_19(entry))
     return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
 

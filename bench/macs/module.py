@@ -53,7 +53,7 @@ def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section
     rows.append(Row({**BLANK, **total}, records=count.ledger.as_records(), total=True))
     layout = Table(
         "module",
-        f"{spec}: {_which(count)}, {count.headline}",
+        f"{spec}: {_title(count)}, {count.headline}",
         [
             Column("path", "module", code=True),
             Column("kind", "kind"),
@@ -76,19 +76,19 @@ def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section
     return Section(layout, rows, below=below, facts=facts, detail=True)
 
 
-def _which(count: ModuleCount) -> str:
+def _title(count: ModuleCount) -> str:
     left_out = sum(line["calls"] for line in count.unsupported)
     return f"partial count without {plural(left_out, 'unsupported call')}" if left_out else "headcount"
 
 
-def _equal(count: ModuleCount) -> str:
-    """Return the verdict on a reported count that equals the headline: exact only where nothing is left out of it."""
+def _verdict_if_equal(count: ModuleCount) -> str:
+    """Return the verdict on a reported count that equals the headline: exact only where nothing is omitted."""
     if count.unsupported:
         return "the same part"
     return "as executed" if count.macs != count.with_elementwise else "exact"
 
 
-_APART = "A tensor with itself (norms, variances) and a product beside another term (gates) are named, never counted."
+_NOTE = "A tensor with itself (norms, variances) and a product beside another term (gates) are named, never counted."
 
 
 def _elementwise_section(count: ModuleCount) -> Section:
@@ -103,7 +103,7 @@ def _elementwise_section(count: ModuleCount) -> Section:
             Column("sizes", "sizes", priority=3),
             Column("size", "multiplications", kind="int", of="MACs", priority=0),
         ],
-        notes_above=[_APART],
+        notes_above=[_NOTE],
     )
     rows = []
     for line in merge_elementwise({**line, "path": folded(line["path"])} for line in count.elementwise):
@@ -132,7 +132,7 @@ def _counters_section(count: ModuleCount) -> Section:
         if cell["failed"]:
             verdict, notes = "failed", [f"failed: {cell['failed']}"]
         elif cell["explained"]:
-            verdict = "explained" if cell["difference"] else _equal(count)
+            verdict = "explained" if cell["difference"] else _verdict_if_equal(count)
         else:
             verdict = "unexplained"
             failures = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]

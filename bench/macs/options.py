@@ -1,4 +1,4 @@
-"""The command line of bench.macs."""
+"""Options of bench.macs."""
 
 import argparse
 
@@ -11,7 +11,7 @@ from headcount.formulas.published import tables
 
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
-    """Every option, in groups."""
+    """Return the parser with every option, in groups."""
     out = Parser(prog=prog, description=description)
     _what(out.add_argument_group("what to count"))
     _sizes(out.add_argument_group("sizes"))

@@ -20,10 +20,10 @@ from headcount.formulas.published import columns
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import VocabularyRange, common_vocabulary, implied_vocabulary, judge
 
-ENOUGH = 6
+MIN_MODELS = 6
 """Number of models from which a second process saves time."""
 QUANTITIES = ("active", "activated", "shared", "macs")
-"""The quantities with columns behind the parameters, in their order in a table."""
+"""The quantities whose columns follow the parameters, in their order in a table."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported."
 ABOUT_ACTIVATED = (
     "Activated: by number of heads, and each head weighing as many MACs as it takes. MACs of one forward pass, "
@@ -38,7 +38,7 @@ ABOUT_ACTIVATED = (
 def counting(
     cases: Iterable[Case], counters: Sequence[str], device: str | None
 ) -> Iterator[Callable[[Case], Measurement]]:
-    """Yield a function that measures one of ``cases``, which are asked for in their order.
+    """Yield a function that measures one of ``cases``, to be called in their order.
 
     A second process counts too, from the largest model on. Equal models are counted once.
     """
@@ -46,20 +46,20 @@ def counting(
     models = {case.model: case for case in cases if case.config.has_module and not is_cached(case, counters, device)}
     if counters:
         keep_freed_memory()
-    if not counters or len(models) < ENOUGH or device == "cuda" or (os.cpu_count() or 1) < 2:
+    if not counters or len(models) < MIN_MODELS or device == "cuda" or (os.cpu_count() or 1) < 2:
         yield here
         return
     # closed forms run on bare Python
     from headcount.bench.isolated.workers import Workers
 
     with Workers(1) as other:
-        # this process goes through the rows from the first on
+        # this process starts at the first row
         largest_last = sorted(models.items(), key=lambda item: _operations(item[1]))
         futures = {model: other.submit(here, case) for model, case in reversed(largest_last)}
 
         def counted(case: Case) -> Measurement:
             future = futures.get(case.model)
-            # what the other process has not begun is counted here
+            # cancel succeeds where the other process has not started this model
             if future is None or future.cancel():
                 return here(case)
             return here(case, readings=future.result().readings)
@@ -68,17 +68,17 @@ def counting(
 
 
 def _operations(case: Case) -> int:
-    """Return the number of a model's operations, which the time to count it is about proportional to."""
+    """Return the number of a model's operations; the time to count it is roughly proportional."""
     return sum(entry.times for entry in case.ledger)
 
 
 def sections(
-    again: "ReproducedTable", counters: Sequence[str], counted: Callable[[Case], Measurement]
+    table: "ReproducedTable", counters: Sequence[str], counted: Callable[[Case], Measurement]
 ) -> list[Section]:
-    """Return a table whose rows ``counted`` measures, and that of the vocabularies which its parameters imply."""
-    rows = (again.row(row, counted(case)) for row, case in again.cases.items())
-    # what needs no counting is known at once, and its columns are measured
-    return [again.section(counters, rows if counters else list(rows)), *again.vocabularies()]
+    """Return the table with rows measured by ``counted``, and the table of vocabularies that its parameters imply."""
+    rows = (table.row(row, counted(case)) for row, case in table.cases.items())
+    # without counters the rows are known now, and column widths fit them
+    return [table.section(counters, rows if counters else list(rows)), *table.vocabularies()]
 
 
 def without_vocabularies(section: Section) -> Section:
@@ -94,13 +94,13 @@ class ReproducedTable:
         self.table = table
         self.cases = {row.name: Case.of(row.preset) for row in table.rows}
         self.verdicts = judge(table, self.cases)
-        self._typed = {row.name: row for row in table.rows}
+        self._rows = {row.name: row for row in table.rows}
         found = {column.quantity: column for column in table.columns}
         self._quantities = [found[quantity] for quantity in QUANTITIES if quantity in found]
 
-    def measured(self, row: str, counters: Sequence[str], kept: Mapping[str, Any] | None = None) -> Measurement:
-        """Count the row's model with each of ``counters``; counts in ``kept``, of an earlier run, are not repeated."""
-        return measure(self.cases[row], counters, readings=result_cache.from_cache(kept, self.cases[row]))
+    def measured(self, row: str, counters: Sequence[str], cached: Mapping[str, Any] | None = None) -> Measurement:
+        """Count the row's model with each of ``counters``, but for counts that ``cached`` has from an earlier run."""
+        return measure(self.cases[row], counters, readings=result_cache.from_cache(cached, self.cases[row]))
 
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
         """Return the table with ``rows`` made by :meth:`row`."""
@@ -109,8 +109,8 @@ class ReproducedTable:
         return Section(self._layout(counters), rows, facts=facts, ideal=ideal)
 
     def row(self, name: str, measured: Measurement) -> Row:
-        """Return a row with its verdict; it fails where that is not the typed one, or a count is wrong."""
-        row, case, verdict = self._typed[name], self.cases[name], self.verdicts[name]
+        """Return a row with its verdict. It has failures where the table expects another, or where a count is wrong."""
+        row, case, verdict = self._rows[name], self.cases[name], self.verdicts[name]
         failures = measured.disagreements(row.preset)
         reasons = [text for count in measured.counts for text in (count.reason, count.why_there) if text]
         if verdict.status != row.verdict:
@@ -195,7 +195,7 @@ class ReproducedTable:
         )
 
     def vocabularies(self) -> list[Section]:
-        """Return the vocabularies that parameter figures imply; none where a rule judges these, or there are none."""
+        """Return the table of vocabularies that printed parameters imply; none where a rule judges them."""
         params = self.table.column("params")
         if params is None or params.judged:
             return []
@@ -205,8 +205,8 @@ class ReproducedTable:
         for name in params.names:
             label = "" if name == "params" else name
             out += [
-                Column(f"printed_{name}", _lines("params printed", label), align="right", priority=2),
-                Column(f"low_{name}", _lines("vocabulary", label, "from"), kind="int", priority=0),
+                Column(f"printed_{name}", _join_lines("params printed", label), align="right", priority=2),
+                Column(f"low_{name}", _join_lines("vocabulary", label, "from"), kind="int", priority=0),
                 Column(f"high_{name}", "to", kind="int", priority=0),
             ]
             ranges = []
@@ -217,7 +217,7 @@ class ReproducedTable:
                     printed, low, high = found.printed, found.low, found.high
                     ranges.append(found)
                 values[row.name] |= {f"printed_{name}": printed, f"low_{name}": low, f"high_{name}": high}
-            below.append(f"{label}: " * bool(label) + _fitting(common_vocabulary(ranges)))
+            below.append(f"{label}: " * bool(label) + _common_range(common_vocabulary(ranges)))
         sizes = sorted({case.config.vocab_size for case in self.cases.values()})
         note = (
             f"Closed-form parameters {params.printing.statement()}, at every vocabulary size; the models above "
@@ -228,11 +228,11 @@ class ReproducedTable:
         return [Section(layout, [Row(one, records=[one]) for one in values.values()], below)]
 
 
-def _lines(*words: str) -> str:
+def _join_lines(*words: str) -> str:
     return "\n".join(word for word in words if word)
 
 
-def _fitting(both: VocabularyRange) -> str:
+def _common_range(both: VocabularyRange) -> str:
     if both.low <= both.high:
         return f"vocabularies {both.low:,} to {both.high:,} fit every row."
     return f"no vocabulary fits every row: one needs at least {both.low:,}, another at most {both.high:,}."

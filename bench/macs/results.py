@@ -1,4 +1,4 @@
-"""The last line of bench.macs: its result in one sentence."""
+"""Format the last line of bench.macs: its result in one sentence."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def macs(number: int, in_flops: bool) -> str:
     return f"{flops(number):,} FLOPs" if in_flops else f"{number:,} MACs"
 
 
-def counted(printed: Sequence[Section], in_flops: bool) -> str:
+def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of tables, presets and grids: verdicts, costs, number of points, number of wrong counts."""
     published = [section for section in printed if section.table.name in tables.names()]
     parts = [_verdicts(published)] if published else []
@@ -56,7 +56,7 @@ def _counts(records: Iterable[dict[str, Any]]) -> list[str]:
     return [f"counts that differ from their counter's rules: {wrong} of {len(counts)}"] if counts else []
 
 
-def compared(printed: Sequence[Section], in_flops: bool) -> str:
+def comparison_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a comparison: the difference of A and B, and their crossovers."""
     total = printed[0].rows[-1].values
     difference = total["difference"] if "difference" in total else total["difference_exact"]
@@ -71,13 +71,13 @@ def compared(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{out}."
 
 
-def convert_results(printed: Sequence[Section], in_flops: bool) -> str:
+def conversion_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a conversion: the cost of the ideal form relative to the dense model."""
     ideal = printed[0].rows[-1].values
     return f"Ideal: {macs(ideal['macs'], in_flops)}, {float(ideal['share']):.2f} % of dense. {printed[0].below[0]}"
 
 
-def of_module(printed: Sequence[Section], in_flops: bool) -> str:
+def module_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a module: its count, and how many reported counts are explained."""
     facts = printed[0].facts
     cells = _rows(printed, "module-counters")
@@ -86,7 +86,7 @@ def of_module(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{macs(facts['macs'], in_flops)} ({facts['headline']}), {facts['params']:,} parameters{reported}."
 
 
-def audited(printed: Sequence[Section], in_flops: bool) -> str:
+def audit_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of an audit: how many runs are exact, explained, failed and unexplained."""
     rows = _rows(printed, "audit")
     cells = [record for row in rows for record in row.records if record["counter"] != "headcount"]

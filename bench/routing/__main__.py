@@ -16,21 +16,21 @@ import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headcount.bench import env, records
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
+from headcount.bench.output.arguments import Value
 from headcount.bench.output.files import write
 from headcount.bench.render import fits
+from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.table import Section
 from headcount.models.configs import presets
-
-if TYPE_CHECKING:
-    from headcount.bench.routing.stats import LayerRouting
+from headcount.models.configs.numbers import parse_int
 
 PROG = "python -m bench.routing"
 EXAMPLE = "moa"
+COUNT = Value("positive integer", parse_int, lambda number: number >= 1)
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -46,8 +46,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     out.add_argument("--save", metavar="DIR", help="with --example: write its checkpoint, tokens and log there")
     out.add_argument("--record", action="store_true", help="with --example: store its results under reports/records")
-    out.add_argument("--top", type=int, default=5, metavar="N", help="tokens listed for each expert (default: 5)")
-    out.add_argument("--min-count", type=int, default=5, metavar="N", help="choices that a token needs (default: 5)")
+    out.add_argument("--top", type=COUNT, default=5, metavar="N", help="tokens listed for each expert (default: 5)")
+    out.add_argument("--min-count", type=COUNT, default=5, metavar="N", help="choices that a token needs (default: 5)")
     # the former name, hidden in the help
     out._option_string_actions["--least"] = out._option_string_actions["--min-count"]
     out.add_argument("--plot", metavar="PATH", help="write the sorted shares as a plot (png, svg, pdf)")
@@ -66,9 +66,6 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
 
     ``argv`` is stored with a record.
     """
-    for name in ("top", "min_count"):
-        if getattr(args, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
     sections, layers = _example(args) if args.example else _checkpoint(args)
     fits(sections, args.format, args.out)
     if args.plot:
@@ -89,21 +86,20 @@ def _store(sections: Sequence[Section], argv: Sequence[str]) -> Path:
     """Append a record of the example to the machine's records; return its path."""
     environ = env.environment("cpu", ["bench.routing", *argv])
     path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
-    tables = {section.table.name: _records(section) for section in sections}
+    # the printed names of tokens are in no record
+    tables = {
+        section.table.name: [
+            record | {"tokens": row.values["tokens"]} if "tokens" in row.values else record
+            for row in section.rows
+            for record in row.records
+        ]
+        for section in sections
+    }
     records.append(path, {"kind": "routing", "example": EXAMPLE, **tables, "environment": environ})
     return path
 
 
-def _records(section: Section) -> list[dict]:
-    """Return the JSON records of a section, with the printed names of the example's tokens."""
-    return [
-        {**record, **{name: row.values[name] for name in ("tokens",) if name in row.values}}
-        for row in section.rows
-        for record in row.records
-    ]
-
-
-def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, "LayerRouting"]]:
+def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting]]:
     missing = [f"--{name}" for name in ("checkpoint", "preset", "tokens") if getattr(args, name) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} missing: give --checkpoint, --preset and --tokens, or --example")
@@ -126,7 +122,7 @@ def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, "
     return sections, {layer.path: layer for layer in layers}
 
 
-def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, "LayerRouting"]]:
+def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting]]:
     if args.example != EXAMPLE:
         raise UsageError(
             f"unknown example {args.example!r}; the only one is {EXAMPLE}; --checkpoint analyses a trained model of "
@@ -138,7 +134,7 @@ def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, "Lay
 
     from headcount.bench.routing import example, tables
 
-    outcomes = example.run(report=lambda line: print(line, file=sys.stderr))
+    outcomes = example.run()
     paper = next(outcome for outcome in outcomes if outcome.coefficients == example.PAPER)
     if args.save:
         print(f"analyse it again: {PROG} {example.save(paper, args.save)}", file=sys.stderr)
@@ -151,7 +147,7 @@ def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, "Lay
     return sections, {example.label(outcome.coefficients): outcome.layer for outcome in outcomes}
 
 
-def plot(layers: Mapping[str, "LayerRouting"], path: str) -> None:
+def plot(layers: Mapping[str, LayerRouting], path: str) -> None:
     """Write the sorted shares of each layer in percent (Figures 3-4), in the format of the path's ending.
 
     Raises UsageError where the path cannot be written, EnvironmentMissing without matplotlib.
@@ -159,8 +155,7 @@ def plot(layers: Mapping[str, "LayerRouting"], path: str) -> None:
     pyplot = env.drawing()
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for name, layer in layers.items():
-        percent = sorted((float(100 * value) for value in layer.shares), reverse=True)
-        axes.plot(range(1, len(percent) + 1), percent, marker=".", label=name)
+        axes.plot(range(1, layer.num_experts + 1), layer.sorted_percent, marker=".", label=name)
     units = next(iter(layers.values())).routed.units
     axes.set_xlabel(f"{units}, the most used first")
     axes.set_ylabel("share of all choices in %")

@@ -6,7 +6,8 @@ token of class c (A is 1, B is 2, …) is answered with the token c places befor
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,23 +76,20 @@ def batches(seed: int, size: int) -> Iterator[Tensor]:
         yield torch.randint(CLASSES * WORDS, (size, SEQ_LEN), generator=generator)
 
 
-def held_out() -> Tensor:
+def evaluation_tokens() -> Tensor:
     """Return the evaluation tokens (HELD_OUT, SEQ_LEN)."""
     return next(batches(SEED + 1, HELD_OUT))
 
 
-def run(report: Callable[[str], None] = lambda line: None) -> list[Outcome]:
+def run() -> list[Outcome]:
     """Train one model for each of ``RUNS``, on one thread so that results are the same every time."""
-    outcomes = []
     with one_thread():
-        for coefficients in RUNS:
-            report(f"training with {label(coefficients)}")
-            outcomes.append(train(coefficients))
-    return outcomes
+        return [train(coefficients) for coefficients in RUNS]
 
 
 def train(coefficients: Mapping[str, float], steps: int | None = None) -> Outcome:
     """Train from fixed weights on fixed batches for ``steps`` (default: STEPS), and evaluate on held-out sequences."""
+    print(f"training with {label(coefficients)}", file=sys.stderr)
     weights = {"balance_loss_weight": coefficients["L_a"], "z_loss_weight": coefficients["L_z"]}
     model, log = build(preset(PRESET, FIELDS | weights), seed=SEED).train(), []
     optimizer, data = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE), batches(SEED, BATCH_SIZE)
@@ -108,7 +106,7 @@ def train(coefficients: Mapping[str, float], steps: int | None = None) -> Outcom
 
 
 def _evaluate(model: torch.nn.Module, coefficients: Mapping[str, float], log: Log) -> Outcome:
-    tokens = held_out()
+    tokens = evaluation_tokens()
     (layer,) = record(model, [(row, row) for row in tokens.tolist()])
     losses.record_routing(model)
     logits, answers = model(tokens), targets(tokens)
@@ -149,9 +147,9 @@ def _effect(name: str, without: Outcome, with_loss: Outcome) -> str:
     """Return what L_z does to itself, or what L_a does to the load and to the task loss."""
     if name == "L_z":
         return _change("L_z", without.auxiliary[name], with_loss.auxiliary[name])
-    before, after = ([float(100 * share) for share in one.layer.shares] for one in (without, with_loss))
-    largest = _change("the largest share", max(before), max(after), ".1f", " %")
-    smallest = _change("the smallest share", min(before), min(after), ".1f", " %")
+    before, after = (one.layer.sorted_percent for one in (without, with_loss))
+    largest = _change("the largest share", before[0], after[0], ".1f", " %")
+    smallest = _change("the smallest share", before[-1], after[-1], ".1f", " %")
     return f"{largest}, {smallest}, and {_change('the task loss', without.loss, with_loss.loss)}"
 
 
@@ -172,7 +170,7 @@ def save(outcome: Outcome, directory: str | Path) -> str:
     state = io.BytesIO()
     torch.save(outcome.state, state)
     write(path / "checkpoint.pt", state.getvalue())
-    write(path / "tokens.txt", "".join(" ".join(map(str, row)) + "\n" for row in held_out().tolist()))
+    write(path / "tokens.txt", "".join(" ".join(map(str, row)) + "\n" for row in evaluation_tokens().tolist()))
     write(path / "log.jsonl", "".join(f"{line}\n" for line in log))
     changed = " ".join(f"{field}={str(value).lower()}" for field, value in FIELDS.items())
     files = f"--checkpoint {path / 'checkpoint.pt'} --tokens {path / 'tokens.txt'} --log {path / 'log.jsonl'}"

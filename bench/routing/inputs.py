@@ -53,32 +53,20 @@ def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str,
         raise UsageError(f"{path} is no checkpoint: torch cannot read it ({type(error).__name__})") from None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UsageError(f"{path} is no checkpoint: a mapping from names to tensors is expected")
-    for name, tensor in wanted.items():
+    for name in dict.fromkeys((*wanted, *state)):
         if name not in state:
             raise UsageError(f"{path} does not match the preset: it has no {name}")
-        if kind := _other_kind(state[name]):
-            raise UsageError(f"{path}: {name} is {kind}, no plain tensor of floating point")
-        if state[name].shape != tensor.shape:
-            raise UsageError(
-                f"{path} does not match the preset: {name} is {tuple(state[name].shape)}, not {tuple(tensor.shape)}"
-            )
-        if not torch.isfinite(state[name]).all():
-            raise UsageError(f"{path}: {name} holds values that are not finite")
-    for name in state:
         if name not in wanted:
             raise UsageError(f"{path} does not match the preset: the model has no {name}")
+        found, shape = state[name], tuple(wanted[name].shape)
+        if found.layout is not torch.strided or found.is_meta or found.dtype not in FLOATS:
+            kind = f"{found.dtype}, {found.layout}, on {found.device}"
+            raise UsageError(f"{path}: {name} is {kind}; a dense tensor of floating point is expected")
+        if found.shape != shape:
+            raise UsageError(f"{path} does not match the preset: {name} is {tuple(found.shape)}, not {shape}")
+        if not torch.isfinite(found).all():
+            raise UsageError(f"{path}: {name} holds values that are not finite")
     return state
-
-
-def _other_kind(tensor: torch.Tensor) -> str:
-    """Return why a tensor cannot be a weight: its layout, device or dtype; empty where it can."""
-    if tensor.is_nested:
-        return "nested"
-    if tensor.layout is not torch.strided:
-        return str(tensor.layout).removeprefix("torch.")
-    if tensor.is_meta:
-        return "without values"
-    return "" if tensor.dtype in FLOATS else str(tensor.dtype).removeprefix("torch.")
 
 
 def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
@@ -91,13 +79,8 @@ def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:
         routed = variants_with("routed")
         names = (name for name, given in PRESETS.items() if given["attention"] in routed and "vocab_size" in given)
         raise UsageError(f"a {config.variant} model takes no tokens; choose from {', '.join(names)}")
-    data = read_file(path)
-    try:
-        lines = data.decode().splitlines()
-    except UnicodeDecodeError:
-        raise UsageError(f"{path} is no text: token ids with spaces between are expected") from None
-    numbered = enumerate(lines, 1)
-    examples = [_example(f"{path}: line {number}", line, config) for number, line in numbered if line.strip()]
+    lines = enumerate(read_file(path).decode(errors="replace").splitlines(), 1)
+    examples = [_example(f"{path}: line {number}", line, config) for number, line in lines if line.strip()]
     if not examples:
         raise UsageError(f"{path} holds no tokens")
     return examples

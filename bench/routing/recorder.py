@@ -23,7 +23,10 @@ def record(model: nn.Module, examples: Iterable[Example]) -> list[LayerRouting]:
     config, modules = model.config, dict(losses.routed_modules(model))
     if not modules:
         raise UsageError(f"no layer of this preset routes tokens; its attention is {config.attention.variant}")
-    layers = {path: _empty(path, module) for path, module in modules.items()}
+    layers = {}
+    for path, module in modules.items():
+        routed, experts = variant(module.config.variant).routed, module.router.num_experts
+        layers[path] = LayerRouting(path, routed, experts, module.config.top_k, routed.shared(module.config))
     losses.record_routing(model)
     model.eval()
     for source, target in examples:
@@ -36,11 +39,6 @@ def record(model: nn.Module, examples: Iterable[Example]) -> list[LayerRouting]:
             layers[path].add(queries, indices, row_macs(module.config, len(queries), len(keys)))
     losses.record_routing(model, False)
     return list(layers.values())
-
-
-def _empty(path: str, module: nn.Module) -> LayerRouting:
-    config, routed = module.config, variant(module.config.variant).routed
-    return LayerRouting(path, routed, module.router.num_experts, config.top_k, num_shared=routed.shared(config))
 
 
 def row_macs(config, tgt_len: int, src_len: int) -> Fraction:

@@ -1,8 +1,8 @@
 """Statistics of a routing in exact integers: tokens per expert, their shares, and pointwise mutual information."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from headcount.bench.variants.variant import Routed
@@ -20,17 +20,14 @@ class LayerRouting:
     routed: Routed
     num_experts: int
     top_k: int
-    chosen: list[Counter] = field(default_factory=list)
     num_shared: int = 0
     tokens: int = 0
     every_token_macs: Fraction = Fraction(0)
     """MACs of an expert that takes every token."""
 
-    expert_macs: list[Fraction] = field(default_factory=list)
-
     def __post_init__(self) -> None:
-        self.chosen = self.chosen or [Counter() for _ in range(self.num_experts)]
-        self.expert_macs = self.expert_macs or [Fraction(0)] * self.num_experts
+        self.chosen: list[Counter] = [Counter() for _ in range(self.num_experts)]
+        self.expert_macs = [Fraction(0)] * self.num_experts
 
     def add(self, tokens: Sequence[Hashable], experts: Sequence[Sequence[int]], row_macs: Fraction) -> None:
         """Add routed tokens with the experts of each; ``row_macs``: MACs of one expert for one token."""
@@ -49,45 +46,46 @@ class LayerRouting:
     @property
     def counts(self) -> list[int]:
         """Tokens per expert; the sum is K times the tokens."""
-        return [sum(counter.values()) for counter in self.chosen]
+        return [counter.total() for counter in self.chosen]
 
     @property
-    def shares(self) -> list[Fraction]:
-        """Each expert's share of all choices; zeros where there are none."""
-        return shares(self.counts)
+    def percent(self) -> list[Fraction]:
+        """Each expert's share of all choices in percent; zeros where there are none."""
+        return percent(self.counts)
+
+    @property
+    def sorted_percent(self) -> list[float]:
+        """The same, the largest first."""
+        return sorted(map(float, self.percent), reverse=True)
 
 
-def shares(counts: Sequence[int]) -> list[Fraction]:
-    """Return each count's share of the sum; zeros where the sum is 0."""
+def percent(counts: Sequence[int]) -> list[Fraction]:
+    """Return each count's share of the sum in percent; zeros where the sum is 0."""
     total = sum(counts) or 1
-    return [Fraction(count, total) for count in counts]
+    return [Fraction(100 * count, total) for count in counts]
 
 
-def pmi(chosen: Sequence[Mapping[Hashable, int]]) -> list[dict[Hashable, Fraction]]:
+def pmi(chosen: Sequence[Counter[Hashable]]) -> list[dict[Hashable, Fraction]]:
     """Return p(token, expert) / (p(token) p(expert)) for every expert and each token that it took.
 
     The MoA paper's pointwise mutual information, which is not a logarithm: 1 where both are independent.
     """
-    by_token = _token_counts(chosen)
+    by_token = sum(chosen, Counter())
     total = by_token.total()
     return [
-        {
-            token: Fraction(count * total, by_token[token] * sum(counts.values()))
-            for token, count in counts.items()
-            if count
-        }
+        {token: Fraction(count * total, by_token[token] * counts.total()) for token, count in counts.items()}
         for counts in chosen
     ]
 
 
 def top_tokens(
-    chosen: Sequence[Mapping[Hashable, int]], number: int, min_count: int = 1
+    chosen: Sequence[Counter[Hashable]], number: int, min_count: int = 1
 ) -> list[list[tuple[Hashable, Fraction]]]:
     """Return for each expert the ``number`` tokens of highest PMI, the most frequent first among equals.
 
     Tokens with fewer than ``min_count`` choices in all are left out: a rare token has a high PMI with any expert.
     """
-    by_token = _token_counts(chosen)
+    by_token = sum(chosen, Counter())
     found = []
     for counts, values in zip(chosen, pmi(chosen), strict=True):
         frequent = [(token, value) for token, value in values.items() if by_token[token] >= min_count]
@@ -96,13 +94,8 @@ def top_tokens(
     return found
 
 
-def _token_counts(chosen: Sequence[Mapping[Hashable, int]]) -> Counter:
-    """Return how often each token was routed to any expert."""
-    return sum(map(Counter, chosen), Counter())
-
-
-def grouped(
-    chosen: Sequence[Mapping[Hashable, int]], group_of: Callable[[Hashable], Hashable]
+def group_tokens(
+    chosen: Sequence[Counter[Hashable]], group_of: Callable[[Hashable], Hashable]
 ) -> list[Counter[Hashable]]:
     """Return the same choices by group of tokens."""
     groups: list[Counter] = [Counter() for _ in chosen]

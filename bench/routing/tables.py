@@ -1,12 +1,16 @@
 """Tables of bench.routing: shares per layer, experts or heads with their tokens, example runs, balance over steps."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from itertools import chain
+from operator import itemgetter
 
 from headcount.bench.routing import example
 from headcount.bench.routing.inputs import Log
-from headcount.bench.routing.stats import LayerRouting, grouped, pmi, shares, top_tokens
+from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, pmi, top_tokens
 from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.variants.variant import Routed
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 2}
 EXTREMES = [
@@ -17,8 +21,8 @@ EXTREMES = [
 
 def extremes(counts: Sequence[int]) -> dict[str, Fraction]:
     """Return the largest and the smallest share of counts, in percent."""
-    percent = [100 * share for share in shares(counts)]
-    return {"largest": max(percent), "smallest": min(percent)}
+    shares = percent(counts)
+    return {"largest": max(shares), "smallest": min(shares)}
 
 
 def by_unit(layers: Sequence[LayerRouting]) -> list[list[LayerRouting]]:
@@ -46,23 +50,16 @@ def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Sect
         ],
         notes_above=[routed.shares],
     )
-    return Section(table, [_layer_row(layer) for layer in layers])
-
-
-def _layer_row(layer: LayerRouting) -> Row:
-    percent = sorted((float(100 * share) for share in layer.shares), reverse=True)
-    values = {
-        "layer": layer.path,
-        "tokens": layer.tokens,
-        "heads": layer.num_experts,
-        "shared": layer.num_shared,
-        "sorted": " ".join(f"{value:.1f}" for value in percent),
-        **extremes(layer.counts),
-    }
-    record = {"layer": layer.path, "tokens": layer.tokens, "top_k": layer.top_k, "tokens_per_expert": layer.counts}
-    if "s" in layer.routed.sizes:
-        record["num_shared_heads"] = layer.num_shared
-    return Row(values, records=[record])
+    rows = []
+    for layer in layers:
+        same = {"layer": layer.path, "tokens": layer.tokens}
+        values = {"heads": layer.num_experts, "shared": layer.num_shared, **extremes(layer.counts)}
+        values["sorted"] = " ".join(f"{share:.1f}" for share in layer.sorted_percent)
+        record = {"top_k": layer.top_k, "tokens_per_expert": layer.counts}
+        if "s" in routed.sizes:
+            record["num_shared_heads"] = layer.num_shared
+        rows.append(Row(same | values, records=[same | record]))
+    return Section(table, rows)
 
 
 def expert_section(
@@ -101,9 +98,9 @@ def expert_section(
             *dict.fromkeys(layer.routed.executed for layer in layers),
         ],
     )
-    rows = [row for layer in layers for row in _expert_rows(layer, top, min_count, name_of, class_of)]
-    below = [_specialists(layer, class_of) for layer in layers] if class_of else []
-    return Section(table, rows, below)
+    rows = [list(_expert_rows(layer, top, min_count, name_of, class_of)) for layer in layers]
+    below = [_specialists(routed, same) for same in rows] if class_of else []
+    return Section(table, list(chain.from_iterable(rows)), below)
 
 
 def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_of) -> Iterator[Row]:
@@ -113,18 +110,20 @@ def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_o
         empty = dict.fromkeys(("share", "class", "class_pmi"))
         yield Row(empty | values | shared, records=[values | {"shared": True}])
     best = top_tokens(layer.chosen, top, min_count)
-    by_class = _classes(layer, class_of) if class_of else [(None, None)] * layer.num_experts
+    by_class = pmi(group_tokens(layer.chosen, class_of)) if class_of else [{}] * layer.num_experts
     order = sorted(range(layer.num_experts), key=lambda expert: (-layer.counts[expert], expert))
     for expert in order:
+        # an expert without a token has no class
+        name, value = max(by_class[expert].items(), key=lambda pair: pair[::-1], default=(None, None))
         values = {
             "layer": layer.path,
             layer.unit: layer.num_shared + expert,
             "count": layer.counts[expert],
-            "share": 100 * layer.shares[expert],
+            "share": layer.percent[expert],
             "macs": layer.expert_macs[expert].numerator,
             "released_macs": layer.every_token_macs.numerator,
-            "class": by_class[expert][0],
-            "class_pmi": by_class[expert][1],
+            "class": name,
+            "class_pmi": value,
             "tokens": " ".join(f"{name_of(token)} ({float(value):.1f})" for token, value in best[expert]) or None,
         }
         record = {key: values[key] for key in ("layer", layer.unit, "count", "macs", "class")}
@@ -134,24 +133,19 @@ def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_o
         yield Row(values, records=[record])
 
 
-def _classes(layer: LayerRouting, class_of) -> list[tuple[str | None, Fraction | None]]:
-    """Return each expert's class of highest PMI; None for an expert without a token."""
-    values = pmi(grouped(layer.chosen, class_of))
-    return [max(found.items(), key=lambda pair: (pair[1], pair[0])) if found else (None, None) for found in values]
-
-
 SPECIALISED = 1.5
 """Least PMI of a class with an expert that specialises in it."""
 
 
-def _specialists(layer: LayerRouting, class_of) -> str:
+def _specialists(routed: Routed, rows: Sequence[Row]) -> str:
+    experts = [row.values for row in rows if row.values["share"] is not None]
     found: dict[str, list[int]] = {}
-    for expert, (name, value) in enumerate(_classes(layer, class_of), layer.num_shared):
-        if value is not None and value >= SPECIALISED:
-            found.setdefault(name, []).append(expert)
-    named = "; ".join(f"{name}: {', '.join(map(str, experts))}" for name, experts in sorted(found.items()))
+    for values in sorted(experts, key=itemgetter(routed.unit)):
+        if (values["class_pmi"] or 0) >= SPECIALISED:
+            found.setdefault(values["class"], []).append(values[routed.unit])
+    named = "; ".join(f"{name}: {', '.join(map(str, numbers))}" for name, numbers in sorted(found.items()))
     return (
-        f"{sum(map(len, found.values()))} of {layer.num_experts} {layer.routed.units} specialise: they take a class of "
+        f"{sum(map(len, found.values()))} of {len(experts)} {routed.units} specialise: they take a class of "
         f"tokens at least {SPECIALISED} times as often as independence would give ({named or 'none'})."
     )
 
@@ -169,15 +163,14 @@ def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Sectio
             Column("chosen", header, priority=0, wraps=24),
         ],
     )
-    by_class = grouped(layer.chosen, class_of)
+    by_class = group_tokens(layer.chosen, class_of)
     rows = []
-    for name in sorted({name for counts in by_class for name in counts}):
-        counts = {expert: found[name] for expert, found in enumerate(by_class, layer.num_shared) if found[name]}
-        order = sorted(counts, key=lambda expert: (-counts[expert], expert))
-        percent = {expert: float(100 * Fraction(counts[expert], sum(counts.values()))) for expert in order}
-        chosen = "  ".join(f"{expert} ({share:.1f})" for expert, share in percent.items())
-        record = {"class": name, "choices": sum(counts.values()), f"by_{unit}": {e: counts[e] for e in order}}
-        rows.append(Row({"class": name, "choices": sum(counts.values()), "chosen": chosen}, records=[record]))
+    for name in sorted(set().union(*by_class)):
+        counts = Counter({number: one[name] for number, one in enumerate(by_class, layer.num_shared) if one[name]})
+        same, order = {"class": name, "choices": counts.total()}, dict(counts.most_common())
+        shares = zip(order, percent(order.values()), strict=True)
+        chosen = "  ".join(f"{expert} ({float(share):.1f})" for expert, share in shares)
+        rows.append(Row(same | {"chosen": chosen}, records=[same | {f"by_{unit}": order}]))
     return Section(table, rows)
 
 
@@ -202,25 +195,19 @@ def runs_section(outcomes: Sequence[example.Outcome]) -> Section:
             "coefficients."
         ],
     )
-    return Section(table, [_run_row(outcome) for outcome in outcomes], example.effects(outcomes))
-
-
-def _run_row(outcome: example.Outcome) -> Row:
-    values = {
-        "label": example.label(outcome.coefficients),
-        "loss": outcome.loss,
-        "accuracy": 100 * outcome.accuracy,
-        **extremes(outcome.layer.counts),
-        **outcome.auxiliary,
-    }
-    record = {
-        "coefficients": dict(outcome.coefficients),
-        "loss": outcome.loss,
-        "accuracy": outcome.accuracy,
-        "auxiliary_losses": dict(outcome.auxiliary),
-        "tokens_per_expert": outcome.layer.counts,
-    }
-    return Row(values, records=[record])
+    rows = []
+    for outcome in outcomes:
+        values = {"label": example.label(outcome.coefficients), "loss": outcome.loss}
+        values |= {"accuracy": 100 * outcome.accuracy, **extremes(outcome.layer.counts), **outcome.auxiliary}
+        record = {
+            "coefficients": outcome.coefficients,
+            "loss": outcome.loss,
+            "accuracy": outcome.accuracy,
+            "auxiliary_losses": outcome.auxiliary,
+            "tokens_per_expert": outcome.layer.counts,
+        }
+        rows.append(Row(values, records=[record]))
+    return Section(table, rows, example.effects(outcomes))
 
 
 def log_section(log: Log) -> Section:
@@ -230,12 +217,9 @@ def log_section(log: Log) -> Section:
         "Balance over training steps",
         [Column("step", "step", kind="int"), Column("layer", "layer", priority=0), *EXTREMES],
     )
-    rows = [
-        Row(
-            {"step": step, "layer": path, **extremes(counts)},
-            records=[{"step": step, "layer": path, "tokens_per_expert": counts}],
-        )
-        for step, layers in log
-        for path, counts in layers.items()
-    ]
+    rows = []
+    for step, layers in log:
+        for path, counts in layers.items():
+            same = {"step": step, "layer": path}
+            rows.append(Row(same | extremes(counts), records=[same | {"tokens_per_expert": counts}]))
     return Section(table, rows)

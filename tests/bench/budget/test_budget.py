@@ -53,8 +53,9 @@ SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(sor
 
 @settings(deadline=None, max_examples=60)
 @given(
-    K=SIZES, E=SIZES, D=SIZES, T=st.integers(1, 7), budgets=st.dictionaries(st.sampled_from(METRICS), st.floats(0, 1))
-)
+    K=SIZES, E=SIZES, D=SIZES, T=st.integers(1, 7),
+    budgets=st.dictionaries(st.sampled_from(METRICS), st.floats(0, 1), min_size=1),
+)  # fmt: skip
 def test_front_matches_brute_force(brute_force, K, E, D, T, budgets):
     points = {(k, e, d): moa_costs(k, e, d, T, 2) for k, e, d in product(K, E, D) if k <= e}
     around = HostModel(

@@ -7,7 +7,7 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import candidates as module
 from headcount.bench.budget import search
 from headcount.bench.budget.__main__ import _bounds, _host_model, main, parser, plan
-from headcount.bench.budget.bounds import Bound, feasible, parse
+from headcount.bench.budget.bounds import Bound, feasible_mask, parse
 from headcount.bench.budget.candidates import Candidates, candidates
 from headcount.bench.case import Case
 from headcount.bench.env import drawing
@@ -43,15 +43,20 @@ def test_malformed_budget_raises(text):
         parse(text)
 
 
-FOUND = Candidates({}, {"macs": np.array([1_000, 2_000, 5_000]), "params": np.array([90, 80, 30])})
+COSTS = {"macs": [1_000, 2_000, 5_000], "params": [90, 80, 30], "active_params": [20, 25, 30]}
+FOUND = Candidates({}, {metric: np.array(values) for metric, values in COSTS.items()})
 NEAREST = {
-    "below": ({"macs": Bound(0, 999)}, "no candidate has at most 999 MACs; the nearest is 1,000"),
-    "between": ({"macs": Bound(2_001, 3_400)}, "no candidate has 2,001 to 3,400 MACs; the nearest is 2,000"),
-    "nearer above": ({"macs": Bound(2_001, 3_600)}, "no candidate has 2,001 to 3,600 MACs; the nearest is 2,000"),
-    "above": ({"params": Bound(82, 87)}, "no candidate has 82 to 87 parameters; the nearest is 80"),
-    "one at fault": (
+    "below": ({"macs": Bound(0, 999)}, "no candidate has at most 999 MACs; the nearest has 1,000 MACs"),
+    "between": ({"macs": Bound(2_001, 3_400)}, "no candidate has 2,001 to 3,400 MACs; the nearest has 2,000 MACs"),
+    "above": ({"params": Bound(82, 87)}, "no candidate has 82 to 87 parameters; the nearest has 80 parameters"),
+    "huge": ({"macs": Bound(10**40, 10**41)}, f"has {10**40:,} to {10**41:,} MACs; the nearest has 5,000 MACs"),
+    "two": (
         {"params": Bound(0, 85), "macs": Bound(0, 1_999)},
-        "no candidate has at most 85 parameters within the other budgets; the nearest is 90",
+        "no candidate has at most 85 parameters, at most 1,999 MACs; the nearest has 80 parameters, 2,000 MACs",
+    ),
+    "no two met together": (
+        {"params": Bound(90, 90), "macs": Bound(2_000, 2_000), "active_params": Bound(30, 30)},
+        "the nearest has 80 parameters, 2,000 MACs, 25 active parameters",
     ),
 }
 
@@ -60,12 +65,12 @@ NEAREST = {
 def test_impossible_budget_names_nearest(case):
     bounds, message = NEAREST[case]
     with pytest.raises(UsageError) as error:
-        feasible(FOUND, bounds)
-    assert str(error.value) == message
+        feasible_mask(FOUND, bounds)
+    assert str(error.value).endswith(message)
 
 
 def test_budget_ends_are_inclusive():
-    assert feasible(FOUND, {"macs": Bound(1_000, 2_000), "params": Bound(80, 90)}).tolist() == [True, True, False]
+    assert feasible_mask(FOUND, {"macs": Bound(1_000, 2_000), "params": Bound(80, 90)}).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +118,7 @@ def test_bounds_of_own_and_matched_metrics():
         "params": Bound(-(-9 * params // 10), 11 * params // 10),
     }
     # two hundredths, and MACs, where neither is given
-    args, macs = parser().parse_args(words), target.costs["macs"]
+    args, macs = parser().parse_args(words), target.ledger.macs
     assert _bounds(args, host, target) == {"macs": Bound(-(-49 * macs // 50), 51 * macs // 50)}
 
 

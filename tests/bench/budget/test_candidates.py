@@ -7,7 +7,7 @@ import pytest
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import candidates as module
 from headcount.bench.budget.candidates import METRICS, candidates, costs
-from headcount.bench.budget.search import base_for
+from headcount.bench.budget.search import preset_for
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant, variants_with
@@ -53,7 +53,7 @@ AROUND = [
 @pytest.mark.parametrize("name, like", AROUND)
 def test_search_around_any_model(name, like):
     one, model = variant(name), preset(like)
-    base, overrides = base_for(name, like, model)
+    base, overrides = preset_for(name, like, model)
     found = preset(base, {**overrides, **one.search.defaults, **one.fields(one.search.example)})
     assert (found.attention.variant, found.d_ff) == (name, model.d_ff)
     # a preset with this attention has biases of its own

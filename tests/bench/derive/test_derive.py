@@ -5,7 +5,7 @@ from jaxtyping import config
 
 from headcount.bench.derive.__main__ import main
 from headcount.formulas.symbols import symbol
-from tests.bench.derive.derived import derived, is_equal
+from tests.bench.derive.derive_command import is_equal, run_derive
 
 pytestmark = pytest.mark.usefixtures("warm")
 USER = """
@@ -84,7 +84,7 @@ def run(capsys, *argv):
 
 
 def test_moa_equals_closed_form():
-    rows, table = derived("T,S,K,E,D,d_model", "--preset", "moa-8K8E128D")
+    rows, table = run_derive("T,S,K,E,D,d_model", "--preset", "moa-8K8E128D")
     T, S, K, E, D, d = map(symbol, "T S K E D d_model".split())
     assert is_equal(rows["total"], T * d * E + 2 * K * T * d * D + 2 * S * d * D + 2 * K * T * S * D)
     assert is_equal(rows["linear"], T * d * E + 2 * S * d * D)
@@ -95,7 +95,7 @@ def test_moa_equals_closed_form():
 def test_grid_equals_closed_form(capsys, monkeypatch):
     # checks of shapes want numbers
     monkeypatch.setattr(config, "jaxtyping_disable", False)
-    rows, table = derived("T,K,E", "--preset", "moa-8K8E128D")
+    rows, table = run_derive("T,K,E", "--preset", "moa-8K8E128D")
     assert table["method"].startswith("an interpolation, because with symbols it raises TypeCheckError")
     assert table["equals_closed_form"] is True
 
@@ -111,7 +111,7 @@ def test_different_closed_form_fails(capsys, monkeypatch):
 
 
 def test_module_with_einsum_sdpa_and_grouped_mm(capsys, user):
-    rows, table = derived("T,D,h,E", "--module", f"{user}:mixed", "--base", "D=32:8", "h=2:2")
+    rows, table = run_derive("T,D,h,E", "--module", f"{user}:mixed", "--base", "D=32:8", "h=2:2")
     T, D, E = map(symbol, "TDE")
     assert rows["scores"] == rows["values"] == 2 * D * T**2
     assert is_equal(rows["total"], 6 * T * D**2 + 4 * D * T**2 + 8 * E * T * D**2 + 8 * T * D**2)
@@ -120,14 +120,14 @@ def test_module_with_einsum_sdpa_and_grouped_mm(capsys, user):
 
 
 def test_pinned_size_is_interpolated(capsys, user):
-    rows, table = derived("T,D", "--module", f"{user}:pinned")
+    rows, table = run_derive("T,D", "--module", f"{user}:pinned")
     assert rows["total"] == symbol("T") ** 2 * symbol("D") ** 2
     assert table["method"].startswith("an interpolation in D, because it pins D = 5, with symbols for the other")
     assert "T=37 D=17" in table["method"]
 
 
 def test_number_of_layers_goes_on_the_grid(capsys, user):
-    rows, table = derived("T,D,L", "--module", f"{user}:stacked")
+    rows, table = run_derive("T,D,L", "--module", f"{user}:stacked")
     T, D, L = map(symbol, "TDL")
     assert rows["linear"] == 3 * L * T * D**2 and rows["scores"] == rows["values"] == 3 * L * T**2 * D
     # D starts at 5 and L at 7, the least prime that nothing else starts at
@@ -136,7 +136,7 @@ def test_number_of_layers_goes_on_the_grid(capsys, user):
 
 
 def test_domain_excludes_memory_layout(user):
-    rows, table = derived("T,D", "--module", f"{user}:last")
+    rows, table = run_derive("T,D", "--module", f"{user}:last")
     assert rows["total"] == 7 * symbol("D") ** 2
     # a width of 1 is squeezed away, and the layer cannot be run
     assert table["domain"] == ["T >= 7", "D >= 2"]
@@ -144,7 +144,7 @@ def test_domain_excludes_memory_layout(user):
 
 @pytest.mark.parametrize("start, times, domain", [(11, 1, "T < 16"), (17, 2, "T >= 16")])
 def test_each_branch_has_a_polynomial(user, start, times, domain):
-    rows, table = derived("T,D", "--module", f"{user}:branched", "--base", f"T={start}")
+    rows, table = run_derive("T,D", "--module", f"{user}:branched", "--base", f"T={start}")
     assert rows["total"] == times * symbol("T") * symbol("D") ** 2 and table["domain"] == [domain]
     if start == 11:
         assert "confirmed by counting at T=13 D=7; T=12 D=6" in table["method"]

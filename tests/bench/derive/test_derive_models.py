@@ -4,7 +4,7 @@ import pytest
 import sympy
 
 from headcount.formulas.symbols import symbol
-from tests.bench.derive.derived import derived, is_equal
+from tests.bench.derive.derive_command import is_equal, run_derive
 
 HEADS = "T,S,h,s,r,d_h,d_model"
 ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
@@ -14,7 +14,7 @@ ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
 @pytest.mark.parametrize("form", ["released", "ideal"])
 def test_moh_equals_closed_form(form, router):
     changed = ["--set", f"form={form}", f"router={router}"]
-    rows, table = derived(HEADS, "--preset", "moh-llm-s-75", *changed)
+    rows, table = run_derive(HEADS, "--preset", "moh-llm-s-75", *changed)
     T, S, h, s, r, d_h, d = symbols = [symbol(name) for name in HEADS.split(",")]
     k = s + r if form == "ideal" else h
     # a norm of every query needs every query
@@ -77,14 +77,14 @@ MODELS = {
 def test_models_equal_closed_form(name):
     """With a few layers: their number is a letter in one of them, which is counted from one layer on."""
     names, options, form = MODELS[name]
-    rows, table = derived(names, "--preset", name, "--part", "model", *options.split())
+    rows, table = run_derive(names, "--preset", name, "--part", "model", *options.split())
     assert is_equal(rows["total"], form(*map(symbol, names.split(","))))
     assert table["equals_closed_form"] is True
 
 
 def test_equal_layers_have_a_letter():
     sizes = ("--set", "num_layers=1", "latent_size=4")
-    rows, table = derived("N", "--preset", "dit-s2", "--part", "model", *sizes, "--base", "N=1")
+    rows, table = run_derive("N", "--preset", "dit-s2", "--part", "model", *sizes, "--base", "N=1")
     d, tokens = 384, 4 * 4 // 4
     layer = tokens * (4 * d * d + 2 * d * tokens + plain(d, 4 * d)) + 6 * d * d
     ends = tokens * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d
@@ -95,7 +95,7 @@ def test_equal_layers_have_a_letter():
 @pytest.mark.parametrize("gate, gates", [("sequence", "1"), ("running", "T")])
 def test_mae_equals_closed_form(gate, gates):
     names = "T,S,h,d_h,G"
-    rows, table = derived(names, "--preset", "mae-7", "--set", f"gate={gate}")
+    rows, table = run_derive(names, "--preset", "mae-7", "--set", f"gate={gate}")
     T, S, h, d_h, G = symbols = [symbol(name) for name in names.split(",")]
     number = sympy.sympify(gates, locals={"T": T})
     expected = number * G * (512 + h) + 2 * (T + S) * 512 * h * d_h + 2 * h * T * S * d_h
@@ -107,7 +107,7 @@ def test_mae_equals_closed_form(gate, gates):
 def test_convolution_equals_closed_form(spelling):
     changed = ["encoder_kernel_sizes=3", "decoder_kernel_sizes=5,7", f"spelling={spelling}", "d_model=64", "d_ff=31"]
     command = ["--preset", "dynamicconv", "--part", "model", "--set", *changed, "vocab_size=37"]
-    rows, table = derived("T,S", *command)
+    rows, table = run_derive("T,S", *command)
     T, S = symbol("T"), symbol("S")
     products = {"windows": 64 * (3 * S + (5 + 7) * T), "band": 64 * (S**2 + 2 * T**2)}[spelling]
     assert sympy.expand(rows["conv" if spelling == "windows" else "contraction"] - products) == 0

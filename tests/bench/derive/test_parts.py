@@ -4,8 +4,8 @@ import pytest
 import sympy
 
 from headcount.bench.derive import __main__ as command
-from headcount.bench.derive.derived import Derivation, starts
 from headcount.bench.derive.parts import part
+from headcount.bench.derive.result import Derivation, starts
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import preset
@@ -54,14 +54,14 @@ def test_unknown_sizes_start_at_primes():
 
 
 def test_request_has_settings_starts_and_steps(monkeypatch):
-    asked = {}
+    request = {}
     answer = {"by_kind": {"linear": "7*T*d**2"}, "method": "", "domain": [], "layout": [], "witness": None}
-    monkeypatch.setattr(command, "run_isolated", lambda request: asked.update(request) or answer)
+    monkeypatch.setattr(command, "run_isolated", lambda given: request.update(given) or answer)
     words = ["--module", "mine.py:net", "--vars", "T,d", "--set", "n=7", "--base", "d=6:2"]
     command.plan(command.parser().parse_args(words))
-    assert (asked["task"], asked["spec"], asked["settings"]) == ("derive", "mine.py:net", {"n": 7})
+    assert (request["task"], request["spec"], request["settings"]) == ("derive", "mine.py:net", {"n": 7})
     # T starts where sequences do
-    assert asked["base"] == {"T": 11, "d": 6} and asked["step"] == {"T": 1, "d": 2}
+    assert request["base"] == {"T": 11, "d": 6} and request["step"] == {"T": 1, "d": 2}
 
 
 def test_latex_names_of_sizes():

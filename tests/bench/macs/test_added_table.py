@@ -47,7 +47,7 @@ verdict = "reproduced"
 
 @pytest.fixture
 def folder(tmp_path):
-    """The published tables with one more file beside them."""
+    """The published tables with one more file."""
     for file in files("headcount.formulas.published").iterdir():
         if file.name.endswith(".toml"):
             shutil.copy(file, tmp_path)
@@ -68,9 +68,9 @@ def test_added_file_is_a_table(folder):
 
 def test_added_table_is_judged(folder):
     stream = io.StringIO()
-    again = ReproducedTable(tables.load("made-up", folder))
-    rows = [again.row(row, again.measured(row, [])) for row in again.cases]
-    (printed,) = emit([again.section([], rows)], "csv", stream)
+    reproduced = ReproducedTable(tables.load("made-up", folder))
+    rows = [reproduced.row(row, reproduced.measured(row, [])) for row in reproduced.cases]
+    (printed,) = emit([reproduced.section([], rows)], "csv", stream)
     head, base, misprinted = (line.split(",") for line in stream.getvalue().splitlines()[:3])
     assert head[:4] == ["row", "params_printed_params", "params", "active_params"]
     assert base[:8] == ["base", "60.5M", "60522496", "60522496", "606M", "606085120", "606085120", "reproduced"]

@@ -1,4 +1,4 @@
-"""python -m bench.macs --compare: where a difference comes from, and where the ranking turns."""
+"""python -m bench.macs --compare: where a difference comes from, and where the ranking changes."""
 
 import json
 
@@ -97,7 +97,7 @@ def head_macs(d_m, T, N, d_h):
     return N * 2 * T * d_m * d_h, N * 2 * T * d_m * d_h, N * 2 * T * T * d_h
 
 
-def turns_of(capsys, *argv):
+def crossovers_of(capsys, *argv):
     rows = tables_of(capsys, "--compare", *argv)["compare-crossovers"]
     return {(r["letter"], r["below"], r["above"], r["at_below"], r["at_above"], r["counted"]) for r in rows}
 
@@ -105,7 +105,7 @@ def turns_of(capsys, *argv):
 def test_crossovers_of_ideal_moh_in_heads(capsys):
     own, kv, pairs = head_macs(**LLM_S)
     routers = 12 * 2048 * 768 * (12 + 2)
-    found = turns_of(capsys, "moh-llm-s-75,form=ideal", "llm-s", "--counter", "torch")
+    found = crossovers_of(capsys, "moh-llm-s-75,form=ideal", "llm-s", "--counter", "torch")
     # 3 heads fewer than 12 are saved with s = 3 and r = 6, none with s + r = 12, and the routers are added
     for letter, total in (("s of A", 6), ("r of A", 9)):
         assert (letter, total - 1, total, routers - own - pairs, routers, "torch") in found
@@ -119,10 +119,10 @@ def test_crossovers_without_a_router(capsys):
     small = ["d_model=8", "num_heads=4", "d_ff=3", "num_layers=1", "vocab_size=11"]
     a = ",".join(["moh-llm-s-75", *small, "num_shared_heads=1", "top_k=2"])
     b = ",".join(["moh-llm-s-75", *small, "num_shared_heads=2", "top_k=1"])
-    found = turns_of(capsys, a, b, "--seq-len", "7", "--counter", "torch")
+    found = crossovers_of(capsys, a, b, "--seq-len", "7", "--counter", "torch")
     row = 7 * 8
     # with routed heads: 4 columns for s = 0, 5 for s = 1, 6 from s = 2 on; without: those of the shared heads
-    assert {turn for turn in found if turn[0] in ("s of A", "r of B")} == {
+    assert {one for one in found if one[0] in ("s of A", "r of B")} == {
         ("s of A", 1, 2, -row, 0, "torch"),
         ("r of B", 0, 1, 3 * row, -row, "torch"),
     }
@@ -133,7 +133,7 @@ def test_crossovers_without_a_router(capsys):
 
 def test_crossover_uses_valid_sizes(capsys):
     a = "moh-llama3-8b,num_layers=1,vocab_size=128256"
-    found = {turn for turn in turns_of(capsys, a, "llama3-8b,num_layers=1", *CLOSED) if turn[0] == "h of A"}
+    found = {one for one in crossovers_of(capsys, a, "llama3-8b,num_layers=1", *CLOSED) if one[0] == "h of A"}
     # 8 key/value heads divide 24, 32 and 40, and nothing between; the query-norm router costs no product
     T, d_m, d_h = 8192, 4096, 128
     eight = 8 * (2 * T * d_m * d_h + 2 * T * T * d_h)
@@ -147,7 +147,7 @@ def test_crossovers_match_brute_force(roots, scale):
     polynomial = sympy.expand(scale * sympy.prod([2 * x - root for root in roots]))
     values = {n: int(polynomial.subs(x, n)) for n in range(1, 40)}
     sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
-    assert [turn.below for turn in crossovers(polynomial, x)] == [n for n in range(1, 39) if sign[n] != sign[n + 1]]
+    assert [one.below for one in crossovers(polynomial, x)] == [n for n in range(1, 39) if sign[n] != sign[n + 1]]
 
 
 @given(st.integers(-9, 9), st.integers(-2, 2), st.dictionaries(st.integers(0, 1), st.integers(-1, 1)))
@@ -156,8 +156,8 @@ def test_crossovers_with_exceptions_match_brute_force(root, slope, exceptions):
     values = {n: exceptions.get(n, slope * (n - root)) for n in range(12)}
     sign = {n: (v > 0) - (v < 0) for n, v in values.items()}
     found = crossovers(sympy.expand(slope * (x - root)), x, 0, exceptions)
-    assert [turn.below for turn in found] == [n for n in range(11) if sign[n] != sign[n + 1]]
-    assert all((turn.at_below, turn.at_above) == (values[turn.below], values[turn.above]) for turn in found)
+    assert [one.below for one in found] == [n for n in range(11) if sign[n] != sign[n + 1]]
+    assert all((one.at_below, one.at_above) == (values[one.below], values[one.above]) for one in found)
 
 
 USER = """
@@ -188,7 +188,7 @@ def test_preset_against_user_module(warm, capsys, tmp_path):
     # three MoA layers with E = K = 8, two feed-forward blocks, the vocabulary; S = T
     linear = 3 * (512 * 8 + 2 * h * 512 * D + 2 * 512 * D) + 2 * 2 * 512 * 7 + 512 * 11 - 4 * d * d
     square = 3 * 2 * h * D - 2 * d
-    (turn,) = [r for r in data["compare-crossovers"] if r["letter"] == "T"]
-    assert turn["difference"] == f"{square}*T^2 - {-linear}*T"
-    assert (turn["below"], turn["above"]) == (-linear // square, -linear // square + 1)
-    assert turn["counted"] == "torch"
+    (crossover,) = [r for r in data["compare-crossovers"] if r["letter"] == "T"]
+    assert crossover["difference"] == f"{square}*T^2 - {-linear}*T"
+    assert (crossover["below"], crossover["above"]) == (-linear // square, -linear // square + 1)
+    assert crossover["counted"] == "torch"

@@ -33,17 +33,17 @@ class Other(Here):
     """Replaces the other process: counts the first ``busy`` models at once and begins no other."""
 
     def __init__(self, busy):
-        self.busy, self.asked = busy, []
+        self.busy, self.submitted = busy, []
 
     def submit(self, call, case, *args, **named):
-        self.asked.append(case)
-        if len(self.asked) <= self.busy:
+        self.submitted.append(case)
+        if len(self.submitted) <= self.busy:
             return super().submit(call, case, *args, **named)
         return Future()
 
 
 def run(monkeypatch, other, cases):
-    """What is counted with ``other`` beside this process, and the widths that this process has counted itself."""
+    """Return the counts with ``other`` as the second process, and the widths that this process counted."""
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     own = []
 
@@ -70,5 +70,5 @@ def test_counts_do_not_depend_on_the_process(busy, monkeypatch):
     assert [[c.macs for c in one.counts] for one in found] == [[c.macs for c in one.counts] for one in wanted]
     assert [one.counted_params for one in found] == [one.counted_params for one in wanted]
     # the other process begins at the end, this one counts what it has not begun
-    assert [case.config.d_model // 8 for case in other.asked] == [13, 11, 7, 5, 3, 2, 1]
+    assert [case.config.d_model // 8 for case in other.submitted] == [13, 11, 7, 5, 3, 2, 1]
     assert own == [1, 2, 3, 5, 7, 11, 13][: 7 - busy] + ([1] if busy < 7 else [])

@@ -1,4 +1,4 @@
-"""bench.macs --grid: one layer at every combination of sizes, the printed equation beside the exact count."""
+"""bench.macs --grid: one layer at every combination of sizes, the printed equation and the exact count."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The printed sizes of JetMoE-8B again: parameters, and those that a token uses without the embedding."""
+"""The printed sizes of JetMoE-8B: parameters, and active parameters without the embedding."""
 
 import json
 

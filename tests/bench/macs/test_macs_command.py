@@ -1,4 +1,4 @@
-"""python -m bench.macs as a user meets it: what it prints, its exit codes, its errors."""
+"""python -m bench.macs: counts, exit codes and imports."""
 
 import json
 import os

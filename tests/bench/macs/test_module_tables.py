@@ -25,6 +25,6 @@ def test_unexplained_count_fails():
     cell |= {"explained": False, "unverified": ["torch 2.99"]}
     section = _counters_section(count(counters=(cell, cell | {"unverified": []})))
     assert columns(section)["explained by trace"] == ["unexplained", "unexplained"]
-    said, unverified = "fvcore reads 1,013, its rules predict 1,011", "its rules are unverified for torch 2.99"
-    assert [row.notes for row in section.rows] == [[said, unverified], [said]]
-    assert [row.failures for row in section.rows] == [[f"{said} ({unverified})"], [said]]
+    message, unverified = "fvcore reads 1,013, its rules predict 1,011", "its rules are unverified for torch 2.99"
+    assert [row.notes for row in section.rows] == [[message, unverified], [message]]
+    assert [row.failures for row in section.rows] == [[f"{message} ({unverified})"], [message]]

@@ -1,7 +1,6 @@
 """The tables of the MoH paper and the dense anchors, as printed and as counted."""
 
 import json
-import re
 from fractions import Fraction
 
 import pytest
@@ -13,21 +12,10 @@ from headcount.formulas.published.rounding import Printing
 from headcount.formulas.published.tables import load
 from headcount.models.configs.presets import preset
 
-NAMES = ("moh-llm", "moh-llama3", "moh-dit", "dense-anchors", "moh-table6", "moh-table-h")
-
 
 def rows_of(capsys, *argv):
     assert main([*argv, "--format", "json"]) == 0
     return [row for table in json.loads(capsys.readouterr().out)["tables"] for row in table["rows"]]
-
-
-def test_every_row_has_its_verdict(capsys):
-    code = main(["--table", *NAMES, "--counter", "closed-form", "--check"])
-    out, err = capsys.readouterr()
-    assert code == 0 and "every verdict and every count is as stated" in err
-    for name in NAMES:
-        for row in load(name).rows:
-            assert re.search(rf"^{re.escape(row.name)} .*{row.verdict}", out, re.MULTILINE)
 
 
 def test_shared_share_is_truncated(capsys):

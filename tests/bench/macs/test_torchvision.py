@@ -1,4 +1,4 @@
-"""torchvision's own operation counts against ours, row by row.
+"""Compare torchvision's operation counts with headcount's, row by row.
 
 torchvision.csv beside this file holds ``num_params`` and ``_ops`` of every weight of torchvision 0.28. One rule: the
 printed number is MACs / 10^9 with three digits, of one forward pass over one image, film or pair of images. Two-stage

@@ -190,10 +190,16 @@ BROKEN = {
     "shape": (edited(lambda s: s.update({ROUTER: torch.ones(7, 23)})), f"{ROUTER} is (7, 23), not (7, 22)"),
     "nan": (edited(lambda s: s[ROUTER].fill_(float("nan"))), f"{ROUTER} holds values that are not finite"),
     "extra": (edited(lambda s: s.update(more=torch.ones(1))), "the model has no more"),
-    "sparse": (edited(lambda s: s.update({ROUTER: s[ROUTER].to_sparse()})), f"{ROUTER} is sparse_coo"),
-    "meta": (edited(lambda s: s.update({ROUTER: s[ROUTER].to("meta")})), f"{ROUTER} is without values"),
-    "float8": (edited(lambda s: s.update({ROUTER: s[ROUTER].to(torch.float8_e4m3fn)})), "is float8_e4m3fn"),
-    "integers": (edited(lambda s: s.update({ROUTER: s[ROUTER].to(torch.int64)})), f"{ROUTER} is int64"),
+    "sparse": (
+        edited(lambda s: s.update({ROUTER: s[ROUTER].to_sparse()})),
+        "torch.float32, torch.sparse_coo",
+    ),
+    "meta": (
+        edited(lambda s: s.update({ROUTER: s[ROUTER].to("meta")})),
+        "torch.strided, on meta",
+    ),
+    "float8": (edited(lambda s: s.update({ROUTER: s[ROUTER].to(torch.float8_e4m3fn)})), "is torch.float8_e4m3fn"),
+    "integers": (edited(lambda s: s.update({ROUTER: s[ROUTER].to(torch.int64)})), f"{ROUTER} is torch.int64"),
     "pipe": (lambda p: [(p / "model.pt").unlink(), os.mkfifo(p / "model.pt")], "model.pt: it is no file"),
     "no dict": (lambda p: torch.save([1], p / "model.pt"), "a mapping from names to tensors is expected"),
     "empty": (write(" \n\n"), "tokens.txt holds no tokens"),
@@ -202,7 +208,10 @@ BROKEN = {
     "negative": (write("1 -2\n"), "line 1, position 2: '-2' is no token id"),
     "superscript digit": (write("1 2²\n"), "line 1, position 2: '2²' is no token id"),
     "one side": (write("1 2 |\n"), "line 1: no tokens on one side of '|'"),
-    "binary": (lambda p: (p / "tokens.txt").write_bytes(b"\xff\xfe"), "is no text"),
+    "binary": (
+        lambda p: (p / "tokens.txt").write_bytes(b"\xff\xfe"),
+        "line 1, position 1: ",
+    ),
 }
 
 

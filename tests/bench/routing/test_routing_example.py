@@ -32,7 +32,7 @@ def test_balance_loss_spreads_the_load(trained, figure):
     lines = example.effects(trained)
     figure(lines[0])
     (before, least_before), (after, least_after) = (
-        [100 * float(of(one.layer.shares)) for of in (max, min)] for one in (plain, balanced)
+        [float(of(one.layer.percent)) for of in (max, min)] for one in (plain, balanced)
     )
     assert least_before < least_after <= 100 / balanced.layer.num_experts <= after < before
     assert f"the largest share falls from {before:.1f} % to {after:.1f} %, the smallest share rises from" in lines[0]

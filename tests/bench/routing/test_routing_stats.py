@@ -7,7 +7,7 @@ from headcount.bench.env import drawing
 from headcount.bench.routing import tables
 from headcount.bench.routing.__main__ import plot
 from headcount.bench.routing.example import Outcome, effects
-from headcount.bench.routing.stats import LayerRouting, grouped, pmi, shares, top_tokens
+from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, pmi, top_tokens
 from headcount.bench.variants.variant import variant
 from tests.bench.output.reading import columns
 
@@ -21,12 +21,12 @@ def layer_of(name, chosen, number=3, shared=0):
     return found
 
 
-def test_shares_pmi_and_groups():
-    assert shares([3, 5, 0]) == [Fraction(3, 8), Fraction(5, 8), 0] and shares([0, 0]) == [0, 0]
+def test_percent_pmi_and_groups():
+    assert percent([3, 5, 0]) == [Fraction(75, 2), Fraction(125, 2), 0] and percent([0, 0]) == [0, 0]
     # p(a, 0) = 3/8, p(a) = 3/8, p(0) = 4/8
     first = {"a": Fraction(2), "b": Fraction(1 * 8, 5 * 4)}
     assert pmi(CHOSEN) == [first, {"b": Fraction(4 * 8, 5 * 4)}, {}]
-    assert grouped(CHOSEN, {"a": "A", "b": "A"}.get) == [Counter(A=4), Counter(A=4), Counter()]
+    assert group_tokens(CHOSEN, {"a": "A", "b": "A"}.get) == [Counter(A=4), Counter(A=4), Counter()]
 
 
 def test_top_tokens_by_pmi_then_frequency():
@@ -43,7 +43,7 @@ def test_a_layer_counts_tokens_choices_and_macs():
     assert layer.counts == [2, 2, 2] and layer.tokens == 3
     assert layer.chosen[0] == Counter({7: 2}) and layer.chosen[2] == Counter({7: 1, 5: 1})
     assert layer.expert_macs == [Fraction(26), Fraction(27, 2), Fraction(27, 2)]
-    assert layer.shares == [Fraction(1, 3)] * 3
+    assert layer.percent == [Fraction(100, 3)] * 3
 
 
 # Number 0 is chosen 8 times, 1 is chosen 10 times, 2 is chosen 4 times.

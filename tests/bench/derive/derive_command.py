@@ -1,4 +1,4 @@
-"""Polynomials that headcount derive prints."""
+"""Run headcount derive and parse the polynomials that it prints."""
 
 import io
 import json
@@ -10,7 +10,7 @@ from headcount.bench.derive.__main__ import main
 from headcount.formulas.symbols import symbol
 
 
-def derived(names, *argv):
+def run_derive(names, *argv):
     """Return the polynomials by kind that ``python -m bench.derive`` prints for ``argv``, and the table's facts."""
     out = io.StringIO()
     with redirect_stdout(out):
