@@ -1,11 +1,10 @@
 """Counts per call of a trace by a tool's rules, and the versions for which the rules were verified."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 
-from headcount.bench.trace.events import Event, tensors_in
+from headcount.bench.trace.events import FUNCTION, NAMED, Event, Trace, tensors_in
 
 PRODUCT = "product"
 """The part of a call count that stands for multiply-accumulates; the others are additions by name."""
@@ -48,23 +47,49 @@ class CallCount:
         return self.times * sum(self.parts.values())
 
 
-def versions(tools: Iterable[str]) -> dict[str, str]:
-    """Return the installed version of each of these distributions, without those that are not installed."""
-    found = {}
-    for name in tools:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+Rules = Mapping[str, tuple[Callable[[Event], Mapping[str, int]], str]]
+"""By the name of a call: the rule that returns its parts, and the place of the rule in the tool's source."""
+
+
+def apply_rules(
+    events: Iterable[Event], rules: Rules, prefix: str, differs: Callable[[Event], str] = why
+) -> list[CallCount]:
+    """Return the count of each of ``events`` that has a rule; ``prefix`` goes before the names of the calls."""
+    out = []
+    for event in events:
+        if event.name in rules:
+            rule, place = rules[event.name]
+            name = prefix + event.name.replace("torch.nn.functional.", "F.")
+            out.append(CallCount(event.index, rule(event), name, place, differs=differs(event)))
+    return out
+
+
+def patched_calls(trace: Trace) -> list[Event]:
+    """Return the calls through Python names, in order, as a tool sees them that patches these names."""
+    return [event for event in trace.events if event.what == NAMED and not trace.taken_apart(event)]
+
+
+def not_patched(trace: Trace, event: Event, rules: Rules, reason: str) -> str:
+    """Return why a tool that patches the names of ``rules`` missed ``event``: for a patched name the ``reason``."""
+    call = next(trace.around(event, FUNCTION), event).name
+    is_patched = any(name.rpartition(".")[2] == call for name in rules)
+    return f"{call} {reason}: not patched" if is_patched else f"{call} is not patched"
+
+
+def linear(event: Event) -> dict[str, int]:
+    """Return the multiply-accumulates of F.linear: the input's elements times the rows of the weight."""
+    return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "weight").shape[0]}
+
+
+def matmul(event: Event) -> dict[str, int]:
+    """Return the multiply-accumulates of a product: the first operand's elements times the other's columns."""
+    return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "other").shape[-1]}
 
 
 def unverified(verified: Mapping[str, str]) -> list[str]:
     """Return the installed versions, as "fvcore 0.1.6", for which rules were not ``verified`` ("2.12, 2.13")."""
-    installed = versions(verified)
-    return [
-        f"{tool} {installed.get(tool, 'of no known version')}"
-        for tool, known in verified.items()
-        if not _is_version(installed.get(tool, ""), known)
-    ]
+    installed = {tool: version(tool) for tool in verified}
+    return [f"{tool} {installed[tool]}" for tool, known in verified.items() if not _is_version(installed[tool], known)]
 
 
 def known(verified: Mapping[str, str]) -> str:

@@ -14,7 +14,6 @@ on are removed from the graph. Places are in the fvcore 0.1.5 sources.
 
 import warnings
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from math import prod
 
 import numpy as np
@@ -22,8 +21,8 @@ from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterResult, exact_int
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
-from headcount.bench.counters.run_context import arguments, device_of, run_context
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, Rules, apply_rules, linear, why
+from headcount.bench.counters.run_context import arguments, as_result, run_context
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 from headcount.bench.trace.shapes import cache_shapes
 
@@ -34,9 +33,6 @@ HOOKS = True
 ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
 """aten::layer_norm with a scale, else without (jit_handles.py:230-248); aten::adaptive_avg_pool2d
 (flop_count.py:42)."""
-
-_HANDLES = "flop_count.py:26-46"
-_VERSION = version("fvcore")
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
@@ -53,15 +49,8 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
         with cache_shapes(model):
             total = analysis.total()
-        return CounterResult(
-            counter=NAME,
-            tool="fvcore",
-            version=_VERSION,
-            device=device_of(inputs),
-            macs=exact_int(total),
-            params=exact_int(parameter_count(model)[""]),
-            unsupported=dict(analysis.unsupported_ops()),
-        )
+        params, unsupported = exact_int(parameter_count(model)[""]), dict(analysis.unsupported_ops())
+        return as_result(NAME, "fvcore", inputs, exact_int(total), params=params, unsupported=unsupported)
 
 
 def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
@@ -72,11 +61,6 @@ def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
         return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[columns_at]}
 
     return rule
-
-
-def _linear(event: Event) -> dict[str, int]:
-    x, weight = event.argument(0, "input"), event.argument(1, "weight")
-    return {PRODUCT: x.numel * weight.shape[0]}
 
 
 def _cell(event: Event) -> dict[str, int]:
@@ -152,8 +136,8 @@ def _why(event: Event) -> str:
     return why(event)
 
 
-TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
-    "linear": (_linear, "jit_handles.py:99-110"),
+TABLE: Rules = {
+    "linear": (linear, "jit_handles.py:99-110"),
     **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227")),
     "bmm": (_columns(0, -1), "jit_handles.py:113-126"),
     "addmm": (_columns(1, -1), "jit_handles.py:82-96"),
@@ -177,25 +161,17 @@ TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    out = []
-    for index in sorted(_live_functions(trace)):
-        event = trace.events[index]
-        if event.name in TABLE:
-            rule, place = TABLE[event.name]
-            out.append(CallCount(index, rule(event), f"aten::{event.name}", place, differs=_why(event)))
-    return out
+    return apply_rules((trace.events[index] for index in sorted(_live_functions(trace))), TABLE, "aten::", _why)
 
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in fvcore or torch that is decided."""
-    for outer in trace.around(event):
-        if outer.what == AUTOGRAD:
-            return f"hidden in the autograd.Function {outer.name}", "jit_analysis.py:642-653"
-    calls = [outer for outer in trace.around(event) if outer.what == FUNCTION]
-    name = calls[-1].name if calls else event.name
+    for outer in trace.around(event, AUTOGRAD):
+        return f"hidden in the autograd.Function {outer.name}", "jit_analysis.py:642-653"
+    name = [event, *trace.around(event, FUNCTION)][-1].name
     if name in TABLE:
         return f"{name} is dead code: no output depends on it", "torch.jit removes it from the graph"
-    return f"aten::{name} has no handle", _HANDLES
+    return f"aten::{name} has no handle", "flop_count.py:26-46"
 
 
 def _live_functions(trace: Trace) -> set[int]:
@@ -208,7 +184,7 @@ def _live_functions(trace: Trace) -> set[int]:
     live = _live_operations(trace)
     out = set()
     for index in live:
-        calls = [outer for outer in trace.around(trace.events[index]) if outer.what == FUNCTION]
+        calls = list(trace.around(trace.events[index], FUNCTION))
         # The tracer records the call that Python made, not what that call does inside.
         if trace.events[index].backward or any(call.transformed for call in calls):
             out.add(index)
@@ -219,7 +195,7 @@ def _live_functions(trace: Trace) -> set[int]:
 
 def _live_operations(trace: Trace) -> set[int]:
     forward = [e for e in trace.events if e.what == OPERATION and not e.composite]
-    hidden = {event.index for event in forward if trace.inside(event, AUTOGRAD)}
+    hidden = {event.index for event in forward if any(trace.around(event, AUTOGRAD))}
     lasting = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
     lasting |= trace.parameters.keys() | trace.buffers.keys()
     waiting = [fact.source for fact in tensors_in(trace.out)]

@@ -20,10 +20,20 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run
 from headcount.bench.counters.base import CounterResult, biased_linear_again
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, total, why
+from headcount.bench.counters.call_counts import (
+    PRODUCT,
+    TORCH,
+    CallCount,
+    Rules,
+    apply_rules,
+    matmul,
+    not_patched,
+    patched_calls,
+    total,
+)
 from headcount.bench.counters.ptflops_hooks import HOOKED
-from headcount.bench.counters.run_context import device_of
-from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
+from headcount.bench.counters.run_context import as_result
+from headcount.bench.trace.events import MODULE, Event, TensorFact, Trace
 
 NAME = "ptflops-pytorch"
 # On meta it counts biased linear layers twice, see also.
@@ -38,8 +48,6 @@ also = biased_linear_again
 TWICE = "pytorch_engine.py:96-103"
 """Modules registered under p parents are counted p times; a ledger does not hold that."""
 
-_PATCHES = "pytorch_engine.py:348-390, 434-474"
-
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
     """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
@@ -51,20 +59,8 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
     macs, params, report = ptflops_run.run(model, inputs, backend="pytorch", counter=NAME, label=label)
     types = [type(module).__name__ for module in model.modules()]
     zero_ops = {line.split()[2] for line in report.splitlines() if line.endswith("is treated as a zero-op.")}
-    return CounterResult(
-        counter=NAME,
-        tool="ptflops",
-        version=ptflops_run.VERSION,
-        device=device_of(inputs),
-        macs=macs,
-        params=params,
-        unsupported={name: types.count(name) for name in dict.fromkeys(types) if name in zero_ops},
-    )
-
-
-def _matmul(event: Event) -> dict[str, int]:
-    a, b = event.argument(0, "input"), event.argument(1, "other")
-    return {PRODUCT: a.numel * b.shape[-1]}
+    unsupported = {name: types.count(name) for name in dict.fromkeys(types) if name in zero_ops}
+    return as_result(NAME, "ptflops", inputs, macs, params=params, unsupported=unsupported)
 
 
 def _addmm(event: Event) -> dict[str, int]:
@@ -105,8 +101,8 @@ def _functional(*names: str) -> list[str]:
     return [f"torch.nn.functional.{name}" for name in names]
 
 
-HANDLERS: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
-    **dict.fromkeys(_of_torch("matmul", "mm", "bmm"), (_matmul, "pytorch_ops.py:385-387")),
+HANDLERS: Rules = {
+    **dict.fromkeys(_of_torch("matmul", "mm", "bmm"), (matmul, "pytorch_ops.py:385-387")),
     **dict.fromkeys(_ADDMM, (_addmm, "pytorch_ops.py:390-394")),
     **dict.fromkeys(_of_torch("mul", "add"), (_elementwise, "pytorch_ops.py:397-419")),
     **dict.fromkeys(_functional(*_ACTIVATIONS), (_numel("activation"), "pytorch_ops.py:347-348")),
@@ -121,19 +117,14 @@ NAMES = tuple(HANDLERS)
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
     reached = _reached(trace)
-    out = []
+    out = apply_rules(patched_calls(trace), HANDLERS, "patched ")
     for event in trace.events:
         if event.what == MODULE and event.module is not None and reached[event.module]:
             module = trace.modules[event.module]
             rule, lines = HOOKED[module.kind]
-            parts = rule(module, event)
-            label = f"hook of nn.{module.kind.__name__}"
-            out.append(CallCount(event.index, parts, label, f"pytorch_ops.py:{lines}", reached[event.module]))
-        elif event.what == NAMED and event.name in HANDLERS and not trace.taken_apart(event):
-            rule, place = HANDLERS[event.name]
-            short = event.name.replace("torch.nn.functional.", "F.")
-            out.append(CallCount(event.index, rule(event), f"patched {short}", place, differs=why(event)))
-    return out
+            name, place = f"hook of nn.{module.kind.__name__}", f"pytorch_ops.py:{lines}"
+            out.append(CallCount(event.index, rule(module, event), name, place, reached[event.module]))
+    return sorted(out, key=lambda call_count: call_count.event)
 
 
 def _reached(trace: Trace) -> list[int]:
@@ -158,13 +149,11 @@ def summed(trace: Trace, call_counts: list[CallCount]) -> int:
 
 def missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in ptflops that is decided."""
-    for outer in trace.around(event):
-        if outer.what == MODULE and outer.module is not None:
+    for outer in trace.around(event, MODULE):
+        if outer.module is not None:
             kind = trace.modules[outer.module].kind
             base = next((known for known in HOOKED if kind is not known and issubclass(kind, known)), None)
             if base is not None:
                 return f"{kind.__name__} is not exactly nn.{base.__name__}: no hook", "pytorch_engine.py:311-314"
-    call = next((outer.name for outer in trace.around(event) if outer.what == FUNCTION), event.name)
-    patched = any(name.rsplit(".", 1)[1] == call for name in HANDLERS)
-    how = "called as an operator or by a stored reference: not patched" if patched else "is not patched"
-    return f"{call} {how}", _PATCHES
+    reason = not_patched(trace, event, HANDLERS, "called as an operator or by a stored reference")
+    return reason, "pytorch_engine.py:348-390, 434-474"

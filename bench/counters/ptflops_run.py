@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
-from importlib.metadata import version
 from io import StringIO
 
 # Dynamo must be imported before ptflops patches torch: on meta the first biased nn.Linear imports it, and
@@ -15,8 +14,6 @@ from torch import Tensor, nn
 from headcount.bench.counters.base import CounterError
 from headcount.bench.counters.run_context import arguments, one_line, run_context
 from headcount.bench.trace.shapes import cache_shapes
-
-VERSION = version("ptflops")
 
 _FAILURE = re.compile(r"the following exception: \n<class '(?:.*\.)?(\w+)'>: (.*)")
 
