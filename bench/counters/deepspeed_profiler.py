@@ -24,18 +24,9 @@ from math import prod
 import torch._dynamo  # noqa: F401
 from torch import Tensor, nn
 
+from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, biased_linear_again, exact_int
-from headcount.bench.counters.call_counts import (
-    PRODUCT,
-    CallCount,
-    Rules,
-    apply_rules,
-    linear,
-    matmul,
-    not_patched,
-    patched_calls,
-    why,
-)
+from headcount.bench.counters.call_counts import PRODUCT, CallCount
 from headcount.bench.counters.run_context import arguments, as_result, run_context
 from headcount.bench.trace.events import FUNCTION, MODULE, Event, Trace
 
@@ -44,12 +35,12 @@ with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_wa
     from deepspeed.profiling.flops_profiler import FlopsProfiler, profiler
 
 NAME = "deepspeed"
-# On meta it counts biased linear layers twice, see also.
+# On meta it counts biased linear layers twice, see more_additions.
 DEVICE = "cpu"
 VERIFIED = {"deepspeed": "0.19.8", "torch": "2.13"}
 HOOKS = True
 ADDS = {}
-also = biased_linear_again
+more_additions = biased_linear_again
 
 _RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
@@ -100,18 +91,18 @@ def _attention(event: Event) -> dict[str, int]:
     return {PRODUCT: q.numel * k.shape[-2] + prod(q.shape[:-1]) * k.shape[-2] * v.shape[-1]}
 
 
-def _why(event: Event) -> str:
+def _reason(event: Event) -> str:
     # torch gives the odd element of the padding to one side, DeepSpeed's formula to none.
-    return "an even window of the same size" if event.argument(4, "padding") == "same" else why(event)
+    return "an even window of the same size" if event.argument(4, "padding") == "same" else rules.reason(event)
 
 
-TABLE: Rules = {
-    "torch.nn.functional.linear": (linear, "profiler.py:523-526"),
+TABLE: rules.Rules = {
+    "torch.nn.functional.linear": (rules.linear, "profiler.py:523-526"),
     **{f"torch.nn.functional.conv{n}d": (_convolution, "profiler.py:569-611") for n in (1, 2, 3)},
     **{f"torch.nn.functional.conv_transpose{n}d": (_transposed, "profiler.py:614-661") for n in (1, 2, 3)},
     "torch.nn.functional.scaled_dot_product_attention": (_attention, "profiler.py:863-869"),
-    **{f"torch.{name}": (matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm")},
-    **{f"torch.Tensor.{name}": (matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm", "__matmul__")},
+    **{f"torch.{name}": (rules.matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm")},
+    **{f"torch.Tensor.{name}": (rules.matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm", "__matmul__")},
     "torch.addmm": (_addmm, "profiler.py:777-782"),
     **dict.fromkeys(("torch.Tensor.addmm", "torch.baddbmm"), (_addmm, "profiler.py:830-835")),
 }
@@ -121,14 +112,14 @@ NAMES = tuple(TABLE)
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    return apply_rules(patched_calls(trace), TABLE, "patched ", _why)
+    return rules.apply(rules.patched_calls(trace), TABLE, "patched ", _reason)
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in DeepSpeed that is decided."""
     for outer in trace.around(event, MODULE):
         if outer.module is not None and trace.modules[outer.module].kind in _RECURRENT:
             return f"the hook of nn.{outer.name} adds FLOPs and no MACs", "profiler.py:1041-1120"
     if next(trace.around(event, FUNCTION), event).name == "einsum":
         return "einsum: FLOPs are noted and no MACs", "profiler.py:785-804"
-    return not_patched(trace, event, TABLE, "called by a stored reference"), "profiler.py:890-973"
+    return rules.reason_unpatched(trace, event, TABLE, "called by a stored reference"), "profiler.py:890-973"

@@ -38,7 +38,7 @@ class Explanation:
 def explain(tool: ModuleType, trace: Trace, count: ContractionCount) -> Explanation:
     """Return the causes for which the counter ``tool`` differs from ``count`` on ``trace``."""
     call_counts = tool.call_counts(trace)
-    predicted = tool.summed(trace, call_counts) if hasattr(tool, "summed") else total(call_counts)
+    predicted = tool.sum_counts(trace, call_counts) if hasattr(tool, "sum_counts") else total(call_counts)
     merged: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for cause, amount, call in _differences(tool, trace, count, call_counts):
         if amount:
@@ -78,7 +78,7 @@ def _differences(
         covered.update(new)
         if new:
             exact = sum(macs[index] for index in new)
-            reason = one.differs if exact else "one of three real products that make a complex one"
+            reason = one.reason if exact else "one of three real products that make a complex one"
             yield (DIFFERS, f"{one.rule}: {reason}", one.place), product - exact, one.event
         elif one.event in within or any(outer.index in macs for outer in trace.around(event)):
             yield (TWICE, f"{one.rule} in {_place_of(trace, event)}", one.place), product, one.event
@@ -89,7 +89,7 @@ def _differences(
         if index not in covered:
             event = trace.events[index]
             # A call may hold several products: fused attention on meta is two.
-            yield (MISSED, *tool.missed(trace, event)), -amount, next(trace.around(event, FUNCTION), event).index
+            yield (MISSED, *tool.reason_missed(trace, event)), -amount, next(trace.around(event, FUNCTION), event).index
 
 
 def _place_of(trace: Trace, event: Event) -> str:

@@ -20,8 +20,9 @@ import numpy as np
 from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
+from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, exact_int
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, Rules, apply_rules, linear, why
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
 from headcount.bench.counters.run_context import arguments, as_result, run_context
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 from headcount.bench.trace.shapes import cache_shapes
@@ -125,7 +126,7 @@ def _elements(name: str, of_input: int, of_output: int) -> Callable[[Event], dic
     return lambda event: {name: of_input * event.args[0].numel + of_output * event.out.numel}
 
 
-def _why(event: Event) -> str:
+def _reason(event: Event) -> str:
     """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
     if event.name == "einsum":
         operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
@@ -133,11 +134,11 @@ def _why(event: Event) -> str:
         return several if len(operands) > 2 else "numpy prints four digits"
     if event.name.startswith("conv") and isinstance(event.argument(4, "padding"), str):
         return "a window given as a word"
-    return why(event)
+    return rules.reason(event)
 
 
-TABLE: Rules = {
-    "linear": (linear, "jit_handles.py:99-110"),
+TABLE: rules.Rules = {
+    "linear": (rules.linear, "jit_handles.py:99-110"),
     **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227")),
     "bmm": (_columns(0, -1), "jit_handles.py:113-126"),
     "addmm": (_columns(1, -1), "jit_handles.py:82-96"),
@@ -161,10 +162,10 @@ TABLE: Rules = {
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    return apply_rules((trace.events[index] for index in sorted(_live_functions(trace))), TABLE, "aten::", _why)
+    return rules.apply((trace.events[index] for index in sorted(_live_functions(trace))), TABLE, "aten::", _reason)
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in fvcore or torch that is decided."""
     for outer in trace.around(event, AUTOGRAD):
         return f"hidden in the autograd.Function {outer.name}", "jit_analysis.py:642-653"

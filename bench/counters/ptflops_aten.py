@@ -17,9 +17,9 @@ from math import prod
 
 from torch import Tensor, nn
 
-from headcount.bench.counters import ptflops_run
+from headcount.bench.counters import ptflops_run, rules
 from headcount.bench.counters.base import CounterResult
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, Rules, apply_rules, matmul
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
 from headcount.bench.counters.run_context import as_result
 from headcount.bench.trace.events import OPERATION, Event, Trace
 
@@ -56,11 +56,11 @@ def _convolution(event: Event) -> dict[str, int]:
     return {PRODUCT: x.shape[0] * weight.numel * positions, "bias": out.numel if bias is not None else 0}
 
 
-TABLE: Rules = {
-    "mm": (matmul, "aten_ops.py:23-33"),
-    "matmul": (matmul, "aten_ops.py:23-33"),
+TABLE: rules.Rules = {
+    "mm": (rules.matmul, "aten_ops.py:23-33"),
+    "matmul": (rules.matmul, "aten_ops.py:23-33"),
     "addmm": (_addmm, "aten_ops.py:36-54"),
-    "bmm": (matmul, "aten_ops.py:57-68"),
+    "bmm": (rules.matmul, "aten_ops.py:57-68"),
     "convolution": (_convolution, "aten_ops.py:71-106"),
     "_convolution": (_convolution, "aten_ops.py:71-106"),
 }
@@ -69,10 +69,10 @@ TABLE: Rules = {
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each operation of a run, in order."""
     operations = (event for event in trace.events if event.what == OPERATION and not event.failed)
-    return apply_rules((e for e in operations if not any(trace.around(e, OPERATION))), TABLE, "aten.")
+    return rules.apply((e for e in operations if not any(trace.around(e, OPERATION))), TABLE, "aten.")
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in ptflops that is decided."""
     outermost = [event, *trace.around(event, OPERATION)][-1]
     return f"aten.{outermost.name} is not in its table", "aten_ops.py:109-116"

@@ -18,25 +18,15 @@ from math import prod
 
 from torch import Tensor, nn
 
-from headcount.bench.counters import ptflops_run
+from headcount.bench.counters import ptflops_run, rules
 from headcount.bench.counters.base import CounterResult, biased_linear_again
-from headcount.bench.counters.call_counts import (
-    PRODUCT,
-    TORCH,
-    CallCount,
-    Rules,
-    apply_rules,
-    matmul,
-    not_patched,
-    patched_calls,
-    total,
-)
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, total
 from headcount.bench.counters.ptflops_hooks import HOOKED
 from headcount.bench.counters.run_context import as_result
 from headcount.bench.trace.events import MODULE, Event, TensorFact, Trace
 
 NAME = "ptflops-pytorch"
-# On meta it counts biased linear layers twice, see also.
+# On meta it counts biased linear layers twice, see more_additions.
 DEVICE = "cpu"
 VERIFIED = {"ptflops": "0.7.5", "torch": TORCH}
 HOOKS = True
@@ -44,7 +34,7 @@ ADDS = {"bias": 1, "norm": 1, "activation": 1, "pooling": 1}
 """Biases and nn.LayerNorm in module hooks (pytorch_ops.py:41, 87, 51-57), F.relu, F.gelu, F.silu and
 F.adaptive_avg_pool2d patched (pytorch_engine.py:348-390). Not torch.softmax, ``+`` and ``*``,
 nor nn.Embedding, which has no hook."""
-also = biased_linear_again
+more_additions = biased_linear_again
 TWICE = "pytorch_engine.py:96-103"
 """Modules registered under p parents are counted p times; a ledger does not hold that."""
 
@@ -101,8 +91,8 @@ def _functional(*names: str) -> list[str]:
     return [f"torch.nn.functional.{name}" for name in names]
 
 
-HANDLERS: Rules = {
-    **dict.fromkeys(_of_torch("matmul", "mm", "bmm"), (matmul, "pytorch_ops.py:385-387")),
+HANDLERS: rules.Rules = {
+    **dict.fromkeys(_of_torch("matmul", "mm", "bmm"), (rules.matmul, "pytorch_ops.py:385-387")),
     **dict.fromkeys(_ADDMM, (_addmm, "pytorch_ops.py:390-394")),
     **dict.fromkeys(_of_torch("mul", "add"), (_elementwise, "pytorch_ops.py:397-419")),
     **dict.fromkeys(_functional(*_ACTIVATIONS), (_numel("activation"), "pytorch_ops.py:347-348")),
@@ -116,18 +106,18 @@ NAMES = tuple(HANDLERS)
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    reached = _reached(trace)
-    out = apply_rules(patched_calls(trace), HANDLERS, "patched ")
+    visits = _visits(trace)
+    out = rules.apply(rules.patched_calls(trace), HANDLERS, "patched ")
     for event in trace.events:
-        if event.what == MODULE and event.module is not None and reached[event.module]:
+        if event.what == MODULE and event.module is not None and visits[event.module]:
             module = trace.modules[event.module]
             rule, lines = HOOKED[module.kind]
             name, place = f"hook of nn.{module.kind.__name__}", f"pytorch_ops.py:{lines}"
-            out.append(CallCount(event.index, rule(module, event), name, place, reached[event.module]))
+            out.append(CallCount(event.index, rule(module, event), name, place, visits[event.module]))
     return sorted(out, key=lambda call_count: call_count.event)
 
 
-def _reached(trace: Trace) -> list[int]:
+def _visits(trace: Trace) -> list[int]:
     """Return how often each module with a hook is visited by the sum over the tree of modules."""
     times = [0] * len(trace.modules)
     waiting = [0]
@@ -141,13 +131,13 @@ def _reached(trace: Trace) -> list[int]:
     return times
 
 
-def summed(trace: Trace, call_counts: list[CallCount]) -> int:
+def sum_counts(trace: Trace, call_counts: list[CallCount]) -> int:
     """Return the total. Module sums pass through a float; they are divided by 1, because inputs go by keyword."""
     hooks = total(call_count for call_count in call_counts if trace.events[call_count.event].what == MODULE)
     return int(float(hooks) + (total(call_counts) - hooks))
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in ptflops that is decided."""
     for outer in trace.around(event, MODULE):
         if outer.module is not None:
@@ -155,5 +145,5 @@ def missed(trace: Trace, event: Event) -> tuple[str, str]:
             base = next((known for known in HOOKED if kind is not known and issubclass(kind, known)), None)
             if base is not None:
                 return f"{kind.__name__} is not exactly nn.{base.__name__}: no hook", "pytorch_engine.py:311-314"
-    reason = not_patched(trace, event, HANDLERS, "called as an operator or by a stored reference")
+    reason = rules.reason_unpatched(trace, event, HANDLERS, "called as an operator or by a stored reference")
     return reason, "pytorch_engine.py:348-390, 434-474"

@@ -17,8 +17,9 @@ from torch._ops import OpOverloadPacket
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, macs_from_flops
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
 from headcount.bench.counters.run_context import arguments, as_result, run_context
 from headcount.bench.trace.events import Event, TensorFact, Trace
 from headcount.bench.trace.shapes import cache_shapes
@@ -80,10 +81,10 @@ def call_counts(trace: Trace) -> list[CallCount]:
         if formula := formulas.get(event.name):
             flops = formula(*_tensors(event.args), **_tensors(event.kwargs), out_val=_tensors(event.out))
             parts = {PRODUCT: macs_from_flops(flops)}
-            out.append(CallCount(event.index, parts, f"aten.{event.name}", _place(formula), differs=why(event)))
+            out.append(CallCount(event.index, parts, f"aten.{event.name}", _place(formula), reason=rules.reason(event)))
     return out
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in torch that is decided."""
     return f"aten.{event.name} is not in its table", "torch/utils/flop_counter.py:729-751"

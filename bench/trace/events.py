@@ -119,8 +119,8 @@ class Trace:
             if what in (None, event.what):
                 yield event
 
-    def taken_apart(self, event: Event) -> bool:
-        """Return whether ``event`` is shown by recording only: in a decomposed operation or a function of a score."""
+    def is_decomposed(self, event: Event) -> bool:
+        """Return whether ``event`` is part of a decomposed operation or a function of a score."""
         operation = next(self.around(event, OPERATION), None)
         return event.times != 1 or operation is not None and operation.composite
 

@@ -1,7 +1,7 @@
 """Patch attributes temporarily, so that calls through them are recorded, and restore them."""
 
 import functools
-import importlib
+import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -81,15 +81,10 @@ def watch(names: Sequence[str], replaced: AttributePatches, around: Callable[...
     Names that the installed torch lacks are skipped.
     """
     for name in names:
-        owner, attribute = _owner(name)
+        path, _, attribute = name.rpartition(".")
+        owner = pkgutil.resolve_name(path)
         if hasattr(owner, attribute):
             replaced.set(owner, attribute, wrapped(name, getattr(owner, attribute), around))
-
-
-def _owner(name: str) -> tuple[Any, str]:
-    path, attribute = name.rsplit(".", 1)
-    owner = Tensor if path == "torch.Tensor" else importlib.import_module(path)
-    return owner, attribute
 
 
 def wrapped(name: str, original: Callable, around: Callable[..., Any]) -> Callable:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -45,9 +45,19 @@ def record(
         kind = type(model.get_submodule(lazy)).__name__
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
     recorder = Recorder(model)
-    flags, hooks = restore_training_flags(model), _hooks(model, hooked)
     shapes = cache_shapes(model, names, recorder.trace.events)
-    with no_full_gc(), flags, hooks, _state(model), torch.random.fork_rng(), _differentiated(backward), shapes:
+    with ExitStack() as stack:
+        for context in (no_full_gc(), restore_training_flags(model), _restore_buffers(model), torch.random.fork_rng()):
+            stack.enter_context(context)
+        if hooked:
+            for module in model.modules():
+                stack.callback(module.register_forward_hook(lambda *_: None).remove)
+        stack.enter_context(torch.set_grad_enabled(backward))
+        if backward:
+            # The fused recurrent layer of oneDNN computes the gradient of the first state even if it is not needed.
+            stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+            torch._C._set_mkldnn_enabled(False)
+        stack.enter_context(shapes)
         if not training:
             set_eval_mode(model)
         torch.random.default_generator.manual_seed(seed)
@@ -77,7 +87,7 @@ def _has_no_shapes(module: nn.Module) -> bool:
 
 
 @contextmanager
-def _state(model: nn.Module) -> Iterator[None]:
+def _restore_buffers(model: nn.Module) -> Iterator[None]:
     """Restore buffers, such as the statistics of a normalisation, on leaving."""
     with torch.no_grad():
         before = {id(b): (b, b.detach().clone()) for b in model.buffers() if not b.is_meta}
@@ -92,31 +102,6 @@ def _state(model: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for buffer, value in before.values():
                 buffer.copy_(value)
-
-
-@contextmanager
-def _differentiated(backward: bool) -> Iterator[None]:
-    """Enable autograd or disable it. With autograd, disable oneDNN, so that recurrent layers run as on other devices.
-
-    oneDNN's fused layer computes the gradient of the first state even if it is not needed.
-    """
-    before = torch._C._get_mkldnn_enabled()
-    with torch.set_grad_enabled(backward):
-        torch._C._set_mkldnn_enabled(before and not backward)
-        try:
-            yield
-        finally:
-            torch._C._set_mkldnn_enabled(before)
-
-
-@contextmanager
-def _hooks(model: nn.Module, wanted: bool) -> Iterator[None]:
-    handles = [module.register_forward_hook(lambda *_: None) for module in model.modules()] if wanted else []
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _differentiable(tensor: Tensor) -> Tensor:

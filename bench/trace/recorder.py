@@ -6,7 +6,7 @@ import multiprocessing.pool
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import Any
@@ -79,12 +79,10 @@ class Recorder:
             )
             held = [value for value in vars(module).values() if isinstance(value, Tensor | tuple | list | dict)]
             self.trace.given |= {self._storage(tensor) for tensor in tensors_of(held)}
-        for named, into in (
-            (model.named_parameters(), self.trace.parameters),
-            (model.named_buffers(), self.trace.buffers),
-        ):
-            for name, tensor in named:
-                into.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
+        for name, tensor in model.named_parameters():
+            self.trace.parameters.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
+        for name, tensor in model.named_buffers():
+            self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
 
     @contextmanager
     def recording(self, names: Sequence[str] = ()):
@@ -96,7 +94,12 @@ class Recorder:
             for module in (F, torch.functional, torch._tensor, torch.overrides):
                 guards.open(vars(module))
             replaced.set(nn.Module, "__call__", wrapped("", nn.Module.__call__, self._module_call))
-            stack.enter_context(_patch_autograd_functions(self))
+            # From torch 2.14 on a stored reference to apply is implemented in C and cannot be patched: the operations
+            # that it runs are recorded as part of the event around it.
+            for owner in _APPLIED:
+                replaced.set(owner, "apply", classmethod(_apply))
+            _recorders.append(self)
+            stack.callback(_recorders.pop)
             keep_flex_eager(replaced)
             watch(names, replaced, self._named_call)
             for owner, name in _UNTRACED:
@@ -186,12 +189,11 @@ class Recorder:
 
     def _fact(self, tensor: Tensor) -> TensorFact:
         storage = self._storage(tensor)
+        dtype, source = _dtype_name(tensor.dtype), self._sources.get(storage)
         if tensor.is_nested and tensor.layout is torch.strided:
             with _disable_current_modes():
                 parts = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
-            stored = sum(map(prod, parts))
-            source = self._sources.get(storage)
-            return TensorFact((), _dtype_name(tensor.dtype), False, storage, source, stored=stored, parts=parts)
+            return TensorFact((), dtype, False, storage, source, stored=sum(map(prod, parts)), parts=parts)
         try:
             contiguous = tensor.is_contiguous()
         except RuntimeError:
@@ -200,7 +202,7 @@ class Recorder:
         if storage >= 0 and not tensor._has_symbolic_sizes_strides:
             strides, offset = tensor.stride(), tensor.storage_offset()
         # Symbolic sizes (bench.derive.symbolic) stay symbols.
-        shape, dtype, source = tuple(tensor.shape), _dtype_name(tensor.dtype), self._sources.get(storage)
+        shape = tuple(tensor.shape)
         return TensorFact(shape, dtype, contiguous, storage, source, strides, offset, _stored(tensor))
 
     def _storage(self, tensor: Tensor) -> int:
@@ -224,12 +226,9 @@ class Recorder:
         for storage in event.writes:
             self._sources[storage] = event.index
         for storage in made:
-            if storage not in self._sources and not self._is_weight(storage):
+            if not any(storage in known for known in (self._sources, self.trace.parameters, self.trace.buffers)):
                 self._sources[storage] = event.index
         event.out = self.describe(out)
-
-    def _is_weight(self, storage: int) -> bool:
-        return storage in self.trace.parameters or storage in self.trace.buffers
 
     # Recorded calls (bench.trace.names.wrapped)
 
@@ -281,22 +280,8 @@ _recorders: list[Recorder] = []
 """The recorders at work, the innermost last."""
 
 
-@contextmanager
-def _patch_autograd_functions(recorder: Recorder) -> Iterator[None]:
-    """Record every call of a ``torch.autograd.Function`` as an event and mark its nodes in the autograd graph.
-
-    From torch 2.14 on a stored reference to ``apply`` is implemented in C and cannot be patched: the operations that
-    it runs are recorded as part of the event around it.
-    """
-    with patched(*((owner, "apply", classmethod(_apply)) for owner in _APPLIED)):
-        _recorders.append(recorder)
-        try:
-            yield
-        finally:
-            _recorders.pop()
-
-
 def _apply(cls, *args, **kwargs):
+    """Record a call of a ``torch.autograd.Function`` as an event and mark its nodes in the autograd graph."""
     original = super(_SingleLevelFunction, cls).apply
     # A stored reference may outlive the recording. A transform calls a Function that it derives from this one.
     if not _recorders or issubclass(cls, Function) and torch._C._are_functorch_transforms_active():
