@@ -179,11 +179,11 @@ class _Call:
 
     @cached_property
     def _recorded(self) -> Any:
-        from headcount.bench.counters.results import Recorded
+        from headcount.bench.counters.results import RecordedCall
         from headcount.bench.counters.run_context import arguments
 
         model, inputs = self._built
-        return Recorded(model, arguments(model, inputs), {}, self.tools)
+        return RecordedCall(model, arguments(model, inputs), {}, self.tools)
 
 
 def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> str:
