@@ -55,7 +55,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
-    """The elements of tensor ``first`` times one size of the tensor after it; they may go by name."""
+    """Return a rule: the elements of tensor ``first`` times one size of the next tensor. Both may be keywords."""
 
     def rule(event: Event) -> dict[str, int]:
         tensors = list(event.tensors())
@@ -65,7 +65,7 @@ def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
 
 
 def _cell(event: Event) -> dict[str, int]:
-    """The tracer takes a recurrent cell apart into its two linear layers."""
+    """Count a recurrent cell as the two linear layers into which the tracer decomposes it."""
     x, state, into, over = event.args[:4]
     hidden = state[0] if isinstance(state, tuple) else state
     return {PRODUCT: x.numel * into.shape[0] + hidden.numel * over.shape[0]}

@@ -40,7 +40,7 @@ def run(
     Raises CounterError with the exception that ptflops printed if it returns (None, None).
     """
     report = StringIO()
-    # The other backend counts what torch's own Python calls for a shape.
+    # Backend pytorch also counts the calls that torch's Python makes to compute a shape.
     remembered = cache_shapes(model) if backend == "aten" else nullcontext()
     with run_context(model, counter=counter, label=label) as printed, remembered:
         named = {f"input_{i}": tensor for i, tensor in enumerate(arguments(model, inputs))}
@@ -55,7 +55,7 @@ def run(
             verbose=True,
             backend=backend,
         )
-        # The cycle lives until the next garbage collection; the model must not.
+        # Free the model now, not at the next garbage collection.
         del root.model
         if macs is None:
             raise CounterError(counter, label, _reason(printed.getvalue()))

@@ -83,8 +83,8 @@ def read(
     """Record ``module`` once and run each counter on the same call.
 
     Counters are compared with ``exact``, by default headcount's count; ``options`` are those of count_contractions.
-    Raises UnsupportedError, and whatever the module
-    raises when it is recorded; a counter that fails has a reason instead of a result.
+    Raises UnsupportedError, and what the module raises when it is recorded; a counter that fails has a reason instead
+    of a result.
     """
     kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]

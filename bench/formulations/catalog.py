@@ -29,7 +29,7 @@ class Formulation:
         """Return the module in eval mode and its inputs by name, with seeded values, on ``device``."""
         # F.grouped_mm takes only bfloat16 on meta.
         dtype = torch.bfloat16 if device == "meta" else torch.float32
-        # leave the caller's random state as it was
+        # Restore the caller's random state.
         with torch.random.fork_rng():
             torch.random.default_generator.manual_seed(0)
             module = self.module().to(device=device, dtype=dtype).eval()
@@ -116,5 +116,5 @@ FORMULATIONS = (
 
 
 def formulation(name: str) -> Formulation:
-    """Return the formulation called ``name``. KeyError where there is none."""
+    """Return the formulation called ``name``; raise KeyError for an unknown name."""
     return {s.name: s for s in FORMULATIONS}[name]

@@ -75,8 +75,8 @@ def keep_flex_eager(replaced: AttributePatches) -> None:
         replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
-def watch(names: Sequence[str], replaced: AttributePatches, around: Callable[..., Any]) -> None:
-    """Make each call through one of ``names`` ("torch.Tensor.matmul") a call of ``around``, see :func:`wrapped`.
+def patch_names(names: Sequence[str], replaced: AttributePatches, around: Callable[..., Any]) -> None:
+    """Make each call through one of ``names`` ("torch.Tensor.matmul") a call of ``around``, see :func:`wrap`.
 
     Names that the installed torch lacks are skipped.
     """
@@ -84,10 +84,10 @@ def watch(names: Sequence[str], replaced: AttributePatches, around: Callable[...
         path, _, attribute = name.rpartition(".")
         owner = pkgutil.resolve_name(path)
         if hasattr(owner, attribute):
-            replaced.set(owner, attribute, wrapped(name, getattr(owner, attribute), around))
+            replaced.set(owner, attribute, wrap(name, getattr(owner, attribute), around))
 
 
-def wrapped(name: str, original: Callable, around: Callable[..., Any]) -> Callable:
+def wrap(name: str, original: Callable, around: Callable[..., Any]) -> Callable:
     """Return a function that calls ``around(name, original, args, kwargs)``."""
 
     # A class has attributes that a function cannot take over.

@@ -40,7 +40,7 @@ def record(
     Errors of the model pass through.
     """
     kwargs = dict(kwargs or {})
-    lazy = next((name for name, part in model.named_modules() if _has_no_shapes(part)), None)
+    lazy = next((name for name, part in model.named_modules() if _is_lazy(part)), None)
     if lazy is not None:
         kind = type(model.get_submodule(lazy)).__name__
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
@@ -62,11 +62,11 @@ def record(
             set_eval_mode(model)
         torch.random.default_generator.manual_seed(seed)
         if backward:
-            args, kwargs = tree_map_only(Tensor, _differentiable, (tuple(args), kwargs))
+            args, kwargs = tree_map_only(Tensor, _as_leaf, (tuple(args), kwargs))
         with recorder.recording(names):
             out = model(*args, **kwargs)
             if backward:
-                _differentiate(model, out)
+                _run_backward(model, out)
     trace = recorder.trace
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
@@ -81,7 +81,7 @@ def fresh(module: nn.Module) -> nn.Module:
         return module
 
 
-def _has_no_shapes(module: nn.Module) -> bool:
+def _is_lazy(module: nn.Module) -> bool:
     own = (*module._parameters.values(), *module._buffers.values())
     return any(isinstance(tensor, UninitializedTensorMixin) for tensor in own)
 
@@ -104,13 +104,13 @@ def _restore_buffers(model: nn.Module) -> Iterator[None]:
                 buffer.copy_(value)
 
 
-def _differentiable(tensor: Tensor) -> Tensor:
+def _as_leaf(tensor: Tensor) -> Tensor:
     """Return a differentiable leaf that shares the data; the caller's tensor is unchanged."""
     differentiable = tensor.is_floating_point() or tensor.is_complex()
     return tensor.detach().requires_grad_() if differentiable else tensor
 
 
-def _differentiate(model: nn.Module, out: Any) -> None:
+def _run_backward(model: nn.Module, out: Any) -> None:
     """Run backward from every output and restore ``grad``."""
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
     # Created outside the recording, as in a larger model. Contiguous: a grouped product refuses the stride 0 that

@@ -54,9 +54,8 @@ class ShapeCache(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        key = (
-            None if types or not _returns_new_tensors(operation) else _cache_key(operation, args, kwargs, self._device)
-        )
+        fits = not types and _returns_new_tensors(operation)
+        key = _cache_key(operation, args, kwargs, self._device) if fits else None
         if key is None:
             return operation(*args, **kwargs)
         known = _CACHE.get((self._watched, key))
@@ -78,7 +77,7 @@ def _returns_new_tensors(operation: Any) -> bool:
     """Return whether, by its schema, an operation shares and writes no memory and draws no random numbers."""
     if not isinstance(operation, OpOverload) or operation.namespace != "aten":
         return False
-    # A view that its schema does not declare.
+    # It returns a view, which its schema does not declare.
     if operation is torch.ops.aten._unsafe_view.default:
         return False
     schema = operation._schema
@@ -88,8 +87,10 @@ def _returns_new_tensors(operation: Any) -> bool:
 
 
 def _cache_key(operation: OpOverload, args: tuple, kwargs: dict, device: str) -> tuple | None:
-    """Return the cache key of a call; None if a tensor is a subclass, sparse or on another device, or if the shape of
-    the result depends on values."""
+    """Return the cache key of a call, or None.
+
+    None if a tensor is a subclass, sparse or on another device, or if the shape of the result depends on values.
+    """
     if device != "meta" and torch.Tag.dynamic_output_shape in operation.tags:
         return None
     parts: list = [operation, torch.get_default_dtype(), device]
