@@ -13,7 +13,7 @@ from headcount.bench import result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count
-from headcount.bench.counters.call_counts import known
+from headcount.bench.counters.call_counts import version_note
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger
@@ -56,7 +56,7 @@ class Measurement:
         """Return one line for each count that differs from its prediction, and for wrong parameters."""
         lines = [
             f"{label}: {count.counter} on {count.device} {count.disagreement}"
-            f"{known(registry.counter(count.counter).VERIFIED)}"
+            f"{version_note(registry.counter(count.counter).VERIFIED)}"
             for count in self.counts
             if not count.agrees
         ]

@@ -37,7 +37,7 @@ def unverified(verified: Mapping[str, str]) -> list[str]:
     return [f"{tool} {installed[tool]}" for tool, known in verified.items() if not _is_version(installed[tool], known)]
 
 
-def known(verified: Mapping[str, str]) -> str:
+def version_note(verified: Mapping[str, str]) -> str:
     """Return a note for a wrong prediction, if the installed versions are not those of the rules, else ""."""
     other = unverified(verified)
     rules = ", ".join(f"{tool} {version}" for tool, version in verified.items())

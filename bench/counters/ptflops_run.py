@@ -18,7 +18,7 @@ from headcount.bench.trace.shapes import cache_shapes
 _FAILURE = re.compile(r"the following exception: \n<class '(?:.*\.)?(\w+)'>: (.*)")
 
 
-class _Whole(nn.Module):
+class _KeywordInputs(nn.Module):
     """Take the inputs by keyword, so that ptflops divides by no batch size, and pass them on by position.
 
     ptflops leaves bound methods on its root module, a reference cycle that would otherwise include the model.
@@ -44,7 +44,7 @@ def run(
     remembered = cache_shapes(model) if backend == "aten" else nullcontext()
     with run_context(model, counter=counter, label=label) as printed, remembered:
         named = {f"input_{i}": tensor for i, tensor in enumerate(arguments(model, inputs))}
-        root = _Whole(model)
+        root = _KeywordInputs(model)
         macs, params = get_model_complexity_info(
             root,
             (1,),
