@@ -8,8 +8,6 @@ import torch
 
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, formulation
-from headcount.bench.formulations.experts import Experts, GatheredBroadcast
-from headcount.bench.formulations.layers import Weights
 from tests import plain
 
 
@@ -67,21 +65,3 @@ def test_formulation_matches_numpy(name):
     layer = {"mha": mha, "moa": moa, "vocabulary": vocabulary}[name.partition("-")[0]]
     given = {key: value.numpy() for key, value in inputs.items()}
     np.testing.assert_allclose(found, layer(arrays(module), **given), rtol=1e-4, atol=1e-5)
-
-
-def test_shared_input_is_broadcast_over_experts(monkeypatch):
-    seen, matmul = [], torch.matmul
-    monkeypatch.setattr(torch, "matmul", lambda x, weights: seen.append(tuple(x.shape)) or matmul(x, weights))
-    layer, indices = GatheredBroadcast(5, 11, 13), torch.zeros(2, 7, 3, dtype=torch.long)
-    layer(torch.ones(2, 7, 1, 11).expand(-1, -1, 3, -1), indices)
-    layer(torch.ones(2, 7, 3, 11), indices)
-    assert seen == [(2, 7, 1, 1, 11), (2, 7, 3, 1, 11)]
-
-
-@pytest.mark.parametrize("made", [lambda: Weights(97, 53), lambda: Experts(3, 97, 53)], ids=["layer", "experts"])
-def test_weights_have_unit_gain(made):
-    """A sum of 97 products varies 97 times as much as one."""
-    with torch.random.fork_rng():
-        torch.random.default_generator.manual_seed(0)
-        weight = made().weight.detach()
-    assert (weight.mean().item(), 97 * weight.var().item()) == pytest.approx((0, 1), abs=0.1)
