@@ -23,7 +23,6 @@ class TensorFact:
 
     shape: tuple[int, ...]
     dtype: str
-    contiguous: bool
     storage: int
     source: int | None
     strides: tuple[int, ...] | None = None

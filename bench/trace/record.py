@@ -28,14 +28,13 @@ def record(
     backward: bool = False,
     training: bool = False,
     hooked: bool = False,
-    seed: int = 0,
 ) -> Trace:
     """Return one call of ``model``, on the device of its tensors, as a Trace.
 
     ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
     floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
-    from ``seed``. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
+    from seed 0. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
     then leaves its fast path. Training flags, buffers, random state, torch's functions and modes are restored.
     Errors of the model pass through.
     """
@@ -60,7 +59,7 @@ def record(
         stack.enter_context(shapes)
         if not training:
             set_eval_mode(model)
-        torch.random.default_generator.manual_seed(seed)
+        torch.random.default_generator.manual_seed(0)
         if backward:
             args, kwargs = tree_map_only(Tensor, _as_leaf, (tuple(args), kwargs))
         with recorder.recording(names):

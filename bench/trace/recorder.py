@@ -188,17 +188,13 @@ class Recorder:
         if tensor.is_nested and tensor.layout is torch.strided:
             with _disable_current_modes():
                 parts = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
-            return TensorFact((), dtype, False, storage, source, stored=sum(map(prod, parts)), parts=parts)
-        try:
-            contiguous = tensor.is_contiguous()
-        except RuntimeError:
-            contiguous = False
+            return TensorFact((), dtype, storage, source, stored=sum(map(prod, parts)), parts=parts)
         strides, offset = None, 0
         if storage >= 0 and not tensor._has_symbolic_sizes_strides:
             strides, offset = tensor.stride(), tensor.storage_offset()
         # Symbolic sizes (bench.derive.symbolic) stay symbols.
         shape = tuple(tensor.shape)
-        return TensorFact(shape, dtype, contiguous, storage, source, strides, offset, _stored_elements(tensor))
+        return TensorFact(shape, dtype, storage, source, strides, offset, _stored_elements(tensor))
 
     def _storage(self, tensor: Tensor) -> int:
         try:

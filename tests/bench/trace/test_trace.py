@@ -123,7 +123,7 @@ def test_views_share_storage_and_source():
     (added,) = events(trace, OPERATION, "add")
     (scaled,) = events(trace, OPERATION, "mul_")
     assert scaled.args[0].storage == added.out.storage and scaled.args[0].source == added.index
-    assert trace.out[0].source == scaled.index and not trace.out[0].contiguous
+    assert trace.out[0].source == scaled.index and trace.out[0].strides == (1, 5)
 
 
 @pytest.mark.parametrize("fails", [False, True])
