@@ -13,7 +13,7 @@ from headcount.bench import result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count
-from headcount.bench.counters.call_counts import known
+from headcount.bench.counters.call_counts import version_note
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger
@@ -56,7 +56,7 @@ class Measurement:
         """Return one line for each count that differs from its prediction, and for wrong parameters."""
         lines = [
             f"{label}: {count.counter} on {count.device} {count.disagreement}"
-            f"{known(registry.counter(count.counter).VERIFIED)}"
+            f"{version_note(registry.counter(count.counter).VERIFIED)}"
             for count in self.counts
             if not count.agrees
         ]
@@ -171,11 +171,11 @@ class _Call:
 
     @cached_property
     def _recorded(self) -> Any:
-        from headcount.bench.counters.results import Recorded
+        from headcount.bench.counters.results import RecordedCall
         from headcount.bench.counters.run_context import arguments
 
         model, inputs = self._built
-        return Recorded(model, arguments(model, inputs), {}, self.tools)
+        return RecordedCall(model, arguments(model, inputs), {}, self.tools)
 
 
 def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> str:

@@ -106,12 +106,12 @@ def count_macs(module: Any, inputs: Mapping[str, Any]) -> int | None:
     import torch._dynamo  # noqa: F401
     from ptflops import get_model_complexity_info
 
-    from headcount.bench.counters.ptflops_run import _Whole
+    from headcount.bench.counters.ptflops_run import _KeywordInputs
 
     named = {f"input_{i}": tensor for i, tensor in enumerate(inputs.values())}
     options = {"print_per_layer_stat": False, "as_strings": False, "input_constructor": lambda _: named}
     try:
-        macs, _ = get_model_complexity_info(_Whole(module), (1,), **options)
+        macs, _ = get_model_complexity_info(_KeywordInputs(module), (1,), **options)
     except Exception:
         return None
     return None if macs is None else int(macs)

@@ -9,20 +9,23 @@ Each module listed in bench.counters.registry defines
                            the ledger (a number, or a function of the entry); kinds without a row add nothing
     read(model, inputs)    run the tool on one forward pass and return its CounterResult
     call_counts(trace)     return what the tool counts for each call of a recorded pass (bench.counters.call_counts)
-    missed(trace, event)   return why the tool does not count an operation, and where in its source that is decided;
-                           headcount's counter, which misses none, has no such function
 
-and optionally ``also(ledger, device)``, additions by name that do not depend on kinds, ``NAMES``, the Python names
-whose calls it counts, ``summed(trace, call_counts)``, the total where it is not the sum of the calls, and ``TWICE``,
-the place in its source that counts one call several times.
+and where they apply
+
+    NAMES                  the Python names whose calls it counts
+    TWICE                  the place in its source that counts one call several times
+    more_additions(ledger, device)     return additions by name that do not depend on kinds
+    sum_counts(trace, call_counts)     return the total where it is not the sum of the calls
+    reason_missed(trace, event)        return why the tool does not count an operation, and where in its source that is
+                                       decided; headcount's own counter misses none
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from headcount.formulas.ledger import Entry, Ledger, Size
+from headcount.formulas.ledger import Ledger, Size
 
 if TYPE_CHECKING:
     from headcount.bench.counters.explain import Explanation
@@ -146,13 +149,10 @@ def additions(tool: ModuleType, ledger: Ledger, device: str) -> dict[str, Size]:
     """Return what ``tool`` adds to the multiply-accumulates, by kind or by a name that the tool gives."""
     added: dict[str, Size] = {}
     for entry in ledger:
-        if times := _times(tool.ADDS.get(entry.kind, 0), entry):
+        adds = tool.ADDS.get(entry.kind, 0)
+        if times := adds(entry) if callable(adds) else adds:
             added[entry.kind] = added.get(entry.kind, 0) + times * entry.size
-    return added | (tool.also(ledger, device) if hasattr(tool, "also") else {})
-
-
-def _times(adds: Any, entry: Entry) -> int:
-    return adds(entry) if callable(adds) else adds
+    return added | (tool.more_additions(ledger, device) if hasattr(tool, "more_additions") else {})
 
 
 def biased_linear_again(ledger: Ledger, device: str) -> dict[str, Size]:
@@ -163,11 +163,6 @@ def biased_linear_again(ledger: Ledger, device: str) -> dict[str, Size]:
     biased = {entry.path for entry in ledger if entry.kind == "bias"}
     again = sum(entry.size for entry in ledger if entry.kind == "linear" and entry.path in biased)
     return {"biased linear again": again} if device == "meta" and again else {}
-
-
-def names(tools: Iterable[ModuleType]) -> tuple[str, ...]:
-    """Return the Python names whose calls a trace must record for the rules of ``tools``."""
-    return tuple(dict.fromkeys(name for tool in tools for name in getattr(tool, "NAMES", ())))
 
 
 def exact_int(number: Any) -> int:

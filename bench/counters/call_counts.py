@@ -1,11 +1,8 @@
 """Counts per call of a trace by a tool's rules, and the versions for which the rules were verified."""
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-
-from headcount.bench.trace.events import Event, tensors_in
+from importlib.metadata import version
 
 PRODUCT = "product"
 """The part of a call count that stands for multiply-accumulates; the others are additions by name."""
@@ -13,26 +10,12 @@ TORCH = "2.11, 2.12, 2.13, 2.14, 2.15"
 """The versions with which the tests of the rules passed under ``make matrix``, the last as the newest there was."""
 
 
-def why(event: Event) -> str:
-    """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
-    operands = [fact for fact in event.tensors() if fact.shape]
-    if any(fact.dtype.startswith("complex") for fact in tensors_in((event.args, event.out))):
-        return "a complex convolution as three real ones"
-    if any(fact.stored is not None for fact in event.tensors()):
-        return "as if every element were stored"
-    if event.transformed:
-        return "its formula sees the shapes of one call, not of what runs for all (vmap)"
-    if len(operands) > 1 and operands[0].shape[:-2] != operands[1].shape[:-2] and len(operands[1].shape) > 2:
-        return "one operand is broadcast"
-    return "its formula"
-
-
 @dataclass(frozen=True)
 class CallCount:
     """What a tool adds to its total for one call: ``times`` times the sum of ``parts``.
 
     ``event`` is the index of the call, ``rule`` names the rule and ``place`` its place in the tool's source.
-    ``differs`` is the reason where the product is not the number of multiply-accumulates.
+    ``reason`` says why, where the product is not the number of multiply-accumulates.
     """
 
     event: int
@@ -40,7 +23,7 @@ class CallCount:
     rule: str
     place: str
     times: int = 1
-    differs: str = "its formula"
+    reason: str = "its formula"
 
     @property
     def amount(self) -> int:
@@ -48,26 +31,13 @@ class CallCount:
         return self.times * sum(self.parts.values())
 
 
-def versions(tools: Iterable[str]) -> dict[str, str]:
-    """Return the installed version of each of these distributions, without those that are not installed."""
-    found = {}
-    for name in tools:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
 def unverified(verified: Mapping[str, str]) -> list[str]:
     """Return the installed versions, as "fvcore 0.1.6", for which rules were not ``verified`` ("2.12, 2.13")."""
-    installed = versions(verified)
-    return [
-        f"{tool} {installed.get(tool, 'of no known version')}"
-        for tool, known in verified.items()
-        if not _is_version(installed.get(tool, ""), known)
-    ]
+    installed = {tool: version(tool) for tool in verified}
+    return [f"{tool} {installed[tool]}" for tool, known in verified.items() if not _is_version(installed[tool], known)]
 
 
-def known(verified: Mapping[str, str]) -> str:
+def version_note(verified: Mapping[str, str]) -> str:
     """Return a note for a wrong prediction, if the installed versions are not those of the rules, else ""."""
     other = unverified(verified)
     rules = ", ".join(f"{tool} {version}" for tool, version in verified.items())

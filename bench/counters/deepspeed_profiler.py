@@ -15,9 +15,8 @@ sources (deepspeed/profiling/flops_profiler/profiler.py).
 """
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from importlib.metadata import version
 from io import StringIO
 from math import prod
 
@@ -25,25 +24,24 @@ from math import prod
 import torch._dynamo  # noqa: F401
 from torch import Tensor, nn
 
+from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, biased_linear_again, exact_int
-from headcount.bench.counters.call_counts import PRODUCT, CallCount, why
-from headcount.bench.counters.run_context import arguments, device_of, run_context
-from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, Trace
+from headcount.bench.counters.call_counts import PRODUCT, CallCount
+from headcount.bench.counters.run_context import arguments, as_result, run_context
+from headcount.bench.trace.events import FUNCTION, MODULE, Event, Trace
 
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from deepspeed.profiling.flops_profiler import FlopsProfiler, profiler
 
 NAME = "deepspeed"
-# On meta it counts biased linear layers twice, see also.
+# On meta it counts biased linear layers twice, see more_additions.
 DEVICE = "cpu"
 VERIFIED = {"deepspeed": "0.19.8", "torch": "2.13"}
 HOOKS = True
 ADDS = {}
-also = biased_linear_again
+more_additions = biased_linear_again
 
-_FILE = "profiler.py"
-_PATCHES = f"{_FILE}:890-973"
 _RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
@@ -57,14 +55,8 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         try:
             profile.start_profile()
             model(*arguments(model, inputs))
-            return CounterResult(
-                counter=NAME,
-                tool="deepspeed",
-                version=version("deepspeed"),
-                device=device_of(inputs),
-                macs=exact_int(profile.get_total_macs()),
-                params=exact_int(profile.get_total_params()),
-            )
+            macs, params = exact_int(profile.get_total_macs()), exact_int(profile.get_total_params())
+            return as_result(NAME, "deepspeed", inputs, macs, params=params)
         finally:
             profile.end_profile()
             # A forward that fails leaves its open modules in the tool's own lists.
@@ -73,19 +65,11 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
             profiler.old_functions.clear()
 
 
-def _linear(event: Event) -> int:
-    return event.argument(0, "input").numel * event.argument(1, "weight").shape[0]
+def _addmm(event: Event) -> dict[str, int]:
+    return {PRODUCT: event.argument(1, "mat1").numel * event.argument(2, "mat2").shape[-1]}
 
 
-def _matmul(event: Event) -> int:
-    return event.argument(0, "input").numel * event.argument(1, "other").shape[-1]
-
-
-def _addmm(event: Event) -> int:
-    return event.argument(1, "mat1").numel * event.argument(2, "mat2").shape[-1]
-
-
-def _convolution(event: Event) -> int:
+def _convolution(event: Event) -> dict[str, int]:
     x, weight, padding = event.argument(0, "input"), event.argument(1, "weight"), event.argument(4, "padding")
     positions = event.out.shape[2:]
     if padding == "same":
@@ -94,55 +78,48 @@ def _convolution(event: Event) -> int:
         dilations = dilation if isinstance(dilation, tuple) else (dilation,) * len(positions)
         padded = [d * (k - 1) for d, k in zip(dilations, weight.shape[2:], strict=True)]
         positions = [size + 2 * (p // 2) - p for size, p in zip(x.shape[2:], padded, strict=True)]
-    return x.shape[0] * weight.numel * prod(positions)
+    return {PRODUCT: x.shape[0] * weight.numel * prod(positions)}
 
 
-def _transposed(event: Event) -> int:
+def _transposed(event: Event) -> dict[str, int]:
     x, weight = event.argument(0, "input"), event.argument(1, "weight")
-    return x.numel * prod(weight.shape[1:])
+    return {PRODUCT: x.numel * prod(weight.shape[1:])}
 
 
-def _attention(event: Event) -> int:
+def _attention(event: Event) -> dict[str, int]:
     q, k, v = (event.argument(position, name) for position, name in enumerate(("q", "k", "v")))
-    return q.numel * k.shape[-2] + prod(q.shape[:-1]) * k.shape[-2] * v.shape[-1]
+    return {PRODUCT: q.numel * k.shape[-2] + prod(q.shape[:-1]) * k.shape[-2] * v.shape[-1]}
 
 
-TABLE: dict[str, tuple[Callable[[Event], int], str]] = {
-    "torch.nn.functional.linear": (_linear, "523-526"),
-    **{f"torch.nn.functional.conv{n}d": (_convolution, "569-611") for n in (1, 2, 3)},
-    **{f"torch.nn.functional.conv_transpose{n}d": (_transposed, "614-661") for n in (1, 2, 3)},
-    "torch.nn.functional.scaled_dot_product_attention": (_attention, "863-869"),
-    **{f"torch.{name}": (_matmul, "769-774") for name in ("matmul", "mm", "bmm")},
-    **{f"torch.Tensor.{name}": (_matmul, "769-774") for name in ("matmul", "mm", "bmm")},
-    "torch.Tensor.__matmul__": (_matmul, "769-774"),
-    "torch.addmm": (_addmm, "777-782"),
-    **dict.fromkeys(("torch.Tensor.addmm", "torch.baddbmm"), (_addmm, "830-835")),
-}  # fmt: skip
+def _reason(event: Event) -> str:
+    # torch gives the odd element of the padding to one side, DeepSpeed's formula to none.
+    return "an even window of the same size" if event.argument(4, "padding") == "same" else rules.reason(event)
+
+
+TABLE: rules.Rules = {
+    "torch.nn.functional.linear": (rules.linear, "profiler.py:523-526"),
+    **{f"torch.nn.functional.conv{n}d": (_convolution, "profiler.py:569-611") for n in (1, 2, 3)},
+    **{f"torch.nn.functional.conv_transpose{n}d": (_transposed, "profiler.py:614-661") for n in (1, 2, 3)},
+    "torch.nn.functional.scaled_dot_product_attention": (_attention, "profiler.py:863-869"),
+    **{f"torch.{name}": (rules.matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm")},
+    **{f"torch.Tensor.{name}": (rules.matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm", "__matmul__")},
+    "torch.addmm": (_addmm, "profiler.py:777-782"),
+    **dict.fromkeys(("torch.Tensor.addmm", "torch.baddbmm"), (_addmm, "profiler.py:830-835")),
+}
 NAMES = tuple(TABLE)
 """The names whose calls the trace must record."""
 
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    out = []
-    for event in trace.events:
-        if event.what == NAMED and event.name in TABLE and not trace.taken_apart(event):
-            rule, lines = TABLE[event.name]
-            short = event.name.replace("torch.nn.functional.", "F.")
-            parts = {PRODUCT: rule(event)}
-            # torch gives the odd element of the padding to one side, its formula to none.
-            reason = "an even window of the same size" if event.argument(4, "padding") == "same" else why(event)
-            out.append(CallCount(event.index, parts, f"patched {short}", f"{_FILE}:{lines}", differs=reason))
-    return out
+    return rules.apply(rules.patched_calls(trace), TABLE, "patched ", _reason)
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in DeepSpeed that is decided."""
-    for outer in trace.around(event):
-        if outer.what == MODULE and outer.module is not None and trace.modules[outer.module].kind in _RECURRENT:
-            return f"the hook of nn.{outer.name} adds FLOPs and no MACs", f"{_FILE}:1041-1120"
-    call = next((outer.name for outer in trace.around(event) if outer.what == FUNCTION), event.name)
-    if call == "einsum":
-        return "einsum: FLOPs are noted and no MACs", f"{_FILE}:785-804"
-    patched = any(name.rsplit(".", 1)[1] == call for name in TABLE)
-    return f"{call} {'called by a stored reference: not patched' if patched else 'is not patched'}", _PATCHES
+    for outer in trace.around(event, MODULE):
+        if outer.module is not None and trace.modules[outer.module].kind in _RECURRENT:
+            return f"the hook of nn.{outer.name} adds FLOPs and no MACs", "profiler.py:1041-1120"
+    if next(trace.around(event, FUNCTION), event).name == "einsum":
+        return "einsum: FLOPs are noted and no MACs", "profiler.py:785-804"
+    return rules.reason_unpatched(trace, event, TABLE, "called by a stored reference"), "profiler.py:890-973"

@@ -1,5 +1,6 @@
 """Explain the difference between a reported count and headcount's as causes that sum to it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -37,82 +38,65 @@ class Explanation:
 def explain(tool: ModuleType, trace: Trace, count: ContractionCount) -> Explanation:
     """Return the causes for which the counter ``tool`` differs from ``count`` on ``trace``."""
     call_counts = tool.call_counts(trace)
-    predicted = tool.summed(trace, call_counts) if hasattr(tool, "summed") else total(call_counts)
-    found = _Causes(tool, trace, count)
-    for call_count in call_counts:
-        found.add_call_count(call_count)
-    found.add_missing()
-    return Explanation(predicted, tuple(found.merged()), tuple(unverified(tool.VERIFIED)))
-
-
-class _Causes:
-    """Match call counts with contractions: the outermost counted call around a contraction covers it."""
-
-    def __init__(self, tool: ModuleType, trace: Trace, count: ContractionCount) -> None:
-        self._tool = tool
-        self._trace = trace
-        self._macs = {index: sum(p.macs for _, p in parts) for index, parts in count.by_event.items()}
-        self._within: dict[int, list[int]] = {}
-        for index in self._macs:
-            for event in (trace.events[index], *trace.around(trace.events[index])):
-                self._within.setdefault(event.index, []).append(index)
-        self._covered: set[int] = set()
-        self._causes: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
-
-    def add(self, what: str, name: str, place: str, amount: int, call: int) -> None:
-        """Add ``amount`` to a cause, inside the call of that index; do nothing if it is 0."""
+    predicted = tool.sum_counts(trace, call_counts) if hasattr(tool, "sum_counts") else total(call_counts)
+    merged: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    for cause, amount, call in _differences(tool, trace, count, call_counts):
         if amount:
-            self._causes.setdefault((what, name, place), []).append((amount, call))
+            merged.setdefault(cause, []).append((amount, call))
+    causes = (
+        Cause(*cause, len({call for _, call in parts}), sum(amount for amount, _ in parts))
+        for cause, parts in merged.items()
+    )
+    return Explanation(predicted, tuple(causes), tuple(unverified(tool.VERIFIED)))
 
-    def add_call_count(self, call_count: CallCount) -> None:
-        """Add the differences between a call count and the contractions that it covers."""
-        for part, amount in call_count.parts.items():
+
+def _differences(
+    tool: ModuleType, trace: Trace, count: ContractionCount, call_counts: list[CallCount]
+) -> Iterator[tuple[tuple[str, str, str], int, int]]:
+    """Yield what, name and place of each difference, its amount and the index of its call.
+
+    The outermost counted call around a contraction covers it.
+    """
+    macs = {index: sum(product.macs for _, product in parts) for index, parts in count.by_event.items()}
+    within: dict[int, list[int]] = {}
+    for index in macs:
+        for event in (trace.events[index], *trace.around(trace.events[index])):
+            within.setdefault(event.index, []).append(index)
+    covered: set[int] = set()
+    for one in call_counts:
+        event = trace.events[one.event]
+        for part, amount in one.parts.items():
             if part != PRODUCT:
-                self.add(ADDED, f"{part} by {call_count.rule}", call_count.place, amount, call_count.event)
-        if call_count.times != 1:
-            again = call_count.amount - sum(call_count.parts.values())
-            name = f"{call_count.rule}, registered {call_count.times} times"
-            self.add(TWICE, name, self._tool.TWICE, again, call_count.event)
-        product = call_count.parts.get(PRODUCT)
-        if product is None:
-            return
-        event = self._trace.events[call_count.event]
-        within = self._within.get(call_count.event, [])
-        new = [index for index in within if index not in self._covered]
+                yield (ADDED, f"{part} by {one.rule}", one.place), amount, one.event
+        if one.times != 1:
+            again = one.amount - sum(one.parts.values())
+            yield (TWICE, f"{one.rule}, registered {one.times} times", tool.TWICE), again, one.event
+        if PRODUCT not in one.parts:
+            continue
+        product = one.parts[PRODUCT]
+        new = [index for index in within.get(one.event, ()) if index not in covered]
+        covered.update(new)
         if new:
-            self._covered.update(new)
-            exact = sum(self._macs[index] for index in new)
-            reason = call_count.differs if exact else "one of three real products that make a complex one"
-            self.add(DIFFERS, f"{call_count.rule}: {reason}", call_count.place, product - exact, call_count.event)
-        elif within or any(outer.index in self._macs for outer in self._trace.around(event)):
-            name = f"{call_count.rule} in {self._place_of(event)}"
-            self.add(TWICE, name, call_count.place, product, call_count.event)
+            exact = sum(macs[index] for index in new)
+            reason = one.reason if exact else "one of three real products that make a complex one"
+            yield (DIFFERS, f"{one.rule}: {reason}", one.place), product - exact, one.event
+        elif one.event in within or any(outer.index in macs for outer in trace.around(event)):
+            yield (TWICE, f"{one.rule} in {_place_of(trace, event)}", one.place), product, one.event
         else:
             reason = "a call that failed" if event.failed else "where no contraction was dispatched"
-            self.add(ADDED, f"{call_count.rule}, {reason}", call_count.place, product, call_count.event)
+            yield (ADDED, f"{one.rule}, {reason}", one.place), product, one.event
+    for index, amount in macs.items():
+        if index not in covered:
+            event = trace.events[index]
+            # A call may hold several products: fused attention on meta is two.
+            yield (MISSED, *tool.reason_missed(trace, event)), -amount, next(trace.around(event, FUNCTION), event).index
 
-    def add_missing(self) -> None:
-        """Add the contractions that no call count covers."""
-        for index, macs in self._macs.items():
-            if index not in self._covered:
-                event = self._trace.events[index]
-                name, place = self._tool.missed(self._trace, event)
-                # A call may hold several products: fused attention on meta is two.
-                call = next((outer.index for outer in self._trace.around(event) if outer.what == FUNCTION), index)
-                self.add(MISSED, name, place, -macs, call)
 
-    def merged(self) -> list[Cause]:
-        """Return the causes, those of the same name and place as one."""
-        return [
-            Cause(what, name, place, len({call for _, call in parts}), sum(amount for amount, _ in parts))
-            for (what, name, place), parts in self._causes.items()
-        ]
-
-    def _place_of(self, event: Event) -> str:
-        """Return the innermost operation or module around a counted call."""
-        for outer in self._trace.around(event):
-            if outer.what == OPERATION:
-                return f"torch's Python for aten.{outer.name}"
-            if outer.what == MODULE:
-                return outer.name
-        return "the model"
+def _place_of(trace: Trace, event: Event) -> str:
+    """Return the innermost operation or module around a counted call."""
+    for outer in trace.around(event):
+        if outer.what == OPERATION:
+            return f"torch's Python for aten.{outer.name}"
+        if outer.what == MODULE:
+            return outer.name
+    return "the model"

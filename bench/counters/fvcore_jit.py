@@ -14,16 +14,16 @@ on are removed from the graph. Places are in the fvcore 0.1.5 sources.
 
 import warnings
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from math import prod
 
 import numpy as np
 from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
+from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, exact_int
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
-from headcount.bench.counters.run_context import arguments, device_of, run_context
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
+from headcount.bench.counters.run_context import arguments, as_result, run_context
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 from headcount.bench.trace.shapes import cache_shapes
 
@@ -34,9 +34,6 @@ HOOKS = True
 ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
 """aten::layer_norm with a scale, else without (jit_handles.py:230-248); aten::adaptive_avg_pool2d
 (flop_count.py:42)."""
-
-_HANDLES = "flop_count.py:26-46"
-_VERSION = version("fvcore")
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
@@ -53,19 +50,12 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
         with cache_shapes(model):
             total = analysis.total()
-        return CounterResult(
-            counter=NAME,
-            tool="fvcore",
-            version=_VERSION,
-            device=device_of(inputs),
-            macs=exact_int(total),
-            params=exact_int(parameter_count(model)[""]),
-            unsupported=dict(analysis.unsupported_ops()),
-        )
+        params, unsupported = exact_int(parameter_count(model)[""]), dict(analysis.unsupported_ops())
+        return as_result(NAME, "fvcore", inputs, exact_int(total), params=params, unsupported=unsupported)
 
 
 def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
-    """The elements of tensor ``first`` times one size of the tensor after it; they may go by name."""
+    """Return a rule: the elements of tensor ``first`` times one size of the next tensor. Both may be keywords."""
 
     def rule(event: Event) -> dict[str, int]:
         tensors = list(event.tensors())
@@ -74,13 +64,8 @@ def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
     return rule
 
 
-def _linear(event: Event) -> dict[str, int]:
-    x, weight = event.argument(0, "input"), event.argument(1, "weight")
-    return {PRODUCT: x.numel * weight.shape[0]}
-
-
 def _cell(event: Event) -> dict[str, int]:
-    """The tracer takes a recurrent cell apart into its two linear layers."""
+    """Count a recurrent cell as the two linear layers into which the tracer decomposes it."""
     x, state, into, over = event.args[:4]
     hidden = state[0] if isinstance(state, tuple) else state
     return {PRODUCT: x.numel * into.shape[0] + hidden.numel * over.shape[0]}
@@ -141,7 +126,7 @@ def _elements(name: str, of_input: int, of_output: int) -> Callable[[Event], dic
     return lambda event: {name: of_input * event.args[0].numel + of_output * event.out.numel}
 
 
-def _why(event: Event) -> str:
+def _reason(event: Event) -> str:
     """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
     if event.name == "einsum":
         operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
@@ -149,11 +134,11 @@ def _why(event: Event) -> str:
         return several if len(operands) > 2 else "numpy prints four digits"
     if event.name.startswith("conv") and isinstance(event.argument(4, "padding"), str):
         return "a window given as a word"
-    return why(event)
+    return rules.reason(event)
 
 
-TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
-    "linear": (_linear, "jit_handles.py:99-110"),
+TABLE: rules.Rules = {
+    "linear": (rules.linear, "jit_handles.py:99-110"),
     **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227")),
     "bmm": (_columns(0, -1), "jit_handles.py:113-126"),
     "addmm": (_columns(1, -1), "jit_handles.py:82-96"),
@@ -177,25 +162,17 @@ TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    out = []
-    for index in sorted(_live_functions(trace)):
-        event = trace.events[index]
-        if event.name in TABLE:
-            rule, place = TABLE[event.name]
-            out.append(CallCount(index, rule(event), f"aten::{event.name}", place, differs=_why(event)))
-    return out
+    return rules.apply((trace.events[index] for index in sorted(_live_functions(trace))), TABLE, "aten::", _reason)
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in fvcore or torch that is decided."""
-    for outer in trace.around(event):
-        if outer.what == AUTOGRAD:
-            return f"hidden in the autograd.Function {outer.name}", "jit_analysis.py:642-653"
-    calls = [outer for outer in trace.around(event) if outer.what == FUNCTION]
-    name = calls[-1].name if calls else event.name
+    for outer in trace.around(event, AUTOGRAD):
+        return f"hidden in the autograd.Function {outer.name}", "jit_analysis.py:642-653"
+    name = [event, *trace.around(event, FUNCTION)][-1].name
     if name in TABLE:
         return f"{name} is dead code: no output depends on it", "torch.jit removes it from the graph"
-    return f"aten::{name} has no handle", _HANDLES
+    return f"aten::{name} has no handle", "flop_count.py:26-46"
 
 
 def _live_functions(trace: Trace) -> set[int]:
@@ -208,7 +185,7 @@ def _live_functions(trace: Trace) -> set[int]:
     live = _live_operations(trace)
     out = set()
     for index in live:
-        calls = [outer for outer in trace.around(trace.events[index]) if outer.what == FUNCTION]
+        calls = list(trace.around(trace.events[index], FUNCTION))
         # The tracer records the call that Python made, not what that call does inside.
         if trace.events[index].backward or any(call.transformed for call in calls):
             out.add(index)
@@ -219,7 +196,7 @@ def _live_functions(trace: Trace) -> set[int]:
 
 def _live_operations(trace: Trace) -> set[int]:
     forward = [e for e in trace.events if e.what == OPERATION and not e.composite]
-    hidden = {event.index for event in forward if trace.inside(event, AUTOGRAD)}
+    hidden = {event.index for event in forward if any(trace.around(event, AUTOGRAD))}
     lasting = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
     lasting |= trace.parameters.keys() | trace.buffers.keys()
     waiting = [fact.source for fact in tensors_in(trace.out)]

@@ -12,15 +12,15 @@ the ptflops 0.7.5 sources.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
 
 from torch import Tensor, nn
 
-from headcount.bench.counters import ptflops_run
+from headcount.bench.counters import ptflops_run, rules
 from headcount.bench.counters.base import CounterResult
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
-from headcount.bench.counters.run_context import device_of
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
+from headcount.bench.counters.run_context import as_result
 from headcount.bench.trace.events import OPERATION, Event, Trace
 
 NAME = "ptflops-aten"
@@ -40,20 +40,8 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
     Raises CounterError.
     """
     macs, params, report = ptflops_run.run(model, inputs, backend="aten", counter=NAME, label=label)
-    return CounterResult(
-        counter=NAME,
-        tool="ptflops",
-        version=ptflops_run.VERSION,
-        device=device_of(inputs),
-        macs=macs,
-        params=params,
-        unsupported=dict(Counter(_ZERO_OP.findall(report))),
-    )
-
-
-def _matmul(event: Event) -> dict[str, int]:
-    a, b = event.args[:2]
-    return {PRODUCT: a.numel * b.shape[-1]}
+    unsupported = dict(Counter(_ZERO_OP.findall(report)))
+    return as_result(NAME, "ptflops", inputs, macs, params=params, unsupported=unsupported)
 
 
 def _addmm(event: Event) -> dict[str, int]:
@@ -68,11 +56,11 @@ def _convolution(event: Event) -> dict[str, int]:
     return {PRODUCT: x.shape[0] * weight.numel * positions, "bias": out.numel if bias is not None else 0}
 
 
-TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
-    "mm": (_matmul, "aten_ops.py:23-33"),
-    "matmul": (_matmul, "aten_ops.py:23-33"),
+TABLE: rules.Rules = {
+    "mm": (rules.matmul, "aten_ops.py:23-33"),
+    "matmul": (rules.matmul, "aten_ops.py:23-33"),
     "addmm": (_addmm, "aten_ops.py:36-54"),
-    "bmm": (_matmul, "aten_ops.py:57-68"),
+    "bmm": (rules.matmul, "aten_ops.py:57-68"),
     "convolution": (_convolution, "aten_ops.py:71-106"),
     "_convolution": (_convolution, "aten_ops.py:71-106"),
 }
@@ -80,16 +68,11 @@ TABLE: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each operation of a run, in order."""
-    out = []
-    for event in trace.events:
-        arrives = event.what == OPERATION and not trace.inside(event, OPERATION)
-        if arrives and event.name in TABLE and not event.failed:
-            rule, place = TABLE[event.name]
-            out.append(CallCount(event.index, rule(event), f"aten.{event.name}", place, differs=why(event)))
-    return out
+    operations = (event for event in trace.events if event.what == OPERATION and not event.failed)
+    return rules.apply((e for e in operations if not any(trace.around(e, OPERATION))), TABLE, "aten.")
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in ptflops that is decided."""
-    arrived = [outer for outer in trace.around(event) if outer.what == OPERATION]
-    return f"aten.{(arrived or [event])[-1].name} is not in its table", "aten_ops.py:109-116"
+    outermost = [event, *trace.around(event, OPERATION)][-1]
+    return f"aten.{outermost.name} is not in its table", "aten_ops.py:109-116"

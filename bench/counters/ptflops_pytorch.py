@@ -18,15 +18,15 @@ from math import prod
 
 from torch import Tensor, nn
 
-from headcount.bench.counters import ptflops_run
+from headcount.bench.counters import ptflops_run, rules
 from headcount.bench.counters.base import CounterResult, biased_linear_again
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, total, why
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, total
 from headcount.bench.counters.ptflops_hooks import HOOKED
-from headcount.bench.counters.run_context import device_of
-from headcount.bench.trace.events import FUNCTION, MODULE, NAMED, Event, TensorFact, Trace
+from headcount.bench.counters.run_context import as_result
+from headcount.bench.trace.events import MODULE, Event, TensorFact, Trace
 
 NAME = "ptflops-pytorch"
-# On meta it counts biased linear layers twice, see also.
+# On meta it counts biased linear layers twice, see more_additions.
 DEVICE = "cpu"
 VERIFIED = {"ptflops": "0.7.5", "torch": TORCH}
 HOOKS = True
@@ -34,11 +34,9 @@ ADDS = {"bias": 1, "norm": 1, "activation": 1, "pooling": 1}
 """Biases and nn.LayerNorm in module hooks (pytorch_ops.py:41, 87, 51-57), F.relu, F.gelu, F.silu and
 F.adaptive_avg_pool2d patched (pytorch_engine.py:348-390). Not torch.softmax, ``+`` and ``*``,
 nor nn.Embedding, which has no hook."""
-also = biased_linear_again
+more_additions = biased_linear_again
 TWICE = "pytorch_engine.py:96-103"
 """Modules registered under p parents are counted p times; a ledger does not hold that."""
-
-_PATCHES = "pytorch_engine.py:348-390, 434-474"
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
@@ -51,20 +49,8 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
     macs, params, report = ptflops_run.run(model, inputs, backend="pytorch", counter=NAME, label=label)
     types = [type(module).__name__ for module in model.modules()]
     zero_ops = {line.split()[2] for line in report.splitlines() if line.endswith("is treated as a zero-op.")}
-    return CounterResult(
-        counter=NAME,
-        tool="ptflops",
-        version=ptflops_run.VERSION,
-        device=device_of(inputs),
-        macs=macs,
-        params=params,
-        unsupported={name: types.count(name) for name in dict.fromkeys(types) if name in zero_ops},
-    )
-
-
-def _matmul(event: Event) -> dict[str, int]:
-    a, b = event.argument(0, "input"), event.argument(1, "other")
-    return {PRODUCT: a.numel * b.shape[-1]}
+    unsupported = {name: types.count(name) for name in dict.fromkeys(types) if name in zero_ops}
+    return as_result(NAME, "ptflops", inputs, macs, params=params, unsupported=unsupported)
 
 
 def _addmm(event: Event) -> dict[str, int]:
@@ -105,8 +91,8 @@ def _functional(*names: str) -> list[str]:
     return [f"torch.nn.functional.{name}" for name in names]
 
 
-HANDLERS: dict[str, tuple[Callable[[Event], dict[str, int]], str]] = {
-    **dict.fromkeys(_of_torch("matmul", "mm", "bmm"), (_matmul, "pytorch_ops.py:385-387")),
+HANDLERS: rules.Rules = {
+    **dict.fromkeys(_of_torch("matmul", "mm", "bmm"), (rules.matmul, "pytorch_ops.py:385-387")),
     **dict.fromkeys(_ADDMM, (_addmm, "pytorch_ops.py:390-394")),
     **dict.fromkeys(_of_torch("mul", "add"), (_elementwise, "pytorch_ops.py:397-419")),
     **dict.fromkeys(_functional(*_ACTIVATIONS), (_numel("activation"), "pytorch_ops.py:347-348")),
@@ -120,23 +106,18 @@ NAMES = tuple(HANDLERS)
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    reached = _reached(trace)
-    out = []
+    visits = _visits(trace)
+    out = rules.apply(rules.patched_calls(trace), HANDLERS, "patched ")
     for event in trace.events:
-        if event.what == MODULE and event.module is not None and reached[event.module]:
+        if event.what == MODULE and event.module is not None and visits[event.module]:
             module = trace.modules[event.module]
             rule, lines = HOOKED[module.kind]
-            parts = rule(module, event)
-            label = f"hook of nn.{module.kind.__name__}"
-            out.append(CallCount(event.index, parts, label, f"pytorch_ops.py:{lines}", reached[event.module]))
-        elif event.what == NAMED and event.name in HANDLERS and not trace.taken_apart(event):
-            rule, place = HANDLERS[event.name]
-            short = event.name.replace("torch.nn.functional.", "F.")
-            out.append(CallCount(event.index, rule(event), f"patched {short}", place, differs=why(event)))
-    return out
+            name, place = f"hook of nn.{module.kind.__name__}", f"pytorch_ops.py:{lines}"
+            out.append(CallCount(event.index, rule(module, event), name, place, visits[event.module]))
+    return sorted(out, key=lambda call_count: call_count.event)
 
 
-def _reached(trace: Trace) -> list[int]:
+def _visits(trace: Trace) -> list[int]:
     """Return how often each module with a hook is visited by the sum over the tree of modules."""
     times = [0] * len(trace.modules)
     waiting = [0]
@@ -150,21 +131,19 @@ def _reached(trace: Trace) -> list[int]:
     return times
 
 
-def summed(trace: Trace, call_counts: list[CallCount]) -> int:
+def sum_counts(trace: Trace, call_counts: list[CallCount]) -> int:
     """Return the total. Module sums pass through a float; they are divided by 1, because inputs go by keyword."""
     hooks = total(call_count for call_count in call_counts if trace.events[call_count.event].what == MODULE)
     return int(float(hooks) + (total(call_counts) - hooks))
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in ptflops that is decided."""
-    for outer in trace.around(event):
-        if outer.what == MODULE and outer.module is not None:
+    for outer in trace.around(event, MODULE):
+        if outer.module is not None:
             kind = trace.modules[outer.module].kind
             base = next((known for known in HOOKED if kind is not known and issubclass(kind, known)), None)
             if base is not None:
                 return f"{kind.__name__} is not exactly nn.{base.__name__}: no hook", "pytorch_engine.py:311-314"
-    call = next((outer.name for outer in trace.around(event) if outer.what == FUNCTION), event.name)
-    patched = any(name.rsplit(".", 1)[1] == call for name in HANDLERS)
-    how = "called as an operator or by a stored reference: not patched" if patched else "is not patched"
-    return f"{call} {how}", _PATCHES
+    reason = rules.reason_unpatched(trace, event, HANDLERS, "called as an operator or by a stored reference")
+    return reason, "pytorch_engine.py:348-390, 434-474"

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
-from importlib.metadata import version
 from io import StringIO
 
 # Dynamo must be imported before ptflops patches torch: on meta the first biased nn.Linear imports it, and
@@ -16,12 +15,10 @@ from headcount.bench.counters.base import CounterError
 from headcount.bench.counters.run_context import arguments, one_line, run_context
 from headcount.bench.trace.shapes import cache_shapes
 
-VERSION = version("ptflops")
-
 _FAILURE = re.compile(r"the following exception: \n<class '(?:.*\.)?(\w+)'>: (.*)")
 
 
-class _Whole(nn.Module):
+class _KeywordInputs(nn.Module):
     """Take the inputs by keyword, so that ptflops divides by no batch size, and pass them on by position.
 
     ptflops leaves bound methods on its root module, a reference cycle that would otherwise include the model.
@@ -43,11 +40,11 @@ def run(
     Raises CounterError with the exception that ptflops printed if it returns (None, None).
     """
     report = StringIO()
-    # The other backend counts what torch's own Python calls for a shape.
+    # Backend pytorch also counts the calls that torch's Python makes to compute a shape.
     remembered = cache_shapes(model) if backend == "aten" else nullcontext()
     with run_context(model, counter=counter, label=label) as printed, remembered:
         named = {f"input_{i}": tensor for i, tensor in enumerate(arguments(model, inputs))}
-        root = _Whole(model)
+        root = _KeywordInputs(model)
         macs, params = get_model_complexity_info(
             root,
             (1,),
@@ -58,7 +55,7 @@ def run(
             verbose=True,
             backend=backend,
         )
-        # The cycle lives until the next garbage collection; the model must not.
+        # Free the model now, not at the next garbage collection.
         del root.model
         if macs is None:
             raise CounterError(counter, label, _reason(printed.getvalue()))

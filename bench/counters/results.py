@@ -1,7 +1,7 @@
 """Run counters on one call of a module and explain the count that each reports."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.contractions.count import ContractionCount, count_contractions
-from headcount.bench.counters import base, registry
+from headcount.bench.counters import registry
 from headcount.bench.counters.base import Count, CounterError, CounterResult
 from headcount.bench.counters.explain import Explanation, explain
 from headcount.bench.trace.events import Trace
@@ -30,26 +30,23 @@ class ReportedCounts:
     counters: tuple[Count, ...]
 
 
-class Recorded:
+@dataclass
+class RecordedCall:
     """A call of a module that is recorded on first use, and the explanation of each counter from its trace.
 
     ``options`` are those of count_contractions. Raises what the module raises when it is recorded, and UnsupportedError
     for unsupported operators.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        tools: Sequence[ModuleType],
-        **options: Any,
-    ) -> None:
-        self._module, self._args, self._kwargs = module, args, kwargs
-        self._names, self._options = base.names(tools), options
+    module: nn.Module
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    tools: Sequence[ModuleType]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def _record(self, hooked: bool) -> Trace:
-        return record(self._module, self._args, self._kwargs, names=self._names, hooked=hooked)
+        names = dict.fromkeys(name for tool in self.tools for name in getattr(tool, "NAMES", ()))
+        return record(self.module, self.args, self.kwargs, names=tuple(names), hooked=hooked)
 
     @cached_property
     def _plain(self) -> Trace:
@@ -58,15 +55,15 @@ class Recorded:
     @cached_property
     def headcount(self) -> ContractionCount:
         """headcount's count: every contraction once."""
-        return count_contractions(self._plain, **self._options)
+        return count_contractions(self._plain, **self.options)
 
     @cached_property
     def _hooked(self) -> tuple[Trace, ContractionCount]:
         """The trace and the count for tools that set hooks: they differ only for torch's encoder layer."""
-        if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self._module.modules()):
+        if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self.module.modules()):
             return self._plain, self.headcount
         trace = self._record(hooked=True)
-        return trace, count_contractions(trace, **{**self._options, "allow_unsupported": True})
+        return trace, count_contractions(trace, **{**self.options, "allow_unsupported": True})
 
     def explain(self, tool: ModuleType) -> Explanation:
         """Return why the count of ``tool`` differs from headcount's."""
@@ -86,12 +83,12 @@ def read(
     """Record ``module`` once and run each counter on the same call.
 
     Counters are compared with ``exact``, by default headcount's count; ``options`` are those of count_contractions.
-    Raises UnsupportedError, and whatever the module
-    raises when it is recorded; a counter that fails has a reason instead of a result.
+    Raises UnsupportedError, and what the module raises when it is recorded; a counter that fails has a reason instead
+    of a result.
     """
     kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]
-    call = Recorded(fresh(module), args, kwargs, tools, **options)
+    call = RecordedCall(fresh(module), args, kwargs, tools, options)
     exact = call.headcount.macs if exact is None else exact
     out = []
     for tool in tools:

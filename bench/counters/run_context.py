@@ -5,11 +5,14 @@ import io
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
+from importlib.metadata import version
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.counters.base import CounterError
+from headcount.bench.counters.base import CounterError, CounterResult
 from headcount.bench.trace.names import keep_flex_eager, patched, restore_training_flags, set_eval_mode
 
 
@@ -86,3 +89,11 @@ def device_of(inputs: Mapping[str, Tensor]) -> str:
     if len(devices) > 1:
         raise ValueError(f"inputs on one device expected, found {sorted(devices)}")
     return devices.pop()
+
+
+def as_result(counter: str, tool: str, inputs: Mapping[str, Tensor], macs: int, **reported: Any) -> CounterResult:
+    """Return what the distribution ``tool`` reported, with its installed version and the device of the inputs."""
+    return CounterResult(counter, tool, _version(tool), device_of(inputs), macs, **reported)
+
+
+_version = cache(version)

@@ -14,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverloadPacket
+from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, macs_from_flops
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, why
-from headcount.bench.counters.run_context import arguments, device_of, run_context
+from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
+from headcount.bench.counters.run_context import arguments, as_result, run_context
 from headcount.bench.trace.events import Event, TensorFact, Trace
 from headcount.bench.trace.shapes import cache_shapes
 
@@ -41,25 +43,14 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
             model(*arguments(model, inputs))
         counts = mode.get_flop_counts()
         counts.pop("Global", None)
-        return CounterResult(
-            counter=NAME,
-            tool="torch",
-            version=torch.__version__,
-            device=device_of(inputs),
-            macs=macs_from_flops(mode.get_total_flops()),
-            by_module={
-                _path(name, type(model).__name__): macs_from_flops(sum(flops.values()))
-                for name, flops in counts.items()
-            },
-        )
+        root = type(model).__name__
+        by_module = {_path(name, root): macs_from_flops(sum(flops.values())) for name, flops in counts.items()}
+        return as_result(NAME, "torch", inputs, macs_from_flops(mode.get_total_flops()), by_module=by_module)
 
 
 def _path(name: str, root: str) -> str:
     """Return a module path without the root's class name (module_tracker.py:90-99)."""
     return "" if name == root else name.removeprefix(f"{root}.")
-
-
-_FILE = "torch/utils/flop_counter.py"
 
 
 def _formulas() -> dict[str, Callable[..., int]]:
@@ -80,13 +71,7 @@ def _place(formula: Callable[..., int]) -> str:
 
 def _tensors(value: Any) -> Any:
     """Return a recorded value with a tensor on meta for each fact: formulas look at shapes only."""
-    if isinstance(value, TensorFact):
-        return torch.empty(value.shape, device="meta")
-    if isinstance(value, tuple):
-        return tuple(map(_tensors, value))
-    if isinstance(value, dict):
-        return {key: _tensors(part) for key, part in value.items()}
-    return value
+    return tree_map_only(TensorFact, lambda fact: torch.empty(fact.shape, device="meta"), value)
 
 
 def call_counts(trace: Trace) -> list[CallCount]:
@@ -96,10 +81,10 @@ def call_counts(trace: Trace) -> list[CallCount]:
         if formula := formulas.get(event.name):
             flops = formula(*_tensors(event.args), **_tensors(event.kwargs), out_val=_tensors(event.out))
             parts = {PRODUCT: macs_from_flops(flops)}
-            out.append(CallCount(event.index, parts, f"aten.{event.name}", _place(formula), differs=why(event)))
+            out.append(CallCount(event.index, parts, f"aten.{event.name}", _place(formula), reason=rules.reason(event)))
     return out
 
 
-def missed(trace: Trace, event: Event) -> tuple[str, str]:
+def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in torch that is decided."""
-    return f"aten.{event.name} is not in its table", f"{_FILE}:729-751"
+    return f"aten.{event.name} is not in its table", "torch/utils/flop_counter.py:729-751"

@@ -29,7 +29,7 @@ class Formulation:
         """Return the module in eval mode and its inputs by name, with seeded values, on ``device``."""
         # F.grouped_mm takes only bfloat16 on meta.
         dtype = torch.bfloat16 if device == "meta" else torch.float32
-        # leave the caller's random state as it was
+        # Restore the caller's random state.
         with torch.random.fork_rng():
             torch.random.default_generator.manual_seed(0)
             module = self.module().to(device=device, dtype=dtype).eval()
@@ -39,18 +39,6 @@ class Formulation:
                 "tokens": torch.randint(VOCABULARY, (B, T)),
             }
         return module, {name: given[name].to(device) for name in self.inputs}
-
-
-def _mha(core, linear=nn.Linear, kv_heads=HEADS) -> Callable[[], nn.Module]:
-    return partial(layers.FormulatedMHA, core, D_MODEL, HEADS, kv_heads, linear)
-
-
-def _moa(core=cores.with_matmul, kind=experts.GatheredBmm) -> Callable[[], nn.Module]:
-    return partial(layers.FormulatedMoA, core, kind, D_MODEL, EXPERTS, TOP_K, WIDTH)
-
-
-def _torch_mha(need_weights: bool) -> Callable[[], nn.Module]:
-    return partial(layers.TorchMHA, D_MODEL, HEADS, need_weights)
 
 
 def _mha_ledger(kv_heads: int = HEADS, keys: int = S) -> Ledger:
@@ -64,7 +52,26 @@ DENSE = Ledger(
     )
 )
 """Each of the K rows of a token goes through all E experts."""
-VOCABULARY_LEDGER = Ledger((Entry("projection", "linear", {"B": B, "T": T, "d_m": D_MODEL, "V": VOCABULARY}),))
+
+
+def _mha(name: str, written: str, core=cores.with_matmul, linear=nn.Linear, kv_heads=HEADS) -> Formulation:
+    layer = partial(layers.FormulatedMHA, core, D_MODEL, HEADS, kv_heads, linear)
+    return Formulation(f"mha-{name}", written, layer, _mha_ledger(kv_heads))
+
+
+def _moa(name: str, written: str, core=cores.with_matmul, kind=experts.GatheredBmm, exact=MOA) -> Formulation:
+    layer = partial(layers.FormulatedMoA, core, kind, D_MODEL, EXPERTS, TOP_K, WIDTH)
+    return Formulation(f"moa-{name}", written, layer, exact)
+
+
+def _torch_mha(need_weights: bool) -> Callable[[], nn.Module]:
+    return partial(layers.TorchMHA, D_MODEL, HEADS, need_weights)
+
+
+def _vocabulary(name: str, written: str, kind: type[nn.Module]) -> Formulation:
+    exact = Ledger((Entry("projection", "linear", {"B": B, "T": T, "d_m": D_MODEL, "V": VOCABULARY}),))
+    return Formulation(f"vocabulary-{name}", written, partial(kind, D_MODEL, VOCABULARY), exact, ("tokens",))
+
 
 _CORES = {
     "matmul": ("torch.matmul", cores.with_matmul),
@@ -89,39 +96,25 @@ _EXPERTS = {
     "broadcast": ("gathered weights, broadcast torch.matmul", experts.GatheredBroadcast),
     "grouped": ("F.grouped_mm", experts.Grouped),
 }
-_VOCABULARIES = {
-    "module": ("nn.Linear with the embedding's weight", layers.VocabularyModule),
-    "tied": ("F.linear on the embedding's weight", layers.VocabularyTied),
-}
 
 FORMULATIONS = (
-    *(Formulation(f"mha-{n}", text, _mha(core), _mha_ledger()) for n, (text, core) in _CORES.items()),
-    Formulation(
-        "mha-fused-gqa",
-        "F.scaled_dot_product_attention, enable_gqa",
-        _mha(cores.with_fused_groups, kv_heads=KV_HEADS),
-        _mha_ledger(KV_HEADS),
-    ),
+    *(_mha(name, written, core) for name, (written, core) in _CORES.items()),
+    _mha("fused-gqa", "F.scaled_dot_product_attention, enable_gqa", cores.with_fused_groups, kv_heads=KV_HEADS),
     Formulation("mha-torch", "nn.MultiheadAttention", _torch_mha(False), _mha_ledger()),
     Formulation("mha-torch-weights", "nn.MultiheadAttention, need_weights", _torch_mha(True), _mha_ledger()),
     Formulation(
         "mha-torch-self", "nn.MultiheadAttention to itself", _torch_mha(False), _mha_ledger(keys=T), ("query",)
     ),
-    *(
-        Formulation(f"mha-{n}", f"projections by {text}", _mha(cores.with_matmul, linear), _mha_ledger())
-        for n, (text, linear) in _LINEARS.items()
-    ),
-    *(Formulation(f"moa-{n}", f"{text}, gathered torch.bmm", _moa(core), MOA) for n, (text, core) in _CORES.items()),
-    Formulation("moa-fused-gqa", "F.scaled_dot_product_attention, enable_gqa", _moa(cores.with_fused_groups), MOA),
-    *(Formulation(f"moa-{n}", f"experts by {text}", _moa(kind=kind), MOA) for n, (text, kind) in _EXPERTS.items()),
-    Formulation("moa-dense", "every expert for every row", _moa(kind=experts.Dense), DENSE),
-    *(
-        Formulation(f"vocabulary-{n}", text, partial(module, D_MODEL, VOCABULARY), VOCABULARY_LEDGER, ("tokens",))
-        for n, (text, module) in _VOCABULARIES.items()
-    ),
+    *(_mha(name, f"projections by {written}", linear=linear) for name, (written, linear) in _LINEARS.items()),
+    *(_moa(name, f"{written}, gathered torch.bmm", core) for name, (written, core) in _CORES.items()),
+    _moa("fused-gqa", "F.scaled_dot_product_attention, enable_gqa", cores.with_fused_groups),
+    *(_moa(name, f"experts by {written}", kind=kind) for name, (written, kind) in _EXPERTS.items()),
+    _moa("dense", "every expert for every row", kind=experts.Dense, exact=DENSE),
+    _vocabulary("module", "nn.Linear with the embedding's weight", layers.VocabularyModule),
+    _vocabulary("tied", "F.linear on the embedding's weight", layers.VocabularyTied),
 )
 
 
 def formulation(name: str) -> Formulation:
-    """Return the formulation called ``name``. KeyError where there is none."""
+    """Return the formulation called ``name``; raise KeyError for an unknown name."""
     return {s.name: s for s in FORMULATIONS}[name]

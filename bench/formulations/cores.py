@@ -26,6 +26,8 @@ def _with(product: Callable[[Tensor, Tensor], Tensor]) -> Core:
 with_matmul = _with(lambda a, b: torch.matmul(a, b))
 with_method = _with(lambda a, b: a.matmul(b))
 with_operator = _with(lambda a, b: a @ b)
+# All heads of the batch are one dimension.
+with_bmm = _with(lambda a, b: torch.bmm(_flat(a), _flat(b)).view(*a.shape[:-1], b.shape[-1]))
 
 
 def with_einsum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -33,13 +35,6 @@ def with_einsum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     k, v = _for_each_query_head(q, k, v)
     weights = torch.softmax(torch.einsum("bhtd,bhsd->bhts", _scaled(q), k), dim=-1)
     return torch.einsum("bhts,bhsd->bhtd", weights, v)
-
-
-def with_bmm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """torch.bmm over all heads of the batch, twice."""
-    k, v = _for_each_query_head(q, k, v)
-    weights = torch.softmax(torch.bmm(_flat(_scaled(q)), _flat(k).transpose(1, 2)), dim=-1)
-    return torch.bmm(weights, _flat(v)).view(q.shape)
 
 
 def with_baddbmm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class Weights(nn.Module):
 
 
 class Functional(Weights):
-    """F.linear on parameters of its own."""
+    """F.linear on the parameters."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)

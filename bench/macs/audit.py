@@ -10,7 +10,7 @@ import torch
 
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import as_record
-from headcount.bench.counters.call_counts import known
+from headcount.bench.counters.call_counts import version_note
 from headcount.bench.counters.results import LONGEST, ReportedCounts, read
 from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.formulations import catalog
@@ -112,7 +112,7 @@ def _row(cells: Cells, counters: Sequence[str]) -> Row:
         if cell.reason:
             notes.append(f"{cell.counter} failed: {cell.reason[:LONGEST]}")
         if not cell.agrees:
-            rules = known(registry.counter(cell.counter).VERIFIED)
+            rules = version_note(registry.counter(cell.counter).VERIFIED)
             failures.append(f"{where}: {cell.counter} {cell.disagreement}{rules}")
     return Row(values, notes, records, failures)
 

@@ -63,7 +63,7 @@ def _on_cpu(tensor: Tensor) -> Tensor:
     return row.expand(tensor.shape)
 
 
-def each_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | None:
+def flex_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | None:
     """Return the number of scores of a FlexAttention call, and a function that computes one score and its mask.
 
     The operator takes both as functions of one score, which its kernels run for each. None if they are no functions.

@@ -23,7 +23,6 @@ class TensorFact:
 
     shape: tuple[int, ...]
     dtype: str
-    contiguous: bool
     storage: int
     source: int | None
     strides: tuple[int, ...] | None = None
@@ -112,19 +111,16 @@ class Trace:
     left: list[tuple[str, str]] = field(default_factory=list)
     given: set[int] = field(default_factory=set)
 
-    def around(self, event: Event) -> Iterator[Event]:
-        """Iterate over the events that contain ``event``, innermost first."""
+    def around(self, event: Event, what: str | None = None) -> Iterator[Event]:
+        """Iterate over the events that contain ``event``, innermost first; with ``what`` those of this sort only."""
         while event.parent is not None:
             event = self.events[event.parent]
-            yield event
+            if what in (None, event.what):
+                yield event
 
-    def inside(self, event: Event, what: str) -> bool:
-        """Return whether an event of this sort contains ``event``."""
-        return any(outer.what == what for outer in self.around(event))
-
-    def taken_apart(self, event: Event) -> bool:
-        """Return whether ``event`` is shown by recording only: in a decomposed operation or a function of a score."""
-        operation = next((outer for outer in self.around(event) if outer.what == OPERATION), None)
+    def is_decomposed(self, event: Event) -> bool:
+        """Return whether ``event`` is part of a decomposed operation or a function of a score."""
+        operation = next(self.around(event, OPERATION), None)
         return event.times != 1 or operation is not None and operation.composite
 
     def operations(self) -> Iterator[Event]:

@@ -13,15 +13,15 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headcount.bench.trace.decompositions import each_score, fused_on_meta, unfold_foreach
+from headcount.bench.trace.decompositions import flex_score, fused_on_meta, unfold_foreach
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event
 from headcount.bench.trace.names import ORIGINAL, Guards
 
 if TYPE_CHECKING:
     from headcount.bench.trace.recorder import Recorder
 
-_DIFFERENTIATES = "headcount: index of the event that this node differentiates"
-_LAYOUT_QUESTIONS = {
+_FORWARD_EVENT = "headcount: index of the event that this node differentiates"
+_LAYOUT_QUERIES = {
     "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
     "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "layout",
 }  # fmt: skip
@@ -34,13 +34,13 @@ class FunctionTracer(TorchFunctionMode):
         super().__init__()
         self._recorder = recorder
         self._guards = guards
-        self._passing: list[Any] = []
+        self._running: list[Any] = []
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         function = getattr(function, ORIGINAL, function)
         if isinstance(function, FunctionType):
-            return self._through(function, args, kwargs)
+            return self._run_body(function, args, kwargs)
         named = function._overloadpacket if isinstance(function, OpOverload) else function
         name = getattr(named, "__name__", str(function))
         if name in ("__get__", "__set__", "__delete__"):
@@ -48,17 +48,17 @@ class FunctionTracer(TorchFunctionMode):
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
         return self._recorder.call(event, fused_on_meta(function, args, kwargs) or function, args, kwargs)
 
-    def _through(self, function, args, kwargs):
+    def _run_body(self, function, args, kwargs):
         """Run the body of a Python function under this mode, unless it is already running."""
-        if function in self._passing:
+        if function in self._running:
             return function(*args, **kwargs)
         self._guards.open(function.__globals__)
-        self._passing.append(function)
+        self._running.append(function)
         try:
             with self:
                 return function(*args, **kwargs)
         finally:
-            self._passing.pop()
+            self._running.pop()
 
 
 class DispatchTracer(TorchDispatchMode):
@@ -75,24 +75,24 @@ class DispatchTracer(TorchDispatchMode):
         if isinstance(operation, HigherOrderOperator):
             event = self._recorder.begin(OPERATION, operation.name(), args, kwargs)
             out = self._recorder.call(event, operation, args, kwargs)
-            self._recorder.wrote(event, (), out)
-            if operation.name() == "flex_attention" and (scores := each_score(args, kwargs)):
-                with self._recorder.repeated(scores[0]), self:
+            self._recorder.record_writes(event, (), out)
+            if operation.name() == "flex_attention" and (scores := flex_score(args, kwargs)):
+                with self._recorder.repeat(scores[0]), self:
                     scores[1]()
             return out
-        if any(_runs_its_own(kind) for kind in types):
+        if any(_overrides_dispatch(kind) for kind in types):
             # torch then calls the subclass, whose operations are dispatched here.
             return NotImplemented
         packet = operation._overloadpacket
-        if packet.__name__ in _LAYOUT_QUESTIONS:
+        if packet.__name__ in _LAYOUT_QUERIES:
             return NotImplemented
         namespace = operation.namespace
         name = packet.__name__ if namespace == "aten" else f"{namespace}.{packet.__name__}"
         event = self._recorder.begin(OPERATION, name, args, kwargs)
         if name in ("_grouped_mm", "_scaled_grouped_mm"):
-            event.covered = _last(args[2:], kwargs)
+            event.covered = _last_offset(args[2:], kwargs)
         out = self._recorder.call(event, self._run, (event, operation, args, kwargs), {})
-        self._recorder.wrote(event, _written(operation, args, kwargs), out)
+        self._recorder.record_writes(event, _written_tensors(operation, args, kwargs), out)
         return out
 
     def _run(self, event, operation, args, kwargs):
@@ -113,13 +113,13 @@ class DispatchTracer(TorchDispatchMode):
 
 
 @cache
-def _runs_its_own(kind: type) -> bool:
+def _overrides_dispatch(kind: type) -> bool:
     """Return whether a tensor subclass replaces the operations that it is called with."""
     own = getattr(kind, "__torch_dispatch__", None)
     return own not in (None, Tensor.__torch_dispatch__) and not issubclass(kind, FakeTensor | FunctionalTensor)
 
 
-def _last(args: tuple, kwargs: dict) -> int | None:
+def _last_offset(args: tuple, kwargs: dict) -> int | None:
     """Return the last of the (integer) offsets of a grouped product; None if they have no values."""
     integers = [tensor for tensor in tensors_of((args, kwargs)) if tensor.dtype == torch.int32 and tensor.dim() == 1]
     if not integers or integers[-1].is_meta or isinstance(integers[-1], FakeTensor) or not integers[-1].numel():
@@ -145,39 +145,39 @@ class Nodes:
     """Mark each node of the autograd graph with the event that it differentiates."""
 
     def __init__(self) -> None:
-        self._born: dict[int, int] = {}
+        self._gradients: dict[int, int] = {}
 
-    def begins(self, event: Event, outer: Event | None) -> None:
-        """Record that the node created last, if any, belongs to a gradient.
+    def on_begin(self, event: Event, outer: Event | None) -> None:
+        """Note that the node created last, if any, belongs to a gradient.
 
         If that gradient is differentiated, no call returns the node. Nodes are numbered in order of creation.
         """
         # The nodes of a Python function are marked when it returns.
         called = outer and outer.what == FUNCTION
         if event.what == OPERATION and event.forward is not None and not called:
-            self._born.setdefault(torch._C._autograd._get_sequence_nr() - 1, event.forward)
+            self._gradients.setdefault(torch._C._autograd._get_sequence_nr() - 1, event.forward)
 
-    def returns(self, event: Event, out: Any) -> None:
+    def on_return(self, event: Event, out: Any) -> None:
         """Mark every unmarked node that led to ``out`` with the index of the call, or of the gradient's forward."""
         if event.what not in (FUNCTION, AUTOGRAD):
             return
         nodes = [tensor.grad_fn for tensor in tensors_of(out) if tensor.grad_fn is not None]
         while nodes:
             node = nodes.pop()
-            if _DIFFERENTIATES not in node.metadata:
-                node.metadata[_DIFFERENTIATES] = self._born.get(node._sequence_nr(), event.index)
+            if _FORWARD_EVENT not in node.metadata:
+                node.metadata[_FORWARD_EVENT] = self._gradients.get(node._sequence_nr(), event.index)
                 nodes += [following for following, _ in node.next_functions if following is not None]
 
 
-def differentiated() -> tuple[bool, int | None]:
+def backward_state() -> tuple[bool, int | None]:
     """Return whether a backward pass is running, and the event being differentiated; None for an unmarked node."""
     if torch._C._current_graph_task_id() == -1:
         return False, None
     node = torch._C._current_autograd_node()
-    return True, None if node is None else node.metadata.get(_DIFFERENTIATES)
+    return True, None if node is None else node.metadata.get(_FORWARD_EVENT)
 
 
-def _written(operation, args, kwargs) -> tuple[Tensor, ...]:
+def _written_tensors(operation, args, kwargs) -> tuple[Tensor, ...]:
     out = []
     for position, name in _writes(operation):
         out += tensors_of(args[position] if position < len(args) else kwargs.get(name))

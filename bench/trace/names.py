@@ -1,7 +1,7 @@
 """Patch attributes temporarily, so that calls through them are recorded, and restore them."""
 
 import functools
-import importlib
+import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -75,24 +75,19 @@ def keep_flex_eager(replaced: AttributePatches) -> None:
         replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
-def watch(names: Sequence[str], replaced: AttributePatches, around: Callable[..., Any]) -> None:
-    """Make each call through one of ``names`` ("torch.Tensor.matmul") a call of ``around``, see :func:`wrapped`.
+def patch_names(names: Sequence[str], replaced: AttributePatches, around: Callable[..., Any]) -> None:
+    """Make each call through one of ``names`` ("torch.Tensor.matmul") a call of ``around``, see :func:`wrap`.
 
     Names that the installed torch lacks are skipped.
     """
     for name in names:
-        owner, attribute = _owner(name)
+        path, _, attribute = name.rpartition(".")
+        owner = pkgutil.resolve_name(path)
         if hasattr(owner, attribute):
-            replaced.set(owner, attribute, wrapped(name, getattr(owner, attribute), around))
+            replaced.set(owner, attribute, wrap(name, getattr(owner, attribute), around))
 
 
-def _owner(name: str) -> tuple[Any, str]:
-    path, attribute = name.rsplit(".", 1)
-    owner = Tensor if path == "torch.Tensor" else importlib.import_module(path)
-    return owner, attribute
-
-
-def wrapped(name: str, original: Callable, around: Callable[..., Any]) -> Callable:
+def wrap(name: str, original: Callable, around: Callable[..., Any]) -> Callable:
     """Return a function that calls ``around(name, original, args, kwargs)``."""
 
     # A class has attributes that a function cannot take over.

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -28,35 +28,44 @@ def record(
     backward: bool = False,
     training: bool = False,
     hooked: bool = False,
-    seed: int = 0,
 ) -> Trace:
     """Return one call of ``model``, on the device of its tensors, as a Trace.
 
     ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
     floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
-    from ``seed``. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
+    from seed 0. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
     then leaves its fast path. Training flags, buffers, random state, torch's functions and modes are restored.
     Errors of the model pass through.
     """
     kwargs = dict(kwargs or {})
-    lazy = next((name for name, part in model.named_modules() if _has_no_shapes(part)), None)
+    lazy = next((name for name, part in model.named_modules() if _is_lazy(part)), None)
     if lazy is not None:
         kind = type(model.get_submodule(lazy)).__name__
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
     recorder = Recorder(model)
-    flags, hooks = restore_training_flags(model), _hooks(model, hooked)
     shapes = cache_shapes(model, names, recorder.trace.events)
-    with no_full_gc(), flags, hooks, _state(model), torch.random.fork_rng(), _differentiated(backward), shapes:
+    with ExitStack() as stack:
+        for context in (no_full_gc(), restore_training_flags(model), _restore_buffers(model), torch.random.fork_rng()):
+            stack.enter_context(context)
+        if hooked:
+            for module in model.modules():
+                stack.callback(module.register_forward_hook(lambda *_: None).remove)
+        stack.enter_context(torch.set_grad_enabled(backward))
+        if backward:
+            # The fused recurrent layer of oneDNN computes the gradient of the first state even if it is not needed.
+            stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+            torch._C._set_mkldnn_enabled(False)
+        stack.enter_context(shapes)
         if not training:
             set_eval_mode(model)
-        torch.random.default_generator.manual_seed(seed)
+        torch.random.default_generator.manual_seed(0)
         if backward:
-            args, kwargs = tree_map_only(Tensor, _differentiable, (tuple(args), kwargs))
+            args, kwargs = tree_map_only(Tensor, _as_leaf, (tuple(args), kwargs))
         with recorder.recording(names):
             out = model(*args, **kwargs)
             if backward:
-                _differentiate(model, out)
+                _run_backward(model, out)
     trace = recorder.trace
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
@@ -71,13 +80,13 @@ def fresh(module: nn.Module) -> nn.Module:
         return module
 
 
-def _has_no_shapes(module: nn.Module) -> bool:
+def _is_lazy(module: nn.Module) -> bool:
     own = (*module._parameters.values(), *module._buffers.values())
     return any(isinstance(tensor, UninitializedTensorMixin) for tensor in own)
 
 
 @contextmanager
-def _state(model: nn.Module) -> Iterator[None]:
+def _restore_buffers(model: nn.Module) -> Iterator[None]:
     """Restore buffers, such as the statistics of a normalisation, on leaving."""
     with torch.no_grad():
         before = {id(b): (b, b.detach().clone()) for b in model.buffers() if not b.is_meta}
@@ -94,38 +103,13 @@ def _state(model: nn.Module) -> Iterator[None]:
                 buffer.copy_(value)
 
 
-@contextmanager
-def _differentiated(backward: bool) -> Iterator[None]:
-    """Enable autograd or disable it. With autograd, disable oneDNN, so that recurrent layers run as on other devices.
-
-    oneDNN's fused layer computes the gradient of the first state even if it is not needed.
-    """
-    before = torch._C._get_mkldnn_enabled()
-    with torch.set_grad_enabled(backward):
-        torch._C._set_mkldnn_enabled(before and not backward)
-        try:
-            yield
-        finally:
-            torch._C._set_mkldnn_enabled(before)
-
-
-@contextmanager
-def _hooks(model: nn.Module, wanted: bool) -> Iterator[None]:
-    handles = [module.register_forward_hook(lambda *_: None) for module in model.modules()] if wanted else []
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _differentiable(tensor: Tensor) -> Tensor:
+def _as_leaf(tensor: Tensor) -> Tensor:
     """Return a differentiable leaf that shares the data; the caller's tensor is unchanged."""
     differentiable = tensor.is_floating_point() or tensor.is_complex()
     return tensor.detach().requires_grad_() if differentiable else tensor
 
 
-def _differentiate(model: nn.Module, out: Any) -> None:
+def _run_backward(model: nn.Module, out: Any) -> None:
     """Run backward from every output and restore ``grad``."""
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
     # Created outside the recording, as in a larger model. Contiguous: a grouped product refuses the stride 0 that

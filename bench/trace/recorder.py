@@ -6,7 +6,7 @@ import multiprocessing.pool
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, contextmanager
 from math import prod
 from typing import Any
@@ -27,8 +27,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
 from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
-from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, differentiated, tensors_of
-from headcount.bench.trace.names import Guards, keep_flex_eager, patched, watch, wrapped
+from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, backward_state, tensors_of
+from headcount.bench.trace.names import Guards, keep_flex_eager, patch_names, patched, wrap
 
 _UNTRACED = (
     (threading.Thread, "start"),
@@ -44,7 +44,7 @@ _UNTRACED = (
 """Calls whose work no dispatch mode of this thread sees."""
 _DISABLED_MODES = ("torch._C._DisableTorchDispatch", "torch.utils._python_dispatch._disable_current_modes")
 _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
-_APPLIED = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
+_APPLY_OWNERS = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
 """The classes whose apply is implemented in C: the base of Function, and from torch 2.14 on Function too."""
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
@@ -62,29 +62,26 @@ class Recorder:
         self._anonymous = 0
         self._times = 1
         self._numbers = {module: number for number, module in enumerate(model.modules())}
-        self._learn(model)
+        self._add_modules(model)
 
-    def _learn(self, model: nn.Module) -> None:
+    def _add_modules(self, model: nn.Module) -> None:
         paths = {module: path for path, module in model.named_modules()}
         for module in self._numbers:
-            attributes = {name: value for name, value in vars(module).items() if _is_plain(value)}
             self.trace.modules.append(
                 ModuleFact(
                     path=paths[module],
                     kind=type(module),
                     children=tuple(self._numbers[child] for child in module.children()),
                     parameters={n: None if p is None else tuple(p.shape) for n, p in module._parameters.items()},
-                    attributes=attributes,
+                    attributes={name: value for name, value in vars(module).items() if _is_plain(value)},
                 )
             )
-            held = [value for value in vars(module).values() if isinstance(value, Tensor | tuple | list | dict)]
-            self.trace.given |= {self._storage(tensor) for tensor in tensors_of(held)}
-        for named, into in (
-            (model.named_parameters(), self.trace.parameters),
-            (model.named_buffers(), self.trace.buffers),
-        ):
-            for name, tensor in named:
-                into.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
+            attributes = [value for value in vars(module).values() if isinstance(value, Tensor | tuple | list | dict)]
+            self.trace.given |= {self._storage(tensor) for tensor in tensors_of(attributes)}
+        for name, tensor in model.named_parameters():
+            self.trace.parameters.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
+        for name, tensor in model.named_buffers():
+            self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
 
     @contextmanager
     def recording(self, names: Sequence[str] = ()):
@@ -95,13 +92,18 @@ class Recorder:
             # nn.MultiheadAttention calls torch.overrides before it takes its fast path.
             for module in (F, torch.functional, torch._tensor, torch.overrides):
                 guards.open(vars(module))
-            replaced.set(nn.Module, "__call__", wrapped("", nn.Module.__call__, self._module_call))
-            stack.enter_context(_patch_autograd_functions(self))
+            replaced.set(nn.Module, "__call__", wrap("", nn.Module.__call__, self._module_call))
+            # From torch 2.14 on a stored reference to apply is implemented in C and cannot be patched: the operations
+            # that it runs are recorded as part of the event around it.
+            for owner in _APPLY_OWNERS:
+                replaced.set(owner, "apply", classmethod(_apply))
+            _recorders.append(self)
+            stack.callback(_recorders.pop)
             keep_flex_eager(replaced)
-            watch(names, replaced, self._named_call)
+            patch_names(names, replaced, self._named_call)
             for owner, name in _UNTRACED:
                 full_name = f"{owner.__name__}.{name}"
-                replaced.set(owner, name, wrapped(full_name, getattr(owner, name), self._untraced_call))
+                replaced.set(owner, name, wrap(full_name, getattr(owner, name), self._untraced_call))
             # Compiled functions run eagerly: modes do not see compiled code.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             # torch 2.12 warns if a function with fullgraph=True was not compiled.
@@ -111,12 +113,10 @@ class Recorder:
             stack.enter_context(FunctionTracer(self, guards))
             yield
 
-    # Events
-
     def begin(self, what: str, name: str, args: tuple, kwargs: dict, path: str | None = None) -> Event:
         """Open an event inside the innermost open one."""
         outer = self._open[-1] if self._open else None
-        backward, forward = differentiated()
+        backward, forward = backward_state()
         if path is None:
             # A gradient has the path of the operation that it differentiates, in a forward pass too.
             within = forward is None or outer and outer.backward
@@ -135,7 +135,7 @@ class Recorder:
             times=self._times,
             transformed=torch._C._functorch.peek_interpreter_stack() is not None,
         )
-        self._nodes.begins(event, outer)
+        self._nodes.on_begin(event, outer)
         self.trace.events.append(event)
         self._open.append(event)
         return event
@@ -152,19 +152,17 @@ class Recorder:
                 pass
         if event.what != OPERATION:
             event.out = self.describe(out)
-        self._nodes.returns(event, out)
+        self._nodes.on_return(event, out)
         return out
 
     @contextmanager
-    def repeated(self, times: int):
+    def repeat(self, times: int):
         """Let each call in this block stand for ``times`` runs."""
         before, self._times = self._times, self._times * times
         try:
             yield
         finally:
             self._times = before
-
-    # Tensors
 
     def describe(self, value: Any) -> Any:
         """Return a value as plain data: tensors as TensorFacts, sequences as tuples, other objects by type name."""
@@ -186,22 +184,17 @@ class Recorder:
 
     def _fact(self, tensor: Tensor) -> TensorFact:
         storage = self._storage(tensor)
+        dtype, source = _dtype_name(tensor.dtype), self._sources.get(storage)
         if tensor.is_nested and tensor.layout is torch.strided:
             with _disable_current_modes():
                 parts = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
-            stored = sum(map(prod, parts))
-            source = self._sources.get(storage)
-            return TensorFact((), _dtype_name(tensor.dtype), False, storage, source, stored=stored, parts=parts)
-        try:
-            contiguous = tensor.is_contiguous()
-        except RuntimeError:
-            contiguous = False
+            return TensorFact((), dtype, storage, source, stored=sum(map(prod, parts)), parts=parts)
         strides, offset = None, 0
         if storage >= 0 and not tensor._has_symbolic_sizes_strides:
             strides, offset = tensor.stride(), tensor.storage_offset()
         # Symbolic sizes (bench.derive.symbolic) stay symbols.
-        shape, dtype, source = tuple(tensor.shape), _dtype_name(tensor.dtype), self._sources.get(storage)
-        return TensorFact(shape, dtype, contiguous, storage, source, strides, offset, _stored(tensor))
+        shape = tuple(tensor.shape)
+        return TensorFact(shape, dtype, storage, source, strides, offset, _stored_elements(tensor))
 
     def _storage(self, tensor: Tensor) -> int:
         try:
@@ -215,7 +208,7 @@ class Recorder:
             known = self._storages[storage._cdata] = (len(self._storages), StorageWeakRef(storage))
         return known[0]
 
-    def wrote(self, event: Event, written: tuple[Tensor, ...], out: Any) -> None:
+    def record_writes(self, event: Event, written: tuple[Tensor, ...], out: Any) -> None:
         """Record the arguments that an operation wrote to and its new tensors; views of old tensors are not new."""
         before = {fact.storage for fact in event.tensors()}
         with torch._C.DisableTorchFunction():
@@ -224,14 +217,9 @@ class Recorder:
         for storage in event.writes:
             self._sources[storage] = event.index
         for storage in made:
-            if storage not in self._sources and not self._is_weight(storage):
+            if not any(storage in known for known in (self._sources, self.trace.parameters, self.trace.buffers)):
                 self._sources[storage] = event.index
         event.out = self.describe(out)
-
-    def _is_weight(self, storage: int) -> bool:
-        return storage in self.trace.parameters or storage in self.trace.buffers
-
-    # Recorded calls (bench.trace.names.wrapped)
 
     def _module_call(self, _: str, original: Callable, args: tuple, kwargs: dict) -> Any:
         module, *rest = args
@@ -246,7 +234,7 @@ class Recorder:
         return self.call(event, original, args, kwargs)
 
     def _untraced_call(self, name: str, original: Callable, args: tuple, kwargs: dict) -> Any:
-        # torch's own code turns modes off to compute shapes, and makes results that the trace shows
+        # torch itself disables modes to compute shapes; the trace contains the results.
         caller = sys._getframe(2).f_globals.get("__name__", "")
         if not (name in _DISABLED_MODES and caller.startswith("torch.")):
             self.trace.left.append((name, self._path()))
@@ -264,7 +252,7 @@ def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _stored(tensor: Tensor) -> int | None:
+def _stored_elements(tensor: Tensor) -> int | None:
     """Return the number of elements that a sparse tensor stores, whole blocks included; None for others."""
     if tensor.layout not in _SPARSE:
         return None
@@ -281,22 +269,8 @@ _recorders: list[Recorder] = []
 """The recorders at work, the innermost last."""
 
 
-@contextmanager
-def _patch_autograd_functions(recorder: Recorder) -> Iterator[None]:
-    """Record every call of a ``torch.autograd.Function`` as an event and mark its nodes in the autograd graph.
-
-    From torch 2.14 on a stored reference to ``apply`` is implemented in C and cannot be patched: the operations that
-    it runs are recorded as part of the event around it.
-    """
-    with patched(*((owner, "apply", classmethod(_apply)) for owner in _APPLIED)):
-        _recorders.append(recorder)
-        try:
-            yield
-        finally:
-            _recorders.pop()
-
-
 def _apply(cls, *args, **kwargs):
+    """Record a call of a ``torch.autograd.Function`` as an event and mark its nodes in the autograd graph."""
     original = super(_SingleLevelFunction, cls).apply
     # A stored reference may outlive the recording. A transform calls a Function that it derives from this one.
     if not _recorders or issubclass(cls, Function) and torch._C._are_functorch_transforms_active():

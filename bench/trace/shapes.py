@@ -14,12 +14,12 @@ from torch._ops import OpOverload
 from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-MOST = 100_000
+MAX_ENTRIES = 100_000
 """The size of the cache, at which it is cleared."""
 
-Made = tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
+Shapes = tuple[tuple[torch.Size, tuple[int, ...], torch.dtype], ...]
 
-_KNOWN: dict[tuple, tuple[bool, Made]] = {}
+_CACHE: dict[tuple, tuple[bool, Shapes]] = {}
 
 
 def cache_shapes(model: nn.Module, watched: Sequence[str] = (), events: Sequence[Any] = ()) -> AbstractContextManager:
@@ -54,15 +54,16 @@ class ShapeCache(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        key = None if types or not _makes_anew(operation) else _described(operation, args, kwargs, self._device)
+        fits = not types and _returns_new_tensors(operation)
+        key = _cache_key(operation, args, kwargs, self._device) if fits else None
         if key is None:
             return operation(*args, **kwargs)
-        known = _KNOWN.get((self._watched, key))
+        known = _CACHE.get((self._watched, key))
         if known is None:
             before = len(self._events)
             out = operation(*args, **kwargs)
             if len(self._events) == before:
-                _remember((self._watched, key), out, self._device)
+                _store((self._watched, key), out, self._device)
             return out
         several, made = known
         # In backward the function modes are active here.
@@ -72,11 +73,11 @@ class ShapeCache(TorchDispatchMode):
 
 
 @cache
-def _makes_anew(operation: Any) -> bool:
+def _returns_new_tensors(operation: Any) -> bool:
     """Return whether, by its schema, an operation shares and writes no memory and draws no random numbers."""
     if not isinstance(operation, OpOverload) or operation.namespace != "aten":
         return False
-    # A view that its schema does not declare.
+    # It returns a view, which its schema does not declare.
     if operation is torch.ops.aten._unsafe_view.default:
         return False
     schema = operation._schema
@@ -85,9 +86,11 @@ def _makes_anew(operation: Any) -> bool:
     return bool(schema.returns) and tensors and not shares and torch.Tag.nondeterministic_seeded not in operation.tags
 
 
-def _described(operation: OpOverload, args: tuple, kwargs: dict, device: str) -> tuple | None:
-    """Return the cache key of a call; None if a tensor is a subclass, sparse or on another device, or if the shape of
-    the result depends on values."""
+def _cache_key(operation: OpOverload, args: tuple, kwargs: dict, device: str) -> tuple | None:
+    """Return the cache key of a call, or None.
+
+    None if a tensor is a subclass, sparse or on another device, or if the shape of the result depends on values.
+    """
     if device != "meta" and torch.Tag.dynamic_output_shape in operation.tags:
         return None
     parts: list = [operation, torch.get_default_dtype(), device]
@@ -118,12 +121,12 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _remember(key: tuple, out: Any, device: str) -> None:
+def _store(key: tuple, out: Any, device: str) -> None:
     tensors = out if isinstance(out, tuple) else (out,)
     if not all(type(tensor) is Tensor and tensor.device.type == device for tensor in tensors):
         return
     if any(tensor.storage_offset() or not (device == "meta" or tensor.is_floating_point()) for tensor in tensors):
         return
-    if len(_KNOWN) >= MOST:
-        _KNOWN.clear()
-    _KNOWN[key] = isinstance(out, tuple), tuple((t.shape, t.stride(), t.dtype) for t in tensors)
+    if len(_CACHE) >= MAX_ENTRIES:
+        _CACHE.clear()
+    _CACHE[key] = isinstance(out, tuple), tuple((t.shape, t.stride(), t.dtype) for t in tensors)

@@ -15,7 +15,7 @@ VARIANT = Variant(
     search=Search(
         "mla-llm-s",
         {"h": 1, "d_h": 2, "d_r": 2, "d_v": 2, "d_c": 1},
-        # each width is searched, also those that a configuration derives by default
+        # Every width is searched, also those that a configuration derives by default.
         {"h": HEADS, "d_h": WIDTH, "d_r": ROTARY, "d_v": WIDTH, "d_c": LATENT},
         ("h",),
         lambda sizes, _: {"1 <= h": sizes["h"] >= 1},

@@ -11,8 +11,5 @@ from headcount.bench.variants.variant import Variant
 VARIANT = Variant(
     name="moe_ffn",
     label="mixture feed-forward",
-    routed=replace(
-        MOA.routed,
-        executed="MACs of a feed-forward expert: its matrices, of the tokens that chose it.",
-    ),
+    routed=replace(MOA.routed, executed="MACs of a feed-forward expert: its matrices, of the tokens that chose it."),
 )

@@ -39,7 +39,7 @@ VARIANT = Variant(
         {"h": FEWER_HEADS, "s": SELECTED, "r": SELECTED, "g": FEWER_HEADS, "d_h": FEWER_WIDTHS},
         ("h", "s", "r", "g"),
         _conditions,
-        # which routers there are
+        # These sizes decide which routers there are.
         cases={"r": (0,), "s": (0, 1)},
         defaults={"form": Form.IDEAL},
         remark=lambda attention: REMARKS[attention.form],

@@ -37,8 +37,11 @@ class Printed:
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter's range in a search: ``friendly`` sizes by default, described by ``statement``; every integer of
-    ``any_size`` on request."""
+    """A letter's range in a search.
+
+    The search takes ``friendly`` sizes by default, described by ``statement``, and every integer of ``any_size`` on
+    request.
+    """
 
     friendly: tuple[int, ...]
     any_size: range

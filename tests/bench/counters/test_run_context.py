@@ -1,7 +1,6 @@
 """A counter's inputs and errors, and that a count leaves the model, the streams and torch as they were."""
 
 import gc
-import re
 import weakref
 from contextlib import nullcontext
 
@@ -37,23 +36,14 @@ def test_positional_order_of_inputs():
         arguments(Named(), {"a": a, "b": b, "c": c, "d": c})
 
 
-@pytest.mark.parametrize(
-    ("printed", "reason"),
-    [
-        ("", "it returned (None, None)"),
-        (
-            "the following exception: \n<class 'KeyError'>: early\nthe following exception: \n<class 'a.b.C'>: late\n",
-            "C: late",
-        ),
-    ],
-)
-def test_last_ptflops_exception_is_the_reason(printed, reason, monkeypatch):
-    def nothing(*args, **kwargs):
-        print(printed)
+def test_last_ptflops_exception_is_the_reason(monkeypatch):
+    def fail(*args, **kwargs):
+        print("the following exception: \n<class 'KeyError'>: early")
+        print("the following exception: \n<class 'a.b.C'>: late")
         return None, None
 
-    monkeypatch.setattr(ptflops_run, "get_model_complexity_info", nothing)
-    with pytest.raises(CounterError, match=f"^ptflops-aten did not count it: {re.escape(reason)}$"):
+    monkeypatch.setattr(ptflops_run, "get_model_complexity_info", fail)
+    with pytest.raises(CounterError, match="^ptflops-aten did not count it: C: late$"):
         registry.counter("ptflops-aten").read(nn.Linear(3, 5), {"input": torch.ones(2, 3)}, label="it")
 
 

@@ -12,7 +12,7 @@ from headcount.models.build import build, example_inputs
 
 @pytest.fixture(autouse=True)
 def clear_cache():
-    shapes._KNOWN.clear()
+    shapes._CACHE.clear()
 
 
 def meta(*sizes, dtype=torch.float32):
@@ -78,9 +78,9 @@ def test_counters_agree_with_cache(name, tool, monkeypatch):
     case = Case.of(name, smaller)
     model, adapter = build(case.config, device="meta", initialise=False), registry.counter(tool)
     inputs = example_inputs(case.config, case.lengths, device="meta")
-    remembered = [adapter.read(model, inputs, label=name) for _ in range(2)]
-    monkeypatch.setattr(shapes, "_makes_anew", lambda operation: False)
-    assert remembered == 2 * [adapter.read(model, inputs, label=name)]
+    cached = [adapter.read(model, inputs, label=name) for _ in range(2)]
+    monkeypatch.setattr(shapes, "_returns_new_tensors", lambda operation: False)
+    assert cached == 2 * [adapter.read(model, inputs, label=name)]
 
 
 def test_cpu_integers_keep_values():
@@ -90,7 +90,7 @@ def test_cpu_integers_keep_values():
             assert x.topk(2).indices.tolist() == [[0, 2], [1, 2]]
         for mask in (x > 2, x > 4):
             assert x[mask].shape == (mask.sum(),)
-    assert not any("index" in str(known) or "topk" in str(known) for known in shapes._KNOWN)
+    assert not any("index" in str(known) or "topk" in str(known) for known in shapes._CACHE)
 
 
 @pytest.mark.parametrize("tool", registry.NAMES)

@@ -1,0 +1,58 @@
+"""Rules of several counters, and their application to the calls that a counter sees."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from headcount.bench.counters.call_counts import PRODUCT, CallCount
+from headcount.bench.trace.events import FUNCTION, NAMED, Event, Trace, tensors_in
+
+Rules = Mapping[str, tuple[Callable[[Event], Mapping[str, int]], str]]
+"""By the name of a call: the rule that returns its parts, and the place of the rule in the tool's source."""
+
+
+def reason(event: Event) -> str:
+    """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
+    operands = [fact for fact in event.tensors() if fact.shape]
+    if any(fact.dtype.startswith("complex") for fact in tensors_in((event.args, event.out))):
+        return "a complex convolution as three real ones"
+    if any(fact.stored is not None for fact in event.tensors()):
+        return "as if every element were stored"
+    if event.transformed:
+        return "its formula sees the shapes of one call, not of what runs for all (vmap)"
+    if len(operands) > 1 and operands[0].shape[:-2] != operands[1].shape[:-2] and len(operands[1].shape) > 2:
+        return "one operand is broadcast"
+    return "its formula"
+
+
+def apply(
+    events: Iterable[Event], table: Rules, prefix: str, explain: Callable[[Event], str] = reason
+) -> list[CallCount]:
+    """Return the count of each of ``events`` that has a rule; ``prefix`` goes before the names of the calls."""
+    out = []
+    for event in events:
+        if event.name in table:
+            rule, place = table[event.name]
+            name = prefix + event.name.replace("torch.nn.functional.", "F.")
+            out.append(CallCount(event.index, rule(event), name, place, reason=explain(event)))
+    return out
+
+
+def patched_calls(trace: Trace) -> list[Event]:
+    """Return the calls through Python names, in order, as a tool sees them that patches these names."""
+    return [event for event in trace.events if event.what == NAMED and not trace.is_decomposed(event)]
+
+
+def reason_unpatched(trace: Trace, event: Event, table: Rules, cause: str) -> str:
+    """Return why a tool that patches the names of ``table`` missed ``event``: for a patched name the ``cause``."""
+    call = next(trace.around(event, FUNCTION), event).name
+    is_patched = any(name.rpartition(".")[2] == call for name in table)
+    return f"{call} {cause}: not patched" if is_patched else f"{call} is not patched"
+
+
+def linear(event: Event) -> dict[str, int]:
+    """Return the multiply-accumulates of F.linear: the input's elements times the rows of the weight."""
+    return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "weight").shape[0]}
+
+
+def matmul(event: Event) -> dict[str, int]:
+    """Return the multiply-accumulates of a product: the first operand's elements times the other's columns."""
+    return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "other").shape[-1]}
