@@ -97,14 +97,16 @@ def measure(
 
         tools = [registry.counter(name) for name in counters]
     devices = [counter_device(tool, ledger, device) for tool in tools]
-    calls = {where: _Call(case, where, tools) for where in devices}
+    params, counts = None, {}
     with one_thread():
-        params = calls[devices[0]].count_params(readings.get("params"))
-        counts = [
-            calls[where].count(tool, readings.get(tool.NAME), causes, None if device else device_note(tool, where))
-            for tool, where in zip(tools, devices, strict=True)
-        ]
-    return Measurement(case, params, tuple(counts))
+        # one device after the other: a model with values is freed before the next is built
+        for where in dict.fromkeys(devices):
+            call = _Call(case, where, tools)
+            params = params or call.count_params(readings.get("params"))
+            for tool in (tool for tool, at in zip(tools, devices, strict=True) if at == where):
+                note = None if device else device_note(tool, where)
+                counts[tool] = call.count(tool, readings.get(tool.NAME), causes, note)
+    return Measurement(case, params, tuple(counts[tool] for tool in tools))
 
 
 def is_cached(case: Case, counters: Sequence[str], device: str | None) -> bool:
