@@ -114,7 +114,7 @@ def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | No
     """
     model = as_model(case.config)
     form = model_form(model)
-    if why_not := getattr(form, "NO_STEP", "") or (is_layer(case) and case.config.no_step):
+    if why_not := getattr(form, "NO_DECODE_STEP", "") or (is_layer(case) and case.config.no_step):
         raise NoAccount(why_not)
     return form.step(attentions(model, sizes), **_letters(case), new=new, stored=stored)
 

@@ -151,7 +151,7 @@ def ledger_of(
 
 
 def model_form(config: ModelConfig) -> ModuleType:
-    """Return the module of a model's closed forms: ``model``, and ``step`` or the reason ``NO_STEP``."""
+    """Return the module of a model's closed forms: ``model``, and ``step`` or the reason ``NO_DECODE_STEP``."""
     return import_module(f"headcount.formulas.{config.variant}")
 
 

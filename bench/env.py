@@ -44,6 +44,18 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def counting_libraries() -> dict[str, str]:
+    """Return the versions of libraries in this process that decide which operations torch runs.
+
+    opt_einsum orders the products of an einsum of three or more operands; transformers holds the code of models.
+    """
+    import torch
+
+    einsum = torch.backends.opt_einsum
+    used = {"opt_einsum": einsum.is_available() and einsum.enabled, "transformers": "transformers" in sys.modules}
+    return versions(name for name, is_used in used.items() if is_used)
+
+
 def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str, Any]:
     """Return the machine, the torch device with its settings, the commit, the time and the command."""
     import torch

@@ -2,7 +2,7 @@
 
 A step is a layer's closed form with the new tokens as queries and all stored tokens as keys, ``n`` of which are
 cached: only new tokens are projected to keys and values, and none if the cache is complete (an encoder's output).
-A module of a model that decodes defines ``step`` and ``model``; other modules give the reason in ``NO_STEP``.
+A module of a model that decodes defines ``step`` and ``model``; other modules give the reason in ``NO_DECODE_STEP``.
 """
 
 from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
 from headcount.formulas.transformer import Mixer, feed_forward
 
-NO_STEP = "a diffusion Transformer makes its image at once and decodes no tokens"
+NO_DECODE_STEP = "a diffusion Transformer makes its image at once and decodes no tokens"
 
 
 def modulation(path: str, parts: str, *, B: Size, d_m: Size) -> Ledger:

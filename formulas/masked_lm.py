@@ -1,10 +1,10 @@
-"""Masked language model: a post-norm encoder with learned positions and a tied, biased output (section 5)."""
+"""Closed forms of a masked language model (MoA paper, section 5): post-norm encoder, learned positions, tied output."""
 
 from headcount.formulas.blocks import layer_norm, linear
 from headcount.formulas.ledger import Entry, Ledger, Size, ledger
 from headcount.formulas.transformer import Mixer, encoder_layer
 
-NO_STEP = "a masked language model reads its tokens at once and decodes none"
+NO_DECODE_STEP = "a masked language model reads its tokens at once and decodes none"
 
 
 def model(

@@ -9,7 +9,7 @@ from headcount.formulas.blocks import layer_norm, linear, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
 from headcount.formulas.transformer import Mixer
 
-NO_STEP = "an image classifier reads its image at once and decodes no tokens"
+NO_DECODE_STEP = "an image classifier reads its image at once and decodes no tokens"
 
 KERNELS = (7, 3)
 """Sides of the overlapping patches of the image, and of the grid before each later stage."""

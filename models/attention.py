@@ -150,7 +150,7 @@ class Attention(Selectable):
         causal = causal or (cache is not None and not cache.closed)
         run = self.resolve_impl(query)
         k, v = self.keys_and_values(query, key, value, rotary, cache)
-        how = {"rotary": rotary} if self.config.rotary else {}
+        options = {"rotary": rotary} if self.config.rotary else {}
         out = run(
             self,
             query,
@@ -160,7 +160,7 @@ class Attention(Selectable):
             causal=causal,
             key_padding_mask=key_padding_mask,
             dropout=self.config.attention_dropout if self.training else 0.0,
-            **how,
+            **options,
             **own,
         )
         return zero_padding(self.finish(out), query_padding_mask)

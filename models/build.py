@@ -30,14 +30,14 @@ def build(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
     initialise: bool = True,
-    drawn_on: str | torch.device = "cpu",
+    generator_device: str | torch.device = "cpu",
     impl: str = REFERENCE,
 ) -> nn.Module:
     """Return the model, layer or block of ``config`` on ``device``, in eval mode.
 
-    Weights depend on ``seed`` alone, not on device or dtype but for rounding, and torch's global random state is
-    unchanged; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``drawn_on``: the device
-    whose generator draws the weights; a GPU's is faster, and draws other values. On meta there are no values.
+    Weights depend on ``seed`` alone, not on the device or, up to rounding, the dtype; torch's global random state
+    stays; ``initialise=False`` gives zeros, which is cheaper and enough for counting. ``generator_device``: the device
+    whose generator draws the weights; a GPU's is faster and gives other values. On meta weights have no values.
     ``impl``: the implementation that every attention layer runs, by name, or ``auto``. Raises ConfigError for a
     variant without a module, or without that implementation, and for a device that is missing.
     """
@@ -49,10 +49,10 @@ def build(
         if device.type == "cuda" and not torch.cuda.is_available():
             raise ConfigError("no CUDA device on this machine; device takes cpu or meta here")
         model.to_empty(device=device)
-        # to_empty gives each module another tensor
+        # to_empty breaks the sharing of weights
         tie_weights(model)
         if initialise:
-            _initialise(model, seed, drawn_on)
+            _initialise(model, seed, generator_device)
         else:
             for parameter in model.parameters():
                 nn.init.zeros_(parameter)
@@ -60,7 +60,7 @@ def build(
 
 
 def tie_weights(model: nn.Module) -> None:
-    """Make tensors that ``model`` shares between modules one tensor again."""
+    """Tie the weights that ``model`` shares between modules again."""
     if hasattr(model, "tie_weights"):
         model.tie_weights()
 
@@ -99,11 +99,11 @@ def example_inputs(
 
 
 @torch.no_grad()
-def _initialise(model: nn.Module, seed: int, drawn_on: str | torch.device) -> None:
+def _initialise(model: nn.Module, seed: int, generator_device: str | torch.device) -> None:
     """Set Glorot-uniform products of modules with ``in_features`` and ``out_features``, N(0, 1/d_m) embeddings, zero
     biases, identity norms; a module's own ``initial_values``, by parameter name, where it has them, and normal values
     with its ``initial_std``."""
-    generator = torch.Generator(drawn_on).manual_seed(seed)
+    generator = torch.Generator(generator_device).manual_seed(seed)
     done = set()
     for owner in model.modules():
         for name, value in owner.initial_values().items() if hasattr(owner, "initial_values") else ():
@@ -118,16 +118,16 @@ def _initialise(model: nn.Module, seed: int, drawn_on: str | torch.device) -> No
 
 
 def _draw(module: nn.Module, name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
-    how = dict(generator=generator, device=generator.device)
+    options = dict(generator=generator, device=generator.device)
     if name in getattr(module, "initial_std", {}):
-        return torch.randn(shape, **how) * module.initial_std[name]
+        return torch.randn(shape, **options) * module.initial_std[name]
     if name in ("bias", "output_bias"):
         return torch.zeros(shape)
     if hasattr(module, "normalized_shape"):
         return torch.ones(shape)
     if hasattr(module, "embedding_dim"):
-        return torch.randn(shape, **how) * module.embedding_dim**-0.5
+        return torch.randn(shape, **options) * module.embedding_dim**-0.5
     if hasattr(module, "in_features"):
         bound = (6 / (module.in_features + module.out_features)) ** 0.5
-        return (torch.rand(shape, **how) * 2 - 1) * bound
+        return (torch.rand(shape, **options) * 2 - 1) * bound
     raise TypeError(f"no initialisation for {name} of {type(module).__name__}")

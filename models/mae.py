@@ -10,7 +10,7 @@ from headcount.models.configs.mae import Gate, MixtureOfAttentiveExpertsConfig
 
 
 class GateNetwork(nn.Module):
-    """g = Softmax(W_2 tanh(W_1 x + b_1) + b_2): h shares that sum to 1."""
+    """g = Softmax(W_2 tanh(W_1 x + b_1) + b_2): one weight per head; they sum to 1."""
 
     def __init__(self, d_model: int, width: int, num_heads: int, bias: bool) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class GateNetwork(nn.Module):
 
 
 class RunningMean:
-    """Mean of all tokens so far: their sum and their number, padding left out."""
+    """Mean of all tokens so far, stored as sum and count of the tokens that are not padding."""
 
     def __init__(self) -> None:
         self.total: Float[Tensor, "batch 1 d_model"] | None = None
@@ -32,7 +32,7 @@ class RunningMean:
     def update(
         self, x: Float[Tensor, "batch new d_model"], padding_mask: Bool[Tensor, "batch new"] | None
     ) -> Float[Tensor, "batch new d_model"]:
-        """Add tokens ``x`` (B, T, d_m) and return the mean of all tokens up to each of them; zeros before the first."""
+        """Add tokens ``x`` (B, T, d_m); return the mean of all tokens up to each one, zeros before the first."""
         ones = torch.ones_like(x[..., :1])
         totals = zero_padding(x, padding_mask).cumsum(dim=1)
         counts = zero_padding(ones, padding_mask).cumsum(dim=1)
@@ -43,24 +43,24 @@ class RunningMean:
 
 
 class RunningMeanCache(KeyValueCache):
-    """Keys and values, and the mean of the queries so far."""
+    """Cache of keys, values and the mean of the queries so far."""
 
     def __init__(self, *shape, **options) -> None:
         super().__init__(*shape, **options)
-        self.queries = RunningMean()
+        self.query_mean = RunningMean()
 
     @property
     def num_bytes(self) -> int:
-        """Return the bytes that keys and values, the sum and the number hold."""
-        own = (x for x in (self.queries.total, self.queries.count) if x is not None)
+        """Return the bytes of keys, values, and the sum and count of the queries."""
+        own = (x for x in (self.query_mean.total, self.query_mean.count) if x is not None)
         return super().num_bytes + sum(x.numel() * x.element_size() for x in own)
 
 
 class MixtureOfAttentiveExperts(Attention):
-    """y = sum_i g_i f_i with f_i = h / (h - 1) sum_(j != i) H_j Wo_j: h experts, each all heads but one.
+    """y = sum_i g_i f_i with f_i = h / (h - 1) sum_(j != i) H_j Wo_j: expert i uses every head but head i.
 
-    Written out that is attention whose head j has the weight h (1 - g_j) / (h - 1). The gate g reads the mean of the
-    tokens that ``config.gate`` names, padding left out.
+    This equals multi-head attention whose head j has the weight h (1 - g_j) / (h - 1). The gate g reads the mean of the
+    tokens that ``config.gate`` names, without padding.
     """
 
     def __init__(self, config: MixtureOfAttentiveExpertsConfig) -> None:
@@ -74,7 +74,7 @@ class MixtureOfAttentiveExperts(Attention):
 
     @property
     def cache_type(self) -> type[KeyValueCache]:
-        """Return the cache class: with a running mean where the gate reads one."""
+        """Return RunningMeanCache if the gate reads a running mean, else KeyValueCache."""
         return RunningMeanCache if self.config.gate == Gate.RUNNING else KeyValueCache
 
     def forward(
@@ -85,16 +85,17 @@ class MixtureOfAttentiveExperts(Attention):
         *,
         memory_mean: Float[Tensor, "batch 1 d_model"] | None = None,
         head_weights: Float[Tensor, "batch 1 heads"] | None = None,
-        **how,
+        **options,
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Attend as any attention does; :meth:`memory_arguments` gives ``memory_mean`` (B, 1, d_m) or ``head_weights``
-        (B, 1, h).
+        """Attend as Attention does, with heads weighted by the gate.
+
+        :meth:`memory_arguments` gives ``memory_mean`` (B, 1, d_m) or ``head_weights`` (B, 1, h).
 
         ValueError for ``gate=sequence`` in causal attention, and for ``gate=memory`` with neither them nor a ``key``.
         """
         if head_weights is None:
-            head_weights = self.weigh(self._mean(query, key, **how) if memory_mean is None else memory_mean)
-        return super().forward(query, key, value, head_weights=head_weights, **how)
+            head_weights = self.head_weights(self._mean(query, key, **options) if memory_mean is None else memory_mean)
+        return super().forward(query, key, value, head_weights=head_weights, **options)
 
     def memory_arguments(
         self,
@@ -103,14 +104,14 @@ class MixtureOfAttentiveExperts(Attention):
         *,
         for_steps: bool = False,
     ) -> dict[str, Tensor]:
-        """Return the mean of ``memory`` where the gate reads it; ``for_steps`` the head weights made of it."""
+        """Return the mean of ``memory`` where the gate reads it, or with ``for_steps`` its head weights."""
         if self.config.gate != Gate.MEMORY:
             return {}
         mean = masked_mean(memory, padding_mask)
-        return {"head_weights": self.weigh(mean)} if for_steps else {"memory_mean": mean}
+        return {"head_weights": self.head_weights(mean)} if for_steps else {"memory_mean": mean}
 
-    def weigh(self, mean: Float[Tensor, "batch #tgt d_model"]) -> Float[Tensor, "batch #tgt heads"]:
-        """Return h (1 - g) / (h - 1): 1 for each head where the gate is uniform, 0 for the one that has all of it."""
+    def head_weights(self, mean: Float[Tensor, "batch #tgt d_model"]) -> Float[Tensor, "batch #tgt heads"]:
+        """Return h (1 - g) / (h - 1): 1 for each head where the gate is uniform, 0 for a head whose gate is 1."""
         num_heads = self.config.num_heads
         return (1 - self.gate(mean)) * (num_heads / (num_heads - 1))
 
@@ -118,7 +119,7 @@ class MixtureOfAttentiveExperts(Attention):
         self, query, key, *, causal=False, cache=None, key_padding_mask=None, query_padding_mask=None, rotary=None
     ):
         if self.config.gate == Gate.RUNNING:
-            return (RunningMean() if cache is None else cache.queries).update(query, query_padding_mask)
+            return (RunningMean() if cache is None else cache.query_mean).update(query, query_padding_mask)
         if self.config.gate == Gate.SEQUENCE:
             if causal or cache is not None:
                 raise ValueError(self.config.no_step)
@@ -131,7 +132,7 @@ class MixtureOfAttentiveExperts(Attention):
 def masked_mean(
     x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None
 ) -> Float[Tensor, "batch 1 d_model"]:
-    """Return the mean of the tokens of each sequence that are no padding; zeros where there is none."""
+    """Return the mean of each sequence's tokens without padding; zeros where there are none."""
     if padding_mask is None:
         return x.mean(dim=1, keepdim=True)
     count = (~padding_mask).sum(dim=1).clamp(min=1)

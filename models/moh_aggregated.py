@@ -11,7 +11,7 @@ from headcount.models.configs.moh_aggregated import MixtureOfHeadAggregatedConfi
 from headcount.models.experts import gathered_product
 from headcount.models.head_router import HeadRouter
 from headcount.models.moh import MixtureOfHeadAttention
-from headcount.models.moh_ideal import SelectedOutputs, SelectedQueries
+from headcount.models.moh_ideal import SelectedOutputProjection, SelectedQueryProjection
 
 
 def released(
@@ -56,7 +56,9 @@ class MixtureOfHeadAggregatedAttention(AggregatedAttention):
 
     def __init__(self, config: MixtureOfHeadAggregatedConfig) -> None:
         ideal_form = config.form is Form.IDEAL
-        super().__init__(config, *((SelectedQueries, SelectedOutputs) if ideal_form else (nn.Linear, nn.Linear)))
+        super().__init__(
+            config, *((SelectedQueryProjection, SelectedOutputProjection) if ideal_form else (nn.Linear, nn.Linear))
+        )
         self.router = HeadRouter(config)
 
 

@@ -1,4 +1,4 @@
-"""Mixture-of-head attention without the heads that a token does not select: the ideal form of models/moh.py."""
+"""Mixture-of-head attention (arXiv 2410.11842) that computes only the heads each token selects: the ideal form."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,15 +43,15 @@ def reference(
         q = q.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     else:
         selected, gates = layer.router(query, query_padding_mask)
-        q = _with_forward(SelectedQueries, layer.q_proj)(query, selected, head_dim)
+        q = _with_forward(SelectedQueryProjection, layer.q_proj)(query, selected, head_dim)
     hidden = hidden_keys(query.shape[1], key.shape[1], causal, key_padding_mask, query.device)
     group = layer.config.num_heads // layer.config.num_kv_heads
     out = attend_selected(rotate(q, rotary), key, value, selected, group, hidden, dropout)
-    return _with_forward(SelectedOutputs, layer.out_proj)(out * gates[..., None], selected)
+    return _with_forward(SelectedOutputProjection, layer.out_proj)(out * gates[..., None], selected)
 
 
 def _with_forward(kind: type[nn.Linear], module: nn.Linear) -> Callable:
-    """Return ``module``, or the forward of ``kind`` with its parameters: a layer of the released form has others."""
+    """Return ``module`` if it is of ``kind``, else the forward of ``kind`` with the parameters of ``module``."""
     return module if isinstance(module, kind) else partial(kind.forward, module)
 
 
@@ -64,9 +64,9 @@ def attend_selected(
     hidden: Bool[Tensor, "#batch #tgt src"] | None,
     dropout: float,
 ) -> Float[Tensor, "batch tgt k head_dim"]:
-    """Attend from each row (token, slot) to the keys of its head, gathered for it; ``group`` heads read the same."""
+    """Attend from each token's selected heads to their keys; ``group`` query heads share one key/value head."""
     src_len, num_kv_heads, head_dim = key.shape[1:]
-    # (B g, S, d_h), and for each row which of the B g it reads
+    # (B g, S, d_h), and for each row the index of the one that it reads
     keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (key, value))
     batch = torch.arange(query.shape[0], device=query.device)[:, None, None]
     reads = (batch * num_kv_heads + selected // group).reshape(-1)
@@ -84,35 +84,37 @@ def attend_selected(
 
 
 class IdealMixtureOfHeads(MixtureOfHeadAttention):
-    """As MixtureOfHeadAttention, of the same parameters: queries, scores, values and output rows of the k = s + r
-    heads of each token alone. A ``query_norm`` router needs every query; of the gradient of its gates (Eq. 10) the part
-    that goes through unselected heads is missing here, because it needs their outputs."""
+    """MixtureOfHeadAttention of the same parameters that computes only the k = s + r heads of each token.
+
+    A ``query_norm`` router still needs all queries. The gradient of its gates (Eq. 10) lacks the terms through
+    unselected heads, whose outputs are not computed.
+    """
 
     def __init__(self, config: MixtureOfHeadAttentionConfig) -> None:
         by_norm = config.router is Router.QUERY_NORM
-        super().__init__(config, nn.Linear if by_norm else SelectedQueries, SelectedOutputs)
+        super().__init__(config, nn.Linear if by_norm else SelectedQueryProjection, SelectedOutputProjection)
 
 
-class SelectedQueries(nn.Linear):
-    """The rows of a query projection that belong to selected heads; the parameters of the whole projection."""
+class SelectedQueryProjection(nn.Linear):
+    """Query projection that computes the rows of selected heads; it holds the parameters of all heads."""
 
     def forward(
         self, x: Float[Tensor, "batch tgt d_model"], selected: Int[Tensor, "batch tgt k"], head_dim: int
     ) -> Float[Tensor, "batch tgt k head_dim"]:
-        """Map (B, T, d_m) by the heads ``selected`` (B, T, k) of each token."""
+        """Project (B, T, d_m) with the heads ``selected`` (B, T, k) of each token."""
         by_head = self.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
         rows = x[:, :, None].expand(-1, -1, selected.shape[-1], -1)
         query = gathered_product(rows, by_head, selected)
         return query if self.bias is None else query + self.bias.unflatten(0, (-1, head_dim))[selected]
 
 
-class SelectedOutputs(nn.Linear):
-    """The columns of an output projection that belong to selected heads; the parameters of the whole projection."""
+class SelectedOutputProjection(nn.Linear):
+    """Output projection that uses the columns of selected heads; it holds the parameters of all heads."""
 
     def forward(
         self, heads: Float[Tensor, "batch tgt k head_dim"], selected: Int[Tensor, "batch tgt k"]
     ) -> Float[Tensor, "batch tgt d_model"]:
-        """Map the heads ``selected`` (B, T, k) by their columns and return the sum."""
+        """Project the outputs of the heads ``selected`` (B, T, k) and return their sum."""
         by_head = self.weight.t().unflatten(0, (-1, heads.shape[-1]))
         out = gathered_product(heads, by_head, selected).sum(dim=2)
         return out if self.bias is None else out + self.bias

@@ -141,9 +141,11 @@ class CrossAttentionLayer(PostNormLayer):
         read = self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn, **of_cross)
         return self.feed(self.residual(x, read, self.cross_attn_norm), None)
 
-    def memory_arguments(self, memory: Tensor, padding_mask: Tensor | None, **how) -> tuple[Mapping[str, Tensor], ...]:
+    def memory_arguments(
+        self, memory: Tensor, padding_mask: Tensor | None, **options
+    ) -> tuple[Mapping[str, Tensor], ...]:
         """Return extra arguments of ``mix`` and of cross-attention, computed from ``memory`` (B, S, d_m)."""
-        return {}, self.cross_attn.memory_arguments(memory, padding_mask, **how)
+        return {}, self.cross_attn.memory_arguments(memory, padding_mask, **options)
 
 
 class DecoderLayer(CrossAttentionLayer):
@@ -164,9 +166,13 @@ class DecoderLayer(CrossAttentionLayer):
         """Return an empty cache of ``max_len`` tokens."""
         return self.self_attn.make_cache(memory.shape[0], max_len, memory.device, memory.dtype)
 
-    def memory_arguments(self, memory: Tensor, padding_mask: Tensor | None, **how) -> tuple[Mapping[str, Tensor], ...]:
+    def memory_arguments(
+        self, memory: Tensor, padding_mask: Tensor | None, **options
+    ) -> tuple[Mapping[str, Tensor], ...]:
         """Return the extra arguments of both attentions."""
-        return tuple(layer.memory_arguments(memory, padding_mask, **how) for layer in (self.self_attn, self.cross_attn))
+        return tuple(
+            layer.memory_arguments(memory, padding_mask, **options) for layer in (self.self_attn, self.cross_attn)
+        )
 
 
 class Encoder(nn.Module):

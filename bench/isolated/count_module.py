@@ -1,4 +1,4 @@
-"""Count a user module, in the process that runs user code."""
+"""Count the MACs and parameters of a user module, in the process that runs user code."""
 
 import copy
 import random
@@ -17,6 +17,7 @@ from headcount.bench.contractions.count import ContractionCount, ElementwiseErro
 from headcount.bench.counters.base import as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
+from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError, build, load, run_user_code
 from headcount.bench.trace.events import Event, tensors_in
@@ -27,7 +28,7 @@ META = "meta"
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of the ModuleCount of a user module, or why it is ``refused``.
+    """Return the count of a user module as a record, or the reason as ``refused``.
 
     ``request`` holds the arguments of module_count.count_module. Raises UserCodeError.
     """
@@ -70,6 +71,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         parameters=parameters(module),
         counters=list(map(as_record, found.counters)),
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
+        libraries=counting_libraries(),
     )
 
 
@@ -95,7 +97,7 @@ def build_formula(text: str) -> Formula:
 
 
 def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:
-    """Run a module with lazy parts once, so that they have shapes. Raise UserCodeError where it fails."""
+    """Run a module with lazy parts once, so that they have shapes. Raise UserCodeError if that run fails."""
     if any(isinstance(tensor, UninitializedTensorMixin) for tensor in (*module.parameters(), *module.buffers())):
         with torch.no_grad():
             run_user_code("the first run of a module with lazy parts", lambda: module(*args, **kwargs))
@@ -103,16 +105,19 @@ def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:
 
 _FINAL = (UnsupportedError, ElementwiseError, UserCodeError)
 """Errors that are the same on every device."""
-CHEAP_MACS = 10**9
-"""A model up to this size runs once more on its own device, to check that it counts there what it does on meta."""
-Call = tuple[nn.Module, tuple, dict[str, Any]]
+MAX_CHECKED_MACS = 10**9
+"""A model up to this size runs once more on its own device, to check that both counts are equal."""
+ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
 """A module, its positional inputs and its keyword inputs."""
 
 
 def _run_on_device(
-    run: Callable[..., ReportedCounts], call: Call, device: str | None
+    run: Callable[..., ReportedCounts], call: ModuleCall, device: str | None
 ) -> tuple[ReportedCounts, str, str | None]:
-    """Return the counts on ``device`` (default: on meta, else where the module is), the device, and why not meta."""
+    """Return the counts, their device, and the reason where that is not meta.
+
+    The default is meta; where that fails or counts differently, the device of the module's tensors.
+    """
     module, *inputs = call
     own = sorted({tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))} or {"cpu"})
     why = None
@@ -135,14 +140,18 @@ def _run_on_device(
     except Exception:
         with torch.no_grad():
             args, kwargs = inputs
-            run_user_code(f"the module's forward pass on {device or 'cpu'}", lambda: module.eval()(*args, **kwargs))
+            run_user_code(
+                f"the module's forward pass on {device or '/'.join(own)}", lambda: module.eval()(*args, **kwargs)
+            )
         # the module runs, so headcount is at fault: its own traceback is printed
         raise
 
 
-def _difference(run: Callable[..., ReportedCounts], on_meta: ContractionCount, call: Call, own: str) -> str | None:
-    """Return by how much a cheap module counts differently on its own device and on meta; None where it does not."""
-    if on_meta.macs > CHEAP_MACS:
+def _difference(
+    run: Callable[..., ReportedCounts], on_meta: ContractionCount, call: ModuleCall, own: str
+) -> str | None:
+    """Return a message where a small module's counts on meta and on its own device differ, else None."""
+    if on_meta.macs > MAX_CHECKED_MACS:
         return None
     try:
         there = run(*call, counters=()).headcount
@@ -154,7 +163,7 @@ def _difference(run: Callable[..., ReportedCounts], on_meta: ContractionCount, c
 
 
 def _meta_copy(module: nn.Module) -> nn.Module:
-    """Return a copy of the module on meta that shares and freezes the same tensors."""
+    """Return a copy of the module on meta with the same shared and the same frozen parameters."""
     memo: dict[int, Any] = {}
     for parameter in module.parameters():
         memo[id(parameter)] = nn.Parameter(parameter.detach().to(META), parameter.requires_grad)

@@ -19,6 +19,7 @@ class ModuleCount:
     ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
+    ``libraries`` are the versions of those that decide which operations torch runs (bench.env).
     """
 
     device: str
@@ -34,6 +35,7 @@ class ModuleCount:
     parameters: Sequence[dict[str, Any]]
     counters: Sequence[dict[str, Any]]
     audit: Sequence[dict[str, Any]]
+    libraries: Mapping[str, str]
 
     @property
     def params(self) -> int:

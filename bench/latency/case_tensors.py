@@ -70,8 +70,8 @@ class CaseTensors:
         if config not in self._states:
             device = self.case.device
             size = sum(p.numel() for p in build(config, device="meta").parameters())
-            drawn_on = device if size > MANY_PARAMS else "cpu"
-            module = build(config, device=device, dtype=self.dtype, seed=SEED, drawn_on=drawn_on)
+            generator_device = device if size > MANY_PARAMS else "cpu"
+            module = build(config, device=device, dtype=self.dtype, seed=SEED, generator_device=generator_device)
             if self.case.subject == "layer":
                 steer(module)
             else:

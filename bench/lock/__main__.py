@@ -71,7 +71,7 @@ def plan(args: argparse.Namespace) -> Work | str:
     request = _request(args, locked)
     check_device(request.device)
     answer = count_module(request.module, request.settings, **request.options())
-    counted = snapshot_of(answer, request, file.versions())
+    counted = snapshot_of(answer, request, file.versions(answer.libraries))
     return _compare(args, locked, counted) if args.check else _write(counted, args.update or args.out)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from headcount.bench.count import count_macs
+from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.count_module import inputs_of, parameters
 from headcount.bench.render import emit, open_output
 from headcount.bench.snapshot import file
@@ -63,5 +64,5 @@ def lock(module: nn.Module, *inputs: Any, kwargs: Mapping[str, Any] | None = Non
         included=counted.included,
         unsupported=tuple(line.text() for line in counted.unsupported),
         inputs=tuple(inputs_of(inputs, dict(kwargs or {}))),
-        versions=file.versions(),
+        versions=file.versions(counting_libraries()),
     )

@@ -66,7 +66,7 @@ def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
     # Entries for weights count parameters only: the operations that use them are in the ledger already.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
     name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))
-    saved = replace(snapshot_of(count, CountRequest(spec, sizes), file.versions()), name=name)
+    saved = replace(snapshot_of(count, CountRequest(spec, sizes), file.versions(count.libraries)), name=name)
     return ModuleCase(name, spec, sizes, Ledger((*count.ledger, *weights)), saved)
 
 

@@ -52,12 +52,12 @@ def _heads(word: str, text: str) -> Heads:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def sections(case: Case, how: Mapping[str, Any]) -> list[Section]:
-    """Return the forms of ``case`` converted with the arguments ``how``, and the stages of its training.
+def sections(case: Case, options: Mapping[str, Any]) -> list[Section]:
+    """Return the forms of ``case`` converted with the arguments ``options``, and the stages of its training.
 
     Raises ConfigError for heads that do not exist.
     """
-    released = replace(case, config=convert_config(case.config, **how))
+    released = replace(case, config=convert_config(case.config, **options))
     forms = {"dense": case, "released": released, "ideal": released.ideal}
     # the paper's stages are of a model that reads one sequence of tokens
     return [_forms(forms), *([_stages(forms)] if "seq_len" in case.lengths else [])]

@@ -65,7 +65,7 @@ def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section
         notes_above=notes,
     )
     names = ("device", "why_not_meta", "macs", "headline", "dispatched", "with_elementwise", "params")
-    names += ("trainable_params", "parameters", "audit")
+    names += ("trainable_params", "parameters", "audit", "libraries")
     facts = {"spec": spec, **{name: getattr(count, name) for name in names}}
     below = [f"{count.trainable_params:,} of {count.params:,} parameters are trainable."]
     if count.with_elementwise != count.dispatched:

@@ -1,4 +1,4 @@
-"""Write output to stdout, to a file that is complete or absent, or to a folder with a file for each table."""
+"""Write output to stdout or atomically to a file; create and check output folders."""
 
 import errno
 import os
@@ -14,16 +14,16 @@ ENDINGS = {"text": ".txt", "md": ".md", "json": ".json", "csv": ".csv", "latex":
 """The ending of a file in each format."""
 
 
-def infer_format(form: str | None, path: str | None) -> str:
-    """Return the format given by name or by a file's ending, by default text.
+def infer_format(name: str | None, path: str | None) -> str:
+    """Return the format ``name``, else the one of the file's ending, else text.
 
-    Raises UsageError where the two contradict each other.
+    Raises UsageError where name and ending contradict each other.
     """
     file = "" if not path or is_folder(path) else path.lower()
-    by_ending = next((name for name, ending in ENDINGS.items() if file.endswith(ending)), None)
-    if form and by_ending and form != by_ending:
-        raise UsageError(f"--out {path} ends as {by_ending} does, and --format says {form}")
-    return form or by_ending or "text"
+    by_ending = next((known for known, ending in ENDINGS.items() if file.endswith(ending)), None)
+    if name and by_ending and name != by_ending:
+        raise UsageError(f"--out {path} ends as {by_ending} does, but --format is {name}")
+    return name or by_ending or "text"
 
 
 def is_folder(path: str | Path) -> bool:
@@ -32,14 +32,14 @@ def is_folder(path: str | Path) -> bool:
 
 
 def ensure_dir(path: str | Path) -> Path:
-    """Return the folder at ``path``, created where it is missing. Raises UsageError where it cannot be."""
+    """Return the folder at ``path``, created where it is missing. Raises UsageError if it cannot be created."""
     with _report_errors(path):
         Path(path).mkdir(parents=True, exist_ok=True)
     return Path(path)
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise UsageError where no output can be written to ``path``, before anything is measured.
+    """Raise UsageError where no output can be written to ``path``.
 
     Nothing is left behind; a missing folder is not created.
     """
@@ -56,10 +56,10 @@ def check_writable(path: str | Path) -> None:
 
 @contextmanager
 def open_output(path: str | Path | None) -> Iterator[TextIO]:
-    """Open stdout for None, else a file that is replaced as a whole when the block succeeds.
+    """Open stdout for None, else a temporary file in the same folder that is renamed to ``path`` if the block succeeds.
 
-    Until then a temporary file in the same folder is written, and removed on any exception; an older file stays.
-    Raises UsageError where the path cannot be written. Errors of the block, a broken pipe too, pass through.
+    On an exception it is removed and an older file stays. Devices and pipes are opened themselves. Raises UsageError
+    where the path cannot be written; exceptions of the block, BrokenPipeError too, propagate.
     """
     if path is None:
         yield sys.stdout
@@ -81,14 +81,14 @@ def open_output(path: str | Path | None) -> Iterator[TextIO]:
 
 
 def write(path: str | Path, content: str | bytes) -> None:
-    """Write ``content`` to the file at ``path``, completely or not at all. Raises UsageError where it cannot."""
+    """Write ``content`` to the file at ``path``, completely or not at all. Raises UsageError where it fails."""
     with _report_errors(path), open_output(path) as stream:
         stream.buffer.write(content.encode() if isinstance(content, str) else content)
         stream.flush()
 
 
 def _target_and_temporary(path: str | Path) -> tuple[Path, Path]:
-    """Return the target of ``path`` and the file to open: a temporary one next to it, but a device or a pipe itself."""
+    """Return the target of ``path`` and the file to open: a temporary one next to it, or a device or pipe itself."""
     target = Path(os.path.realpath(path))
     if os.path.islink(target):
         raise UsageError(f"cannot write {path}: {os.strerror(errno.ELOOP)}")

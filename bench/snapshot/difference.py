@@ -1,4 +1,4 @@
-"""Compare two count snapshots: the terms and parameters that changed, were added or removed, by module names."""
+"""Compare two recorded counts of a module: contractions and parameters that changed, were added or were removed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ MACS, ELEMENTWISE, PARAMS = "MACs", "elementwise", "params"
 """What is compared: contractions in ``macs``, contractions written elementwise that are not in it, parameters."""
 
 LETTERS = "bmijn"
-"""The order in which sizes are printed."""
+"""The order in which sizes are printed: b products of (m, i) by (i, j), n times."""
 
 Sizes = tuple[tuple[str, int], ...]
 """Sizes by letter."""
@@ -24,7 +24,7 @@ Side = tuple[Sizes, int]
 
 @dataclass(frozen=True)
 class Change:
-    """A change that each module of ``paths`` has; ``old`` is None where it was added, ``new`` where it was removed."""
+    """One change of all modules in ``paths``; ``old`` is None for an addition, ``new`` for a removal."""
 
     quantity: str
     kind: str
@@ -39,20 +39,20 @@ class Change:
 
     @property
     def amounts(self) -> tuple[int, int]:
-        """MACs, or elements, of all modules in the old and in the new snapshot."""
+        """MACs, or parameter elements, of all ``paths`` in the old and in the new snapshot."""
         old, new = (side[1] * _product(side[0]) if side else 0 for side in (self.old, self.new))
         return len(self.paths) * old, len(self.paths) * new
 
     @property
     def path(self) -> str:
-        """One path for all: ``layers.0-2,5.proj`` if they differ in one index, ``layers.*.experts.*`` if in several."""
+        """One pattern for all paths: ``layers.0-2,5.proj``, or ``layers.*.experts.*`` if several indices differ."""
         names = [sorted(set(column)) for column in zip(*(path.split(".") for path in self.paths), strict=True)]
         several = sum(len(column) > 1 for column in names) > 1
         return ".".join(column[0] if len(column) == 1 else "*" if several else _ranges(column) for column in names)
 
     @property
     def sizes(self) -> str:
-        """The number of modules and the sizes, of a change as ``3 x m=35 i=6->8``."""
+        """Number of modules and their sizes as text, of a change ``3 x m=35 i=6->8``."""
         sides = [side for side in (self.old, self.new) if side]
         letters = {tuple(letter for letter, _ in sizes) for sizes, _ in sides}
         text = _sizes(sides) if len(letters) == 1 else " -> ".join(_sizes([side]) for side in sides)

@@ -20,11 +20,11 @@ JSON_VERSION = 1
 """Schema version of the JSON of ``headcount macs --module`` that is read."""
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of headcount, Python and torch (without its build)."""
+def versions(libraries: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of headcount, Python, torch (without its build) and ``libraries``."""
     torch = version("torch").partition("+")[0]
     python = ".".join(platform.python_version_tuple()[:2])
-    return {"headcount": headcount.__version__, "torch": torch, "python": python}
+    return {"headcount": headcount.__version__, "torch": torch, "python": python, **libraries}
 
 
 def text(snapshot: CountSnapshot) -> str:

@@ -1,4 +1,4 @@
-"""Mixture feed-forward blocks in tables of routing: no attention, so that no grid or search has them.
+"""Mixture-of-experts feed-forward blocks, as the routing tables show them; without attention they are in no grid.
 
 Importable without torch.
 """

@@ -30,8 +30,8 @@ def run(
     """Return the layer's output (Eq. 3-4). Raises ConfigError for a dtype that the kernels do not take."""
     config = layer.config
     if dropout or config.head_dim > WIDEST_HEAD_OF_RAGGED or needs_gradient(x, key, value, *layer.parameters()):
-        how = dict(causal=causal, key_padding_mask=key_padding_mask, dropout=dropout)
-        return fused(layer, x, key, value, query_padding_mask=query_padding_mask, rotary=rotary, **how)
+        options = dict(causal=causal, key_padding_mask=key_padding_mask, dropout=dropout)
+        return fused(layer, x, key, value, query_padding_mask=query_padding_mask, rotary=rotary, **options)
     query = split_heads(layer.q_proj(x), config.head_dim)
     check_dtype(query)
     selected, gates = layer.router(x, query_padding_mask, query)

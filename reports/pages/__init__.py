@@ -1,18 +1,18 @@
-"""The pages of the report: one module each, whose function ``page(facts)`` returns the page."""
+"""Pages of the report: each module defines ``page(facts)``, which returns the page of these measurements."""
 
 from importlib import import_module
 
 from headcount.reports.document import Page
 from headcount.reports.facts import Facts
 
-MODULES = (
+PAGE_MODULES = (
     *("index", "moa", "moh", "claims", "choose", "time", "counters", "notation", "method", "commands"),
     *("examples", "examples_own"),
 )
-"""The modules of the pages, in the order in which the pages are listed."""
+"""Page modules in the order of the list of pages."""
 
 
 def load(facts: Facts) -> dict[str, Page]:
-    """Return every page by name, in the order of MODULES."""
-    pages = [import_module(f"{__name__}.{name}").page(facts) for name in MODULES]
+    """Return every page by name, in the order of PAGE_MODULES."""
+    pages = [import_module(f"{__name__}.{name}").page(facts) for name in PAGE_MODULES]
     return {page.name: page for page in pages}

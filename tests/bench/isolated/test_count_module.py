@@ -87,7 +87,7 @@ def test_module_without_tensors_is_on_cpu(answer):
 @pytest.mark.parametrize(("cheap", "macs", "device"), [(105, 210, "cpu"), (104, 105, "meta")])
 def test_cheap_module_is_also_run_on_its_device(answer, monkeypatch, cheap, macs, device):
     """One product of 3 x 5 x 7 on meta, two elsewhere."""
-    monkeypatch.setattr(count_module, "CHEAP_MACS", cheap)
+    monkeypatch.setattr(count_module, "MAX_CHECKED_MACS", cheap)
     why = "it counts 105 there and 210 on cpu" if device == "cpu" else None
     for function in ("by_device", "by_device_by_keyword"):
         assert place(answer(function)) == (macs, device, why)

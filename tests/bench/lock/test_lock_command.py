@@ -59,7 +59,9 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
 
     def count(*what, **how):
         counted.append((*what, how))
-        return SimpleNamespace(ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=())
+        return SimpleNamespace(
+            ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=(), libraries={}
+        )
 
     monkeypatch.setattr(command, "count_module", count)
     given = ["--device", "meta", "--allow-unsupported", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
