@@ -85,12 +85,12 @@ def frozen(entry: Entry) -> int:
 
 
 def attention(entry: Entry) -> int:
-    """Everything of an attention module, but not the norm beside it."""
+    """Everything of an attention module without the norm before it."""
     return int(any(part.endswith("_attn") for part in entry.path.split(".")))
 
 
 def feed_forward(entry: Entry) -> int:
-    """Everything of a feed-forward block, but not the norm beside it."""
+    """Everything of a feed-forward block without the norm before it."""
     return int("feed_forward" in entry.path.split("."))
 
 

@@ -36,7 +36,7 @@ STORED_KINDS = ("cache", "cache_write", "cache_read")
 
 ELEMENTWISE_KINDS = ("elementwise_contraction", "square_sum", "scaled_addition")
 """Multiplications that a run wrote elementwise and summed afterwards, of two tensors, of one with itself, and as one
-term beside something else. No closed form has them and no tool counts them, so none is in ``macs``: their size is."""
+term added to something else. No closed form has them and no tool counts them, so none is in ``macs``: their size is."""
 
 KINDS = frozenset(MAC_KINDS + OTHER_KINDS + STORED_KINDS + ELEMENTWISE_KINDS)
 """All valid kinds."""

@@ -23,7 +23,7 @@ LEGEND = (
     Symbol("g", "g", "num_kv_heads", "key/value heads"),
     Symbol("d_h", "d_h", "head_dim", "width of a head"),
     Symbol("d_v", "d_v", "value_dim", "width of a value"),
-    Symbol("d_r", "d_h^R", "rotary_dim", "width of a head's part that rotary positions turn, beside d_h"),
+    Symbol("d_r", "d_h^R", "rotary_dim", "width of a head's part with rotary positions, in addition to d_h"),
     Symbol("d_qk", "d_{qk}", "", "width of a query: d_h + d_r; d_c + d_r with absorbed up-projections"),
     Symbol("d_c", "d_c", "kv_rank", "width of the latent of keys and values"),
     Symbol("d_q", "d_c'", "query_rank", "width of the latent of queries"),

@@ -14,7 +14,7 @@ from headcount.completion import SHELLS, script
 PROG = "headcount"
 COMMANDS = {
     "macs": ("bench.macs", "MACs and parameters of the papers' tables, of a preset, a grid, or a user module"),
-    "latency": ("bench.latency", "time per layer and per model, beside the roofline bound"),
+    "latency": ("bench.latency", "time per layer and per model, with the roofline bound"),
     "derive": ("bench.derive", "the closed form of a layer, derived by running it"),
     "budget": ("bench.budget", "the sizes of an attention that fit a budget"),
     "routing": ("bench.routing", "tokens per expert or head of a trained model"),

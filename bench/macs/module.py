@@ -88,7 +88,7 @@ def _verdict_if_equal(count: ModuleCount) -> str:
     return "as executed" if count.macs != count.with_elementwise else "exact"
 
 
-_NOTE = "A tensor with itself (norms, variances) and a product beside another term (gates) are named, never counted."
+_NOTE = "A tensor with itself (norms, variances) and a product added to another term (gates) are named, never counted."
 
 
 def _elementwise_section(count: ModuleCount) -> Section:

@@ -1,4 +1,4 @@
-"""The models that a budget search finds, beside the one that they match."""
+"""The models that a budget search finds, and the one that they match."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def data(facts: Facts) -> dict[str, Any]:
 
 
 def draw(data: dict[str, Any]):
-    """Draw parameters against cache bytes; the matched model has a colour of its own."""
+    """Draw parameters against cache bytes; the matched model has another colour."""
     figure, (axes,) = style.panels(
         "As many MACs as Transformer big: parameters against cache",
         f"MoA models within 2 % of its {data['macs'] / 1e6:,.0f} M MACs; labels are K, E and D of the attention",
