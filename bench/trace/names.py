@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 with warnings.catch_warnings():
     # Imported before any name is replaced: a lazy import among replaced names fails for the rest of the process.
@@ -73,6 +74,19 @@ def keep_flex_eager(replaced: AttributePatches) -> None:
     """Stop eager FlexAttention from compiling itself: modes do not see compiled code."""
     if flex := sys.modules.get("torch.nn.attention.flex_attention"):
         replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+
+
+def skip_shape_propagation(replaced: AttributePatches) -> None:
+    """Stop modes from seeing DTensor run each new operation once more on fake tensors, to learn its whole shapes."""
+    if sharding := sys.modules.get("torch.distributed.tensor._sharding_prop"):
+        owner, name = sharding.ShardingPropagator, "_propagate_tensor_meta_non_cached"
+        propagate = getattr(owner, name)
+
+        def without_modes(*args: Any) -> Any:
+            with _disable_current_modes():
+                return propagate(*args)
+
+        replaced.set(owner, name, without_modes)
 
 
 def patch_names(names: Sequence[str], replaced: AttributePatches, around: Callable[..., Any]) -> None:

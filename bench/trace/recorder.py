@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
 from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, backward_state, tensors_of
-from headcount.bench.trace.names import Guards, keep_flex_eager, patch_names, patched, wrap
+from headcount.bench.trace.names import Guards, keep_flex_eager, patch_names, patched, skip_shape_propagation, wrap
 
 _UNTRACED = (
     (threading.Thread, "start"),
@@ -100,6 +100,7 @@ class Recorder:
             _recorders.append(self)
             stack.callback(_recorders.pop)
             keep_flex_eager(replaced)
+            skip_shape_propagation(replaced)
             patch_names(names, replaced, self._named_call)
             for owner, name in _UNTRACED:
                 full_name = f"{owner.__name__}.{name}"

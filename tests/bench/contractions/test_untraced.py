@@ -148,3 +148,27 @@ def test_floating_numbers_are_values(dtype):
 
     found = count_macs(module(by_lists), torch.ones(7, 13, dtype=dtype), allow_unsupported=True).unsupported
     assert len(found) == (dtype not in (torch.int64, torch.bool))
+
+
+@pytest.fixture
+def tensor_parallel():
+    """A function that splits the linear layers of a feed-forward block by two ranks, in one process."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+
+    def split(model):
+        mesh = init_device_mesh("cpu", (2,))
+        return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+    yield split
+    torch.distributed.destroy_process_group()
+
+
+def test_tensor_parallel_rank_counts_its_share(tensor_parallel):
+    """DTensor runs each new operation once more on whole shapes; that is no work of the model."""
+    model = nn.Sequential(nn.Linear(13, 22), nn.ReLU(), nn.Linear(22, 13))
+    split = tensor_parallel(model)
+    assert [count_macs(split, torch.ones(7, 13)).macs for _ in range(2)] == [7 * 2 * 13 * 11] * 2
