@@ -8,12 +8,12 @@ from headcount.reports.facts import Facts
 from headcount.reports.heat_map import Cell
 
 COMMAND = "python -m bench.macs --audit"
-READINGS, CALLS = "readings.csv", "calls.csv"
+REPORTED_COUNTS, CALLS = "reported_counts.csv", "calls.csv"
 OURS = "headcount"
 
 
 def found(facts: Facts) -> list[Cell]:
-    """Return every reading of the audit."""
+    """Return every reported count of the audit."""
     return facts.audit()
 
 
@@ -32,14 +32,14 @@ def summary(facts: Facts) -> str:
                 "exact": errors.count(0),
                 "too many": sum(error > 0 for error in errors),
                 "too few": sum(error < 0 for error in errors),
-                "no reading": len(own) - len(errors),
+                "no count": len(own) - len(errors),
                 "highest error": max(errors),
                 "lowest error": min(errors),
             }
         )
     percent = {"unit": "%", "kind": "fixed", "digits": 1, "sign": True}
     formulations = len({cell.spelling for cell in found(facts)})
-    about = text("counters.summary", formulations=formulations, ours=OURS, data=READINGS)
+    about = text("counters.summary", formulations=formulations, ours=OURS, data=REPORTED_COUNTS)
     return f"{about}\n\n{document.records(rows, {'highest error': percent, 'lowest error': percent})}"
 
 
@@ -72,19 +72,19 @@ def failed_calls(facts: Facts) -> str:
     for (reason, device, names), formulations in groups.items():
         which = "every counter" if list(names) == counters else ", ".join(names)
         lines.append(f"- {' and '.join(formulations)} on {device}, {which}: {_first_sentence(reason)}")
-    return "\n".join(["No reading, since the call ends with an error:", "", *lines])
+    return "\n".join(["No count, because the call ends with an error:", "", *lines])
 
 
 def _first_sentence(reason: str) -> str:
     return reason.partition(".Hint")[0].partition(": []")[0].partition(". ")[0].rstrip(".") + "."
 
 
-def readings(facts: Facts) -> str:
-    """Return every reading as CSV, with its error in percent."""
-    keys = ("spelling", "written", "device", "counter", "exact", "macs", "difference", "error_percent", "no_reading")
+def reported_counts(facts: Facts) -> str:
+    """Return every reported count as CSV, with its error in percent."""
+    keys = ("spelling", "written", "device", "counter", "exact", "macs", "difference", "error_percent", "no_count")
     rows = []
     for cell in found(facts):
-        row = {**vars(cell), "no_reading": cell.reason}
+        row = {**vars(cell), "no_count": cell.reason}
         if cell.difference is not None:
             row |= {"macs": cell.exact + cell.difference, "error_percent": float(cell.error)}
         rows.append(row)
@@ -99,13 +99,13 @@ def calls(facts: Facts) -> str:
 
 
 def causes(facts: Facts) -> str:
-    """Return the causes of the differences by tool, with the place in its source and the number of readings."""
+    """Return the causes of the differences by tool, with the place in its source and the number of reported counts."""
     keys = ("counter", "what", "call", "place in the tool's source")
     groups = Counter(
         key
         for cell in found(facts)
         for key in dict.fromkeys((cell.counter, one["what"], one["name"], one["place"]) for one in cell.causes)
     )
-    rows = [{**dict(zip(keys, key, strict=True)), "readings": count} for key, count in groups.items()]
-    rows.sort(key=lambda row: (row["counter"], -row["readings"]))
+    rows = [{**dict(zip(keys, key, strict=True)), "counts": count} for key, count in groups.items()]
+    rows.sort(key=lambda row: (row["counter"], -row["counts"]))
     return f"{text('counters.causes', data=CALLS)}\n\n{document.records(rows)}"

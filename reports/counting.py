@@ -50,9 +50,9 @@ def _check_rows(rows: Iterable[Row]) -> list[Row]:
 
 def rows(places: tuple[tuple[str, str], ...], readings: Mapping | None = None) -> tuple[list[Row], dict[str, Any]]:
     """Return the rows of published tables, given as (table, row), of one model, which is counted once; and the
-    readings, as stored.
+    results, as stored.
 
-    ``readings``: readings of an earlier run. The rows have no records, which would hold whole ledgers.
+    ``readings``: results of an earlier run. The rows have no records, which would hold whole ledgers.
     """
     name, row = places[0]
     measured = _regenerated(name).measured(row, parse_counters(None), readings)
@@ -66,7 +66,7 @@ def _regenerated(name: str) -> published.ReproducedTable:
 
 
 def grid_agreement(spec: str) -> dict[str, int]:
-    """Count a grid by every counter, and return the numbers of points, of readings, of readings as predicted, and of
+    """Count a grid by every counter, and return the numbers of points, of counts, of counts as predicted, and of
     points with a printed equation, by column heading."""
     (section,) = check_sections([grid.section(grid.parse(spec), parse_counters(None), None)])
     records = [record for row in section.rows for record in row.records]
@@ -75,7 +75,7 @@ def grid_agreement(spec: str) -> dict[str, int]:
     printed = [record for record in points if record["printed_equation_macs"] is not None]
     return {
         "points": len(points),
-        "readings": len(counted),
+        "counts": len(counted),
         "as predicted": sum(record["macs"] == record["predicted_macs"] for record in counted),
         "printed + left out = exact": sum(
             one["printed_equation_macs"] + sum(one["omitted_macs"].values()) == one["macs"] for one in printed

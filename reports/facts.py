@@ -76,7 +76,7 @@ class Facts:
         return CallCache(self._executor, SOURCES, KINDS, None if self._recount else self.stored_json(STORE))
 
     def begin(self, call: Callable[..., Any], *args: Any) -> None:
-        """Start a call of headcount.reports.counting. Rows reuse the readings of an earlier run with equal counters."""
+        """Start a call of headcount.reports.counting. Rows reuse the results of an earlier run with equal counters."""
         if call is counting.rows:
             _, readings = self._calls.earlier(call, *args) or (None, None)
             self._calls.begin(call, *args, readings=readings)

@@ -37,7 +37,7 @@ def counted(facts: Facts, name: str) -> str:
     return f"Rule: {facts.tables[name].rule}\n\n{shown}"
 
 
-def readings(facts: Facts, name: str) -> str:
+def counter_errors(facts: Facts, name: str) -> str:
     """Return the range of each counter's errors over one table's rows, in percent."""
     section = facts.counted(name)
     parts = []
@@ -48,11 +48,11 @@ def readings(facts: Facts, name: str) -> str:
         ]
         words = f"+{float(min(off)):.2f} to +{float(max(off)):.2f} %" if any(off) else "exact"
         parts.append(f"{' '.join(column.head_lines)} {words}")
-    return f"Raw readings, with what the counters add: {', '.join(parts)}. All of them: [{DATA}]({DATA})."
+    return f"Raw counts, with what the counters add: {', '.join(parts)}. All of them: [{DATA}]({DATA})."
 
 
 def data(facts: Facts) -> str:
-    """Return every row of the counted tables with every reading, as CSV."""
+    """Return every row of the counted tables with every reported count, as CSV."""
     rows = [{"table": name, **row.values} for name in facts.of_paper(COUNTED) for row in facts.counted(name).rows]
     return document.table_as_csv(rows)
 

@@ -26,7 +26,8 @@ def page(facts: Facts) -> Page:
             Section("On grids of prime sizes", [grids], [f"python -m bench.macs --grid '{spec}'" for spec in GRIDS]),
             Section("ptflops of the papers' time", [older_ptflops], ["make ptflops"]),
         ],
-        files(heat.PLOT) | {audit.READINGS: audit.readings, audit.CALLS: audit.calls, PTFLOPS: ptflops_data},
+        files(heat.PLOT)
+        | {audit.REPORTED_COUNTS: audit.reported_counts, audit.CALLS: audit.calls, PTFLOPS: ptflops_data},
         lambda facts: [(counting.audit,), *((counting.grid_agreement, spec) for spec in GRIDS)],
     )
 
@@ -38,7 +39,7 @@ def grids(facts: Facts) -> str:
 
 
 def older_ptflops(facts: Facts) -> str:
-    """Return how many modules each version reads exactly, and the readings of the models that differ between them."""
+    """Return how many modules each version reads exactly, and the counts of the models that differ between them."""
     found = facts.stored_json(RECORD)
     exact, readings = found["exact"], found["readings"]
     equal = {one["version"]: sum(one["macs"][name] == size for name, size in exact.items()) for one in readings}
@@ -59,7 +60,7 @@ def older_ptflops(facts: Facts) -> str:
 
 
 def ptflops_data(facts: Facts) -> str:
-    """Return every reading of every version, as CSV."""
+    """Return every count of every version, as CSV."""
     return document.table_as_csv(_rows(facts.stored_json(RECORD)))
 
 

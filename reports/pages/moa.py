@@ -43,7 +43,7 @@ def page(facts: Facts) -> Page:
             *(
                 Section(
                     f"{facts.tables[name].place}: {facts.tables[name].title}",
-                    [partial(part, name=name) for part in (tables.counted, tables.readings, tables.parameters)],
+                    [partial(part, name=name) for part in (tables.counted, tables.counter_errors, tables.parameters)],
                     [f"python -m bench.macs --table {name}"],
                 )
                 for name in facts.of_paper(COUNTED)

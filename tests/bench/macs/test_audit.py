@@ -69,7 +69,7 @@ def test_every_cell_is_exact_or_explained(cells, figure):
         differing += bool(row["difference"])
     longest = max(len(cause["place"]) for row in cells.values() for cause in row.get("causes") or ())
     assert longest <= {column.key: column.width for column in audit._causes_table().columns}["place"]
-    figure(f"audit: {len(cells)} cells, {differing} readings differ from the exact count, all explained")
+    figure(f"audit: {len(cells)} cells, {differing} counts differ from the exact count, all explained")
 
 
 @pytest.mark.parametrize(
