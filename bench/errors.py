@@ -15,7 +15,7 @@ DISK_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _NO_MEMORY = ("can't allocate memory", "failed to map segment", "can't start new thread", "cannot allocate memory")
 """Parts of the messages with which torch, the linker and the system report that memory is exhausted."""
 EXTRAS = {"triton": "gpu", "transformers": "hf", "torchvision": "torchvision", "matplotlib": "report"}
-EXTRAS |= {"jinja2": "report", "shtab": "completion"}
+EXTRAS["shtab"] = "completion"
 """The extra of headcount that installs an optional package, by package."""
 
 
