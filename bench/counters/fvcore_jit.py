@@ -58,6 +58,7 @@ def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
     """Return a rule: the elements of tensor ``first`` times one size of the next tensor. Both may be keywords."""
 
     def rule(event: Event) -> dict[str, int]:
+        """Count the first operand's elements times the other's last size."""
         tensors = list(event.tensors())
         return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[columns_at]}
 
@@ -72,6 +73,7 @@ def _cell(event: Event) -> dict[str, int]:
 
 
 def _convolution(event: Event) -> dict[str, int]:
+    """Count the batch times the weight's elements times the positions."""
     x, weight, padding = event.argument(0, "input"), event.argument(1, "weight"), event.argument(4, "padding")
     if isinstance(padding, str):
         # aten::_convolution_mode has no handle.
@@ -85,6 +87,7 @@ def _convolution(event: Event) -> dict[str, int]:
 
 
 def _dispatched_convolution(event: Event) -> dict[str, int]:
+    """Count the batch times the weight's elements times the positions."""
     x, weight, transposed = event.args[0], event.args[1], event.args[6]
     return {PRODUCT: x.shape[0] * weight.numel * prod((x if transposed else event.out).shape[2:])}
 

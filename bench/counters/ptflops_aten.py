@@ -45,11 +45,13 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def _addmm(event: Event) -> dict[str, int]:
+    """Count the elements of the first matrix times the other's last size."""
     (m, k), n = event.args[1].shape, event.args[2].shape[1]
     return {PRODUCT: m * k * n, "bias": m * n}
 
 
 def _convolution(event: Event) -> dict[str, int]:
+    """Count the batch times the weight's elements times the positions."""
     x, weight, bias = event.args[:3]
     transposed, out = event.args[6], event.out
     positions = prod((x if transposed else out).shape[2:])

@@ -81,7 +81,8 @@ def call_counts(trace: Trace) -> list[CallCount]:
         if formula := formulas.get(event.name):
             flops = formula(*_tensors(event.args), **_tensors(event.kwargs), out_val=_tensors(event.out))
             parts = {PRODUCT: macs_from_flops(flops)}
-            out.append(CallCount(event.index, parts, f"aten.{event.name}", _place(formula), reason=rules.reason(event)))
+            reason = rules.reason(event) or f"{formula.__name__} of the shapes"
+            out.append(CallCount(event.index, parts, f"aten.{event.name}", _place(formula), reason=reason))
     return out
 
 
