@@ -175,7 +175,7 @@ def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     name = [event, *trace.around(event, FUNCTION)][-1].name
     if name in TABLE:
         return f"{name} is dead code: no output depends on it", "torch.jit removes it from the graph"
-    return f"aten::{name} has no handle", "flop_count.py:26-46"
+    return f"{rules.full_name(name, '::')} has no handle", "flop_count.py:26-46"
 
 
 def _live_functions(trace: Trace) -> set[int]:

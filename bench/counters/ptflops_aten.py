@@ -77,4 +77,4 @@ def call_counts(trace: Trace) -> list[CallCount]:
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in ptflops that is decided."""
     outermost = [event, *trace.around(event, OPERATION)][-1]
-    return f"aten.{outermost.name} is not in its table", "aten_ops.py:109-116"
+    return f"{rules.full_name(outermost.name)} is not in its table", "aten_ops.py:109-116"

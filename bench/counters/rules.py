@@ -44,6 +44,11 @@ def apply(
     return out
 
 
+def full_name(name: str, separator: str = ".") -> str:
+    """Return an operation's name after its namespace, which a trace leaves out for aten."""
+    return (name if "." in name else f"aten.{name}").replace(".", separator, 1)
+
+
 def patched_calls(trace: Trace) -> list[Event]:
     """Return the calls through Python names, in order, as a tool sees them that patches these names."""
     return [event for event in trace.events if event.what == NAMED and not trace.is_decomposed(event)]

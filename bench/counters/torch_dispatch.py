@@ -88,4 +88,4 @@ def call_counts(trace: Trace) -> list[CallCount]:
 
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in torch that is decided."""
-    return f"aten.{event.name} is not in its table", "torch/utils/flop_counter.py:729-751"
+    return f"{rules.full_name(event.name)} is not in its table", "torch/utils/flop_counter.py:729-751"

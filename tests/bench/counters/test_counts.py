@@ -70,6 +70,16 @@ def tried(x, w):
         return torch.mm(x, w)
 
 
+@torch.library.custom_op("headcount_counters::linear", mutates_args=())
+def library_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.matmul(x, w.mT)
+
+
+@library_linear.register_fake
+def _(x, w):
+    return x.new_empty(x.shape[0], w.shape[0])
+
+
 def unused(x, w):
     F.linear(x, w)
     return x + 1
@@ -306,6 +316,25 @@ def test_recurrent_hook_states_formula(shape):
         "hook of nn.LSTM: weight_ih and weight_hh, not weight_hr, for the input's first two sizes (a cell: the first)"
     )
     assert (DIFFERS, name, amount) in [(c.what, c.name, c.amount) for c in cell.explanation.causes]
+
+
+OUTSIDE = {
+    FVCORE: "headcount_counters::linear has no handle",
+    ATEN: "headcount_counters.linear is not in its table",
+    TORCH: "headcount_counters.linear is not in its table",
+}
+
+
+@pytest.mark.parametrize("macs", [5 * 7 * 11, 2 * 5 * 7 * 11])
+def test_library_operation_is_explained(macs):
+    formulas = {"headcount_counters.linear": lambda event: macs}
+    inputs = [torch.ones(5, 7), torch.ones(WEIGHT)]
+    cells = read(module(library_linear), inputs, label="library", formulas=formulas).counters
+    causes = {cell.counter: [(c.what, c.name, c.amount) for c in cell.explanation.causes] for cell in cells}
+    assert all(cell.explained for cell in cells)
+    assert {name: causes[name] for name in OUTSIDE} == {name: [(MISSED, why, -macs)] for name, why in OUTSIDE.items()}
+    inside = "patched torch.matmul: it sees the product inside headcount_counters.linear"
+    assert causes[PTFLOPS] == [(DIFFERS, inside, 5 * 7 * 11 - macs)][: macs != 5 * 7 * 11]
 
 
 def test_shared_module_counts_per_parent():
