@@ -92,10 +92,25 @@ def _dispatched_convolution(event: Event) -> dict[str, int]:
     return {PRODUCT: x.shape[0] * weight.numel * prod((x if transposed else event.out).shape[2:])}
 
 
+def _einsum_call(event: Event) -> tuple[str, list[tuple[int, ...]]]:
+    """Return the equation of an einsum and the shapes of its operands."""
+    operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
+    return event.args[0].replace(" ", ""), [fact.shape for fact in operands if isinstance(fact, TensorFact)]
+
+
+def _sums_one_operand(equation: str, shapes: list[tuple[int, ...]]) -> bool:
+    """Return whether an index is summed over that has more than one value in one operand only."""
+    inputs, _, result = equation.partition("->")
+    summed = []
+    for term, shape in zip(inputs.split(","), shapes, strict=True):
+        before, _, after = term.partition("...")
+        sizes = [*zip(before, shape, strict=False), *zip(reversed(after), reversed(shape), strict=False)]
+        summed += {index for index, size in sizes if size > 1 and index not in result}
+    return "->" in equation and any(summed.count(index) == 1 for index in summed)
+
+
 def _einsum(event: Event) -> dict[str, int]:
-    equation, operands = event.args[0].replace(" ", ""), event.args[1:]
-    facts = operands[0] if isinstance(operands[0], tuple) else operands
-    shapes = [fact.shape for fact in facts if isinstance(fact, TensorFact)]
+    equation, shapes = _einsum_call(event)
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
     plain = equation.translate({ord(letter): 97 + i for i, letter in enumerate(letters)})
     if plain == "abc,abd->acd":
@@ -132,9 +147,11 @@ def _elements(name: str, of_input: int, of_output: int) -> Callable[[Event], dic
 def _reason(event: Event) -> str:
     """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
     if event.name == "einsum":
-        operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
-        several = "numpy's own order of contraction, printed with four digits"
-        return several if len(operands) > 2 else "numpy prints four digits"
+        equation, shapes = _einsum_call(event)
+        if len(shapes) > 2:
+            return "numpy's own order of contraction, printed with four digits"
+        first = "with an index that torch sums in one operand first, printed with four digits"
+        return first if _sums_one_operand(equation, shapes) else "numpy prints four digits"
     if event.name.startswith("conv") and isinstance(event.argument(4, "padding"), str):
         return "a window given as a word"
     return rules.reason(event)

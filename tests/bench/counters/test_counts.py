@@ -239,6 +239,7 @@ CONVOLVED, THREE = 3 * 5 * 11 * 5 * 3, "one of three real products that make a c
 OWN_ORDER = "numpy's own order of contraction, printed with four digits"
 ONE_CALL = "its formula sees the shapes of one call, not of what runs for all (vmap)"
 FIRST_BY_LAST = "the first operand's elements times the other's last size"
+SUMMED_FIRST = "with an index that torch sums in one operand first, printed with four digits"
 NOT_BY_NAME = "called as an operator or by a stored reference: not patched"
 JAGGED = torch.nested.nested_tensor([torch.ones(3, 13), torch.ones(4, 13)], layout=torch.jagged)
 CAUSES = [
@@ -281,6 +282,13 @@ CAUSES = [
     # 2 x 7 x 61 x 17 + 2 x 7 x 17 x 13 = 17,612, which prints 1.761e+04
     (FVCORE, lambda x, y, z: torch.einsum("ab,bc,cd->ad", x, y, z), [(7, 61), (61, 17), (17, 13)], DIFFERS, -1,
      f"aten::einsum: {OWN_ORDER}"),
+    (FVCORE, lambda x, y: torch.einsum("ab,bcd->ac", x, y), [(7, 5), (5, 3, 2)], DIFFERS, 7 * 5 * 3 * (2 - 1),
+     f"aten::einsum: {SUMMED_FIRST}"),
+    (FVCORE, lambda x, y: torch.einsum("b...a,bc->ac", x, y), [(1, 2, 7), (5, 3)], DIFFERS, 2 * 5 * 7 * 3 - 7 * 3,
+     f"aten::einsum: {SUMMED_FIRST}"),
+    # Of size one no index adds anything: 2 x 13 x 17 x 61 again.
+    (FVCORE, lambda x, y: torch.einsum("ab,bcd->ac", x, y), [(13, 17), (17, 61, 1)], DIFFERS, -1,
+     "aten::einsum: numpy prints four digits"),
     (FVCORE, lambda x, y: torch.einsum("ab,ab->ab", x, y), [(17, 61), (17, 61)], ADDED, 519,
      "aten::einsum, where no contraction was dispatched"),
     (DEEPSPEED, lambda x: matmul(x, x.mT), [X], MISSED, -3 * 5 * 7 * 5,
