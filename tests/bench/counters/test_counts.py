@@ -276,6 +276,8 @@ CAUSES = [
     (FVCORE, lambda x, w: F.conv1d(x, w), COMPLEX, DIFFERS, 2 * CONVOLVED,
      "aten::conv1d: a complex convolution as three real ones"),
     (TORCH, lambda x, w: F.conv1d(x, w), COMPLEX, DIFFERS, 2 * CONVOLVED, f"aten.convolution: {THREE}"),
+    (FVCORE, lambda x, w, b: torch.vmap(F.linear, in_dims=(None, 0, 0))(x, w, b), [(5, 7), (3, 11, 7), (3, 11)],
+     DIFFERS, 5 * 7 * 11 - LINEAR, "aten::bmm: one operand is broadcast"),
     # 2 x 13 x 17 x 61 = 26,962, which prints 2.696e+04
     (FVCORE, lambda x, y: torch.einsum("ab,bc->ac", x, y), [(13, 17), (17, 61)], DIFFERS, -1,
      "aten::einsum: numpy prints four digits"),
