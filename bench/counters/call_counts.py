@@ -23,7 +23,7 @@ class CallCount:
     rule: str
     place: str
     times: int = 1
-    reason: str = "its formula"
+    reason: str = ""
 
     @property
     def amount(self) -> int:

@@ -66,10 +66,12 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def _addmm(event: Event) -> dict[str, int]:
+    """Count the elements of the first matrix times the other's last size."""
     return {PRODUCT: event.argument(1, "mat1").numel * event.argument(2, "mat2").shape[-1]}
 
 
 def _convolution(event: Event) -> dict[str, int]:
+    """Count the batch times the weight's elements times the positions."""
     x, weight, padding = event.argument(0, "input"), event.argument(1, "weight"), event.argument(4, "padding")
     positions = event.out.shape[2:]
     if padding == "same":
@@ -82,11 +84,13 @@ def _convolution(event: Event) -> dict[str, int]:
 
 
 def _transposed(event: Event) -> dict[str, int]:
+    """Count the input's elements times the weight's sizes after the first."""
     x, weight = event.argument(0, "input"), event.argument(1, "weight")
     return {PRODUCT: x.numel * prod(weight.shape[1:])}
 
 
 def _attention(event: Event) -> dict[str, int]:
+    """Count scores and values of every query and key."""
     q, k, v = (event.argument(position, name) for position, name in enumerate(("q", "k", "v")))
     return {PRODUCT: q.numel * k.shape[-2] + prod(q.shape[:-1]) * k.shape[-2] * v.shape[-1]}
 

@@ -75,8 +75,12 @@ def _differences(
             continue
         product = one.parts[PRODUCT]
         new = [index for index in within.get(one.event, ()) if index not in covered]
-        covered.update(new)
-        if new:
+        library = None if new else next((e for e in trace.around(event, OPERATION) if "." in e.name), None)
+        if library:
+            new = [library.index] if library.index in macs.keys() - covered else []
+            name = f"{one.rule}: it sees the product inside {library.name}"
+            yield (DIFFERS, name, one.place), product - sum(macs[index] for index in new), one.event
+        elif new:
             exact = sum(macs[index] for index in new)
             reason = one.reason if exact else "one of three real products that make a complex one"
             yield (DIFFERS, f"{one.rule}: {reason}", one.place), product - exact, one.event
@@ -85,6 +89,7 @@ def _differences(
         else:
             reason = "a call that failed" if event.failed else "where no contraction was dispatched"
             yield (ADDED, f"{one.rule}, {reason}", one.place), product, one.event
+        covered.update(new)
     for index, amount in macs.items():
         if index not in covered:
             event = trace.events[index]

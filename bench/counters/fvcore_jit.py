@@ -14,6 +14,7 @@ on are removed from the graph. Places are in the fvcore 0.1.5 sources.
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -58,6 +59,7 @@ def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
     """Return a rule: the elements of tensor ``first`` times one size of the next tensor. Both may be keywords."""
 
     def rule(event: Event) -> dict[str, int]:
+        """Count the first operand's elements times the other's last size."""
         tensors = list(event.tensors())
         return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[columns_at]}
 
@@ -72,6 +74,7 @@ def _cell(event: Event) -> dict[str, int]:
 
 
 def _convolution(event: Event) -> dict[str, int]:
+    """Count the batch times the weight's elements times the positions."""
     x, weight, padding = event.argument(0, "input"), event.argument(1, "weight"), event.argument(4, "padding")
     if isinstance(padding, str):
         # aten::_convolution_mode has no handle.
@@ -85,14 +88,30 @@ def _convolution(event: Event) -> dict[str, int]:
 
 
 def _dispatched_convolution(event: Event) -> dict[str, int]:
+    """Count the batch times the weight's elements times the positions."""
     x, weight, transposed = event.args[0], event.args[1], event.args[6]
     return {PRODUCT: x.shape[0] * weight.numel * prod((x if transposed else event.out).shape[2:])}
 
 
+def _einsum_call(event: Event) -> tuple[str, list[tuple[int, ...]]]:
+    """Return the equation of an einsum and the shapes of its operands."""
+    operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
+    return event.args[0].replace(" ", ""), [fact.shape for fact in operands if isinstance(fact, TensorFact)]
+
+
+def _sums_one_operand(equation: str, shapes: list[tuple[int, ...]]) -> bool:
+    """Return whether an index is summed over that has more than one value in one operand only."""
+    inputs, _, result = equation.partition("->")
+    summed = []
+    for term, shape in zip(inputs.split(","), shapes, strict=True):
+        before, _, after = term.partition("...")
+        sizes = [*zip(before, shape, strict=False), *zip(reversed(after), reversed(shape), strict=False)]
+        summed += {index for index, size in sizes if size > 1 and index not in result}
+    return "->" in equation and any(summed.count(index) == 1 for index in summed)
+
+
 def _einsum(event: Event) -> dict[str, int]:
-    equation, operands = event.args[0].replace(" ", ""), event.args[1:]
-    facts = operands[0] if isinstance(operands[0], tuple) else operands
-    shapes = [fact.shape for fact in facts if isinstance(fact, TensorFact)]
+    equation, shapes = _einsum_call(event)
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
     plain = equation.translate({ord(letter): 97 + i for i, letter in enumerate(letters)})
     if plain == "abc,abd->acd":
@@ -129,9 +148,11 @@ def _elements(name: str, of_input: int, of_output: int) -> Callable[[Event], dic
 def _reason(event: Event) -> str:
     """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
     if event.name == "einsum":
-        operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
-        several = "numpy's own order of contraction, printed with four digits"
-        return several if len(operands) > 2 else "numpy prints four digits"
+        equation, shapes = _einsum_call(event)
+        if len(shapes) > 2:
+            return "numpy's own order of contraction, printed with four digits"
+        first = "with an index that torch sums in one operand first, printed with four digits"
+        return first if _sums_one_operand(equation, shapes) else "numpy prints four digits"
     if event.name.startswith("conv") and isinstance(event.argument(4, "padding"), str):
         return "a window given as a word"
     return rules.reason(event)
@@ -162,7 +183,19 @@ TABLE: rules.Rules = {
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    return rules.apply((trace.events[index] for index in sorted(_live_functions(trace))), TABLE, "aten::", _reason)
+    live = (_as_traced(trace, trace.events[index]) for index in sorted(_live_functions(trace)))
+    return rules.apply(live, TABLE, "aten::", _reason)
+
+
+def _as_traced(trace: Trace, event: Event) -> Event:
+    """Return a product that vmap runs with its first operand as the graph has it, before matmul expands it."""
+    if event.name == "bmm" and not event.backward and event.what == OPERATION and event.parent is not None:
+        for other in trace.events[event.parent + 1 : event.index]:
+            if (other.name, other.parent) == ("expand", event.parent) and other.args[0].storage == event.args[
+                0
+            ].storage:
+                return replace(event, args=(other.args[0], *event.args[1:]))
+    return event
 
 
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
@@ -172,7 +205,7 @@ def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     name = [event, *trace.around(event, FUNCTION)][-1].name
     if name in TABLE:
         return f"{name} is dead code: no output depends on it", "torch.jit removes it from the graph"
-    return f"aten::{name} has no handle", "flop_count.py:26-46"
+    return f"{rules.full_name(name, '::')} has no handle", "flop_count.py:26-46"
 
 
 def _live_functions(trace: Trace) -> set[int]:

@@ -45,11 +45,13 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def _addmm(event: Event) -> dict[str, int]:
+    """Count the elements of the first matrix times the other's last size."""
     (m, k), n = event.args[1].shape, event.args[2].shape[1]
     return {PRODUCT: m * k * n, "bias": m * n}
 
 
 def _convolution(event: Event) -> dict[str, int]:
+    """Count the batch times the weight's elements times the positions."""
     x, weight, bias = event.args[:3]
     transposed, out = event.args[6], event.out
     positions = prod((x if transposed else out).shape[2:])
@@ -75,4 +77,4 @@ def call_counts(trace: Trace) -> list[CallCount]:
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in ptflops that is decided."""
     outermost = [event, *trace.around(event, OPERATION)][-1]
-    return f"aten.{outermost.name} is not in its table", "aten_ops.py:109-116"
+    return f"{rules.full_name(outermost.name)} is not in its table", "aten_ops.py:109-116"

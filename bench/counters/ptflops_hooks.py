@@ -12,6 +12,7 @@ Parts = Mapping[str, int]
 
 
 def _linear(module: ModuleFact, event: Event) -> Parts:
+    """Count the input's elements times the output's last size."""
     rows = prod(event.args[0].shape[:-1])
     columns = event.out.shape[-1]
     return {PRODUCT: rows * event.args[0].shape[-1] * columns, "bias": rows * columns * _has(module, "bias")}
@@ -35,6 +36,7 @@ def _norm(module: ModuleFact, event: Event) -> Parts:
 
 
 def _convolution(module: ModuleFact, event: Event) -> Parts:
+    """Count the window of every output channel times the input's first size times the positions."""
     x, a = event.args[0], module.attributes
     window = prod(a["kernel_size"]) * a["in_channels"] * (a["out_channels"] // a["groups"])
     positions = x.shape[0] * prod((x if a["transposed"] else event.out).shape[2:])
@@ -45,7 +47,7 @@ def _recurrent(extra_per_unit: int) -> Callable[[ModuleFact, Event], Parts]:
     """Count both matrices of each layer for every row and ``extra_per_unit`` gate operations per hidden unit."""
 
     def rule(module: ModuleFact, event: Event) -> Parts:
-        # The projection weight_hr is not counted.
+        """Count weight_ih and weight_hh, not weight_hr, for the input's first two sizes (a cell: the first)."""
         both = ("weight_ih", "weight_hh")
         weights = [s for n, s in module.parameters.items() if s and n.startswith(both) and "reverse" not in n]
         biases = [s for n, s in module.parameters.items() if s and n.startswith("bias_") and "reverse" not in n]
@@ -60,6 +62,7 @@ def _recurrent(extra_per_unit: int) -> Callable[[ModuleFact, Event], Parts]:
 
 
 def _multihead(module: ModuleFact, event: Event) -> Parts:
+    """Count attention, and each projection as a square of the width of its query, key or value."""
     q, k, v = (fact.shape for fact in event.args)
     batch, length = (q[0], 1) if module.attributes["batch_first"] else (q[1], 0)
     queries, keys, values = q[length], k[length], v[length]

@@ -54,6 +54,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def _addmm(event: Event) -> dict[str, int]:
+    """Count the elements of the first matrix times the other's last size."""
     added, a, b = event.argument(0, "input"), event.argument(1, "mat1"), event.argument(2, "mat2")
     return {PRODUCT: a.numel * b.shape[-1], "added matrix": 0 if event.kwargs.get("beta") == 0 else added.numel}
 
@@ -113,7 +114,8 @@ def call_counts(trace: Trace) -> list[CallCount]:
             module = trace.modules[event.module]
             rule, lines = HOOKED[module.kind]
             name, place = f"hook of nn.{module.kind.__name__}", f"pytorch_ops.py:{lines}"
-            out.append(CallCount(event.index, rule(module, event), name, place, visits[event.module]))
+            reason = rules.ONE_CALL if event.transformed else rules.formula_of(rule)
+            out.append(CallCount(event.index, rule(module, event), name, place, visits[event.module], reason))
     return sorted(out, key=lambda call_count: call_count.event)
 
 

@@ -5,22 +5,30 @@ from collections.abc import Callable, Iterable, Mapping
 from headcount.bench.counters.call_counts import PRODUCT, CallCount
 from headcount.bench.trace.events import FUNCTION, NAMED, Event, Trace, tensors_in
 
+ONE_CALL = "its formula sees the shapes of one call, not of what runs for all (vmap)"
+
 Rules = Mapping[str, tuple[Callable[[Event], Mapping[str, int]], str]]
 """By the name of a call: the rule that returns its parts, and the place of the rule in the tool's source."""
 
 
 def reason(event: Event) -> str:
-    """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
+    """Return why the product counted for ``event`` may differ from the multiply-accumulates; "" for its formula."""
     operands = [fact for fact in event.tensors() if fact.shape]
     if any(fact.dtype.startswith("complex") for fact in tensors_in((event.args, event.out))):
         return "a complex convolution as three real ones"
     if any(fact.stored is not None for fact in event.tensors()):
         return "as if every element were stored"
     if event.transformed:
-        return "its formula sees the shapes of one call, not of what runs for all (vmap)"
+        return ONE_CALL
     if len(operands) > 1 and operands[0].shape[:-2] != operands[1].shape[:-2] and len(operands[1].shape) > 2:
         return "one operand is broadcast"
-    return "its formula"
+    return ""
+
+
+def formula_of(rule: Callable[..., Mapping[str, int]]) -> str:
+    """Return what a rule multiplies: its docstring without the verb."""
+    first = (rule.__doc__ or "Count by its formula.").splitlines()[0]
+    return first.removeprefix("Count ").removesuffix(".")
 
 
 def apply(
@@ -32,8 +40,13 @@ def apply(
         if event.name in table:
             rule, place = table[event.name]
             name = prefix + event.name.replace("torch.nn.functional.", "F.")
-            out.append(CallCount(event.index, rule(event), name, place, reason=explain(event)))
+            out.append(CallCount(event.index, rule(event), name, place, reason=explain(event) or formula_of(rule)))
     return out
+
+
+def full_name(name: str, separator: str = ".") -> str:
+    """Return an operation's name after its namespace, which a trace leaves out for aten."""
+    return (name if "." in name else f"aten.{name}").replace(".", separator, 1)
 
 
 def patched_calls(trace: Trace) -> list[Event]:
@@ -49,10 +62,10 @@ def reason_unpatched(trace: Trace, event: Event, table: Rules, cause: str) -> st
 
 
 def linear(event: Event) -> dict[str, int]:
-    """Return the multiply-accumulates of F.linear: the input's elements times the rows of the weight."""
+    """Count the input's elements times the rows of the weight."""
     return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "weight").shape[0]}
 
 
 def matmul(event: Event) -> dict[str, int]:
-    """Return the multiply-accumulates of a product: the first operand's elements times the other's columns."""
+    """Count the first operand's elements times the other's last size."""
     return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "other").shape[-1]}

@@ -81,10 +81,11 @@ def call_counts(trace: Trace) -> list[CallCount]:
         if formula := formulas.get(event.name):
             flops = formula(*_tensors(event.args), **_tensors(event.kwargs), out_val=_tensors(event.out))
             parts = {PRODUCT: macs_from_flops(flops)}
-            out.append(CallCount(event.index, parts, f"aten.{event.name}", _place(formula), reason=rules.reason(event)))
+            reason = rules.reason(event) or f"{formula.__name__} of the shapes"
+            out.append(CallCount(event.index, parts, f"aten.{event.name}", _place(formula), reason=reason))
     return out
 
 
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in torch that is decided."""
-    return f"aten.{event.name} is not in its table", "torch/utils/flop_counter.py:729-751"
+    return f"{rules.full_name(event.name)} is not in its table", "torch/utils/flop_counter.py:729-751"

@@ -18,7 +18,8 @@ class TensorFact:
     ``storage`` numbers its memory (views share it), ``source`` is the index of the operation that last wrote there,
     None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements, are its position in that memory;
     ``strides`` is None for sparse, nested and symbolic tensors. ``stored`` is the number of elements that a sparse or
-    nested tensor holds; a nested one has no ``shape``, but those of its ``parts``.
+    nested tensor holds; a strided nested one has no ``shape``, but those of its ``parts``, a jagged one has a symbol in
+    its ``shape`` and one part, the packed rows.
     """
 
     shape: tuple[int, ...]
@@ -32,8 +33,8 @@ class TensorFact:
 
     @property
     def numel(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
+        """Number of elements; those that it holds of a nested tensor, as torch counts them."""
+        return sum(map(prod, self.parts)) if self.parts else prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.overrides import TorchFunctionMode
@@ -42,7 +42,7 @@ class FunctionTracer(TorchFunctionMode):
         if isinstance(function, FunctionType):
             return self._run_body(function, args, kwargs)
         named = function._overloadpacket if isinstance(function, OpOverload) else function
-        name = getattr(named, "__name__", str(function))
+        name = _name(named) if isinstance(named, OpOverloadPacket) else getattr(named, "__name__", str(function))
         if name in ("__get__", "__set__", "__delete__"):
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
@@ -86,8 +86,7 @@ class DispatchTracer(TorchDispatchMode):
         packet = operation._overloadpacket
         if packet.__name__ in _LAYOUT_QUERIES:
             return NotImplemented
-        namespace = operation.namespace
-        name = packet.__name__ if namespace == "aten" else f"{namespace}.{packet.__name__}"
+        name = _name(packet)
         event = self._recorder.begin(OPERATION, name, args, kwargs)
         if name in ("_grouped_mm", "_scaled_grouped_mm"):
             event.covered = _last_offset(args[2:], kwargs)
@@ -110,6 +109,11 @@ class DispatchTracer(TorchDispatchMode):
                     event.composite = True
                     return out
             return operation(*args, **kwargs)
+
+
+def _name(packet: OpOverloadPacket) -> str:
+    """Return an operation's name, after its namespace unless that is aten: "mm", "torchvision.nms"."""
+    return packet._qualified_op_name.replace("::", ".").removeprefix("aten.")
 
 
 @cache

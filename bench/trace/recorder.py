@@ -195,6 +195,9 @@ class Recorder:
             strides, offset = tensor.stride(), tensor.storage_offset()
         # Symbolic sizes (bench.derive.symbolic) stay symbols.
         shape = tuple(tensor.shape)
+        if tensor.layout is torch.jagged:
+            packed = tuple(tensor._values.shape)
+            return TensorFact(shape, dtype, storage, source, stored=prod(packed), parts=(packed,))
         return TensorFact(shape, dtype, storage, source, strides, offset, _stored_elements(tensor))
 
     def _storage(self, tensor: Tensor) -> int:

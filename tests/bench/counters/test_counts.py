@@ -1,6 +1,7 @@
 """Each tool's count of a module, by hand on prime sizes, and the causes of its difference from headcount's."""
 
 from functools import partial
+from math import prod
 
 import pytest
 import torch
@@ -67,6 +68,16 @@ def tried(x, w):
         return torch.mm(x, w.mT)
     except RuntimeError:
         return torch.mm(x, w)
+
+
+@torch.library.custom_op("headcount_counters::linear", mutates_args=())
+def library_linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.matmul(x, w.mT)
+
+
+@library_linear.register_fake
+def _(x, w):
+    return x.new_empty(x.shape[0], w.shape[0])
 
 
 def unused(x, w):
@@ -226,7 +237,11 @@ matmul = torch.matmul
 COMPLEX = [torch.ones(shape, dtype=torch.complex64) for shape in (X, (11, 5, 3))]
 CONVOLVED, THREE = 3 * 5 * 11 * 5 * 3, "one of three real products that make a complex one"
 OWN_ORDER = "numpy's own order of contraction, printed with four digits"
+ONE_CALL = "its formula sees the shapes of one call, not of what runs for all (vmap)"
+FIRST_BY_LAST = "the first operand's elements times the other's last size"
+SUMMED_FIRST = "with an index that torch sums in one operand first, printed with four digits"
 NOT_BY_NAME = "called as an operator or by a stored reference: not patched"
+JAGGED = torch.nested.nested_tensor([torch.ones(3, 13), torch.ones(4, 13)], layout=torch.jagged)
 CAUSES = [
     (PTFLOPS, lambda x, w: x @ w, [(5, 7), Y], MISSED, -5 * 7 * 11, f"matmul {NOT_BY_NAME}"),
     (PTFLOPS, lambda x, w: matmul(x, w), [(5, 7), Y], MISSED, -5 * 7 * 11, f"matmul {NOT_BY_NAME}"),
@@ -245,23 +260,37 @@ CAUSES = [
     (PTFLOPS, lambda x, w: torch.matmul(x, w), [(3, 1, 5, 7), (2, 7, 11)], DIFFERS, LINEAR - 2 * LINEAR,
      "patched torch.matmul: one operand is broadcast"),
     (PTFLOPS, lambda x, w: torch.vmap(lambda row: torch.matmul(row, w))(x), [X, Y], DIFFERS, -2 * 5 * 7 * 11,
-     "patched torch.matmul: its formula sees the shapes of one call, not of what runs for all (vmap)"),
+     f"patched torch.matmul: {ONE_CALL}"),
     (TORCH, lambda x, w: torch.mm(x, w), [torch.eye(7).to_sparse_coo(), Y], DIFFERS, (7 - 1) * 7 * 11,
      "aten.mm: as if every element were stored"),
     (TORCH, nn.TransformerEncoderLayer(6, 2, 11, batch_first=True), [(3, 5, 6)], MISSED,
      -3 * (5 * 6 * 18 + 2 * 5 * 5 * 6 + 5 * 6 * 6 + 2 * 5 * 6 * 11),
      "aten._transformer_encoder_layer_fwd is not in its table"),
     (PTFLOPS, lambda x: F.gelu(x), [X], ADDED, ELEMENTS, "activation by patched F.gelu"),
+    (PTFLOPS, lambda x: F.gelu(x), [JAGGED], ADDED, (3 + 4) * 13, "activation by patched F.gelu"),
+    (PTFLOPS, lambda x, v: torch.matmul(x, v), [(5, 7), (7,)], DIFFERS, 5 * 7 * 7 - 5 * 7,
+     f"patched torch.matmul: {FIRST_BY_LAST}"),
+    (PTFLOPS, Calls(lambda m, x: torch.vmap(m.a)(x), a=nn.Linear(7, 11, bias=False)), [X], DIFFERS, -2 * 5 * 7 * 11,
+     f"hook of nn.Linear: {ONE_CALL}"),
     (PTFLOPS, tried, [(5, 7), Y], ADDED, 5 * 7 * 7, "patched torch.mm, a call that failed"),
     (FVCORE, lambda x, w: F.conv1d(x, w), COMPLEX, DIFFERS, 2 * CONVOLVED,
      "aten::conv1d: a complex convolution as three real ones"),
     (TORCH, lambda x, w: F.conv1d(x, w), COMPLEX, DIFFERS, 2 * CONVOLVED, f"aten.convolution: {THREE}"),
+    (FVCORE, lambda x, w, b: torch.vmap(F.linear, in_dims=(None, 0, 0))(x, w, b), [(5, 7), (3, 11, 7), (3, 11)],
+     DIFFERS, 5 * 7 * 11 - LINEAR, "aten::bmm: one operand is broadcast"),
     # 2 x 13 x 17 x 61 = 26,962, which prints 2.696e+04
     (FVCORE, lambda x, y: torch.einsum("ab,bc->ac", x, y), [(13, 17), (17, 61)], DIFFERS, -1,
      "aten::einsum: numpy prints four digits"),
     # 2 x 7 x 61 x 17 + 2 x 7 x 17 x 13 = 17,612, which prints 1.761e+04
     (FVCORE, lambda x, y, z: torch.einsum("ab,bc,cd->ad", x, y, z), [(7, 61), (61, 17), (17, 13)], DIFFERS, -1,
      f"aten::einsum: {OWN_ORDER}"),
+    (FVCORE, lambda x, y: torch.einsum("ab,bcd->ac", x, y), [(7, 5), (5, 3, 2)], DIFFERS, 7 * 5 * 3 * (2 - 1),
+     f"aten::einsum: {SUMMED_FIRST}"),
+    (FVCORE, lambda x, y: torch.einsum("b...a,bc->ac", x, y), [(1, 2, 7), (5, 3)], DIFFERS, 2 * 5 * 7 * 3 - 7 * 3,
+     f"aten::einsum: {SUMMED_FIRST}"),
+    # Of size one no index adds anything: 2 x 13 x 17 x 61 again.
+    (FVCORE, lambda x, y: torch.einsum("ab,bcd->ac", x, y), [(13, 17), (17, 61, 1)], DIFFERS, -1,
+     "aten::einsum: numpy prints four digits"),
     (FVCORE, lambda x, y: torch.einsum("ab,ab->ab", x, y), [(17, 61), (17, 61)], ADDED, 519,
      "aten::einsum, where no contraction was dispatched"),
     (DEEPSPEED, lambda x: matmul(x, x.mT), [X], MISSED, -3 * 5 * 7 * 5,
@@ -284,6 +313,38 @@ def test_cause_of_difference(counter, function, inputs, what, amount, name):
     inputs = [given if isinstance(given, torch.Tensor) else torch.ones(given) for given in inputs]
     (cell,) = read(made, inputs, counters=[counter], label="cause").counters
     assert [(c.what, c.amount, c.name) for c in cell.explanation.causes] == [(what, amount, name)]
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections")
+@pytest.mark.parametrize("shape", [(5, 2, 13), (5, 13)])
+def test_recurrent_hook_states_formula(shape):
+    # The gates are four rows of 11 units; a sequence without a batch is read as 5 x 13 rows.
+    (cell,) = read(nn.LSTM(13, 11, proj_size=7), [torch.ones(shape)], label="lstm", counters=[PTFLOPS]).counters
+    rows, counted = prod(shape[:-1]), prod(shape[:2])
+    amount = counted * 4 * 11 * (13 + 7) - rows * (4 * 11 * (13 + 7) + 7 * 11)
+    name = (
+        "hook of nn.LSTM: weight_ih and weight_hh, not weight_hr, for the input's first two sizes (a cell: the first)"
+    )
+    assert (DIFFERS, name, amount) in [(c.what, c.name, c.amount) for c in cell.explanation.causes]
+
+
+OUTSIDE = {
+    FVCORE: "headcount_counters::linear has no handle",
+    ATEN: "headcount_counters.linear is not in its table",
+    TORCH: "headcount_counters.linear is not in its table",
+}
+
+
+@pytest.mark.parametrize("macs", [5 * 7 * 11, 2 * 5 * 7 * 11])
+def test_library_operation_is_explained(macs):
+    formulas = {"headcount_counters.linear": lambda event: macs}
+    inputs = [torch.ones(5, 7), torch.ones(WEIGHT)]
+    cells = read(module(library_linear), inputs, label="library", formulas=formulas).counters
+    causes = {cell.counter: [(c.what, c.name, c.amount) for c in cell.explanation.causes] for cell in cells}
+    assert all(cell.explained for cell in cells)
+    assert {name: causes[name] for name in OUTSIDE} == {name: [(MISSED, why, -macs)] for name, why in OUTSIDE.items()}
+    inside = "patched torch.matmul: it sees the product inside headcount_counters.linear"
+    assert causes[PTFLOPS] == [(DIFFERS, inside, 5 * 7 * 11 - macs)][: macs != 5 * 7 * 11]
 
 
 def test_shared_module_counts_per_parent():
