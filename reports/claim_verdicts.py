@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 from headcount.formulas.published import proofs, sentences
 from headcount.formulas.published.claims import Check, Claim, Rows, Sentence
@@ -60,8 +59,10 @@ def _at_own_sizes(sentence: Sentence, form: str, facts: Facts) -> str | None:
             return "no layer meets the premise"
         holding = layers.holding(sentence.as_printed if form == PRINTED else sentence.as_executed)
         found = [name in holding for name in layers.points]
-    if not found or all(found):
-        return "holds" if found else None
+    if not found:
+        return "not reproducible" if sentence.not_reproducible else None
+    if all(found):
+        return "holds"
     return f"holds in {sum(found)} of {len(found)}" if any(found) else "fails"
 
 
@@ -94,11 +95,16 @@ def format_check(check: Check, facts: Facts) -> str:
     if not isinstance(check, Rows):
         return "; ".join(f"{one.label}, {_format_relations(one)}: {VERDICT[one.holds]}" for one in findings) + "."
     parts = []
+    sign = "/" if check.of in ("macs", "params") else "-"
     for one in findings:
-        first, second = one.values.values()
-        ratio = float(Fraction(first, second))
-        parts.append(f"{one.form} {int(first):,} / {int(second):,} = {ratio:.3f}, {VERDICT[one.holds]}")
-    line = f"{check.label}, `{check.relation}`, {' over '.join(check.rows)}: {'; '.join(parts)}."
+        numbers = [f"{int(size):,}" if size.denominator == 1 else f"{float(size):g}" for size in one.values.values()]
+        compared = f" {sign} ".join(numbers)
+        if len(numbers) > 1:
+            first, second = one.values.values()
+            compared += f" = {float(first / second):.3f}" if sign == "/" else f" = {float(first - second):g}"
+        parts.append(f"{one.form} {compared}, {VERDICT[one.holds]}")
+    words = " over " if sign == "/" else " minus "
+    line = f"{check.label}, `{check.relation}`, {words.join(check.rows)}: {'; '.join(parts)}."
     if check.of != "macs":
         return line
     at_one, *changes = results_by_length(check, facts).items()

@@ -67,6 +67,8 @@ def paragraph(sentence: Sentence, facts: Facts) -> str:
         if isinstance(sentence, Claim) and claim_verdicts.is_degenerate(sentence):
             lines.append(text("claims.degenerate", bounds=_join(map(_bound, sentence.only_without))))
         lines.append(sentence.because)
+    if sentence.not_reproducible:
+        lines.append(f"Not reproducible: {sentence.not_reproducible}")
     return "\n".join([f"{quote(sentence)} {verdict}", "", *(f"- {line}" for line in lines if line)])
 
 
