@@ -69,13 +69,6 @@ def test_rows_printed_and_executed():
     assert only.form == "executed"
 
 
-def test_rows_of_quality_and_of_data_tables():
-    cells = {"one": ("moa-table3", "D: 8K32E128D"), "again": ("moa-table7", "8K32E128D", "both_large")}
-    check = Rows("x", relation("one == again"), cells, of="BLEU En-De")
-    (found,) = sentences.of_rows(check, {**tables.load_tables(), **data.load_tables()}, {})
-    assert (found.form, found.values) == ("printed", {"one": Fraction(284, 10), "again": Fraction(284, 10)})
-
-
 def test_entries_must_meet_all_relations():
     best = next(sentence for sentence in FOUND.sentences if sentence.name == "the-best-coefficients")
     (check,) = best.checks

@@ -47,6 +47,10 @@ def test_disagreeing_count_raises():
         ("without-adding-in-table-2", "holds in 1 of 2", "fails at some length for 1 of 1", "holds"),
         ("better-at-similar-parameters", "holds", None, "holds"),
         ("at-most-64-experts", "holds", None, None),
+        ("parameters-stay-over-k", "holds", None, "holds"),
+        ("macs-grow-with-k", "holds", "holds at every length", "holds"),
+        ("less-than-transformer-big", "holds", "fails at some length for 1 of 1", "holds"),
+        ("row-e-at-less-than-half", "holds in 2 of 3", "fails at some length for 1 of 1", "holds"),
         # 28.4 - 27.7 and 42.5 - 41.5 are the least
         ("base-ahead-by-at-least", "holds", None, "not reproducible"),
         ("base-above-big", "holds in 1 of 2", None, "not reproducible"),
@@ -103,7 +107,10 @@ def test_parameters_stay_over_k():
     for check in SENTENCES["parameters-stay-over-k"].checks:
         few, many = [one for one in FACTS.findings(check) if one.form == "executed"][0].values.values()
         # 18 attention layers, 12 of feed-forward with biases, 30 norms, the shared embedding
-        assert few == many == 18 * layer + 12 * (2 * 512 * 2048 + 512 + 2048) + 30 * 2 * 512 + 32000 * 512
+        assert (
+            check.relation.operator == "=="
+            and few == many == 18 * layer + 12 * (2 * 512 * 2048 + 512 + 2048) + 30 * 2 * 512 + 32000 * 512
+        )
 
 
 def test_shares_of_heads_are_means_over_layers():
