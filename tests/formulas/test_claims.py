@@ -66,7 +66,6 @@ def test_costs_of_moh():
         # 2 (E + 1) d_m D - 2 (E' + 1) d_m D' is 2 d_m, more than the router's d_m
         ("fewer-parameters-with-more-experts", "", "", "holds"),
         ("same-parameters-with-one-expert", "", "D1 E1 K1 T1 d_m1", "holds only as printed"),
-        ("decided-by-k-and-width", "", "T1 K1 E1 D1 d_m1", "holds only as printed"),
         ("more-information", *["K1 D1 d_m1"] * 2, "fails"),
         ("wider-costs-more", "", "", "holds"),
     ],
