@@ -1,8 +1,8 @@
 """Judge the papers' sentences: at their own sizes, for all sizes, and as released, with the numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
+from itertools import groupby
 
 from headcount.formulas.published import proofs, sentences
 from headcount.formulas.published.claims import Check, Claim, Rows, Sentence
@@ -60,8 +60,10 @@ def _at_own_sizes(sentence: Sentence, form: str, facts: Facts) -> str | None:
             return "no layer meets the premise"
         holding = layers.holding(sentence.as_printed if form == PRINTED else sentence.as_executed)
         found = [name in holding for name in layers.points]
-    if not found or all(found):
-        return "holds" if found else None
+    if not found:
+        return "not reproducible" if sentence.not_reproducible else None
+    if all(found):
+        return "holds"
     return f"holds in {sum(found)} of {len(found)}" if any(found) else "fails"
 
 
@@ -88,17 +90,41 @@ def results_by_length(check: Rows, facts: Facts) -> dict[int, bool]:
     return {length: sentences.holds_at(check, forms, length) for length in (1, *sentences.crossovers(check, forms))}
 
 
+def format_checks(checks: Sequence[Check], facts: Facts) -> list[str]:
+    """Return the lines of checks, consecutive ones of the same relation as a list below it."""
+    lines = []
+    for head, group in groupby(checks, lambda check: _head(check) if isinstance(check, Rows) else ""):
+        found = [format_check(check, facts) for check in group]
+        if head:
+            found = [f"{head} {found[0]}" if len(found) == 1 else "\n  - ".join([head, *found])]
+        lines += found
+    return lines
+
+
+def _head(check: Rows) -> str:
+    """Return the relation of a check with the letters that its numbers compare."""
+    words = " over " if _sign(check) == "/" else " minus "
+    return f"`{check.relation}`, {words.join(check.rows)}:"
+
+
+def _sign(check: Rows) -> str:
+    return "/" if check.of in ("macs", "params") else "-"
+
+
 def format_check(check: Check, facts: Facts) -> str:
     """Return the numbers of a check, their ratio, the verdicts, and the lengths at which they change."""
     findings = facts.findings(check)
     if not isinstance(check, Rows):
         return "; ".join(f"{one.label}, {_format_relations(one)}: {VERDICT[one.holds]}" for one in findings) + "."
-    parts = []
+    parts, sign = [], _sign(check)
     for one in findings:
-        first, second = one.values.values()
-        ratio = float(Fraction(first, second))
-        parts.append(f"{one.form} {int(first):,} / {int(second):,} = {ratio:.3f}, {VERDICT[one.holds]}")
-    line = f"{check.label}, `{check.relation}`, {' over '.join(check.rows)}: {'; '.join(parts)}."
+        numbers = [f"{int(size):,}" if size.denominator == 1 else f"{float(size):g}" for size in one.values.values()]
+        compared = f" {sign} ".join(numbers)
+        if len(numbers) > 1:
+            first, second = one.values.values()
+            compared += f" = {float(first / second):.3f}" if sign == "/" else f" = {float(first - second):g}"
+        parts.append(f"{one.form} {compared}, {VERDICT[one.holds]}")
+    line = f"{check.label}, {'; '.join(parts)}."
     if check.of != "macs":
         return line
     at_one, *changes = results_by_length(check, facts).items()

@@ -188,7 +188,7 @@ class Facts:
     def findings(self, check: Check) -> list[Finding]:
         """Return the results of a check at the paper's own sizes."""
         if isinstance(check, Rows):
-            return list(sentences.of_rows(check, self.tables, self.compared(check)))
+            return list(sentences.of_rows(check, {**self.tables, **self.data}, self.executed(check)))
         if isinstance(check, Entries):
             return list(sentences.of_entries(check, self.data[check.table]))
         (letters,) = _kinds(Case.of(check.preset))
@@ -197,6 +197,16 @@ class Facts:
     def compared(self, check: Rows) -> Mapping[str, Ledger]:
         """Return the ledgers of a check's rows, by letter."""
         return {letter: self.ledger(self.tables[name].row(row).preset) for letter, (name, row) in check.rows.items()}
+
+    def executed(self, check: Rows) -> Mapping[str, int | Fraction]:
+        """Return what the models of a check's rows have of its quantity, by letter; nothing of quality."""
+        if check.of == "macs":
+            return {letter: form.macs for letter, form in self.compared(check).items()}
+        return {
+            letter: column.total(self._regenerated[name].cases[row])
+            for letter, (name, row, *_) in check.rows.items()
+            if name in self.tables and (column := self.tables[name].column(check.of))
+        }
 
     @cached_property
     def searches(self) -> Mapping[str, Sequence[Search]]:

@@ -41,11 +41,15 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Rows:
-    """A relation between printed numbers of table rows; ``rows``: letter -> (table, row)."""
+    """A relation between printed numbers of table rows.
+
+    ``rows``: letter -> (table, row), and the column if it is not ``of``. ``of``: a quantity of the tables' columns, a
+    quality column of the rows, or a column of a data table, whose rows are named by their first cell.
+    """
 
     label: str
     relation: Relation
-    rows: Mapping[str, tuple[str, str]]
+    rows: Mapping[str, tuple[str, ...]]
     of: str = "macs"
 
 
@@ -75,7 +79,7 @@ class Sentence:
     """A sentence of a paper with its place and its checks at the paper's own sizes.
 
     ``quoted``: ``verbatim``, or ``read as`` if it is paraphrased. ``read_as``: the interpretation that is checked.
-    ``because``: why it does not hold.
+    ``because``: why it does not hold. ``not_reproducible``: why no count or measurement here can confirm it.
     """
 
     name: str
@@ -85,6 +89,7 @@ class Sentence:
     quoted: str
     because: str = ""
     read_as: str = ""
+    not_reproducible: str = ""
     checks: tuple[Check, ...] = ()
 
 

@@ -37,17 +37,32 @@ class Finding:
         return [relation for relation in self.relations if not relation.holds(self.values)]
 
 
-def of_rows(check: Rows, tables: Mapping[str, PublishedTable], ledgers: Mapping[str, Ledger]) -> Iterator[Finding]:
-    """Yield a finding as printed, if all rows print a number, and one as executed; ``ledgers``: by letter."""
+def of_rows(
+    check: Rows, tables: Mapping[str, PublishedTable | DataTable], executed: Mapping[str, int | Fraction]
+) -> Iterator[Finding]:
+    """Yield a finding as printed, if all rows print a number, and one as executed, if ``executed``, which is by letter,
+    has numbers."""
     texts = {
-        letter: tables[table].column(check.of).printed(tables[table].row(name))
-        for letter, (table, name) in check.rows.items()
+        letter: _printed(tables[table], name, *(of or [check.of])) for letter, (table, name, *of) in check.rows.items()
     }
     if all(texts.values()):
-        printed = {letter: Fraction(text[:-1]) * UNITS[text[-1]] for letter, text in texts.items()}
+        printed = {letter: _number(text) for letter, text in texts.items()}
         yield Finding(check.label, PRINTED, (check.relation,), printed)
-    executed = {letter: Fraction(getattr(form, check.of)) for letter, form in ledgers.items()}
-    yield Finding(check.label, EXECUTED, (check.relation,), executed)
+    if executed:
+        exact = {letter: Fraction(size) for letter, size in executed.items()}
+        yield Finding(check.label, EXECUTED, (check.relation,), exact)
+
+
+def _printed(table: PublishedTable | DataTable, name: str, of: str) -> str | None:
+    if isinstance(table, DataTable):
+        return next(entry[of] for entry in table.entries if entry[table.columns[0].key] == name)
+    row, column = table.row(name), table.column(of)
+    return column.printed(row) if column else row.quality.get(of)
+
+
+def _number(text: str) -> Fraction:
+    """Return a printed number, with or without a unit."""
+    return Fraction(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else Fraction(text)
 
 
 def of_sizes(check: Sizes, letters: Mapping[str, int]) -> Finding:

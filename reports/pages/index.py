@@ -68,7 +68,7 @@ def sentences(facts: Facts) -> str:
 
 
 def _holding(verdicts: Iterable[str | None]) -> str:
-    judged = [verdict for verdict in verdicts if verdict and not verdict.startswith("no layer")]
+    judged = [verdict for verdict in verdicts if verdict and not verdict.startswith(("no layer", "not reproducible"))]
     holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
     return f"{holding} of {len(judged)}"
 
