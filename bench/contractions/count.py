@@ -1,6 +1,6 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ from headcount.bench.contractions import summary
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
+from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
 from headcount.bench.contractions.products import Product, products
 from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
@@ -25,9 +26,6 @@ INCLUDE, REPORT, REFUSE = "include", "report", "refuse"
 POLICIES = (REPORT, INCLUDE, REFUSE)
 """Policies for contractions written elementwise: reported separately, included in the count, or an error."""
 
-Formula = Callable[[Event], int]
-"""MACs of an unsupported operator, from its recorded arguments and result."""
-
 
 class UnsupportedError(RuntimeError):
     """A run contains unsupported operators; ``unsupported`` are their audit lines."""
@@ -36,8 +34,10 @@ class UnsupportedError(RuntimeError):
         self.unsupported = unsupported
         lines = "; ".join(line.text() for line in unsupported)
         # data that was computed elsewhere is no operator, and has no formula
-        names = ", ".join(dict.fromkeys(line.operation for line in unsupported if " " not in line.operation))
-        counted = f"formulas={{name: MACs of one call}} counts {names}, " if names else ""
+        operators = tuple(dict.fromkeys(line.operation for line in unsupported if " " not in line.operation))
+        counted = formula_advice(operators, "formula_set={!r}")
+        if operators:
+            counted += f"formulas={{name: MACs of one call}} counts {', '.join(operators)}, "
         super().__init__(
             f"unsupported operations, which may hold products: {lines}; {counted}allow_unsupported=True leaves them out"
         )
@@ -162,9 +162,12 @@ def count_contractions(
     *,
     allow_unsupported: bool = False,
     formulas: Mapping[str, Formula] | None = None,
+    formula_set: str | None = None,
     elementwise: str = REPORT,
 ) -> ContractionCount:
     """Count the contractions of ``trace``. ``formulas`` give the MACs of further operations by name ("mylib.my_op").
+
+    ``formula_set`` adds the formulas of bench.contractions.linalg; ``formulas`` come first.
 
     Raises UnsupportedError for unsupported operators, which neither have a rule nor are known to be free of
     contractions; with ``allow_unsupported`` they are only in the audit. ``elementwise`` is one of POLICIES; "refuse"
@@ -172,7 +175,9 @@ def count_contractions(
     """
     if elementwise not in POLICIES:
         raise ValueError(f"elementwise={elementwise!r} is none of {', '.join(POLICIES)}")
-    formulas = formulas or {}
+    if formula_set not in (None, *SETS):
+        raise ValueError(f"formula_set={formula_set!r} is none of {', '.join(SETS)}")
+    formulas = {**SETS.get(formula_set, {}), **(formulas or {})}
     found: dict[int, list[Product]] = {}
     audit: dict[tuple[str, str], AuditLine] = {}
     for event, parts in _each(trace, formulas):
