@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headcount.bench.contractions import summary
+from headcount.bench.contractions.custom_ops import registered_source
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
@@ -56,13 +57,17 @@ class ElementwiseError(RuntimeError):
 
 @dataclass(frozen=True)
 class AuditLine:
-    """All calls of one operation from one module: its state and the shapes of the first call."""
+    """All calls of one operation from one module: its state and the shapes of the first call.
+
+    ``source`` is the option or registry whose formula counts it; "" for headcount's own rules.
+    """
 
     operation: str
     state: str
     path: str
     calls: int
     shapes: tuple[tuple[int, ...], ...]
+    source: str = ""
 
     def text(self) -> str:
         """Return one phrase with operation, shapes and module."""
@@ -177,14 +182,20 @@ def count_contractions(
         raise ValueError(f"elementwise={elementwise!r} is none of {', '.join(POLICIES)}")
     if formula_set not in (None, *SETS):
         raise ValueError(f"formula_set={formula_set!r} is none of {', '.join(SETS)}")
-    formulas = {**SETS.get(formula_set, {}), **(formulas or {})}
+    given = formulas or {}
+    formulas = {**SETS.get(formula_set, {}), **given}
     found: dict[int, list[Product]] = {}
     audit: dict[tuple[str, str], AuditLine] = {}
     for event, parts in _each(trace, formulas):
         if parts is not None:
             found[event.index] = parts
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
-        line = audit.get((event.name, event.path)) or AuditLine(event.name, state, event.path, 0, _shapes(event))
+        line = audit.get((event.name, event.path))
+        if line is None:
+            source = registered_source(event.name)
+            if event.name in formulas:
+                source = "formulas" if event.name in given else f"formula_set {formula_set}"
+            line = AuditLine(event.name, state, event.path, 0, _shapes(event), source)
         audit[event.name, event.path] = replace(line, calls=line.calls + 1)
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"

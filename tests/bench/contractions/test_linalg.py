@@ -108,3 +108,5 @@ def test_errors_name_the_set():
     assert_macs(
         module(linalg.det), square(3), expected=11, formula_set="linalg", formulas={"_linalg_det": lambda _: 11}
     )
+    audit = count_macs(module(linalg.inv), square(3), formula_set="linalg").audit
+    assert [line.source for line in audit] == ["formula_set linalg", ""]
