@@ -49,11 +49,7 @@ def count_macs(
     """
     trace = record(fresh(module), inputs, kwargs, backward=backward, training=training)
     return count_contractions(
-        trace,
-        allow_unsupported=allow_unsupported,
-        formulas=formulas,
-        formula_set=formula_set,
-        elementwise=elementwise,
+        trace, allow_unsupported=allow_unsupported, formulas=formulas, formula_set=formula_set, elementwise=elementwise
     )
 
 

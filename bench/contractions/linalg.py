@@ -21,7 +21,7 @@ Eigenvalues and singular values have no formula, because their algorithms iterat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
-from headcount.bench.trace.events import Event, TensorFact
+from headcount.bench.trace.events import Event, TensorFact, tensors_in
 
 Formula = Callable[[Event], int]
 """MACs of one call of an operator, from its recorded arguments and result."""
@@ -43,20 +43,9 @@ def _substitute(matrix: TensorFact, result: TensorFact) -> int:
     return result.numel * (matrix.shape[-1] - 1) // 2
 
 
-def _solve_triangular(event: Event) -> int:
-    return _substitute(event.args[0], event.out)
-
-
-def _triangular_solve(event: Event) -> int:
-    return _substitute(event.args[1], event.out[0])
-
-
-def _cholesky_solve(event: Event) -> int:
-    return 2 * _substitute(event.args[1], event.out)
-
-
-def _lu_solve(event: Event) -> int:
-    return 2 * _substitute(event.args[0], event.out)
+def _substitutions(times: int, matrix_at: int) -> Formula:
+    """Return the formula of ``times`` triangular solves with the matrix at an argument's position."""
+    return lambda event: times * _substitute(event.args[matrix_at], next(tensors_in(event.out)))
 
 
 def _solve(event: Event) -> int:
@@ -111,16 +100,16 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
     "linalg": {
         "cholesky": _cholesky,
         "linalg_cholesky_ex": _cholesky,
-        "cholesky_solve": _cholesky_solve,
+        "cholesky_solve": _substitutions(2, 1),
         "linalg_lu": _lu,
         "linalg_lu_factor_ex": _lu,
-        "linalg_lu_solve": _lu_solve,
+        "linalg_lu_solve": _substitutions(2, 0),
         "_linalg_det": _lu,
         "_linalg_slogdet": _lu,
         "_linalg_solve_ex": _solve,
         "linalg_inv_ex": _solve,
-        "linalg_solve_triangular": _solve_triangular,
-        "triangular_solve": _triangular_solve,
+        "linalg_solve_triangular": _substitutions(1, 0),
+        "triangular_solve": _substitutions(1, 1),
         "geqrf": _reflect,
         "linalg_qr": _qr,
         "linalg_householder_product": _householder_product,
