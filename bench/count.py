@@ -27,6 +27,7 @@ def count_macs(
     training: bool = False,
     allow_unsupported: bool = False,
     formulas: Mapping[str, Formula] | None = None,
+    formula_set: str | None = None,
     elementwise: str = REPORT,
 ) -> ContractionCount:
     """Run ``module(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
@@ -40,13 +41,16 @@ def count_macs(
     ``.with_elementwise`` ("report"), is a part of ``.macs`` ("include"), or raises ElementwiseError ("refuse").
     ``backward`` adds the gradients of all trainable parameters and floating-point inputs. The module runs in eval
     mode unless ``training``, and is not changed. ``formulas`` give the MACs of unsupported operations by name:
-    ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
+    ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``. ``formula_set="linalg"`` counts matrix
+    decompositions, solvers and FFTs by the stated formulas of bench.contractions.linalg.
 
     Raises UnsupportedError (operation, shapes, module path) for operations that may hold products and have no rule;
     ``allow_unsupported`` leaves them in ``.unsupported`` instead. Whatever the module raises passes through.
     """
     trace = record(fresh(module), inputs, kwargs, backward=backward, training=training)
-    return count_contractions(trace, allow_unsupported=allow_unsupported, formulas=formulas, elementwise=elementwise)
+    return count_contractions(
+        trace, allow_unsupported=allow_unsupported, formulas=formulas, formula_set=formula_set, elementwise=elementwise
+    )
 
 
 def assert_macs(
@@ -56,6 +60,7 @@ def assert_macs(
     kwargs: Mapping[str, Any] | None = None,
     backward: bool = False,
     formulas: Mapping[str, Formula] | None = None,
+    formula_set: str | None = None,
     elementwise: str = REPORT,
     **sizes: int,
 ) -> None:
@@ -65,7 +70,8 @@ def assert_macs(
     Raises ValueError for an expression that cannot be evaluated, and what count_macs raises.
     """
     wanted = expected if isinstance(expected, int) else evaluate(expected, sizes)
-    counted = count_macs(module, *inputs, kwargs=kwargs, backward=backward, formulas=formulas, elementwise=elementwise)
+    options = {"backward": backward, "formulas": formulas, "formula_set": formula_set, "elementwise": elementwise}
+    counted = count_macs(module, *inputs, kwargs=kwargs, **options)
     if counted.macs != wanted:
         less = f"{counted.macs - wanted:+,}"
         which = f" ({counted.headline})" if counted.with_elementwise != counted.dispatched else ""

@@ -1,13 +1,15 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headcount.bench.contractions import summary
+from headcount.bench.contractions.custom_ops import registered_source
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
+from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
 from headcount.bench.contractions.products import Product, products
 from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
@@ -25,9 +27,6 @@ INCLUDE, REPORT, REFUSE = "include", "report", "refuse"
 POLICIES = (REPORT, INCLUDE, REFUSE)
 """Policies for contractions written elementwise: reported separately, included in the count, or an error."""
 
-Formula = Callable[[Event], int]
-"""MACs of an unsupported operator, from its recorded arguments and result."""
-
 
 class UnsupportedError(RuntimeError):
     """A run contains unsupported operators; ``unsupported`` are their audit lines."""
@@ -36,8 +35,10 @@ class UnsupportedError(RuntimeError):
         self.unsupported = unsupported
         lines = "; ".join(line.text() for line in unsupported)
         # data that was computed elsewhere is no operator, and has no formula
-        names = ", ".join(dict.fromkeys(line.operation for line in unsupported if " " not in line.operation))
-        counted = f"formulas={{name: MACs of one call}} counts {names}, " if names else ""
+        operators = tuple(dict.fromkeys(line.operation for line in unsupported if " " not in line.operation))
+        counted = formula_advice(operators, "formula_set={!r}")
+        if operators:
+            counted += f"formulas={{name: MACs of one call}} counts {', '.join(operators)}, "
         super().__init__(
             f"unsupported operations, which may hold products: {lines}; {counted}allow_unsupported=True leaves them out"
         )
@@ -56,13 +57,17 @@ class ElementwiseError(RuntimeError):
 
 @dataclass(frozen=True)
 class AuditLine:
-    """All calls of one operation from one module: its state and the shapes of the first call."""
+    """All calls of one operation from one module: its state and the shapes of the first call.
+
+    ``source`` is the option or registry whose formula counts it; "" for headcount's own rules.
+    """
 
     operation: str
     state: str
     path: str
     calls: int
     shapes: tuple[tuple[int, ...], ...]
+    source: str = ""
 
     def text(self) -> str:
         """Return one phrase with operation, shapes and module."""
@@ -162,9 +167,12 @@ def count_contractions(
     *,
     allow_unsupported: bool = False,
     formulas: Mapping[str, Formula] | None = None,
+    formula_set: str | None = None,
     elementwise: str = REPORT,
 ) -> ContractionCount:
     """Count the contractions of ``trace``. ``formulas`` give the MACs of further operations by name ("mylib.my_op").
+
+    ``formula_set`` adds the formulas of bench.contractions.linalg; ``formulas`` come first.
 
     Raises UnsupportedError for unsupported operators, which neither have a rule nor are known to be free of
     contractions; with ``allow_unsupported`` they are only in the audit. ``elementwise`` is one of POLICIES; "refuse"
@@ -172,14 +180,22 @@ def count_contractions(
     """
     if elementwise not in POLICIES:
         raise ValueError(f"elementwise={elementwise!r} is none of {', '.join(POLICIES)}")
-    formulas = formulas or {}
+    if formula_set not in (None, *SETS):
+        raise ValueError(f"formula_set={formula_set!r} is none of {', '.join(SETS)}")
+    given = formulas or {}
+    formulas = {**SETS.get(formula_set, {}), **given}
     found: dict[int, list[Product]] = {}
     audit: dict[tuple[str, str], AuditLine] = {}
     for event, parts in _each(trace, formulas):
         if parts is not None:
             found[event.index] = parts
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
-        line = audit.get((event.name, event.path)) or AuditLine(event.name, state, event.path, 0, _shapes(event))
+        line = audit.get((event.name, event.path))
+        if line is None:
+            source = registered_source(event.name)
+            if event.name in formulas:
+                source = "formulas" if event.name in given else f"formula_set {formula_set}"
+            line = AuditLine(event.name, state, event.path, 0, _shapes(event), source)
         audit[event.name, event.path] = replace(line, calls=line.calls + 1)
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"

@@ -13,16 +13,28 @@ from headcount.bench.trace.events import Event, TensorFact, tensors_in
 
 def custom_op_products(event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
     """Return kind, sizes and operands of each product of an operation; None if its operator has no rule."""
-    library, _, name = event.name.partition(".")
-    if not name:
-        return None
-    import torch
-
-    operator = getattr(getattr(torch.ops, library), name, None)
+    operator = _operator(event.name)
     rule = getattr(operator, "contractions", None)
     if rule is None:
         return _registered(operator, event)
     return [(kind, sizes, tuple(event.args[i] for i in at)) for kind, sizes, at in rule(*event.args)]
+
+
+def registered_source(name: str) -> str:
+    """Return where the formula of an operation without an own rule is registered; "" if it is not."""
+    from torch.utils.flop_counter import flop_registry
+
+    operator = _operator(name)
+    registered = operator in flop_registry and not hasattr(operator, "contractions")
+    return "torch.utils.flop_counter" if registered else ""
+
+
+def _operator(name: str) -> Any:
+    """Return ``torch.ops.<library>.<name>``; None for aten's operations, whose names have no library."""
+    import torch
+
+    library, _, own = name.partition(".")
+    return getattr(getattr(torch.ops, library), own, None) if own else None
 
 
 def _registered(operator: Any, event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:

@@ -157,7 +157,7 @@ class Kinds:
         around = {outer.what for outer in self._trace.around(event) if outer.backward}
         source = self._trace.events[event.forward]
         # A Function's backward calls torch's functions; a checkpoint calls the block's modules once more.
-        again = MODULE in around or source.name == "CheckpointFunction"
+        again = MODULE in around or source.name == "torch.utils.checkpoint.CheckpointFunction"
         return not again and (FUNCTION not in around or source.what == AUTOGRAD)
 
     def _backward(self, event: Event, parts: list[Product]) -> list[str]:

@@ -4,14 +4,15 @@ Work in numpy, in another thread or process, under disabled modes or in a kernel
 recorded. If data was exported in such a way (``.numpy()``, ``.data_ptr()``, a thread), these indicate that work, as
 operands and as the module's result: tensors without a producer, uninitialised memory, and constant memory (zeros, a
 buffer) that was exported itself. Without an export they do not: tensors that existed before the run, such as constants
-in a closure, have no producer either.
+in a closure, have no producer either. Only what an ``autograd.Function`` returns in uninitialised memory indicates a
+compiled kernel that wrote it.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headcount.bench.contractions.zero_mac_ops import FREE, base
-from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace, tensors_in
 
 _MEMORY = frozenset({"numpy", "__array__", "data_ptr", "untyped_storage"})
 """Exports after which other code can write to the tensor's memory."""
@@ -22,7 +23,10 @@ _FILLED = frozenset("full full_like new_full new_ones new_zeros ones ones_like z
 
 @dataclass(frozen=True)
 class Returned:
-    """A tensor without a recorded producer, after data was exported by ``way``; ``user`` used it first."""
+    """A tensor without a recorded producer, after data was exported by ``way``; ``user`` used it first.
+
+    ``way`` ends with the qualified name of the autograd.Function that returned the tensor, if one did.
+    """
 
     way: str
     user: str
@@ -33,7 +37,13 @@ class Returned:
 def find_untraced_tensors(trace: Trace) -> list[Returned]:
     """Return each tensor storage whose values were computed outside the trace, once."""
     ways = list(_ways_out(trace))
-    if not ways:
+    functions = {
+        fact.storage: event.name
+        for event in trace.events
+        if event.what == AUTOGRAD and not event.backward
+        for fact in tensors_in(event.out)
+    }
+    if not ways and not functions:
         return []
     exported = {fact.storage: event.index for event in _exports(trace) for fact in event.tensors()}
     seen = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
@@ -52,12 +62,17 @@ def find_untraced_tensors(trace: Trace) -> list[Returned]:
         else:
             filled = fact.storage in exported and base(made.name) in _FILLED and late
             unmade = (filled or base(made.name) in _EMPTY) and not (event and _leaves_unread(event, fact))
-        if unmade:
+        function = functions.get(fact.storage)
+        if unmade and (ways or function and made):
             seen.add(fact.storage)
             user = (event.name, event.path) if event else ("the module's caller", "")
-            out.append(Returned(ways[0], *user, fact))
+            way = " in ".join(filter(None, (*ways[:1], function and f"autograd.Function {function}")))
+            out.append(Returned(way, *user, fact))
 
     for event in trace.operations():
+        if event.name.startswith("c10d.") and not event.name.endswith(("reduce_", "send")):
+            # collectives write to their first argument, which their schemas do not mark
+            seen |= {fact.storage for fact in tensors_in(event.args[:1])}
         if not event.backward:
             for fact in event.tensors():
                 check(fact, event)

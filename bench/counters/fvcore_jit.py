@@ -201,7 +201,7 @@ def _as_traced(trace: Trace, event: Event) -> Event:
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in fvcore or torch that is decided."""
     for outer in trace.around(event, AUTOGRAD):
-        return f"hidden in the autograd.Function {outer.name}", "jit_analysis.py:642-653"
+        return f"hidden in the autograd.Function {outer.name.rpartition('.')[2]}", "jit_analysis.py:642-653"
     name = [event, *trace.around(event, FUNCTION)][-1].name
     if name in TABLE:
         return f"{name} is dead code: no output depends on it", "torch.jit removes it from the graph"

@@ -14,6 +14,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UnsupportedError
+from headcount.bench.contractions.linalg import formula_advice
 from headcount.bench.counters.base import as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
@@ -35,7 +36,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return _count(request).as_record()
     except UnsupportedError as error:
-        hint = "--formula OPERATOR=EXPRESSION counts one, --allow-unsupported leaves them out"
+        advice = formula_advice((line.operation for line in error.unsupported), "--formula-set {}")
+        hint = f"{advice}--formula OPERATOR=EXPRESSION counts one, --allow-unsupported leaves them out"
         lines = "; ".join(line.text() for line in error.unsupported)
         return {"refused": f"unsupported operations, which may hold products: {lines} ({hint})"}
     except ElementwiseError as error:
@@ -51,7 +53,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     module, args, kwargs = build(request["spec"], function, request["settings"])
     _materialize(module, args, kwargs)
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
-    options = {name: request[name] for name in ("counters", "allow_unsupported", "elementwise")}
+    options = {name: request[name] for name in ("counters", "allow_unsupported", "elementwise", "formula_set")}
     run = partial(read, label=request["spec"], formulas=formulas, **options)
     with one_thread():
         found, device, why_not_meta = _run_on_device(run, (module, args, kwargs), request["device"])

@@ -66,6 +66,7 @@ def count_module(
     allow_unsupported: bool = False,
     elementwise: str = "report",
     formulas: Mapping[str, str] | None = None,
+    formula_set: str | None = None,
 ) -> ModuleCount:
     """Count the module that ``spec`` builds for ``settings``, by every counter of ``counters``.
 
@@ -75,6 +76,7 @@ def count_module(
     request = {
         "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
         "allow_unsupported": allow_unsupported, "elementwise": elementwise, "formulas": dict(formulas or {}),
+        "formula_set": formula_set,
     }  # fmt: skip
     try:
         return _count(request)

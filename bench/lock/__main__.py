@@ -19,6 +19,7 @@ from dataclasses import replace
 from importlib.resources import files
 
 from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module, parse_formulas
 from headcount.bench.isolated.run import parse_settings
@@ -48,6 +49,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
         add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
     add("--formula", dest="formulas", nargs="+", metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
+    add("--formula-set", choices=linalg.SETS, help=linalg.HELP)
     add("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
     add_output(out)
     return out
@@ -87,6 +89,8 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountReq
         raise UsageError(f"{reason}give --module FILE.py:FUNCTION{'' if locked else ', --check LOCK or --update LOCK'}")
     if request.device not in (None, *DEVICES) or request.elementwise not in POLICIES:
         raise UsageError(f"a lock with device {request.device} and elementwise {request.elementwise} cannot be counted")
+    if request.formula_set not in (None, *linalg.SETS):
+        raise UsageError(f"the lock's formula_set {request.formula_set} is none of {', '.join(linalg.SETS)}")
     return request
 
 

@@ -51,7 +51,8 @@ def lock(module: nn.Module, *inputs: Any, kwargs: Mapping[str, Any] | None = Non
         module: the module to count.
         inputs: its positional inputs.
         kwargs: its keyword inputs.
-        options: ``backward``, ``training``, ``allow_unsupported``, ``formulas`` and ``elementwise`` of ``count_macs``.
+        options: ``backward``, ``training``, ``allow_unsupported``, ``formulas``, ``formula_set`` and ``elementwise`` of
+            ``count_macs``.
 
     Raises:
         UnsupportedError, ElementwiseError: as ``count_macs``.

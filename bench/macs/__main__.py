@@ -91,8 +91,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         check_device(args.device)
     if args.module:
         return _module(args, counters)
-    if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula:
-        raise UsageError("--depth, --allow-unsupported, --elementwise and --formula go with --module")
+    if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula or args.formula_set:
+        raise UsageError("--depth, --allow-unsupported, --elementwise, --formula and --formula-set go with --module")
     assumed = _assumptions(args)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
@@ -226,6 +226,7 @@ def _module(args, counters) -> Iterator[Section]:
         allow_unsupported=args.allow_unsupported,
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
+        formula_set=args.formula_set,
     )
     return module.sections(args.module, count, args.depth)
 

@@ -5,6 +5,7 @@ import argparse
 from headcount.bench import accounts
 from headcount.bench.case import LENGTHS
 from headcount.bench.cli import Parser, add_output
+from headcount.bench.contractions import linalg
 from headcount.bench.counters import registry
 from headcount.bench.measure import CLOSED_FORM, DEVICES
 from headcount.formulas.published import tables
@@ -74,6 +75,7 @@ def _modules(group) -> None:
         help="MACs of an unknown operation in the sizes of its tensors: a0 is the first size of the first, b1 the "
         "second of the second, o0 that of the result; a, b, o alone are numbers of elements",
     )  # fmt: skip
+    group.add_argument("--formula-set", choices=linalg.SETS, help=linalg.HELP)
     group.add_argument(
         "--elementwise", choices=("report", "include", "refuse"),
         help="contractions written elementwise and summed, (a * b).sum(-1): list them apart, count them too, or "

@@ -88,6 +88,7 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]
     word = "uncounted" if data["lock_version"] == 1 else "unsupported"
     names = ("device", "elementwise", "formulas")
     options = {name: data["options"][name] for name in names} | {"allow_unsupported": data["options"][f"allow_{word}"]}
+    options["formula_set"] = data["options"].get("formula_set")
     request = CountRequest(data["module"] or "", data["settings"], **options)
     snapshot = CountSnapshot(
         name=data["name"],

@@ -39,6 +39,7 @@ class CountRequest:
     allow_unsupported: bool = False
     elementwise: str = "report"
     formulas: Mapping[str, str] = field(default_factory=dict)
+    formula_set: str | None = None
 
     def options(self) -> dict[str, Any]:
         """Return the options by the names of the arguments of ``isolated.module_count.count_module``."""

@@ -280,4 +280,5 @@ def _apply(cls, *args, **kwargs):
     if not _recorders or issubclass(cls, Function) and torch._C._are_functorch_transforms_active():
         return original(*args, **kwargs)
     recorder = _recorders[-1]
-    return recorder.call(recorder.begin(AUTOGRAD, cls.__name__, args, kwargs), original, args, kwargs)
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return recorder.call(recorder.begin(AUTOGRAD, name, args, kwargs), original, args, kwargs)

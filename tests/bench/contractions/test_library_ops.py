@@ -142,4 +142,6 @@ def test_registered_formula_is_halved(operator, monkeypatch, extra):
         with pytest.raises(ValueError, match="headcount_tests.mm gives 2,003 FLOPs, which is odd"):
             count_macs(module(operator), *inputs)
     else:
-        assert count_macs(module(operator), *inputs).macs == 7 * 13 * 11
+        found = count_macs(module(operator), *inputs)
+        assert found.macs == 7 * 13 * 11
+        assert [line.source for line in found.audit] == ["torch.utils.flop_counter"]

@@ -110,6 +110,44 @@ def test_write_to_exported_buffer_raises():
         count_macs(Holds(), A, B)
 
 
+class BoundKernel(torch.autograd.Function):
+    """A compiled kernel behind a binding: the trace has its output's memory only."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        return a.new_empty(7, 11)
+
+
+class UntracedFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        return without_dispatch(a, b)
+
+
+@pytest.mark.parametrize("use", [lambda y: y + 1, lambda y: y], ids=["used", "result"])
+@pytest.mark.parametrize("function", [BoundKernel, UntracedFunction])
+def test_refusal_names_autograd_function(function, use):
+    with pytest.raises(UnsupportedError, match=rf"autograd.Function {__name__}.{function.__name__} and came back"):
+        count_macs(module(lambda a, b: use(function.apply(a, b))), A, B)
+
+
+class Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.empty_like(x)
+        torch.distributed.all_gather_into_tensor(out, x)
+        return out
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_collective_writes_its_output(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert count_macs(module(lambda a, b: Gathered.apply(a) @ b), A, B).macs == 7 * 13 * 11
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 @pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
 def test_torch_code_may_disable_modes():
     def linearized(a, b):

@@ -49,7 +49,7 @@ def answer(tmp_path, monkeypatch):
     def count(function, device=None):
         request = {
             "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": [],
-            "device": device, "allow_unsupported": False, "elementwise": "report", "formulas": {},
+            "device": device, "allow_unsupported": False, "elementwise": "report", "formulas": {}, "formula_set": None,
         }  # fmt: skip
         return ModuleCount.from_record(json.loads(json.dumps(count_module.answer(request))))
 

@@ -56,6 +56,7 @@ def test_file_that_changes_within_a_second_is_read_again(folder):
 def test_options_reach_count_and_lock(folder, monkeypatch):
     counted = []
     options = {"device": "meta", "allow_unsupported": True, "elementwise": "include", "formulas": {"mylib.op": "a0*o"}}
+    options["formula_set"] = "linalg"
 
     def count(*what, **how):
         counted.append((*what, how))
@@ -65,6 +66,7 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
 
     monkeypatch.setattr(command, "count_module", count)
     given = ["--device", "meta", "--allow-unsupported", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
+    given += ["--formula-set", "linalg"]
     assert main(["--module", "model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
     assert main(["--check", "macs.lock"]) == 0
     assert counted == [("model.py:make", {"n": 7}, options)] * 2

@@ -102,6 +102,8 @@ def test_formula_counts_unknown_operation(project, capfd):
     spec = f"{project}/factory.py:spectrum"
     code, out, _ = run(capfd, spec, "--counter", "torch", "--format", "json", "--formula", "_fft_r2c=3*a*o1")
     assert code == 0 and json.loads(out)["tables"][0]["macs"] == 3 * 64 * 5 + 8 * 5 * 8
+    code, out, _ = run(capfd, spec, "--counter", "torch", "--format", "json", "--formula-set", "linalg")
+    assert code == 0 and json.loads(out)["tables"][0]["macs"] == 2 * 8 * 8 * 3 + 8 * 5 * 8
 
 
 LLAMA = """

@@ -86,7 +86,7 @@ def test_operations_inside_autograd_function(function, stored):
         module(lambda x: STORED[function](x) if stored else function.apply(x)), (torch.ones(5, 5),), backward=True
     )
     (call,) = (event for event in trace.events if event.what == AUTOGRAD)
-    assert call.name == function.__name__ and call.args[0].shape == (5, 5)
+    assert call.name == f"{__name__}.{function.__qualname__}" and call.args[0].shape == (5, 5)
     forward, *backward = events(trace, OPERATION, "mm")
     assert any(trace.around(forward, AUTOGRAD)) and not forward.backward
     assert {event.forward for event in backward} == {call.index}
@@ -104,7 +104,7 @@ def test_stored_apply_is_recorded_only_while_recording():
     stored[0](torch.ones(5, 5))
     second = record(module(apply_stored), (torch.ones(5, 5),))
     assert len(first.events) == length == len(second.events)
-    assert [event.name for event in second.events if event.what == AUTOGRAD] == ["Squared"]
+    assert [event.name for event in second.events if event.what == AUTOGRAD] == [f"{__name__}.Squared"]
 
 
 def test_backward_operations_have_forward_module():

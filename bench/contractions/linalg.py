@@ -1,0 +1,139 @@
+"""MACs of matrix decompositions, solvers and FFTs: formulas that a caller switches on by name.
+
+A multiply-accumulate is a product that is added to another term or subtracted from it, of complex matrices a complex
+product, as everywhere. Divisions, square roots, scalings, norms and products with an implicit 1 are none. The counts
+are the additions of LAPACK Working Note 41, Appendix C, for algorithms without blocks:
+
+- LU of (m, n): step k subtracts a column times a row from the (m - k, n - k) elements below and right of it, which is
+  n(n - 1)(2n - 1)/6 for n = m. A determinant is the diagonal's product: LU alone.
+- Cholesky of (n, n): element (i, j) of the lower triangle subtracts j products, n(n² - 1)/6 in total.
+- Triangular solve with (n, n): row i subtracts i products, n(n - 1)/2 for each right-hand side. Solving with LU or
+  Cholesky factors is two of them, a solve LU and these, an inverse a solve with n right-hand sides.
+- QR of (m, n) by Householder: reflection k takes two passes (a dot product, an update) over m - k rows of each of the
+  n - k columns behind it, twice LU. Its first q columns of Q are the same reflections on q columns.
+- FFT of length n by Cooley and Tukey: n Σ(p - 1) complex products over the prime factors p of n, because each of the n
+  outputs of a stage adds p terms, the first with factor 1. That is n log2 n for powers of two. FFTs are counted in
+  real multiply-accumulates: 4 for a complex product, 2 where input or output is real.
+
+Eigenvalues and singular values have no formula, because their algorithms iterate until convergence.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+
+from headcount.bench.trace.events import Event, TensorFact, tensors_in
+
+Formula = Callable[[Event], int]
+"""MACs of one call of an operator, from its recorded arguments and result."""
+
+
+def _eliminate(fact: TensorFact, steps: int | None = None) -> int:
+    """Return Σ (m - k)(n - k) for k = 1 … ``steps`` of each matrix (…, m, n); all min(m, n) steps for None."""
+    *batch, m, n = fact.shape
+    return prod(batch) * sum((m - k) * (n - k) for k in range(1, (min(m, n) if steps is None else steps) + 1))
+
+
+def _cholesky(event: Event) -> int:
+    *batch, n, _ = event.args[0].shape
+    return prod(batch) * (n * (n * n - 1) // 6)
+
+
+def _substitute(matrix: TensorFact, result: TensorFact) -> int:
+    """Return the MACs of one triangular solve with (…, n, n): n(n - 1)/2 for each column of n numbers of the result."""
+    return result.numel * (matrix.shape[-1] - 1) // 2
+
+
+def _substitutions(times: int, matrix_at: int) -> Formula:
+    """Return the formula of ``times`` triangular solves with the matrix at an argument's position."""
+    return lambda event: times * _substitute(event.args[matrix_at], next(tensors_in(event.out)))
+
+
+def _solve(event: Event) -> int:
+    """LU, then two triangular solves for each right-hand side; an inverse's are the n columns of the identity."""
+    return _eliminate(event.args[0]) + 2 * _substitute(event.args[0], event.out[0])
+
+
+def _lu(event: Event) -> int:
+    return _eliminate(event.args[0])
+
+
+def _reflect(event: Event) -> int:
+    return 2 * _eliminate(event.args[0])
+
+
+def _qr(event: Event) -> int:
+    """R, and unless ``mode`` is "r" the columns of Q that are returned, from as many reflections."""
+    matrix, q = event.args[0], event.out[0]
+    of_q = 0 if event.argument(1, "mode") == "r" else 2 * _eliminate(q, min(matrix.shape[-2:]))
+    return 2 * _eliminate(matrix) + of_q
+
+
+def _householder_product(event: Event) -> int:
+    return 2 * _eliminate(event.args[0], event.args[1].shape[-1])
+
+
+def _stages(fact: TensorFact, axes: Iterable[int]) -> int:
+    """Return Σ(p - 1) over the prime factors p of the lengths of ``axes``."""
+    total = 0
+    for axis in axes:
+        n, p = fact.shape[axis], 2
+        while n > 1:
+            while n % p == 0:
+                n, total = n // p, total + p - 1
+            p += 1
+    return total
+
+
+def _complex_fft(event: Event) -> int:
+    return 4 * event.args[0].numel * _stages(event.args[0], event.args[1])
+
+
+def _real_fft(real: TensorFact, axes: Sequence[int]) -> int:
+    """Real transforms of the last axis; the others are complex, over the n // 2 + 1 of its n numbers that differ."""
+    *others, last = axes
+    n = real.shape[last]
+    half = real.numel // n * (n // 2 + 1)
+    return 2 * real.numel * _stages(real, [last]) + 4 * half * _stages(real, others)
+
+
+SETS: Mapping[str, Mapping[str, Formula]] = {
+    "linalg": {
+        "cholesky": _cholesky,
+        "linalg_cholesky_ex": _cholesky,
+        "cholesky_solve": _substitutions(2, 1),
+        "linalg_lu": _lu,
+        "linalg_lu_factor_ex": _lu,
+        "linalg_lu_solve": _substitutions(2, 0),
+        "_linalg_det": _lu,
+        "_linalg_slogdet": _lu,
+        "_linalg_solve_ex": _solve,
+        "linalg_inv_ex": _solve,
+        "linalg_solve_triangular": _substitutions(1, 0),
+        "triangular_solve": _substitutions(1, 1),
+        "geqrf": _reflect,
+        "linalg_qr": _qr,
+        "linalg_householder_product": _householder_product,
+        "_fft_c2c": _complex_fft,
+        "_fft_r2c": lambda event: _real_fft(event.args[0], event.args[1]),
+        "_fft_c2r": lambda event: _real_fft(event.out, event.args[1]),
+    }
+}
+"""Formulas by the name of their set, then by aten's operator."""
+
+HELP = (
+    "count further operators by stated formulas: linalg has LU, Cholesky, QR, triangular and linear solves, inverses, "
+    "determinants and FFTs (length n: n times the sum of p - 1 over its prime factors p, 4 MACs each, real ones 2)"
+)
+
+_ITERATIVE = frozenset({"_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_eigvals", "linalg_pinv"})
+
+
+def formula_advice(operators: Iterable[str], option: str) -> str:
+    """Return the phrases of an error about unsupported ``operators``: ``option`` and what it counts; "" if nothing."""
+    operators = tuple(dict.fromkeys(operators))
+    iterative = ", ".join(name for name in operators if name in _ITERATIVE)
+    phrases = [f"no formula counts {iterative}: no fixed number of iterations"] if iterative else []
+    for name, formulas in SETS.items():
+        if counted := ", ".join(operator for operator in operators if operator in formulas):
+            phrases.append(option.format(name) + f" counts {counted}")
+    return "".join(f"{phrase}, " for phrase in phrases)
