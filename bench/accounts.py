@@ -4,9 +4,11 @@ An account is a function of a case and assumptions, with its column head and the
 Importable without torch.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import ModuleType
 from typing import Any
 
 from headcount.bench.case import Case, attentions, layers_of, model_form
@@ -15,6 +17,7 @@ from headcount.bench.table import Column
 from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding
 from headcount.formulas.ledger import Ledger, Size
+from headcount.formulas.mha import causal_half
 from headcount.models.configs.base import ConfigError, as_model
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
@@ -74,6 +77,10 @@ STATEMENTS = {
         "Least bytes of a forward pass: used weights once and, of a layer, input and output once; a training step has "
         "three times its MACs and bytes."
     ),
+    "causal": (
+        "Causal: T (T + 1) / 2 pairs of a query and a key in self-attention of decoders, a single layer's included; "
+        "encoders and cross-attention keep all pairs."
+    ),
     "training": "Training: forward and backward, no optimiser.",
     "peak": "Peak bytes: what the reference implementation allocates, as executed.",
 }
@@ -112,11 +119,19 @@ def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | No
 
     ``sizes`` replaces letters of the attention, also by arrays. Raises NoAccount for a model that does not decode.
     """
-    model = as_model(case.config)
-    form = model_form(model)
-    if why_not := getattr(form, "NO_DECODE_STEP", "") or (is_layer(case) and case.config.no_step):
+    _check_decodes(case)
+    attention = attentions(as_model(case.config), sizes)
+    return _form(case).step(attention, **_letters(case), new=new, stored=stored)
+
+
+def _check_decodes(case: Case) -> None:
+    """Raise NoAccount for a model or layer that does not decode step by step."""
+    if why_not := getattr(_form(case), "NO_DECODE_STEP", "") or (is_layer(case) and case.config.no_step):
         raise NoAccount(why_not)
-    return form.step(attentions(model, sizes), **_letters(case), new=new, stored=stored)
+
+
+def _form(case: Case) -> ModuleType:
+    return model_form(as_model(case.config))
 
 
 def prefill_macs(case: Case) -> int:
@@ -138,7 +153,7 @@ def _letters(case: Case) -> dict[str, Any]:
 
 def _total_of_steps(case: Case, given: Assumptions, cost: Callable[[Ledger], int]) -> int:
     """Return the sum of ``cost`` over the steps that generate tokens one by one into an empty cache."""
-    form = model_form(as_model(case.config))
+    form = _form(case)
     # the numbers of stored tokens at which the cost of a step changes its polynomial
     changes = form.slope_changes(**case.config.letters()) if hasattr(form, "slope_changes") else ()
     steps = given.generate or context(case, given)
@@ -226,6 +241,22 @@ def forward_intensity(case: Case, given: Assumptions) -> Fraction:
 def forward_bound(case: Case, given: Assumptions) -> str:
     """Return which of the hardware peaks bounds a forward pass, and a training step."""
     return _bound_by(given, forward_intensity(case, given))
+
+
+@_account("forward\ncausal MACs", "causal", width=19)
+def causal_macs(case: Case, given: Assumptions) -> int:
+    """Return the MACs of a forward pass without the pairs that a causal mask hides.
+
+    Raises NoAccount for a model without causal attention, and for a layer with more queries than keys.
+    """
+    _check_decodes(case)
+    paths = getattr(_form(case), "CAUSAL_PATHS", None)
+    if paths is None:
+        raise NoAccount("no attention is causal")
+    if is_layer(case) and case.lengths["tgt_len"] > case.lengths["src_len"]:
+        raise NoAccount("causal queries are the last tokens of the keys, and here are more queries than keys")
+    attention = case.ledger.select(lambda entry: re.fullmatch(paths, entry.path))
+    return case.ledger.macs - attention.macs + causal_half(attention).macs
 
 
 @_account("training step\nMACs", "training", width=19)

@@ -10,6 +10,9 @@ from headcount.formulas.transformer import (
     translation_embedding,
 )
 
+CAUSAL_PATHS = r"decoder\.layers\..+\.self_attn"
+"""Module paths of causal attention; encoder and cross-attention see whole sequences."""
+
 
 def model(
     attention: Mixer | tuple[Mixer, Mixer],

@@ -3,6 +3,9 @@
 from headcount.formulas.ledger import Ledger, Size
 from headcount.formulas.transformer import Mixer
 
+CAUSAL_PATHS = r""
+"""A single layer counts as that of a decoder."""
+
 
 def model(attention: Mixer, *, B: Size, T: Size, S: Size) -> Ledger:
     """Return the ledger of ``attention`` from T query to S key tokens."""

@@ -8,6 +8,9 @@ from headcount.formulas.blocks import linear, past_len, residual, rms_norm
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
 from headcount.formulas.transformer import Mixer, tied_output
 
+CAUSAL_PATHS = r"layers\..+\.self_attn"
+"""Module paths of causal attention."""
+
 
 def gated_feed_forward(
     path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0, output_bias: bool = False

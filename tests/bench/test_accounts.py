@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -12,7 +13,7 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from tests.cases import configurations
+from tests.cases import MAE, MODEL_FIELDS, configurations
 
 MOH = dict(attention="moh", d_model=35, num_heads=10, num_shared_heads=2, top_k=3, num_kv_heads=5, head_dim=14)
 EDGES = {
@@ -56,6 +57,11 @@ def value(name, case, given=FLOATS):
     return found[name]
 
 
+def remakes_keys(config):
+    """Return whether a decode step computes the keys and values of all stored tokens again."""
+    return config.variant == "mla" and config.form == "released"
+
+
 def counted(call):
     with FlopCounterMode(display=False) as mode:
         call()
@@ -76,6 +82,8 @@ def test_layer_cache_and_macs(name):
     assert stored[-1] - stored[-2] == 3 * value("kv_token_bytes", case)
     assert each[-1] == value("decode_macs", case)
     assert sum(each) == value("generate_macs", case)
+    # the steps meet the pairs of a query and a key that a causal mask leaves
+    assert remakes_keys(case.config) or sum(each) == value("causal_macs", case)
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
@@ -91,6 +99,7 @@ def test_language_model_cache_and_macs(name):
     assert stored[0] == 3 * value("kv_token_bytes", case)
     assert each[-1] == value("decode_macs", case)
     assert sum(each) == value("generate_macs", case)
+    assert remakes_keys(case.config.attention) or sum(each) == value("causal_macs", case)
     caches = model.make_caches(3, 7)
     with torch.no_grad():
         assert counted(lambda: model(tokens, caches=caches)) == accounts.step(case, 7, 7).macs == case.ledger.macs
@@ -142,6 +151,7 @@ def test_translation_model_cache_and_macs(name):
     assert prefill == accounts.prefill_macs(case)
     assert each[-1] == value("decode_macs", case)
     assert prefill + sum(each) == value("generate_macs", case)
+    assert remakes_keys(config.attention) or prefill + sum(each) == value("causal_macs", case)
     backward = counted(lambda: model.train()(source, target).sum().backward())
     assert backward == value("training_macs", case)
 
@@ -171,3 +181,45 @@ def test_decode_bytes():
 
     assert value("decode_bytes", case, given) == step(13)
     assert value("generate_bytes", case, given) == sum(step(stored) for stored in range(1, 6))
+
+
+MASK_WIDTHS = {
+    "llama-gqa": 2 * 6 * 10,
+    "llama-moa": 2 * 3 * 10,
+    "jetmoe": 2 * 3 * 12,
+    "llama-moh": 2 * 6 * 10,
+    "llama-moh-ideal": 2 * (2 + 3) * 10,
+    "llama-mla": 3 * (5 + 2 + 7),
+    "llama-mla-ideal": 3 * (11 + 2 + 11),
+    "llama-switchhead": 2 * 3 * 10,
+}
+"""MACs of a pair of a query and a key in each of the models' 3 layers: scores and weighted values of all heads."""
+
+
+@pytest.mark.parametrize("name", MASK_WIDTHS)
+def test_causal_macs_leave_masked_pairs_out(name):
+    case = Case(name, make_config(MODEL_FIELDS[name]), {"batch_size": 2, "seq_len": 13})
+    inputs = example_inputs(case.config, case.lengths)
+    with torch.no_grad():
+        square = counted(lambda: build(case.config)(**inputs))
+    mask = np.triu(np.full((13, 13), -np.inf), k=1)
+    masked = int(np.isinf(mask).sum())
+    assert square - value("causal_macs", case) == 2 * 3 * MASK_WIDTHS[name] * masked
+
+
+def test_causal_macs_of_late_queries():
+    """3 queries at the end of 11 keys, and the source of a translation, which is seen whole."""
+    late = Case("late", DECODING["mqa"], lengths(2, 3, 11))
+    mask = np.tril(np.ones((3, 11)), k=11 - 3)
+    assert late.ledger.macs - value("causal_macs", late) == 2 * 2 * 5 * 14 * int((mask == 0).sum())
+    case = Case("translation", make_config(MODEL_FIELDS["translation-moa"]), lengths(2, 13, 17))
+    assert case.ledger.macs - value("causal_macs", case) == 2 * 2 * 2 * 3 * 5 * (13 * 12 // 2)
+
+
+@pytest.mark.parametrize("name", ["masked-mha", "dit", "images", "light", "more-queries", "sequence-gate"])
+def test_causal_macs_missing(name):
+    layer = {"more-queries": DECODING["mqa"], "sequence-gate": make_config(MAE | dict(d_model=22))}
+    config = layer.get(name) or make_config(MODEL_FIELDS[name])
+    case = Case(name, config, {n: 7 if n == "tgt_len" else 2 for n in config.lengths})
+    found, missing = accounts.values(["causal_macs"], case, FLOATS)
+    assert found["causal_macs"] is None and missing["causal_macs"]
