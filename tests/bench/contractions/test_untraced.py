@@ -207,6 +207,6 @@ def tensor_parallel():
 
 def test_tensor_parallel_rank_counts_its_share(tensor_parallel):
     """DTensor runs each new operation once more on whole shapes; that is no work of the model."""
-    model = nn.Sequential(nn.Linear(13, 22), nn.ReLU(), nn.Linear(22, 13))
+    model = nn.Sequential(nn.Linear(13, 22), nn.ReLU(), nn.Linear(22, 13), nn.ReLU())
     split = tensor_parallel(model)
     assert [count_macs(split, torch.ones(7, 13)).macs for _ in range(2)] == [7 * 2 * 13 * 11] * 2
