@@ -59,11 +59,12 @@ def _nvml() -> dict[str, Callable[[], int]]:
 
     try:
         import pynvml
-
+    except ImportError:
+        return {}
+    try:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
-    except Exception:
-        # no package, or no driver
+    except pynvml.NVMLError:
         return {}
     return {
         CLOCK: lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
