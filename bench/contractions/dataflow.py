@@ -1,7 +1,9 @@
 """Where the values of each tensor of a trace come from: fills, inputs, copies, and the marks of products."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import prod
 
 from headcount.bench.contractions.strides import (
@@ -44,6 +46,7 @@ _TARGETED = _INDEXED_WRITES | {"scatter", "put", "masked_scatter", "as_strided_s
 """They write into a copy of their first argument, whose values stay where they are."""
 _JOINS = {"cat": 1, "stack": 1, "slice_scatter": 2, "select_scatter": 2, "index_copy": 1}
 """Where the argument is that names the axis along which operands are put next to each other."""
+_PERMUTES = frozenset({"permute", "transpose", "t"})
 _NEW_AXIS = frozenset({"stack", "select_scatter"})
 MOVES = FREE | GATHERS | _SCALES | _INDEXED_WRITES | _SHUFFLES | set(_JOINS) | {"where", "masked_fill", "index_fill"}
 """Operations whose results hold values of their operands, moved or scaled."""
@@ -187,13 +190,8 @@ class Dataflow:
         if name == "unsqueeze":
             new = event.argument(1) % rank
             at = {n + (n >= new) for n in at} | {new}
-        elif name in ("permute", "transpose", "t"):
-            order = list(range(rank))
-            if name == "permute":
-                order = [dim % rank for dim in event.argument(1)]
-            elif rank > 1:
-                one, other = (dim % rank for dim in event.args[1:3] or (0, 1))
-                order[one], order[other] = other, one
+        elif name in _PERMUTES:
+            order = _permutation(event, name, rank)
             at = {order.index(n) for n in at}
         elif len(fact.shape) != rank:
             at = set()
@@ -232,7 +230,8 @@ class Dataflow:
                 for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
             ]
             term = merge_marks(*(value.term for value in values))
-            products = {key: index for value in values for key, index in value.products.items()}
+            filled = [value.products for value in values if value.products]
+            products = reduce(operator.or_, filled) if filled else {}
         if name in _JOINS and axes:
             dim = event.argument(_JOINS[name], default=0) % len(axes)
             slots = term if sum(value.term is not None for value in values) > 1 else None
@@ -256,6 +255,8 @@ def broadcast(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
 
 
 def _moved_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFact) -> list[Axis]:
+    if name in _PERMUTES and len(axes) == len(out.shape):
+        return [axes[n] for n in _permutation(event, name, len(axes))]
     if name in _NEW_AXIS and len(axes) < len(out.shape):
         dim = event.argument(_JOINS[name], default=0) % len(out.shape)
         axes = (*axes[:dim], Axis(1, 0, False), *axes[dim:])
@@ -276,6 +277,18 @@ def _moved_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFact
         Axis(size, 0, not (one and size == 1), None if one and size == 1 else everything)
         for size, one in zip(out.shape, fixed, strict=True)
     ]
+
+
+def _permutation(event: Event, name: str, rank: int) -> list[int]:
+    """Return which axis of the operand each axis of a permuted result is; torch's prims.transpose takes them all."""
+    dims = event.args[1:] or (0, 1)
+    if isinstance(dims[0], tuple):
+        return [dim % rank for dim in dims[0]]
+    order = list(range(rank))
+    if rank > 1:
+        one, other = (dim % rank for dim in dims[:2])
+        order[one], order[other] = other, one
+    return order
 
 
 def _indexed_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFact) -> list[Axis] | None:

@@ -150,6 +150,10 @@ class _Follower(Dataflow):
             return self._running_product(event, name, facts[0], out)
         if name == "pow" and event.args[1] != 2:
             return None
+        if name == "lerp" and len(facts) == 2:
+            # by a number: a sum of two scaled tensors
+            columns = [broadcast(self.axes(fact), out.shape) for fact in facts]
+            return self._add(event, [self.stored(fact) for fact in facts], columns, out)
         factors = {"addcmul": facts[-2:], "lerp": [facts[0], facts[-1]]}.get(name, facts)
         if name in ("pow", "square"):
             factors = [facts[0], facts[0]]
@@ -193,7 +197,7 @@ class _Follower(Dataflow):
         """Follow the product of all values along an index: one multiplication less than there are values."""
         dims = summed_dims(event, name, len(fact.shape))
         times = prod(fact.shape[dim] for dim in dims) - 1
-        if times < 1 or self.scales(fact):
+        if times < 1 or self.scales(fact) or not out.dtype.startswith(REAL):
             return None
         shape = tuple(1 if n in dims else size for n, size in enumerate(fact.shape))
         self._products[event.index] = _Product(event, shape, square=False, times=times)

@@ -326,6 +326,9 @@ SUMMED = [
     ("combine-into-rows", lambda y, g, i: written(y, g, i).view(2, 3, 5).sum(1), [(6, 5), (6, 1), index(6, 6)], 6 * 5),
     ("combine-into-pairs", lambda y, g, i: zeros(y).view(2, 3, 5).index_put((i // 3, i % 3), y * g).sum(1),
      [(6, 5), (6, 1), index(6, 6)], 6 * 5),
+    *((f"prims-transpose-{n}", lambda a, b: torch._prims.transpose(a * b, [1, 0]).sum(0), [(7, n)] * 2, 7 * n)
+      for n in (1, 5)),
+    ("permuted-copy", lambda a, b: torch.permute_copy(a * b, (1, 0)).sum(0), [(7, 5), (5,)], 7 * 5),
     ("combine-gathered", lambda y, g, i: (y * g)[i].view(2, 3, 5).sum(1), [(6, 5), (6, 1), index(6, 6)], 6 * 5),
     ("rotary-angles", rotated, [(2, 7, 8)], 7 * 4),
 ]  # fmt: skip
@@ -360,6 +363,7 @@ NOT_SUMMED = [
      [(7, 5), (5,), index(7, 7)]),
     ("scatter-multiplies", lambda x, w: zeros(x).scatter(0, index(35, 3, x).view(7, 5), x * w, reduce="multiply"),
      [(7, 5)] * 2),
+    ("lerp-by-a-number", lambda a, b: torch.lerp(a, b, 0.5), [(7, 5)] * 2),
     ("prod-alone", lambda a, b: torch.stack([a, b]).prod(0), [(7, 5)] * 2),
     ("softmax", lambda a: a.exp() / a.exp().sum(-1, keepdim=True), [(7, 5)]),
     ("added-to-zeros", lambda x, w: torch.zeros_like(x).double() + x * w, [(7, 5)] * 2),
@@ -416,6 +420,8 @@ def test_integers_are_not_counted(dtype):
     """Whole numbers are indices and positions."""
     inputs = [torch.ones(7, 5, dtype=dtype) for _ in range(4)]
     assert sizes(lambda a, b, c, d: a * b + c * d, *inputs) == ({} if dtype == torch.int64 else {CONTRACTION: 70})
+    expected = {} if dtype == torch.int64 else {CONTRACTION: 6 * 5}
+    assert sizes(lambda a: a.prod(0).sum(), inputs[0]) == expected
 
 
 LINEAR_IN_N = {
