@@ -38,8 +38,8 @@ _SCALES = frozenset(
 _INDEXES = frozenset("index _unsafe_index embedding".split())
 _INDEXED_WRITES = frozenset("index_put _index_put_impl _unsafe_index_put".split())
 _SHUFFLES = frozenset(
-    "gather take scatter put masked_scatter masked_select sort topk pixel_shuffle pixel_unshuffle rot90 block_diag"
-    " diag_embed as_strided_scatter diagonal_scatter".split()
+    "gather take scatter put masked_scatter masked_select sort topk view reshape pixel_shuffle pixel_unshuffle rot90"
+    " block_diag diag_embed as_strided_scatter diagonal_scatter".split()
 )
 """They move values along several axes at once."""
 _TARGETED = _INDEXED_WRITES | {"scatter", "put", "masked_scatter", "as_strided_scatter", "diagonal_scatter"}

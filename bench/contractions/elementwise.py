@@ -160,7 +160,10 @@ class _Follower(Dataflow):
         gradient = event.backward and len(factors) == 2 and of_vectors(self._trace, event)
         tensors = factors if gradient else [fact for fact in factors if not self.scales(fact)]
         if len(factors) < 2 or len(tensors) < 2 or not out.dtype.startswith(REAL):
-            return self.scaled(event, factors, out) if name == "mul" else None
+            if name not in ("mul", "addcmul"):
+                return None
+            value = self.scaled(event, factors, out)
+            return value if name == "mul" else self._add_to(event, facts[0], value, out)
         a, b = (self.stored(fact) for fact in tensors)
         product = _Product(event, out.shape, square=self.identity(tensors[0]) == self.identity(tensors[1]))
         self._products[event.index] = product
@@ -178,8 +181,7 @@ class _Follower(Dataflow):
         keys = dict.fromkeys(self._keys(tensors, a, b), event.index) if depends else {}
         value = Value(tuple(axes), term, is_product_sum=term is not None, products=keys)
         if name in ("addcmul", "lerp") and len(facts) == 3:
-            columns = [broadcast(self.axes(facts[0]), out.shape), value.axes]
-            return self._add(event, [self.stored(facts[0]), value], columns, out)
+            return self._add_to(event, facts[0], value, out)
         return value
 
     def scaled(self, event: Event, factors: list[TensorFact], out: TensorFact) -> Value:
@@ -242,6 +244,10 @@ class _Follower(Dataflow):
         fact = max(facts, key=lambda fact: fact.numel, default=None)
         if fact is not None and fact.numel > 1:
             self._products[event.index] = _Product(event, fact.shape, True, how=event.name)
+
+    def _add_to(self, event: Event, start: TensorFact, value: Value, out: TensorFact) -> Value:
+        """Return the sum of a tensor and a value of the shape of ``out``."""
+        return self._add(event, [self.stored(start), value], [broadcast(self.axes(start), out.shape), value.axes], out)
 
     def _add(self, event: Event, terms: list[Value], columns: list[Sequence[Axis]], out, same: bool = False) -> Value:
         """Return the sum of two values, which makes contractions of products in both unless they are the same."""

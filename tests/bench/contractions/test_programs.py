@@ -328,6 +328,8 @@ SUMMED = [
      [(6, 5), (6, 1), index(6, 6)], 6 * 5),
     *((f"prims-transpose-{n}", lambda a, b: torch._prims.transpose(a * b, [1, 0]).sum(0), [(7, n)] * 2, 7 * n)
       for n in (1, 5)),
+    ("addcmul-of-a-constant", lambda a, b, x: torch.addcmul(a * b, x, torch.ones_like(x)).sum(), [(7, 5)] * 3, 7 * 5),
+    ("reshaped-copy", lambda a, b: torch.view_copy(a * b, (5, 7)).sum(0), [(7, 5), (5,)], 7 * 5),
     ("permuted-copy", lambda a, b: torch.permute_copy(a * b, (1, 0)).sum(0), [(7, 5), (5,)], 7 * 5),
     ("combine-gathered", lambda y, g, i: (y * g)[i].view(2, 3, 5).sum(1), [(6, 5), (6, 1), index(6, 6)], 6 * 5),
     ("rotary-angles", rotated, [(2, 7, 8)], 7 * 4),
