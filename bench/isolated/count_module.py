@@ -20,7 +20,7 @@ from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
-from headcount.bench.isolated.user_code import UserCodeError, build, load, run_user_code
+from headcount.bench.isolated.user_code import UserCodeError, build_target, run_user_code
 from headcount.bench.trace.events import Event, tensors_in
 from headcount.bench.trace.modes import tensors_of
 from headcount.formulas.published.expressions import evaluate
@@ -46,11 +46,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
-    function = load(request["spec"])
     random.seed(0)
     torch.manual_seed(0)
     numpy.random.seed(0)
-    module, args, kwargs = build(request["spec"], function, request["settings"])
+    built = build_target(request)
+    module, args, kwargs = built.module, built.args, built.kwargs
     _materialize(module, args, kwargs)
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
     options = {name: request[name] for name in ("counters", "allow_unsupported", "elementwise", "formula_set")}
