@@ -54,6 +54,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     _materialize(module, args, kwargs)
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
     options = {name: request[name] for name in ("counters", "allow_unsupported", "elementwise", "formula_set")}
+    options["backward"] = request.get("backward", False)
     run = partial(read, label=request["spec"], formulas=formulas, **options)
     with one_thread():
         found, device, why_not_meta = _run_on_device(run, (module, args, kwargs), request["device"])
@@ -74,6 +75,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         counters=list(map(as_record, found.counters)),
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
         libraries=counting_libraries(),
+        backward=options["backward"],
     )
 
 

@@ -14,7 +14,7 @@ from headcount.formulas.published.expressions import evaluate
 
 @dataclass(frozen=True)
 class ModuleCount:
-    """The count of one forward pass of a user module over the whole batch.
+    """The count of one forward pass of a user module over the whole batch, or of forward and ``backward``.
 
     ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
@@ -36,6 +36,7 @@ class ModuleCount:
     counters: Sequence[dict[str, Any]]
     audit: Sequence[dict[str, Any]]
     libraries: Mapping[str, str]
+    backward: bool = False
 
     @property
     def params(self) -> int:
@@ -59,24 +60,30 @@ class ModuleCount:
 
 def count_module(
     spec: str,
-    settings: Mapping[str, int],
+    settings: Mapping[str, Any],
     counters: Sequence[str] = (),
     *,
+    inputs: Sequence[str] = (),
+    dtype: str | None = None,
+    lengths: Mapping[str, int] | None = None,
+    backward: bool = False,
     device: str | None = None,
     allow_unsupported: bool = False,
     elementwise: str = "report",
     formulas: Mapping[str, str] | None = None,
     formula_set: str | None = None,
 ) -> ModuleCount:
-    """Count the module that ``spec`` builds for ``settings``, by every counter of ``counters``.
+    """Count a target by every counter of ``counters``.
 
-    Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
-    that as the reason for its missing count.
+    The arguments are the fields of target.Target and options of count.count_macs. Raises what run_isolated does, and
+    CounterError for unsupported operations. A counter that ends the process has that as the reason for its missing
+    count.
     """
     request = {
         "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
         "allow_unsupported": allow_unsupported, "elementwise": elementwise, "formulas": dict(formulas or {}),
-        "formula_set": formula_set,
+        "formula_set": formula_set, "inputs": list(inputs), "dtype": dtype, "lengths": dict(lengths or {}),
+        "backward": backward,
     }  # fmt: skip
     try:
         return _count(request)

@@ -1,5 +1,6 @@
 """A target: what a command counts, as the user names it. Imports no torch."""
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from typing import Any
 
 from headcount.bench.errors import UsageError
 from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.presets import PRESETS, parse_overrides
 
 LENGTHS = {
     "seq_len": "sequence length in tokens",
@@ -15,7 +17,7 @@ LENGTHS = {
     "image_size": "height and width of an image in pixels",
     "images": "images of a vision-language model",
 }
-"""Input lengths of a configuration file by name, with the help text of their options."""
+"""Input lengths of a preset or a configuration by name, with the help text of their options."""
 DTYPES = (
     "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool complex64"
 ).split()
@@ -24,10 +26,10 @@ DTYPES = (
 
 @dataclass(frozen=True)
 class Target:
-    """A user module, a configuration file or a hub name.
+    """A user module, a preset, a configuration file or a hub name, and what is changed of it.
 
     Args:
-        spec: FILE.py:NAME, package.module:NAME, ``config.json`` or ``hf:NAME``.
+        spec: FILE.py:NAME, package.module:NAME, a preset, ``config.json`` or ``hf:NAME``.
         settings: keywords of the function or class, or fields of the configuration.
         inputs: texts of --input, ``SIZES[:DTYPE]`` or ``NAME=SIZES[:DTYPE]``.
         dtype: type of the weights, one of DTYPES; None for the module's own.
@@ -74,8 +76,13 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def parse_settings(words: Sequence[str]) -> dict[str, Any]:
-    """Return values by name from NAME=VALUE words. Raise UsageError for anything else."""
+def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
+    """Return values by name from NAME=VALUE words; the fields of a preset where ``spec`` names one.
+
+    Raises UsageError for any other word, and ConfigError for a field that the preset does not have.
+    """
+    if spec in PRESETS:
+        return parse_overrides(spec, words)
     out = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -83,3 +90,27 @@ def parse_settings(words: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--set {word}: it takes NAME=VALUE")
         out[name] = parse_value(text)
     return out
+
+
+def add_target_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options that change a target: fields and keywords, inputs, the type of the weights, lengths."""
+    add = group.add_argument
+    add("--set", nargs="+", metavar="NAME=VALUE", help="fields of a preset or configuration; keywords of your function")
+    add("--input", nargs="+", action="extend", type=_checked_input, metavar="SIZES", help="[NAME=]1,128[:long], …")
+    add("--dtype", choices=DTYPES, metavar="TYPE", help="type of the weights (default: the model's own)")
+    for name, what in LENGTHS.items():
+        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
+
+
+def _checked_input(text: str) -> str:
+    parse_input(text)
+    return text
+
+
+def parse_target(spec: str, args: argparse.Namespace) -> Target:
+    """Return the target that ``spec`` and the options of :func:`add_target_options` name.
+
+    Raises UsageError for what cannot be parsed, and ConfigError for a field of a preset that does not exist.
+    """
+    lengths = {name: getattr(args, name) for name in LENGTHS if getattr(args, name, None) is not None}
+    return Target(spec, parse_settings(args.set or (), spec), tuple(args.input or ()), args.dtype, lengths)

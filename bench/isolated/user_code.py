@@ -13,7 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import headcount
+from headcount.bench.case import resolve_lengths
 from headcount.bench.isolated.target import is_configuration
+from headcount.models.configs.presets import PRESETS, preset
+from headcount.models.configs.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,16 +42,26 @@ class Built:
 
 def check_spec(spec: str) -> None:
     """Raise UserCodeError where ``spec`` names no function, or a file that does not exist."""
-    if is_configuration(spec):
-        if spec.endswith(".json") and not os.path.isfile(spec):
-            raise UserCodeError(f"there is no file {spec}")
-        return
     target, _, name = spec.rpartition(":")
     dotted = all(part.isidentifier() for part in target.split("."))
     if not name.isidentifier() or not (dotted or target.endswith(".py")):
         raise UserCodeError(f"{spec!r} is not FILE.py:FUNCTION or package.module:FUNCTION")
     if target.endswith(".py") and not os.path.isfile(target):
         raise UserCodeError(f"there is no file {target}")
+
+
+def check_target(spec: str) -> None:
+    """Raise UserCodeError where ``spec`` names no user module, preset or configuration, or a file that is missing."""
+    if spec in PRESETS or spec.startswith("hf:"):
+        return
+    if not is_configuration(spec) and (":" in spec or spec.endswith(".py")):
+        check_spec(spec)
+    elif not is_configuration(spec):
+        near = did_you_mean(spec, PRESETS).removeprefix("; ")
+        presets = f"a preset ({near or 'headcount macs --list'})"
+        raise UserCodeError(f"unknown target {spec!r}; {presets}, FILE.py:FUNCTION, config.json or hf:NAME")
+    elif not os.path.isfile(spec):
+        raise UserCodeError(f"there is no file {spec}")
 
 
 def import_folders(spec: str) -> list[str]:
@@ -92,10 +105,11 @@ def _import(target: str) -> ModuleType:
 
 
 def build_target(request: Mapping[str, Any]) -> Built:
-    """Build what ``request`` names: a user module, or a model from its configuration.
+    """Build what ``request`` names: a user module, a preset, or a model from its configuration.
 
     Args:
-        request: ``spec`` and, each optional, ``settings``, ``inputs``, ``dtype`` and ``lengths`` of a target.Target.
+        request: ``spec`` and, each optional, ``settings``, ``inputs``, ``dtype`` and ``lengths`` of a target.Target;
+            ``device`` of a preset.
 
     Raises:
         UserCodeError: nothing can be built from it; one line.
@@ -109,6 +123,10 @@ def build_target(request: Mapping[str, Any]) -> Built:
         from headcount.bench.isolated.config_file import build_from_config
 
         return build_from_config(spec, settings, lengths, inputs, dtype)
+    if spec in PRESETS:
+        if inputs:
+            raise UserCodeError(f"{spec} is a preset: its lengths, and not --input, set its inputs")
+        return _build_preset(spec, settings, lengths, dtype or "bfloat16", request.get("device") or "meta")
     function = load(spec)
     if lengths:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in lengths)
@@ -120,6 +138,25 @@ def build_target(request: Mapping[str, Any]) -> Built:
         args = tuple(tensor for name, tensor in inputs.items() if name.isdecimal())
         kwargs = {name: tensor for name, tensor in inputs.items() if not name.isdecimal()}
     return Built(module, args, kwargs)
+
+
+def _build_preset(spec: str, settings: Mapping[str, Any], lengths: Mapping[str, int], dtype: str, device: str) -> Built:
+    """Build a preset with weights of zeros, or none on meta, and its inputs."""
+    import torch
+
+    from headcount.models.build import build as build_model
+    from headcount.models.build import example_inputs
+    from headcount.models.configs.base import ConfigError
+
+    # JSON has no tuples
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    options = {"device": device, "dtype": getattr(torch, dtype)}
+    try:
+        config = preset(spec, fields)
+        inputs = example_inputs(config, resolve_lengths(config, lengths), **options)
+        return Built(build_model(config, initialise=False, **options), (), inputs)
+    except ConfigError as error:
+        raise UserCodeError(str(error)) from None
 
 
 def _cast(module: "nn.Module", args: tuple, kwargs: dict[str, Any], dtype: str) -> tuple[Any, tuple, dict[str, Any]]:

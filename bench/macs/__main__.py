@@ -208,7 +208,7 @@ def _comparison(args, lengths) -> Iterator[Section]:
 
 def _module(args, counters) -> Iterator[Section]:
     from headcount.bench.isolated.module_count import count_module, parse_formulas
-    from headcount.bench.isolated.run import parse_settings
+    from headcount.bench.isolated.target import parse_settings
     from headcount.bench.macs import module
 
     others = [name for name in (*LENGTHS, "preset", "table", "grid") if getattr(args, name)]

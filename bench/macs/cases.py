@@ -10,7 +10,8 @@ from pathlib import Path
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module
-from headcount.bench.isolated.run import parse_settings, run_isolated
+from headcount.bench.isolated.run import run_isolated
+from headcount.bench.isolated.target import parse_settings
 from headcount.bench.measure import measure
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
