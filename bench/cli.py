@@ -29,9 +29,9 @@ INTERRUPTED = 130
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises UsageError, and suggests the nearest option or choice."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, help: type[Help] = Help, **options: Any) -> None:
         width = max(60, min(shutil.get_terminal_size().columns, 120)) - 2
-        options = {"formatter_class": partial(Help, width=width), **options}
+        options = {"formatter_class": partial(help, width=width), **options}
         if options.get("description"):
             options["description"] = options["description"].replace("``", "")
         super().__init__(**options)

@@ -90,10 +90,14 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         require_package("torch")
         check_device(args.device)
     if args.module:
-        return _module(args, counters)
+        others = [name for name in (*LENGTHS, "preset", "table", "grid") if getattr(args, name)]
+        if others:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+            raise UsageError(f"{flags} and --module do not go together; sizes of a module are set by --set NAME=VALUE")
+        return target_sections(args.module, args, counters)
     if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula or args.formula_set:
         raise UsageError("--depth, --allow-unsupported, --elementwise, --formula and --formula-set go with --module")
-    assumed = _assumptions(args)
+    assumed = assumptions(args)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
         given += ["--set"] if args.set else []
@@ -114,7 +118,7 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     return (section for part in parts for section in part)
 
 
-def _assumptions(args) -> accounts.Assumptions:
+def assumptions(args) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
     names = ("context", "generate", "element_bytes", "peak_macs", "bandwidth")
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -196,7 +200,8 @@ def _comparison(args, lengths) -> Iterator[Section]:
         return iter(saved_sections(*(found[text] for text in args.compare), COMPARED))
     from headcount.bench.macs import compare
 
-    a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
+    lengths = lengths | {name: getattr(args, name) for name in ("image_size", "images")}
+    a, b = (cases.parse(text, args.set, lengths, args.input or (), args.dtype) for text in args.compare)
     # By default one counter validates each crossover.
     counters = parse_counters(args.counter or ["torch"])
     if counters:
@@ -206,29 +211,25 @@ def _comparison(args, lengths) -> Iterator[Section]:
     return compare.sections(a, b, counters, args.device)
 
 
-def _module(args, counters) -> Iterator[Section]:
+def target_sections(spec: str, args: argparse.Namespace, counters: Sequence[str]) -> Iterator[Section]:
+    """Count the target that ``spec`` and ``args`` name, and return its tables. Raises for wrong usage at once."""
     from headcount.bench.isolated.module_count import count_module, parse_formulas
-    from headcount.bench.isolated.target import parse_settings
+    from headcount.bench.isolated.target import parse_target
     from headcount.bench.macs import module
 
-    others = [name for name in (*LENGTHS, "preset", "table", "grid") if getattr(args, name)]
-    if others:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
-        raise UsageError(f"{flags} and --module do not go together; sizes of a module are set by --set NAME=INTEGER")
     if args.depth is not None and args.depth < 1:
         raise UsageError(f"--depth must be at least 1, not {args.depth}")
-    tools = [name for name in counters if name in registry.NAMES]
     count = count_module(
-        args.module,
-        parse_settings(args.set),
-        tools,
+        **vars(parse_target(spec, args)),
+        counters=[name for name in counters if name in registry.NAMES],
         device=args.device,
+        backward=args.backward,
         allow_unsupported=args.allow_unsupported,
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
         formula_set=args.formula_set,
     )
-    return module.sections(args.module, count, args.depth)
+    return module.sections(spec, count, args.depth)
 
 
 def _grid(text, number, counters, args, given) -> list[Section]:

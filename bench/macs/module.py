@@ -33,7 +33,8 @@ def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section
     for parameter in count.parameters:
         path = cut(folded(parameter["path"]), depth)
         params[path] = params.get(path, 0) + parameter["params"]
-    notes = [f"Counted on {count.device}, one forward pass over the whole batch."]
+    passes = "one forward and backward pass" if count.backward else "one forward pass"
+    notes = [f"Counted on {count.device}, {passes} over the whole batch."]
     if count.why_not_meta:
         notes.append(f"Not on meta: {count.why_not_meta.rstrip('.')}.")
     notes.append("A * stands for the index of a repeated layer; sizes are rows m, summed k and columns n, b times.")

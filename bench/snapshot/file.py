@@ -86,6 +86,15 @@ def read(path: str | Path) -> CountSnapshot:
     return snapshot
 
 
+def is_count(path: str | Path) -> bool:
+    """Return whether a JSON file is meant as a count: a configuration is an object without a version of ours."""
+    try:
+        data = json.loads(read_file(path))
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(data, dict) or "lock_version" in data or "schema_version" in data
+
+
 def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
     """Return the snapshot of a lock, and the sums in it."""
     word = "uncounted" if data["lock_version"] == 1 else "unsupported"
