@@ -95,7 +95,7 @@ MACS = [
     ("macs --module model.py:make --set f", 2, ["--set f", "NAME=VALUE"]),
     ("macs --module model.py:make --set width=3", 2, ["model.py:make", "width"]),
     ("macs --module model.py:make --depth 0", 2, ["--depth", "0"]),
-    ("macs --module model.py:make --seq-len 7", 2, ["--seq-len", "--module", "--set NAME=INTEGER"]),
+    ("macs --module model.py:make --seq-len 7", 2, ["--seq-len", "--module", "--set NAME=VALUE"]),
     ("macs --module model.py:make --elementwise maybe", 2, ["'maybe'", "report", "include", "refuse"]),
     ("macs --module model.py:spectrum --counter headcount", 1, ["model.py:spectrum", "_fft_r2c", "8x8", "--formula"]),
     ("macs --module model.py:spectrum --counter headcount --formula _fft_r2c=a0*", 2, ["a0*"]),
