@@ -39,7 +39,9 @@ _INDEXES = frozenset("index _unsafe_index embedding".split())
 _INDEXED_WRITES = frozenset("index_put _index_put_impl _unsafe_index_put".split())
 _SHUFFLES = frozenset(
     "gather take scatter put masked_scatter masked_select sort topk view reshape pixel_shuffle pixel_unshuffle rot90"
-    " block_diag diag_embed as_strided_scatter diagonal_scatter".split()
+    " block_diag diag_embed as_strided_scatter diagonal_scatter to_padded_tensor nested_to_padded_tensor"
+    " _jagged_to_padded_dense_forward _padded_dense_to_jagged_forward _to_sparse _to_sparse_csr _to_sparse_csc"
+    " _coalesce".split()
 )
 """They move values along several axes at once."""
 _TARGETED = _INDEXED_WRITES | {"scatter", "put", "masked_scatter", "as_strided_scatter", "diagonal_scatter"}
@@ -118,7 +120,7 @@ class Dataflow:
         """
         value = self.stored(fact)
         one = fact.numel < 2 and value.depends < INPUT
-        return not fact.shape or one or fact.dtype == "bool" or value.is_constant
+        return not (fact.shape or fact.parts) or one or fact.dtype == "bool" or value.is_constant
 
     def is_moved(self, fact: TensorFact) -> bool:
         """Return whether ``fact`` is a part or a moved copy of a tensor."""
@@ -130,7 +132,7 @@ class Dataflow:
 
     def is_written(self, event: Event, out: TensorFact, facts: Sequence[TensorFact]) -> bool:
         """Return whether ``event`` makes new values of ``out``, which is no view of ``facts``."""
-        if out.storage in self._trace.parameters or out.storage in self._trace.buffers:
+        if out.storage in self._trace.parameters or out.storage in self._trace.buffers or base(event.name) == "set":
             return False
         return bool(event.writes) or all(fact.storage != out.storage for fact in facts)
 
@@ -149,7 +151,9 @@ class Dataflow:
             )
             return
         axes = value.axes
-        if out.strides is None or value.term is None and all(x.varies and x.mark is None for x in axes or ()):
+        if out.strides is None:
+            axes = (Axis(out.stored, 1, True, value.term),) if out.stored else None
+        elif value.term is None and all(x.varies and x.mark is None for x in axes or ()):
             axes = None
         elif axes is not None:
             strided = zip(axes, out.shape, out.strides, strict=True)

@@ -30,7 +30,7 @@ CONTRACTION, SQUARE, SCALED = "elementwise_contraction", "square_sum", "scaled_a
 _ADDITIONS = frozenset({"add", "sub", "rsub", "_add_relu"})
 _PRODUCTS = frozenset("mul addcmul lerp pow square prod cumprod".split())
 _SUMS = frozenset(
-    "sum mean nansum cumsum trace _adaptive_avg_pool2d _adaptive_avg_pool3d avg_pool2d avg_pool3d".split()
+    "sum mean nansum cumsum trace _sparse_sum _adaptive_avg_pool2d _adaptive_avg_pool3d avg_pool2d avg_pool3d".split()
 )
 _POOLS = {"_adaptive_avg_pool2d": 2, "_adaptive_avg_pool3d": 3, "avg_pool2d": 2, "avg_pool3d": 3}
 _ACCUMULATES = frozenset("index_add scatter_add bincount histogram _unsafe_masked_index_put_accumulate".split())
@@ -38,7 +38,7 @@ _SUMS_THE_FIRST = frozenset("col2im embedding_dense_backward unfold_backward".sp
 """Operations that sum their first argument; those above sum their last one."""
 _IF_A_SUM = frozenset("scatter scatter_reduce index_reduce segment_reduce".split())
 _IF_ACCUMULATE = frozenset("put index_put _index_put_impl _unsafe_index_put".split())
-_MAY_SUM = _ACCUMULATES | _SUMS_THE_FIRST | _IF_A_SUM | _IF_ACCUMULATE
+_MAY_SUM = {"_coalesce"} | _ACCUMULATES | _SUMS_THE_FIRST | _IF_A_SUM | _IF_ACCUMULATE
 _OWN_SQUARES = frozenset("linalg_vector_norm norm var std var_mean std_mean mse_loss".split())
 
 
@@ -165,7 +165,8 @@ class _Follower(Dataflow):
             value = self.scaled(event, factors, out)
             return value if name == "mul" else self._add_to(event, facts[0], value, out)
         a, b = (self.stored(fact) for fact in tensors)
-        product = _Product(event, out.shape, square=self.identity(tensors[0]) == self.identity(tensors[1]))
+        shape = out.shape if out.stored is None else (out.stored,)
+        product = _Product(event, shape, square=self.identity(tensors[0]) == self.identity(tensors[1]))
         self._products[event.index] = product
         first, second = (broadcast(self.axes(fact), out.shape) for fact in tensors)
         product.how = name if name == "lerp" else self._at_once(first, second)
@@ -284,7 +285,9 @@ def _summed_argument(event: Event, name: str, facts: list[TensorFact]) -> Tensor
     words = {value for value in (*event.args, *event.kwargs.values()) if isinstance(value, str)}
     weights = next(tensors_in((event.kwargs.get("weights"), event.kwargs.get("weight"))), None)
     is_sum = bool(words & {"sum", "mean", "add"})
-    if name in _SUMS_THE_FIRST or name == "segment_reduce" and is_sum:
+    # equal positions of a sparse tensor are added
+    adds = name == "_coalesce" and event.out.stored < facts[0].stored
+    if adds or name in _SUMS_THE_FIRST or name == "segment_reduce" and is_sum:
         return facts[0]
     if name.startswith("_embedding_bag") and not event.backward and event.argument(4, default=0) < 2:
         return facts[0]

@@ -61,10 +61,12 @@ class Axis:
 def view_axes(stored: tuple[Axis, ...], fact: TensorFact) -> tuple[Axis, ...]:
     """Return the axes of a view of a storage whose axes are ``stored``.
 
-    Strides do not tell what an index of size one runs over: it has all marks, and whether it varies is unknown.
+    Strides do not tell what an index of size one runs over: it has all marks, and whether it varies is unknown. Each
+    index of a sparse or nested tensor has all marks, which has one index if it has no shape.
     """
     if fact.strides is None:
-        return tuple(Axis(size, 0) for size in fact.shape)
+        everything = merge_marks(*(axis.mark for axis in stored))
+        return tuple(Axis(size, 0, True, everything) for size in fact.shape or (fact.numel,))
     if len(fact.shape) == len(stored) and all(
         axis.size == size and (axis.stride == stride or size < 2)
         for axis, size, stride in zip(stored, fact.shape, fact.strides, strict=True)

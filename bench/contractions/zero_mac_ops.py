@@ -87,8 +87,9 @@ _LOSSES = """
 _QUESTIONS_AND_FUSED_GATES = """
     _assert_async _assert_scalar _assert_tensor_metadata _functional_assert_async _has_same_storage_numel _print
     _thnn_fused_gru_cell _thnn_fused_gru_cell_backward _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl
-    _indices _nested_from_padded to_padded_tensor _nested_from_padded_and_nested_example _nested_tensor_from_mask
-    _nested_tensor_from_mask_left_aligned _nested_tensor_size nested_to_padded_tensor
+    _coalesce _indices _jagged_to_padded_dense_forward _nested_from_padded _nested_from_padded_and_nested_example
+    _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned _nested_tensor_size nested_to_padded_tensor
+    _padded_dense_to_jagged_forward to_padded_tensor
     _linalg_check_errors _new_zeros_with_same_feature_meta _nnz _values col_indices crow_indices
     dequantize fake_quantize_per_channel_affine fake_quantize_per_channel_affine_cachemask
     fake_quantize_per_tensor_affine fake_quantize_per_tensor_affine_cachemask histogram indices is_coalesced is_set_to

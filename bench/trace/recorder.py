@@ -191,7 +191,7 @@ class Recorder:
                 parts = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
             return TensorFact((), dtype, storage, source, stored=sum(map(prod, parts)), parts=parts)
         strides, offset = None, 0
-        if storage >= 0 and not tensor._has_symbolic_sizes_strides:
+        if storage >= 0 and tensor.layout not in _SPARSE and not tensor._has_symbolic_sizes_strides:
             strides, offset = tensor.stride(), tensor.storage_offset()
         # Symbolic sizes (bench.derive.symbolic) stay symbols.
         shape = tuple(tensor.shape)
@@ -202,9 +202,9 @@ class Recorder:
 
     def _storage(self, tensor: Tensor) -> int:
         try:
-            storage = tensor.untyped_storage()
+            # The memory of a sparse tensor is that of the elements that it stores.
+            storage = (_values(tensor) if tensor.layout in _SPARSE else tensor).untyped_storage()
         except (RuntimeError, NotImplementedError):
-            # Sparse tensors have no storage: their origin is unknown.
             self._anonymous -= 1
             return self._anonymous
         known = self._storages.get(storage._cdata)
@@ -258,11 +258,13 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 def _stored_elements(tensor: Tensor) -> int | None:
     """Return the number of elements that a sparse tensor stores, whole blocks included; None for others."""
-    if tensor.layout not in _SPARSE:
-        return None
+    return _values(tensor).numel() if tensor.layout in _SPARSE else None
+
+
+def _values(sparse: Tensor) -> Tensor:
     # This query is not part of the run.
     with _disable_current_modes():
-        return (tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()).numel()
+        return sparse._values() if sparse.layout is torch.sparse_coo else sparse.values()
 
 
 def _is_plain(value: Any) -> bool:
