@@ -49,6 +49,7 @@ _TARGETED = _INDEXED_WRITES | {"scatter", "put", "masked_scatter", "as_strided_s
 _JOINS = {"cat": 1, "stack": 1, "slice_scatter": 2, "select_scatter": 2, "index_copy": 1}
 """Where the argument is that names the axis along which operands are put next to each other."""
 _PERMUTES = frozenset({"permute", "transpose", "t"})
+_RESHAPES = frozenset("view _unsafe_view _reshape_alias squeeze".split())
 _NEW_AXIS = frozenset({"stack", "select_scatter"})
 MOVES = FREE | GATHERS | _SCALES | _INDEXED_WRITES | _SHUFFLES | set(_JOINS) | {"where", "masked_fill", "index_fill"}
 """Operations whose results hold values of their operands, moved or scaled."""
@@ -97,8 +98,9 @@ class Dataflow:
 
     def axes(self, fact: TensorFact) -> tuple[Axis, ...]:
         """Return the axes of ``fact``."""
-        stored = self.stored(fact).axes
-        axes = default_axes(fact) if stored is None else view_axes(stored, fact)
+        value = self.stored(fact)
+        is_fill = value.is_constant or value.is_zero
+        axes = default_axes(fact, is_fill) if value.axes is None else view_axes(value.axes, fact)
         inserted = self._inserted.get(_place(fact)) if 1 in fact.shape else None
         return tuple(Axis(1, 0, False) if n in inserted else axis for n, axis in enumerate(axes)) if inserted else axes
 
@@ -190,13 +192,19 @@ class Dataflow:
     def follow_ones(self, event: Event, fact: TensorFact, out: TensorFact) -> None:
         """Note which axes of size one in a view of ``fact`` are no index of its values, whatever their size."""
         name, rank = base(event.name), len(out.shape)
-        at = {n for n, axis in enumerate(self.axes(fact)) if axis.size == 1 and axis.varies is False}
+        axes = self.axes(fact)
+        at = {n for n, axis in enumerate(axes) if axis.size == 1 and axis.varies is False}
         if name == "unsqueeze":
             new = event.argument(1) % rank
             at = {n + (n >= new) for n in at} | {new}
         elif name in _PERMUTES:
             order = _permutation(event, name, rank)
             at = {order.index(n) for n in at}
+        elif name in _RESHAPES:
+            # An axis of size one stays after as many elements; where a size is split, a new one may be an index.
+            ones = [n for n, size in enumerate(fact.shape) if size == 1]
+            before = {prod(fact.shape[:n]) for n in at} - {prod(fact.shape[:n]) for n in ones if n not in at}
+            at = {n for n in range(rank) if prod(out.shape[:n]) in before}
         elif len(fact.shape) != rank:
             at = set()
         self._inserted[_place(out)] = frozenset(n for n in at if out.shape[n] == 1)
@@ -304,7 +312,7 @@ def _indexed_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFa
     first, last, rank = at[0], at[-1] + 1, max(len(given[n].shape) for n in at)
     if name in _INDEXES:
         mark = merge_marks(*(axis.mark for axis in axes[first:last]))
-        moved = [*axes[:first], *[Axis(0, 0, True, mark)] * rank, *axes[last:]]
+        moved = [*axes[:first], *[Axis(0, 0, any_varies(axes[first:last]), mark)] * rank, *axes[last:]]
     else:
         inner = len(out.shape) - (last - first) + rank
         if len(axes) > inner:

@@ -86,10 +86,14 @@ def any_varies(axes: Iterable[Axis]) -> bool | None:
     return True if True in found else None if None in found else False
 
 
-def default_axes(fact: TensorFact) -> tuple[Axis, ...]:
-    """Return the axes of a tensor without a known layout: it does not vary where it is expanded."""
+def default_axes(fact: TensorFact, is_fill: bool = False) -> tuple[Axis, ...]:
+    """Return the axes of a tensor without a known layout: it does not vary where it is expanded.
+
+    A fill varies where other values are written into it later, not along an index of size one.
+    """
     strides = fact.strides or (1,) * len(fact.shape)
-    return tuple(Axis(size, stride, stride != 0) for size, stride in zip(fact.shape, strides, strict=True))
+    sizes = zip(fact.shape, strides, strict=True)
+    return tuple(Axis(size, stride, stride != 0 and not (is_fill and size == 1)) for size, stride in sizes)
 
 
 def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
