@@ -113,6 +113,33 @@ def _attention_tokens_first_backward(event: Event) -> list[Product]:
     return _attention_gradients(*(replace(x, shape=(*x.shape[::2], *x.shape[1::2])) for x in event.args[:4]))
 
 
+def _natten_backward(event: Event) -> list[Product] | None:
+    """Return the gradients of attention over (B, T, h, d) after operands, result and its gradient; None if packed."""
+    packed = any(isinstance(value, TensorFact) for value in event.args[6:])
+    return None if packed else _attention_tokens_first_backward(replace(event, args=(event.args[4], *event.args[:3])))
+
+
+def _neighborhood(kernel_at: int, layout_at: int | None = None) -> Callable[[Event], list[Product]]:
+    """Return the rule for (B, *positions, h, d), each query with the keys of its window, kernel_size in all cases.
+
+    Tiled kernels take the groups of dilation in B and padded positions; ``layout_at`` is the argument with their sizes.
+    """
+
+    def rule(event: Event) -> list[Product]:
+        q, k, v, *_ = operands = event.args[:3] if kernel_at == 3 else (event.args[4], *event.args[:3])
+        batch, heads, queries = q.shape[0], q.shape[-2], prod(q.shape[1:-2])
+        if layout_at:
+            batch, queries = batch // prod(event.args[kernel_at + 2]), prod(event.args[layout_at])
+        window = prod(event.args[kernel_at])
+        if kernel_at == 3:
+            return _attention_products(q, k, v, batch * heads, queries, window)
+        lengths = (queries, queries, window, window)
+        sizes = zip(operands, lengths, strict=True)
+        return _attention_gradients(*(replace(x, shape=(batch, heads, n, x.shape[-1])) for x, n in sizes))
+
+    return rule
+
+
 def _attention_gradients(gradient, q, k, v) -> list[Product]:
     """Return five products: the recomputed scores, then the gradients of weights, values, queries and keys."""
     heads, queries, width = q.shape[0] * q.shape[1], q.shape[2], q.shape[3]
@@ -228,6 +255,9 @@ def _grid(event: Event) -> list[Product]:
     return [Product({"m": event.out.numel, "i": theta.shape[-1]}, (theta,))]
 
 
+_NATTEN = {"": None, "hopper_": 10, "blackwell_": 10}
+"""natten's kernels by the beginning of their names: where tiled ones take the positions' sizes."""
+
 RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "mm": _matrices(0, 1),
     "bmm": _matrices(0, 1),
@@ -299,6 +329,17 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "xformers.efficient_attention_forward_cutlass": _attention_tokens_first(4),
     "DaoAILab._causal_conv1d_fwd_cpp": _depthwise,
     "DaoAILab._causal_conv1d_bwd_cpp": _depthwise_backward,
+    # natten/_libnatten/torch_wrappers.py
+    "natten.fmha_forward": _attention_tokens_first(7),
+    "natten.hopper_fmha_forward": _attention_tokens_first(None),
+    "natten.blackwell_fmha_forward": _attention_tokens_first(8),
+    **{f"natten.{kernel}fmha_backward": _natten_backward for kernel in _NATTEN},
+    **{f"natten.{kernel}na{n}d_forward": _neighborhood(3, at) for kernel, at in _NATTEN.items() for n in (1, 2, 3)},
+    **{
+        f"natten.{kernel}na{n}d_backward": _neighborhood(6, at and at + 3)
+        for kernel, at in _NATTEN.items()
+        for n in (1, 2, 3)
+    },
     "mkldnn_rnn_layer": _recurrent,
     "_cudnn_rnn": _recurrent,
 }

@@ -131,7 +131,7 @@ ELEMENTWISE = frozenset(_POINTWISE.split()) | {"where", "masked_fill", "_to_copy
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
 
 
-_FREE_FAMILIES = ("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_", "special_")
+_FREE_FAMILIES = ("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_", "special_", "natten.token_")
 """Prefixes of further names without a contraction: communication, layouts, lists, special functions."""
 
 
