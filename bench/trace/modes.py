@@ -69,6 +69,7 @@ class DispatchTracer(TorchDispatchMode):
     def __init__(self, recorder: "Recorder") -> None:
         super().__init__()
         self._recorder = recorder
+        self._passed_on: OpOverload | None = None
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -80,18 +81,30 @@ class DispatchTracer(TorchDispatchMode):
                 with self._recorder.repeat(scores[0]), self:
                     scores[1]()
             return out
-        if any(_overrides_dispatch(kind) for kind in types):
-            # torch then calls the subclass, whose operations are dispatched here.
-            return NotImplemented
         packet = operation._overloadpacket
         if packet.__name__ in _LAYOUT_QUERIES:
             return NotImplemented
+        if self._passed_on is operation:
+            self._passed_on = None
+            return NotImplemented
         name = _name(packet)
+        if subclass := next((kind for kind in types if _overrides_dispatch(kind)), None):
+            return self._of_subclass(subclass, name, operation, args, kwargs)
         event = self._recorder.begin(OPERATION, name, args, kwargs)
         if name in ("_grouped_mm", "_scaled_grouped_mm"):
             event.covered = _last_offset(args[2:], kwargs)
         out = self._recorder.call(event, self._run, (event, operation, args, kwargs), {})
         self._recorder.record_writes(event, _written_tensors(operation, args, kwargs), out)
+        return out
+
+    def _of_subclass(self, subclass, name, operation, args, kwargs):
+        """Record a call of a subclass, which torch makes when this mode passes the call on, and what it runs."""
+        event = self._recorder.begin(OPERATION, name, args, kwargs)
+        event.composite, event.subclass = True, subclass.__name__
+        self._passed_on = operation
+        with self:
+            out = self._recorder.call(event, operation, args, kwargs)
+        self._recorder.record_writes(event, (), out)
         return out
 
     def _run(self, event, operation, args, kwargs):
