@@ -5,6 +5,8 @@ multiply-accumulates. Names are aten's, without the trailing underscore of in-pl
 view copies. Operations in neither this list nor products.py are unsupported.
 """
 
+from functools import cache
+
 _VIEWS = """
     _conj _neg_view _reshape_alias _unsafe_view alias as_strided chunk detach diagonal expand lift lift_fresh narrow
     permute reshape select slice slice_inverse split split_with_sizes squeeze t transpose unbind unfold
@@ -145,6 +147,7 @@ _PRIMS = {
 """torch's prims -> the aten operation that does the same, if its name differs."""
 
 
+@cache
 def base(name: str) -> str:
     """Return an operation's name without in-place and view-copy suffixes; for a prim, the aten name."""
     if name.startswith("prims."):
@@ -154,6 +157,7 @@ def base(name: str) -> str:
     return stem if stem in ("_to_copy", "index_copy") else stem.removesuffix("_copy")
 
 
+@cache
 def holds_none(name: str) -> bool:
     """Return whether the operation is known to contain no contraction."""
     return base(name) in KNOWN or name.startswith(_FREE_FAMILIES)

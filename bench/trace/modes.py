@@ -71,6 +71,11 @@ class DispatchTracer(TorchDispatchMode):
         self._recorder = recorder
         self._passed_on: OpOverload | None = None
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: nothing is compiled under a recorder, and the wrapper that skips it runs for each operation."""
+        return False
+
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if isinstance(operation, HigherOrderOperator):
