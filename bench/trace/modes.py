@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headcount.bench.trace.recorder import Recorder
 
 _FORWARD_EVENT = "headcount: index of the event that this node differentiates"
+_SEQUENCES = (tuple, list)
 _LAYOUT_QUERIES = {
     "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
     "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "layout",
@@ -225,8 +226,5 @@ def tensors_of(value: Any) -> list[Tensor]:
     """Return the tensors in nested sequences and mappings, in order."""
     if isinstance(value, Tensor):
         return [value]
-    if isinstance(value, tuple | list):
-        return [tensor for part in value for tensor in tensors_of(part)]
-    if isinstance(value, dict):
-        return [tensor for part in value.values() for tensor in tensors_of(part)]
-    return []
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, _SEQUENCES) else ()
+    return [tensor for part in parts for tensor in tensors_of(part)] if parts else []
