@@ -234,16 +234,13 @@ class Dataflow:
     def merged(self, event: Event, values: Sequence[Value], columns: Sequence[Sequence[Axis]], out) -> Value:
         """Return one value of several, whose axes in ``out`` are ``columns``."""
         name, first = base(event.name), values[0]
-        if len(values) == 1:
-            axes, term, products = list(columns[0]), first.term, first.products
-        else:
-            axes = [
-                Axis(size, 0, any_varies(at), merge_marks(*(x.mark for x in at)))
-                for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
-            ]
-            term = merge_marks(*(value.term for value in values))
-            filled = [value.products for value in values if value.products]
-            products = reduce(operator.or_, filled) if filled else {}
+        axes = [
+            Axis(size, 0, any_varies(at), merge_marks(*(x.mark for x in at)))
+            for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
+        ]
+        term = merge_marks(*(value.term for value in values))
+        filled = [value.products for value in values if value.products]
+        products = reduce(operator.or_, filled) if filled else {}
         if name in _JOINS and axes:
             dim = event.argument(_JOINS[name], default=0) % len(axes)
             slots = term if sum(value.term is not None for value in values) > 1 else None
@@ -284,11 +281,8 @@ def _moved_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFact
         ]
     # any axis of the result may run over any index of the product
     everything = merge_marks(*(axis.mark for axis in axes))
-    fixed = [axis.varies is False for axis in axes] if len(axes) == len(out.shape) else [False] * len(out.shape)
-    return [
-        Axis(size, 0, not (one and size == 1), None if one and size == 1 else everything)
-        for size, one in zip(out.shape, fixed, strict=True)
-    ]
+    ones = {n for n, axis in enumerate(axes) if axis.varies is False} if len(axes) == len(out.shape) else set()
+    return [axes[n] if n in ones and size == 1 else Axis(size, 0, True, everything) for n, size in enumerate(out.shape)]
 
 
 def _permutation(event: Event, name: str, rank: int) -> list[int]:

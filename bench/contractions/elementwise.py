@@ -29,10 +29,8 @@ CONTRACTION, SQUARE, SCALED = "elementwise_contraction", "square_sum", "scaled_a
 
 _ADDITIONS = frozenset({"add", "sub", "rsub", "_add_relu"})
 _PRODUCTS = frozenset("mul addcmul lerp pow square prod cumprod".split())
-_SUMS = frozenset(
-    "sum mean nansum cumsum trace _sparse_sum _adaptive_avg_pool2d _adaptive_avg_pool3d avg_pool2d avg_pool3d".split()
-)
 _POOLS = {"_adaptive_avg_pool2d": 2, "_adaptive_avg_pool3d": 3, "avg_pool2d": 2, "avg_pool3d": 3}
+_SUMS = frozenset("sum mean nansum cumsum trace _sparse_sum".split()) | _POOLS.keys()
 _ACCUMULATES = frozenset("index_add scatter_add bincount histogram _unsafe_masked_index_put_accumulate".split())
 _SUMS_THE_FIRST = frozenset("col2im embedding_dense_backward unfold_backward".split())
 """Operations that sum their first argument; those above sum their last one."""

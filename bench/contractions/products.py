@@ -119,25 +119,21 @@ def _natten_backward(event: Event) -> list[Product] | None:
     return None if packed else _attention_tokens_first_backward(replace(event, args=(event.args[4], *event.args[:3])))
 
 
-def _neighborhood(kernel_at: int, layout_at: int | None = None) -> Callable[[Event], list[Product]]:
-    """Return the rule for (B, *positions, h, d), each query with the keys of its window, kernel_size in all cases.
+def _neighborhood(event: Event) -> list[Product]:
+    """Return the products of (B, *positions, h, d), each query with the keys of its window, kernel_size in all cases.
 
-    Tiled kernels take the groups of dilation in B and padded positions; ``layout_at`` is the argument with their sizes.
+    Tiled kernels take the groups of dilation in B, and padded positions; an argument has the sizes without padding.
     """
-
-    def rule(event: Event) -> list[Product]:
-        q, k, v, *_ = operands = event.args[:3] if kernel_at == 3 else (event.args[4], *event.args[:3])
-        batch, heads, queries = q.shape[0], q.shape[-2], prod(q.shape[1:-2])
-        if layout_at:
-            batch, queries = batch // prod(event.args[kernel_at + 2]), prod(event.args[layout_at])
-        window = prod(event.args[kernel_at])
-        if kernel_at == 3:
-            return _attention_products(q, k, v, batch * heads, queries, window)
-        lengths = (queries, queries, window, window)
-        sizes = zip(operands, lengths, strict=True)
-        return _attention_gradients(*(replace(x, shape=(batch, heads, n, x.shape[-1])) for x, n in sizes))
-
-    return rule
+    q, k, v = event.args[:3]
+    backward = event.name.endswith("backward")
+    window_at = 6 if backward else 3
+    batch, heads, queries, window = q.shape[0], q.shape[-2], prod(q.shape[1:-2]), prod(event.args[window_at])
+    if "_na" in event.name:
+        batch, queries = batch // prod(event.args[window_at + 2]), prod(event.args[window_at + 7])
+    if not backward:
+        return _attention_products(q, k, v, batch * heads, queries, window)
+    sizes = zip((event.args[4], q, k, v), (queries, queries, window, window), strict=True)
+    return _attention_gradients(*(replace(x, shape=(batch, heads, n, x.shape[-1])) for x, n in sizes))
 
 
 def _attention_gradients(gradient, q, k, v) -> list[Product]:
@@ -255,8 +251,8 @@ def _grid(event: Event) -> list[Product]:
     return [Product({"m": event.out.numel, "i": theta.shape[-1]}, (theta,))]
 
 
-_NATTEN = {"": None, "hopper_": 10, "blackwell_": 10}
-"""natten's kernels by the beginning of their names: where tiled ones take the positions' sizes."""
+_NATTEN = ("", "hopper_", "blackwell_")
+"""Beginnings of the names of natten's kernels; those with a name are tiled."""
 
 RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "mm": _matrices(0, 1),
@@ -334,11 +330,11 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "natten.hopper_fmha_forward": _attention_tokens_first(None),
     "natten.blackwell_fmha_forward": _attention_tokens_first(8),
     **{f"natten.{kernel}fmha_backward": _natten_backward for kernel in _NATTEN},
-    **{f"natten.{kernel}na{n}d_forward": _neighborhood(3, at) for kernel, at in _NATTEN.items() for n in (1, 2, 3)},
     **{
-        f"natten.{kernel}na{n}d_backward": _neighborhood(6, at and at + 3)
-        for kernel, at in _NATTEN.items()
+        f"natten.{kernel}na{n}d_{way}": _neighborhood
+        for kernel in _NATTEN
         for n in (1, 2, 3)
+        for way in ("forward", "backward")
     },
     "mkldnn_rnn_layer": _recurrent,
     "_cudnn_rnn": _recurrent,
