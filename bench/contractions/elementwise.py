@@ -132,9 +132,7 @@ class _Follower(Dataflow):
         elif name in _PRODUCTS and event.index not in self._counted:
             value = self._multiply(event, name, facts, written[0])
         elif name in _ADDITIONS and len(facts) == 2:
-            columns = [broadcast(self.axes(fact), written[0].shape) for fact in facts]
-            same = self.identity(facts[0]) == self.identity(facts[1])
-            value = self._add(event, [self.stored(fact) for fact in facts], columns, written[0], same)
+            value = self._sum(event, facts, written[0])
         elif name in MOVES and summed is None:
             value = self.moved(event, facts, written[0])
         for out in written:
@@ -150,8 +148,7 @@ class _Follower(Dataflow):
             return None
         if name == "lerp" and len(facts) == 2:
             # by a number: a sum of two scaled tensors
-            columns = [broadcast(self.axes(fact), out.shape) for fact in facts]
-            return self._add(event, [self.stored(fact) for fact in facts], columns, out)
+            return self._sum(event, facts, out)
         factors = {"addcmul": facts[-2:], "lerp": [facts[0], facts[-1]]}.get(name, facts)
         if name in ("pow", "square"):
             factors = [facts[0], facts[0]]
@@ -243,6 +240,11 @@ class _Follower(Dataflow):
         fact = max(facts, key=lambda fact: fact.numel, default=None)
         if fact is not None and fact.numel > 1:
             self._products[event.index] = _Product(event, fact.shape, True, how=event.name)
+
+    def _sum(self, event: Event, facts: list[TensorFact], out: TensorFact) -> Value:
+        columns = [broadcast(self.axes(fact), out.shape) for fact in facts]
+        same = self.identity(facts[0]) == self.identity(facts[1])
+        return self._add(event, [self.stored(fact) for fact in facts], columns, out, same)
 
     def _add_to(self, event: Event, start: TensorFact, value: Value, out: TensorFact) -> Value:
         """Return the sum of a tensor and a value of the shape of ``out``."""

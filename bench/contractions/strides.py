@@ -99,6 +99,4 @@ def default_axes(fact: TensorFact, is_fill: bool = False) -> tuple[Axis, ...]:
 def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
     """Return the axes aligned with a shape as by broadcasting."""
     missing = len(shape) - len(axes)
-    if missing < 0:
-        return list(axes[-len(shape) :]) if shape else []
-    return [Axis(0, 0, False)] * missing + list(axes)
+    return [Axis(0, 0, False)] * missing + list(axes[max(-missing, 0) :])
