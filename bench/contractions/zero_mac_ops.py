@@ -157,7 +157,6 @@ def base(name: str) -> str:
     return stem if stem in ("_to_copy", "index_copy") else stem.removesuffix("_copy")
 
 
-@cache
 def holds_none(name: str) -> bool:
     """Return whether the operation is known to contain no contraction."""
     return base(name) in KNOWN or name.startswith(_FREE_FAMILIES)
