@@ -1,5 +1,6 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -185,18 +186,20 @@ def count_contractions(
     given = formulas or {}
     formulas = {**SETS.get(formula_set, {}), **given}
     found: dict[int, list[Product]] = {}
-    audit: dict[tuple[str, str], AuditLine] = {}
+    audit: dict[tuple[str, ...], AuditLine] = {}
+    calls: Counter[tuple[str, ...]] = Counter()
     for event, parts in _each(trace, formulas):
         if parts is not None:
             found[event.index] = parts
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
-        line = audit.get((event.name, event.path))
-        if line is None:
+        key = event.name, event.path, state
+        calls[key] += 1
+        if key not in audit:
             source = registered_source(event.name)
             if event.name in formulas:
                 source = "formulas" if event.name in given else f"formula_set {formula_set}"
-            line = AuditLine(event.name, state, event.path, 0, _shapes(event), source)
-        audit[event.name, event.path] = replace(line, calls=line.calls + 1)
+            audit[key] = AuditLine(event.name, state, event.path, 1, _shapes(event), source)
+    audit = {key: replace(line, calls=calls[key]) for key, line in audit.items()}
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
         audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headcount.bench.trace.recorder import Recorder
 
 _FORWARD_EVENT = "headcount: index of the event that this node differentiates"
+_SEQUENCES = (tuple, list)
 _LAYOUT_QUERIES = {
     "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
     "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "layout",
@@ -69,6 +70,12 @@ class DispatchTracer(TorchDispatchMode):
     def __init__(self, recorder: "Recorder") -> None:
         super().__init__()
         self._recorder = recorder
+        self._passed_on: OpOverload | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: nothing is compiled under a recorder, and the wrapper that skips it runs for each operation."""
+        return False
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -80,18 +87,30 @@ class DispatchTracer(TorchDispatchMode):
                 with self._recorder.repeat(scores[0]), self:
                     scores[1]()
             return out
-        if any(_overrides_dispatch(kind) for kind in types):
-            # torch then calls the subclass, whose operations are dispatched here.
-            return NotImplemented
         packet = operation._overloadpacket
         if packet.__name__ in _LAYOUT_QUERIES:
             return NotImplemented
+        if self._passed_on is operation:
+            self._passed_on = None
+            return NotImplemented
         name = _name(packet)
+        if subclass := next((kind for kind in types if _overrides_dispatch(kind)), None):
+            return self._of_subclass(subclass, name, operation, args, kwargs)
         event = self._recorder.begin(OPERATION, name, args, kwargs)
         if name in ("_grouped_mm", "_scaled_grouped_mm"):
             event.covered = _last_offset(args[2:], kwargs)
         out = self._recorder.call(event, self._run, (event, operation, args, kwargs), {})
         self._recorder.record_writes(event, _written_tensors(operation, args, kwargs), out)
+        return out
+
+    def _of_subclass(self, subclass, name, operation, args, kwargs):
+        """Record a call of a subclass, which torch makes when this mode passes the call on, and what it runs."""
+        event = self._recorder.begin(OPERATION, name, args, kwargs)
+        event.composite, event.subclass = True, subclass.__name__
+        self._passed_on = operation
+        with self:
+            out = self._recorder.call(event, operation, args, kwargs)
+        self._recorder.record_writes(event, (), out)
         return out
 
     def _run(self, event, operation, args, kwargs):
@@ -207,8 +226,5 @@ def tensors_of(value: Any) -> list[Tensor]:
     """Return the tensors in nested sequences and mappings, in order."""
     if isinstance(value, Tensor):
         return [value]
-    if isinstance(value, tuple | list):
-        return [tensor for part in value for tensor in tensors_of(part)]
-    if isinstance(value, dict):
-        return [tensor for part in value.values() for tensor in tensors_of(part)]
-    return []
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, _SEQUENCES) else ()
+    return [tensor for part in parts for tensor in tensors_of(part)] if parts else []
