@@ -116,14 +116,16 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
 
 def _assumptions(args) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
-    names = ("context", "generate", "element_bytes", "peak_macs", "bandwidth")
+    names = ("context", "generate", "element_bytes", "window", "optimizer", "prices", "peak_macs", "bandwidth")
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     flags = {name: f"--{name.replace('_', '-')}" for name in values}
     if values and not args.columns:
         raise UsageError(f"{', '.join(flags.values())} needs --columns")
     for name, value in values.items():
-        if value < 1:
+        if not isinstance(value, str) and value < 1:
             raise UsageError(f"{flags[name]} must be at least 1, not {value}")
+    if args.prices:
+        values["prices"] = accounts.read_prices(args.prices)
     renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
     given = accounts.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
     accounts.check(args.columns, given)
