@@ -1,10 +1,11 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from headcount.bench.contractions import summary
+from headcount.bench.contractions import costs, summary
 from headcount.bench.contractions.custom_ops import registered_source
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.fused_cells import fused_cells
@@ -92,6 +93,7 @@ class ContractionCount:
     by_event: Mapping[int, list[tuple[str, Product]]]
     elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
+    trace: Trace = field(default_factory=Trace, compare=False)
 
     @property
     def macs(self) -> int:
@@ -117,6 +119,25 @@ class ContractionCount:
     def flops(self) -> int:
         """Floating-point operations, two for each of ``macs``."""
         return flops(self.macs)
+
+    def bytes_moved(self) -> int:
+        """Return the bytes that operations move, unfused (bench.contractions.costs)."""
+        return costs.bytes_moved(self.trace)
+
+    @property
+    def intensity(self) -> Fraction | None:
+        """``macs`` per byte moved; None where nothing moves."""
+        moved = self.bytes_moved()
+        return Fraction(self.macs, moved) if moved else None
+
+    @property
+    def causal_macs(self) -> int | None:
+        """``macs`` without the pairs that masks of attention hide; None where a mask is not known."""
+        return costs.causal_macs(self.trace, self.by_event)
+
+    def other_flops(self, prices: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return the FLOPs of operations without MACs by kind, at stated prices per element."""
+        return costs.other_flops(self.trace, self.by_event, prices)
 
     def by_module(self) -> dict[str, int]:
         """Return multiply-accumulates by module path, submodules included; the model is the empty path."""
@@ -216,7 +237,7 @@ def count_contractions(
             by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
         by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
-    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written)
+    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written, trace=trace)
 
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:
