@@ -24,7 +24,6 @@ from headcount.formulas.prices import PRICES
 Products = Mapping[int, Sequence[tuple[str, Product]]]
 """Kinds and products of the run's operations, by event."""
 
-BYTES_NOTE = "each operation reads its operands and writes its result once, unfused"
 _OVERWRITES = CREATED | {"copy", "fill", "zero"}
 _BIASED = {"addmm", "_addmm_activation", "addmv", "baddbmm", "addbmm"}
 _BIAS_THIRD = {"convolution", "_convolution", "linear"}
@@ -122,7 +121,8 @@ def _inside(event: Event, parts: Sequence[tuple[str, Product]]) -> Iterator[tupl
     if event.name in _BIASED or event.name in _BIAS_THIRD and isinstance(event.argument(2), TensorFact):
         yield "bias", event.out.numel
     for kind, product in parts:
-        if forward_kind(kind) == "scores" and product.kind:
+        # the last holds the gradient of the softmax; only products of fused operations have a kind of their own
+        if product.kind and kind in ("scores", "scores_recompute", "values_dx"):
             yield "softmax", product.macs // product.dims["i"]
 
 

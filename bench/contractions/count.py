@@ -91,9 +91,9 @@ class ContractionCount:
     ledger: Ledger
     audit: tuple[AuditLine, ...]
     by_event: Mapping[int, list[tuple[str, Product]]]
+    trace: Trace = field(default_factory=Trace, compare=False)
     elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
-    trace: Trace = field(default_factory=Trace, compare=False)
 
     @property
     def macs(self) -> int:
@@ -221,7 +221,7 @@ def count_contractions(
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
         audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))
-    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
+    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found, trace)
     if out.unsupported and not allow_unsupported:
         raise UnsupportedError(out.unsupported)
     written = (
@@ -237,7 +237,7 @@ def count_contractions(
             by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
         by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
-    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written, trace=trace)
+    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written)
 
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:

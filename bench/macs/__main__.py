@@ -81,6 +81,7 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     lengths = {name: getattr(args, name) for name in LENGTHS}
     if args.columns and (args.compare or args.module or args.audit):
         raise UsageError("--columns goes with --table, --preset and --grid")
+    assumed = _assumptions(args)
     if args.compare:
         return _comparison(args, lengths)
     if args.convert:
@@ -93,7 +94,6 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         return _module(args, counters)
     if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula or args.formula_set:
         raise UsageError("--depth, --allow-unsupported, --elementwise, --formula and --formula-set go with --module")
-    assumed = _assumptions(args)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
         given += ["--set"] if args.set else []

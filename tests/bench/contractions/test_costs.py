@@ -72,6 +72,8 @@ def test_causal_macs_of_backward():
     count = hc.count(fused, Q, K[:, :, :T], VALUES[:, :, :T, :D], backward=True)
     # forward, and the five products of a fused backward
     assert count.macs == 7 * B * H * T * T * D and count.causal_macs == 7 * B * H * D * T * (T + 1) // 2
+    # softmax, once more in the backward pass, and its gradient
+    assert count.other_flops()["softmax"] == 3 * 3 * B * H * T * T
 
 
 def test_causal_macs_without_values_are_unknown():
