@@ -16,11 +16,12 @@ from headcount.formulas.published.expressions import evaluate
 class ModuleCount:
     """The count of one forward pass of a user module over the whole batch.
 
+    ``bytes_moved``, ``causal_macs`` and ``other_flops`` are those of bench.contractions.costs.
+
     ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
-    ``bytes_moved``, ``causal_macs`` and ``other_flops`` are those of bench.contractions.costs. ``libraries`` are the
-    versions of those that decide which operations torch runs (bench.env).
+    ``libraries`` are the versions of those that decide which operations torch runs (bench.env).
     """
 
     device: str

@@ -57,11 +57,12 @@ class Event:
 
     ``failed`` is set if it raised; it is not counted then. ``covered`` is the number of rows that the offsets of a
     grouped product cover, if they have values. ``times`` is the number of runs that it stands for (a function of one
-    score). ``transformed`` is set inside vmap, grad or jvp of torch.func. ``pairs`` are those that an attention's mask
-    leaves and all of them, if known (bench.trace.masks). ``parent`` is the index of the event around it. ``composite``
-    marks a decomposed operation: its parts are events inside it. In ``backward``, ``forward`` is the index of the event
-    being differentiated. ``writes`` are the storages of the arguments to which an operation writes. ``module`` indexes
-    :attr:`Trace.modules`.
+    score). ``transformed`` is set inside vmap, grad or jvp of torch.func. ``parent`` is the index of the event around
+    it. ``composite`` marks a decomposed operation: its parts are events inside it. In ``backward``, ``forward`` is the
+    index of the event being differentiated. ``writes`` are the storages of the arguments to which an operation
+    writes. ``module`` indexes :attr:`Trace.modules`.
+
+    ``pairs`` are those that an attention's mask leaves, and all of them; None if not known (bench.trace.masks).
     """
 
     index: int
@@ -79,9 +80,9 @@ class Event:
     module: int | None = None
     failed: bool = False
     covered: int | None = None
+    pairs: tuple[int, int] | None = None
     times: int = 1
     transformed: bool = False
-    pairs: tuple[int, int] | None = None
     _facts: tuple[TensorFact, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def argument(self, position: int, name: str = "", default: Any = None) -> Any:
