@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from headcount.bench.contractions import summary
+from headcount.bench.contractions import costs, summary
 from headcount.bench.contractions.custom_ops import registered_source
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.fused_cells import fused_cells
@@ -91,6 +92,7 @@ class ContractionCount:
     ledger: Ledger
     audit: tuple[AuditLine, ...]
     by_event: Mapping[int, list[tuple[str, Product]]]
+    trace: Trace = field(default_factory=Trace, compare=False)
     elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
 
@@ -118,6 +120,25 @@ class ContractionCount:
     def flops(self) -> int:
         """Floating-point operations, two for each of ``macs``."""
         return flops(self.macs)
+
+    def bytes_moved(self) -> int:
+        """Return the bytes that operations move, unfused (bench.contractions.costs)."""
+        return costs.bytes_moved(self.trace)
+
+    @property
+    def intensity(self) -> Fraction | None:
+        """``macs`` per byte moved; None where nothing moves."""
+        moved = self.bytes_moved()
+        return Fraction(self.macs, moved) if moved else None
+
+    @property
+    def causal_macs(self) -> int | None:
+        """``macs`` without the pairs that masks of attention hide; None where a mask is not known."""
+        return costs.causal_macs(self.trace, self.by_event)
+
+    def other_flops(self, prices: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return the FLOPs of operations without MACs by kind, at stated prices per element."""
+        return costs.other_flops(self.trace, self.by_event, prices)
 
     def by_module(self) -> dict[str, int]:
         """Return multiply-accumulates by module path, submodules included; the model is the empty path."""
@@ -203,7 +224,7 @@ def count_contractions(
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
         audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))
-    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
+    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found, trace)
     if out.unsupported and not allow_unsupported:
         raise UnsupportedError(out.unsupported)
     written = (

@@ -130,6 +130,31 @@ GATHERS = frozenset("embedding gather index index_select take _unsafe_index mask
 ELEMENTWISE = frozenset(_POINTWISE.split()) | {"where", "masked_fill", "_to_copy"}
 """Elementwise operations."""
 
+SELECTIONS = frozenset({"where", "masked_fill", "_to_copy", "positive"})
+"""Elementwise operations that compute nothing."""
+
+ACTIVATIONS = frozenset(
+    """
+    _prelu_kernel celu elu gelu glu hardshrink hardsigmoid hardswish hardtanh leaky_relu log_sigmoid log_sigmoid_forward
+    mish relu relu6 rrelu rrelu_with_noise selu sigmoid silu softplus softshrink tanh threshold
+    """.split()
+)
+"""Elementwise operations that are activation functions; their gradients have the suffix ``_backward``."""
+
+NORMS = frozenset(_NORMS_AND_SOFTMAX.split())
+"""Norms; softmax too."""
+
+REDUCTIONS = frozenset(_REDUCTIONS_AND_ORDER.split())
+"""Operations that reduce, accumulate or sort."""
+
+CREATED = frozenset(_CREATION_AND_RANDOM.split())
+"""Operations that fill a tensor without reading one."""
+
+OTHERS = frozenset(f"{_POOLING_AND_INTERPOLATION} {_LOSSES}".split()) | frozenset(
+    name for name in _QUESTIONS_AND_FUSED_GATES.split() if name.startswith(("_thnn", "fake_quantize", "multi"))
+)
+"""Interpolation, losses, fused gates: further operations that compute."""
+
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
 
 

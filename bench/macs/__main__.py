@@ -81,6 +81,7 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     lengths = {name: getattr(args, name) for name in LENGTHS}
     if args.columns and (args.compare or args.module or args.audit):
         raise UsageError("--columns goes with --table, --preset and --grid")
+    assumed = _assumptions(args)
     if args.compare:
         return _comparison(args, lengths)
     if args.convert:
@@ -93,7 +94,6 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         return _module(args, counters)
     if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula or args.formula_set:
         raise UsageError("--depth, --allow-unsupported, --elementwise, --formula and --formula-set go with --module")
-    assumed = _assumptions(args)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
         given += ["--set"] if args.set else []
@@ -116,14 +116,16 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
 
 def _assumptions(args) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
-    names = ("context", "generate", "element_bytes", "peak_macs", "bandwidth")
+    names = ("context", "generate", "element_bytes", "window", "optimizer", "prices", "peak_macs", "bandwidth")
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     flags = {name: f"--{name.replace('_', '-')}" for name in values}
     if values and not args.columns:
         raise UsageError(f"{', '.join(flags.values())} needs --columns")
     for name, value in values.items():
-        if value < 1:
+        if not isinstance(value, str) and value < 1:
             raise UsageError(f"{flags[name]} must be at least 1, not {value}")
+    if args.prices:
+        values["prices"] = accounts.read_prices(args.prices)
     renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
     given = accounts.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
     accounts.check(args.columns, given)

@@ -92,5 +92,10 @@ def _memory(group) -> None:
         "--generate", type=int, metavar="N", help="tokens generated one by one (default: as many as the context)"
     )
     group.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element (default: 2)")
+    group.add_argument("--window", type=int, metavar="N", help="keys that a query sees, itself included")
+    group.add_argument(
+        "--optimizer", choices=accounts.RECIPES, help="training state per parameter (default: adamw-mixed, 16 bytes)"
+    )
+    group.add_argument("--prices", metavar="FILE", help="TOML file of FLOPs per element by kind: softmax = 5")
     group.add_argument("--peak-macs", type=float, metavar="N", help="peak of the hardware in MACs/s")
     group.add_argument("--bandwidth", type=float, metavar="N", help="memory bandwidth in bytes/s")

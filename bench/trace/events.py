@@ -62,6 +62,8 @@ class Event:
     class ``subclass`` with its own dispatch. In ``backward``, ``forward`` is the
     index of the event being differentiated. ``writes`` are the storages of the arguments to which an operation
     writes. ``module`` indexes :attr:`Trace.modules`.
+
+    ``pairs`` are those that an attention's mask leaves, and all of them; None if not known (bench.trace.masks).
     """
 
     index: int
@@ -79,6 +81,7 @@ class Event:
     module: int | None = None
     failed: bool = False
     covered: int | None = None
+    pairs: tuple[int, int] | None = None
     times: int = 1
     transformed: bool = False
     subclass: str = ""

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.bench.trace.decompositions import flex_score, fused_on_meta, unfold_foreach
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event
+from headcount.bench.trace.masks import attention_pairs, flex_pairs
 from headcount.bench.trace.names import ORIGINAL, Guards
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class FunctionTracer(TorchFunctionMode):
         if name in ("__get__", "__set__", "__delete__"):
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
+        if name == "scaled_dot_product_attention":
+            event.pairs = attention_pairs(args, kwargs)
         return self._recorder.call(event, fused_on_meta(function, args, kwargs) or function, args, kwargs)
 
     def _run_body(self, function, args, kwargs):
@@ -84,6 +87,7 @@ class DispatchTracer(TorchDispatchMode):
             out = self._recorder.call(event, operation, args, kwargs)
             self._recorder.record_writes(event, (), out)
             if operation.name() == "flex_attention" and (scores := flex_score(args, kwargs)):
+                event.pairs = flex_pairs(args)
                 with self._recorder.repeat(scores[0]), self:
                     scores[1]()
             return out
