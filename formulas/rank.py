@@ -8,7 +8,8 @@ the least that any algorithm sends; NCCL may choose a tree, which sends other nu
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from fractions import Fraction
+from math import isqrt, prod
 
 from headcount.formulas.backward import backward, nothing, scores
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
@@ -204,9 +205,13 @@ def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
     h, k, s = own.weight["h"], own.dims["k"], own.shared
     each = divide(h, plan.tp)
     if plan.heads == "dealt":
-        return divide(k, plan.tp)
-    shared = [min(max(s - rank * each, 0), each) for rank in range(plan.tp)]
-    return max(held + divide((k - s) * (each - held), h - s) if h != s else held for held in shared)
+        most = divide(k, plan.tp)
+    else:
+        shared = [min(max(s - rank * each, 0), each) for rank in range(plan.tp)]
+        most = max(held + divide((k - s) * (each - held), h - s) if h != s else held for held in shared)
+    if isinstance(most, Fraction):
+        raise PlanError(f"tp={plan.tp}, heads={plan.heads}: a token uses {most} heads of a rank, no whole number")
+    return most
 
 
 def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
@@ -285,7 +290,7 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
 def _refuse(plan: Plan, axes: Sequence[str], letter: str, size: int) -> None:
     """Raise PlanError for degrees whose product does not divide ``size``."""
     degree = prod(getattr(plan, axis) for axis in axes)
-    fits = [n for n in range(1, size + 1) if size % n == 0]
+    fits = sorted({n for low in range(1, isqrt(size) + 1) if size % low == 0 for n in (low, size // low)})
     near = [*[n for n in fits if n < degree][-1:], *[n for n in fits if n > degree][:1]]
     words = " x ".join(f"{axis}={getattr(plan, axis)}" for axis in axes)
     raise PlanError(f"{words} does not divide {letter} = {size:,}; nearest that fit: {', '.join(map(str, near))}")

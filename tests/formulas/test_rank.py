@@ -257,6 +257,7 @@ def test_wrong_plans(text, said):
         (llama(), "pp=2+2", r"pp=2\+2 are 4 layers; the model has 5"),
         (moa(), "tp=2", "ep=2:replicated divides its experts"),
         (moa(), "pp=2", "has no layers"),
+        (layer("moh", d_model=24, num_heads=8, num_shared_heads=2, top_k=1, form="ideal"), "tp=2", "no whole number"),
         (moa(), "dp=5,ep=5", "ep=5 does not divide E = 32; nearest that fit: 4, 8"),
         (moa(), "tp=2,dp=2,ep=2", "need ep=2:replicated"),
         (
