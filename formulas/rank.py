@@ -448,27 +448,27 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
     for whole, entry in zip(form, on_rank, strict=True):
         if not entry.weight:
             continue
-        block = _block_of(entry.path, blocks)
+        block, times, one = _block_of(entry.path, blocks), entry.times, prod(entry.weight.values())
         if "g" in entry.weight and _is_divided(entry, block) and _repeats(whole, plan):
             holders = plan.tp // whole.weight["g"]
-            yield Transfer(entry.path, "all_reduce", "tp", holders, entry.params, "sync", REDUCTION)
+            yield Transfer(entry.path, "all_reduce", "tp", holders, one, "sync", REDUCTION, times)
         if plan.sp and not _is_divided(entry, block) and (block is None or block.mode == DISPATCHED):
             if "E" not in entry.selects:
-                yield Transfer(entry.path, "all_reduce", "tp", plan.tp, entry.params, "sync", REDUCTION)
+                yield Transfer(entry.path, "all_reduce", "tp", plan.tp, one, "sync", REDUCTION, times)
         group = _replicas(entry, plan, block)
         if plan.zero == 0:
-            yield Transfer(entry.path, "all_reduce", "dp", group, entry.params, "sync", REDUCTION)
+            yield Transfer(entry.path, "all_reduce", "dp", group, one, "sync", REDUCTION, times)
             continue
         part, shards = _shard(entry, plan, block), divide(group, plan.hsdp)
-        yield Transfer(entry.path, "reduce_scatter", "dp", shards, part, "sync", REDUCTION)
-        yield Transfer(entry.path, "all_reduce", "dp", plan.hsdp, part, "sync", REDUCTION)
+        yield Transfer(entry.path, "reduce_scatter", "dp", shards, part, "sync", REDUCTION, times)
+        yield Transfer(entry.path, "all_reduce", "dp", plan.hsdp, part, "sync", REDUCTION, times)
         if plan.zero < 3:
-            yield Transfer(entry.path, "all_gather", "dp", shards, part, "sync")
+            yield Transfer(entry.path, "all_gather", "dp", shards, part, "sync", times=times)
             continue
-        yield Transfer(entry.path, "all_gather", "dp", shards, part, "forward")
+        yield Transfer(entry.path, "all_gather", "dp", shards, part, "forward", times=times)
         if not plan.keep and _LAYERS.search(entry.path):
             # the weights outside the layers are of the root unit, which stays gathered
-            yield Transfer(entry.path, "all_gather", "dp", shards, part, "backward")
+            yield Transfer(entry.path, "all_gather", "dp", shards, part, "backward", times=times)
 
 
 def _replicas(entry: Entry, plan: Plan, block: _Block | None) -> Size:
@@ -483,7 +483,7 @@ def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
     shards, tensors = divide(_replicas(entry, plan, block), plan.hsdp), entry.weight.get("2", 1)
     rows = _rows(entry)
     part = -(-rows // shards) if isinstance(rows, int) and isinstance(shards, int) else divide(rows, shards)
-    return entry.times * tensors * part * divide(prod(entry.weight.values()), rows * tensors)
+    return tensors * part * divide(prod(entry.weight.values()), rows * tensors)
 
 
 def _rows(entry: Entry) -> Size:
@@ -500,7 +500,7 @@ def _rows(entry: Entry) -> Size:
 
 def _held(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> dict[str, Size]:
     """Return the elements of weights, gradients and optimizer states that a rank keeps."""
-    divided = sum(_shard(entry, plan, _block_of(entry.path, blocks)) for entry in form if entry.weight)
+    divided = sum(entry.times * _shard(entry, plan, _block_of(entry.path, blocks)) for entry in form if entry.weight)
     least_stage = {"weights": 3, "gradients": 2, "optimizer": 1}
     return {part: divided if plan.zero >= stage else form.params for part, stage in least_stage.items()}
 
