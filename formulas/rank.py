@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from math import isqrt, prod
 
 from headcount.formulas.backward import backward, nothing, scores
-from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
+from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.plan import Plan, PlanError
 
 TENSOR = ("h", "g", "F", "V", "k")
@@ -103,10 +104,38 @@ class RankCost:
         """Return the bytes of weights, gradients and optimizer states that the rank keeps."""
         return sum(recipe[part] * self.held[part] for part in recipe)
 
+    def activation_elements(self) -> Size:
+        """Return a bound of the elements that a microbatch keeps for its backward pass.
+
+        The result of each operation once, but for attention's T x S numbers, which fused kernels do not keep. With
+        full recomputation the input of each layer, and the results inside one.
+        """
+        if self.plan.recompute != "full":
+            return sum(map(_results, self.ledger))
+        layers = self.ledger.select(lambda entry: _LAYERS.search(entry.path))
+        inputs = layers.select(lambda entry: entry.path.endswith("self_attn_norm"))
+        number = sum(entry.times for entry in inputs)
+        one_layer = divide(sum(map(_results, layers)), number) if number else 0
+        outside = sum(map(_results, self.ledger)) - sum(map(_results, layers))
+        return outside + sum(entry.size for entry in inputs) + one_layer
+
 
 def scores_and_values(entry: Entry) -> bool:
     """Return whether selective recomputation repeats this entry: attention's two products of T x S."""
     return scores(entry) or entry.kind == "values"
+
+
+def _results(entry: Entry) -> Size:
+    """Return the elements of the result of an operation; 0 for attention's T x S numbers and for caches."""
+    if entry.kind in STORED_KINDS or ({"T", "S"} <= entry.dims.keys() and entry.kind != "values"):
+        return 0
+    letters = tuple(entry.weight or entry.dims)
+    summed = {"values": ("S",)}.get(entry.kind, ())
+    if entry.kind in ("linear", "expert_linear"):
+        inward = [letter for letter in letters if letter not in ("E", "B", "T", "S", "K")]
+        last = ("d_m",) if inward[-1] == "d_m" and inward[0] != "d_m" else ()
+        summed = [letter for letter in inward if letter not in last] if last else inward[:1]
+    return divide(entry.size, prod(entry.dims[letter] for letter in summed))
 
 
 def _bytes(transfers: Iterable[Transfer], phases: Sequence[str], element_bytes: Mapping[str, int]) -> Size:
@@ -311,25 +340,26 @@ def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger]]:
         raise PlanError(f"pp={'+'.join(map(str, sizes))} are {sum(sizes)} layers; the model has {number}")
     outside = form.select(lambda entry: not _LAYERS.search(entry.path))
     before, behind = (outside.select(lambda e, own=own: (e.kind == "embedding") == own) for own in (True, False))
-    out: list[tuple[str, int, Ledger]] = []
-    for stage, size in enumerate(sizes):
-        start = sum(sizes[:stage])
-        parts = [before] * (stage == 0) + [_layers_of(runs, start, start + size)] + [behind] * (stage == plan.pp - 1)
-        entries = ledger(*parts)
+    same_layers = {(int(match[1] or 0), entry.times) for entry, match in runs}
+    found: dict[tuple, list[tuple[int, int]]] = {}
+    for stage, (start, stop) in enumerate(pairwise([0, *accumulate(sizes)])):
         name = {0: "first", plan.pp - 1: "last"}.get(stage, "middle")
-        equal = [i for i, (other, _, form_of) in enumerate(out) if (other, form_of) == (name, entries)]
-        if equal:
-            out[equal[0]] = (name, out[equal[0]][1] + 1, entries)
-        else:
-            out.append((name, 1, entries))
+        inside = {(max(own, start) - start, min(own + times, stop) - start) for own, times in same_layers}
+        found.setdefault((name, *sorted(run for run in inside if run[0] < run[1])), []).append((start, stop))
+    out = []
+    for (name, *_), equal in found.items():
+        layers = _layers_of(runs, *equal[0])
+        parts = [before] * (name == "first") + [layers] + [behind] * (name == "last")
+        out.append((name, len(equal), ledger(*parts)))
     return out
 
 
 def _even_stages(number: int, stages: int) -> list[int]:
     """Return layers by stage where embedding and logits count as a layer each; the middle ones get what is left."""
     each, left = divmod(number + 2, stages)
-    order = [*range(1, stages - 1), 0, stages - 1]
-    sizes = [each + (order.index(stage) < left) for stage in range(stages)]
+    middle = stages - 2
+    extra = [left > middle, *(stage < left for stage in range(middle)), left > middle + 1]
+    sizes = [each + more for more in extra]
     sizes[0] -= 1
     sizes[-1] -= 1
     return sizes

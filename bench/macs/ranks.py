@@ -74,22 +74,22 @@ def _caches(case: Case, plan: Plan) -> list[Size | None]:
 
 
 def _row(cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]) -> Row:
-    return Row(
-        {
-            "stage": cost.stage,
-            "ranks": cost.ranks,
-            "rank_macs": cost.macs,
-            "step_macs": cost.step_macs,
-            "rank_params": cost.params,
-            "state_bytes": cost.state_bytes(),
-            "kv_bytes": None if cache is None else cache * element_bytes[PARAMETER],
-            "sent_bytes": cost.sent_bytes(element_bytes=element_bytes),
-            "step_sent_bytes": cost.sent_bytes(training=True, element_bytes=element_bytes),
-            "sync_bytes": cost.sync_bytes(element_bytes),
-        }
-    )
+    values = {
+        "stage": cost.stage,
+        "ranks": cost.ranks,
+        "rank_macs": cost.macs,
+        "step_macs": cost.step_macs,
+        "rank_params": cost.params,
+        "state_bytes": cost.state_bytes(),
+        "kv_bytes": None if cache is None else cache * element_bytes[PARAMETER],
+        "sent_bytes": cost.sent_bytes(element_bytes=element_bytes),
+        "step_sent_bytes": cost.sent_bytes(training=True, element_bytes=element_bytes),
+        "sync_bytes": cost.sync_bytes(element_bytes),
+    }
+    return Row(values, records=[values])
 
 
 def _transfer_row(stage: str, one: Transfer, element_bytes: Mapping[str, int]) -> Row:
     values = {name: getattr(one, name) for name in ("path", "kind", "axis", "group", "phase", "times", "sent")}
-    return Row({"stage": stage, **values, "bytes": element_bytes[one.element] * one.sent})
+    values |= {"stage": stage, "bytes": element_bytes[one.element] * one.sent}
+    return Row(values, records=[values])
