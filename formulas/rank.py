@@ -56,6 +56,7 @@ class Transfer:
                 "all_reduce": divide(2 * (n - 1) * own, n),
                 "all_to_all": divide((n - 1) * own, n),
                 "send": own,
+            "broadcast": own,
             }[self.kind]
         )
 

@@ -5,6 +5,8 @@ multiply-accumulates. Names are aten's, without the trailing underscore of in-pl
 view copies. Operations in neither this list nor products.py are unsupported.
 """
 
+from headcount.bench.contractions.collectives import is_collective
+
 _VIEWS = """
     _conj _neg_view _reshape_alias _unsafe_view alias as_strided chunk detach diagonal expand lift lift_fresh narrow
     permute reshape select slice slice_inverse split split_with_sizes squeeze t transpose unbind unfold
@@ -130,8 +132,8 @@ ELEMENTWISE = frozenset(_POINTWISE.split()) | {"where", "masked_fill", "_to_copy
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
 
 
-_FREE_FAMILIES = ("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_", "special_")
-"""Prefixes of further names without a contraction: communication, layouts, lists, special functions."""
+_FREE_FAMILIES = ("_to_sparse", "_foreach_", "special_")
+"""Prefixes of further names without a contraction: layouts, lists, special functions."""
 
 
 _PRIMS = {
@@ -155,4 +157,4 @@ def base(name: str) -> str:
 
 def holds_none(name: str) -> bool:
     """Return whether the operation is known to contain no contraction."""
-    return base(name) in KNOWN or name.startswith(_FREE_FAMILIES)
+    return base(name) in KNOWN or name.startswith(_FREE_FAMILIES) or is_collective(name)
