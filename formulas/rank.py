@@ -56,7 +56,7 @@ class Transfer:
                 "all_reduce": divide(2 * (n - 1) * own, n),
                 "all_to_all": divide((n - 1) * own, n),
                 "send": own,
-            "broadcast": own,
+                "broadcast": own,
             }[self.kind]
         )
 
@@ -288,6 +288,10 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool
     by = _degrees(entry, plan, block)
     dims = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.dims.items()}
     weight = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.weight.items()}
+    if isinstance(dims.get("K"), Fraction):
+        # fewer experts of a token than ranks: whole rows, not whole experts of each token
+        rows = prod(dims.pop(letter) for letter in ("B", "T", "K"))
+        dims = {"N_r": divide(rows, 1), **dims}
     if block and block.heads != 0 and "k" in dims:
         dims["k"] = block.heads
     if worst and block and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
@@ -312,6 +316,8 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
         by = _degrees(entry, plan, _block_of(entry.path, blocks))
         for letter, size in {**entry.dims, **entry.weight}.items():
             degree = by.get(letter, 1)
+            if letter == "K" and degree != 1:
+                size = prod(entry.dims[one] for one in ("B", "T", "K"))
             if isinstance(size, int) and isinstance(degree, int) and size % degree:
                 axis = {"E": "ep", "K": "ep", "T": "cp", "S": "cp"}.get(letter, "tp")
                 _refuse(plan, ("cp", "tp") if letter == "T" and degree != plan.cp else (axis,), letter, size)
@@ -483,9 +489,8 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
         if "g" in entry.weight and _is_divided(entry, block) and _repeats(whole, plan):
             holders = plan.tp // whole.weight["g"]
             yield Transfer(entry.path, "all_reduce", "tp", holders, one, "sync", REDUCTION, times)
-        if plan.sp and not _is_divided(entry, block) and (block is None or block.mode == DISPATCHED):
-            if "E" not in entry.selects:
-                yield Transfer(entry.path, "all_reduce", "tp", plan.tp, one, "sync", REDUCTION, times)
+        if _sees_a_part(entry, plan, block):
+            yield Transfer(entry.path, "all_reduce", "tp", plan.tp, one, "sync", REDUCTION, times)
         group = _replicas(entry, plan, block)
         if plan.zero == 0:
             yield Transfer(entry.path, "all_reduce", "dp", group, one, "sync", REDUCTION, times)
@@ -500,6 +505,13 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
         if not plan.keep and _LAYERS.search(entry.path):
             # the weights outside the layers are of the root unit, which stays gathered
             yield Transfer(entry.path, "all_gather", "dp", shards, part, "backward", times=times)
+
+
+def _sees_a_part(entry: Entry, plan: Plan, block: _Block | None) -> bool:
+    """Return whether ranks of tp hold the same weight, and each has a part of its gradient."""
+    if "E" in entry.selects or _is_divided(entry, block):
+        return False
+    return block.mode == SHARED or plan.sp and block.mode == DISPATCHED if block else plan.sp
 
 
 def _replicas(entry: Entry, plan: Plan, block: _Block | None) -> Size:

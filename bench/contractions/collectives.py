@@ -43,8 +43,8 @@ _COLLECTIVES: Mapping[str, _Call] = {
     "c10d.send": _Call("send"),
 }
 _SILENT = {
-    "_c10d_functional.wait_tensor", "_dtensor.mesh_get_process_group", "c10d.check_for_nan", "_c10d_functional._wrap_tensor_autograd", "c10d.recv_", "c10d.recv_any_source_",
-    "c10d.barrier", "c10d.monitored_barrier_",
+    "_c10d_functional.wait_tensor", "_c10d_functional._wrap_tensor_autograd", "_dtensor.mesh_get_process_group",
+    "c10d.recv_", "c10d.recv_any_source_", "c10d.barrier", "c10d.monitored_barrier_", "c10d.check_for_nan",
 }  # fmt: skip
 """Calls of these namespaces that send nothing of this rank's."""
 

@@ -132,8 +132,8 @@ ELEMENTWISE = frozenset(_POINTWISE.split()) | {"where", "masked_fill", "_to_copy
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
 
 
-_FREE_FAMILIES = ("_to_sparse", "_foreach_", "special_")
-"""Prefixes of further names without a contraction: layouts, lists, special functions."""
+_FREE_FAMILIES = ("fsdp.", "_to_sparse", "_foreach_", "special_")
+"""Prefixes of further names without a contraction: copies into FSDP's buffers, layouts, lists, special functions."""
 
 
 _PRIMS = {

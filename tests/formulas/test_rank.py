@@ -107,6 +107,8 @@ def test_expert_parallel_heads(e):
     shared = only(moa(), f"tp={e},ep={e}:replicated")
     assert shared.macs == B * T * d * (E + 2 * D) + 2 * own * K * d * D + 2 * own * K * T * D
     assert sent(shared, "tp", "forward") == Fraction(2 * (e - 1) * B * T * d, e)
+    # router, keys and values are whole on each rank, with the gradients of its own rows
+    assert sent(shared, "tp", "sync") == Fraction(2 * (e - 1) * (d * E + 2 * d * D), e)
 
 
 @pytest.mark.parametrize("way", ["cp={e},ep={e}", "tp={e},ep={e}:replicated"])
