@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from headcount.bench.contractions import costs, summary
+from headcount.bench.contractions.collectives import collectives
 from headcount.bench.contractions.custom_ops import registered_source
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.fused_cells import fused_cells
@@ -18,6 +19,7 @@ from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 from headcount.formulas.ledger import Entry, Ledger, flops
+from headcount.formulas.rank import Transfer
 
 if TYPE_CHECKING:
     import pandas
@@ -86,7 +88,8 @@ class ContractionCount:
 
     ``by_event`` maps each operation event to its (kind, product) pairs. ``elementwise`` are the products written
     elementwise (bench.contractions.elementwise). With ``included`` the contractions among them are in ``macs``,
-    ``ledger`` and ``by_event``, otherwise in ``with_elementwise`` only.
+    ``ledger`` and ``by_event``, otherwise in ``with_elementwise`` only. ``collectives`` are those of a module that is
+    divided over ranks, each with the elements that it sends.
     """
 
     ledger: Ledger
@@ -95,6 +98,7 @@ class ContractionCount:
     trace: Trace = field(default_factory=Trace, compare=False)
     elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
+    collectives: tuple[Transfer, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -240,7 +244,7 @@ def count_contractions(
             by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
         by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
-    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written)
+    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written, collectives=collectives(trace))
 
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:

@@ -7,6 +7,8 @@ view copies. Operations in neither this list nor products.py are unsupported.
 
 from functools import cache
 
+from headcount.bench.contractions.collectives import is_collective
+
 _VIEWS = """
     _conj _neg_view _reshape_alias _unsafe_view alias as_strided chunk detach diagonal expand lift lift_fresh narrow
     permute reshape select slice slice_inverse split split_with_sizes squeeze t transpose unbind unfold
@@ -158,8 +160,8 @@ OTHERS = frozenset(f"{_POOLING_AND_INTERPOLATION} {_LOSSES}".split()) | frozense
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
 
 
-_FREE_FAMILIES = ("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_", "special_", "natten.token_")
-"""Prefixes of further names without a contraction: communication, layouts, lists, special functions."""
+_FREE_FAMILIES = ("fsdp.", "_to_sparse", "_foreach_", "special_", "natten.token_")
+"""Prefixes of further names without a contraction: copies into FSDP's buffers, layouts, lists, special functions."""
 
 
 _PRIMS = {
@@ -184,4 +186,4 @@ def base(name: str) -> str:
 
 def holds_none(name: str) -> bool:
     """Return whether the operation is known to contain no contraction."""
-    return base(name) in KNOWN or name.startswith(_FREE_FAMILIES)
+    return base(name) in KNOWN or name.startswith(_FREE_FAMILIES) or is_collective(name)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 
 from headcount.bench import accounts
-from headcount.bench.case import LENGTHS
+from headcount.bench.case import LENGTHS, Case
 from headcount.bench.cli import Work, serve
 from headcount.bench.counters import registry
 from headcount.bench.env import peak_memory
@@ -34,7 +34,9 @@ from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
+from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import tables
+from headcount.formulas.rank import BYTES, REDUCTION
 from headcount.models.configs import presets
 
 PROG = "python -m bench.macs"
@@ -86,6 +88,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         return _comparison(args, lengths)
     if args.convert:
         return _conversions(args, lengths)
+    if args.plan or args.reduce_bytes is not None:
+        return _ranks(args, lengths)
     counters = parse_counters(args.counter)
     if counters or args.module:
         require_package("torch")
@@ -146,7 +150,6 @@ def _tables(names, counters, args, given) -> Iterator[Section]:
 
 
 def _presets(args, counters, lengths, given) -> Iterator[Section]:
-    from headcount.bench.case import Case
     from headcount.bench.macs import entries
     from headcount.bench.measure import measure
 
@@ -231,6 +234,20 @@ def _module(args, counters) -> Iterator[Section]:
         formula_set=args.formula_set,
     )
     return module.sections(args.module, count, args.depth)
+
+
+def _ranks(args, lengths) -> Iterator[Section]:
+    from headcount.bench.macs import ranks
+
+    if not (args.plan and args.preset):
+        raise UsageError("--plan goes with --preset, and --reduce-bytes with --plan")
+    if args.reduce_bytes is not None and args.reduce_bytes < 1:
+        raise UsageError(f"--reduce-bytes must be at least 1, not {args.reduce_bytes}")
+    plan = parse_plan(args.plan)
+    element_bytes = {**BYTES, REDUCTION: args.reduce_bytes or BYTES[REDUCTION]}
+    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
+    parts = [list(ranks.sections(case, args.plan, plan, element_bytes)) for case in cases]
+    return (section for part in parts for section in part)
 
 
 def _grid(text, number, counters, args, given) -> list[Section]:

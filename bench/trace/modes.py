@@ -1,5 +1,6 @@
 """The two modes of a recorder: calls from Python into torch, and operations below autograd."""
 
+import sys
 from dataclasses import is_dataclass
 from functools import cache
 from types import FunctionType
@@ -45,7 +46,7 @@ class FunctionTracer(TorchFunctionMode):
             return self._run_body(function, args, kwargs)
         named = function._overloadpacket if isinstance(function, OpOverload) else function
         name = _name(named) if isinstance(named, OpOverloadPacket) else getattr(named, "__name__", str(function))
-        if name in ("__get__", "__set__", "__delete__"):
+        if name in ("__get__", "__set__", "__delete__") or name == "untyped_storage" and _is_called_by_fsdp():
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
         if name == "scaled_dot_product_attention":
@@ -132,6 +133,11 @@ class DispatchTracer(TorchDispatchMode):
                     event.composite = True
                     return out
             return operation(*args, **kwargs)
+
+
+def _is_called_by_fsdp() -> bool:
+    """Return whether torch's FSDP makes the current call: it frees the memory of gathered weights, computes nothing."""
+    return sys._getframe(2).f_globals.get("__name__", "").startswith("torch.distributed.fsdp.")
 
 
 def _name(packet: OpOverloadPacket) -> str:

@@ -181,6 +181,8 @@ class Recorder:
             return {key: self.describe(part) for key, part in value.items()}
         if isinstance(value, _PLAIN_TYPES):
             return value
+        if group := _process_group(value):
+            return group.group_name
         fields = getattr(value, "__dict__", None)
         if fields and not callable(value):
             tensors = {name: self.describe(part) for name, part in fields.items() if isinstance(part, Tensor)}
@@ -266,6 +268,14 @@ def _values(sparse: Tensor) -> Tensor:
     # This query is not part of the run.
     with _disable_current_modes():
         return sparse._values() if sparse.layout is torch.sparse_coo else sparse.values()
+
+
+def _process_group(value: Any) -> Any:
+    """Return the process group that ``value`` is or boxes; None for other objects."""
+    kind = type(value).__name__
+    if kind == "ScriptObject" and value._type().qualified_name().endswith("c10d.ProcessGroup"):
+        return torch.distributed.ProcessGroup.unbox(value)
+    return value if kind == "ProcessGroup" else None
 
 
 def _is_plain(value: Any) -> bool:
