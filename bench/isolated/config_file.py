@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.errors import EnvironmentMissing, require_package
-from headcount.bench.isolated.hub import find_beside, find_config
+from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.isolated.hub import find_beside, find_config, require_library
 from headcount.bench.isolated.model_inputs import Inputs
 from headcount.bench.isolated.target import DTYPES
 from headcount.bench.isolated.user_code import Built, UserCodeError
@@ -60,7 +60,7 @@ def build_from_config(
             f"{path.name} has none of model_type (transformers), _class_name (diffusers), architecture (timm)"
         )
     name, build = library
-    require_package(name)
+    require_library(name)
     package = import_module(name)
     logging.getLogger(name).setLevel(logging.ERROR)
     if dtype not in (None, *DTYPES):

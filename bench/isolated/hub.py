@@ -2,14 +2,21 @@
 
 import os
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 
-from headcount.bench.errors import EnvironmentMissing, require_package
+from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.user_code import UserCodeError
 
 TIMEOUT_S = float(os.environ.get("HF_HUB_DOWNLOAD_TIMEOUT") or 1)
 """Seconds that the hub has to answer. The name server of a machine without network may take far longer."""
+
+
+def require_library(name: str) -> None:
+    """Raise EnvironmentMissing, with the installation command, where the library ``name`` is not installed."""
+    if find_spec(name) is None:
+        raise EnvironmentMissing(f"this configuration needs {name}, which is not installed: pip install {name}")
 
 
 @cache
@@ -20,7 +27,7 @@ def find_config(spec: str) -> Path:
         EnvironmentMissing: the file is not in the cache and the hub does not answer.
         UserCodeError: the hub has no such repository, revision or file.
     """
-    require_package("huggingface_hub")
+    require_library("huggingface_hub")
     from huggingface_hub import try_to_load_from_cache
 
     name, _, revision = spec.removeprefix("hf:").partition("@")
