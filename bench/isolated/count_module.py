@@ -1,8 +1,11 @@
 """Count the MACs and parameters of a user module, in the process that runs user code."""
 
 import copy
+import logging
 import random
 import string
+import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -10,6 +13,12 @@ from typing import Any
 import numpy
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
@@ -26,6 +35,8 @@ from headcount.bench.trace.modes import tensors_of
 from headcount.formulas.published.expressions import evaluate
 
 META = "meta"
+FAKE = "meta, with the inputs' values"
+"""Device of a count with fake weights: they have a shape and a type, as on meta, and inputs have values."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +134,8 @@ def _run_on_device(
 ) -> tuple[ReportedCounts, str, str | None]:
     """Return the counts, their device, and the reason where that is not meta.
 
-    The default is meta; where that fails or counts differently, the device of the module's tensors.
+    The default is meta; where that fails or counts differently, the device of the module's tensors. A module without
+    weights whose forward reads values of its inputs is counted with fake weights and these inputs.
     """
     module, *inputs = call
     own = sorted({tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))} or {"cpu"})
@@ -132,9 +144,11 @@ def _run_on_device(
         try:
             found = run_user_code("a run on meta", lambda: run(_meta_copy(module), *_to_device(inputs, META)), _FINAL)
         except UserCodeError as error:
-            if device == META or META in own:
+            if device == META or own == [META]:
                 raise
             why = str(error)
+            if META in own:
+                return _run_on_fake(run, call), FAKE, why
         else:
             why = None if device or META in own else _difference(run, found.headcount, call, "/".join(own))
             if why is None:
@@ -154,6 +168,28 @@ def _run_on_device(
         raise
 
 
+def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> ReportedCounts:
+    """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where those of weights
+    are read, with the name of the module."""
+    module, args, kwargs = call
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # the mode is not entered: tensors made in forward have values
+    fake = _copy(module, lambda tensor: FakeTensor(mode, tensor.to(META), torch.device("cpu")))
+    # torch logs the traceback of what is reported here, and its copies of fake buffers warn
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+    try:
+        return run_user_code("a run with fake weights", lambda: run(fake, args, kwargs), _FINAL)
+    except UserCodeError as error:
+        if not isinstance(error.__cause__, DataDependentOutputException | DynamicOutputShapeException):
+            raise
+        paths = {id(part): path for path, part in fake.named_modules()}
+        frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__cause__.__traceback__))
+        path = [paths[id(part)] for part in frames if id(part) in paths][-1]
+        name = path or type(module).__name__
+        raise UserCodeError(f"{name} reads values of weights; --device cpu builds weights that have some") from error
+
+
 def _difference(
     run: Callable[..., ReportedCounts], on_meta: ContractionCount, call: ModuleCall, own: str
 ) -> str | None:
@@ -170,12 +206,17 @@ def _difference(
 
 
 def _meta_copy(module: nn.Module) -> nn.Module:
-    """Return a copy of the module on meta with the same shared and the same frozen parameters."""
+    """Return the module on meta."""
+    return _copy(module, lambda tensor: tensor.to(META))
+
+
+def _copy(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
+    """Return a copy with converted tensors, and the same shared and the same frozen parameters."""
     memo: dict[int, Any] = {}
     for parameter in module.parameters():
-        memo[id(parameter)] = nn.Parameter(parameter.detach().to(META), parameter.requires_grad)
+        memo[id(parameter)] = nn.Parameter(convert(parameter.detach()), parameter.requires_grad)
     for buffer in module.buffers():
-        memo[id(buffer)] = buffer.detach().to(META)
+        memo[id(buffer)] = convert(buffer.detach())
     return copy.deepcopy(module, memo)
 
 

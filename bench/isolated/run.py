@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import headcount
-from headcount.bench.errors import UsageError, require_package
+from headcount.bench.errors import EnvironmentMissing, UsageError, require_package
 from headcount.bench.isolated.user_code import UserCodeError, check_spec, check_target
 
 TASKS = {
@@ -57,7 +57,7 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
     Raises:
         UsageError: the user's code is at fault, with its traceback, or took too long.
         ProcessExited: the process ended without an answer.
-        EnvironmentMissing: torch is not installed.
+        EnvironmentMissing: a package, the hub or a model's own code is needed.
         InternalError: headcount is at fault.
     """
     spec = request["spec"]
@@ -77,7 +77,7 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
         raise ProcessExited(spec, code)
     answer = json.loads(text)
     if "error" in answer:
-        raise UsageError(f"{spec}: {answer['error']}")
+        raise (EnvironmentMissing if answer.get("missing") else UsageError)(f"{spec}: {answer['error']}")
     return answer
 
 

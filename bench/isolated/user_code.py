@@ -67,6 +67,8 @@ def check_target(spec: str) -> None:
 def import_folders(spec: str) -> list[str]:
     """Return the folders that come first on sys.path: the top of the file's package, and the current folder."""
     file, _, _ = spec.rpartition(":")
+    if is_configuration(spec):
+        return []
     return [*([str(_package_top(Path(file).resolve()))] if file.endswith(".py") else []), os.getcwd()]
 
 
@@ -122,7 +124,7 @@ def build_target(request: Mapping[str, Any]) -> Built:
     if is_configuration(spec):
         from headcount.bench.isolated.config_file import build_from_config
 
-        return build_from_config(spec, settings, lengths, inputs, dtype)
+        return build_from_config(spec, settings, lengths, inputs, dtype, request.get("device") or "meta")
     if spec in PRESETS:
         if inputs:
             raise UserCodeError(f"{spec} is a preset: its lengths, and not --input, set its inputs")
