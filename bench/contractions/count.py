@@ -10,6 +10,7 @@ from headcount.bench.contractions.elementwise import CONTRACTION, ElementwisePro
 from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
+from headcount.bench.contractions.modules import ModuleRecord, Modules, module_records
 from headcount.bench.contractions.products import Product, products
 from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
@@ -19,6 +20,8 @@ from headcount.formulas.ledger import Entry, Ledger, flops
 
 if TYPE_CHECKING:
     import pandas
+
+    from headcount.bench.table import Section
 
 COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
 
@@ -77,10 +80,11 @@ class AuditLine:
 
 
 @dataclass(frozen=True, repr=False)
-class ContractionCount:
+class ContractionCount(Modules):
     """``ledger`` of all contractions, by module path and kind; ``audit`` of all dispatched operations.
 
-    Prints as a tree of modules with subtotals and shares, in notebooks too.
+    Prints as a tree of ``modules``, ``depth`` levels deep (None for all), with outputs, parameters, MACs and shares, in
+    notebooks too.
 
     ``by_event`` maps each operation event to its (kind, product) pairs. ``elementwise`` are the products written
     elementwise (bench.contractions.elementwise). With ``included`` the contractions among them are in ``macs``,
@@ -92,6 +96,8 @@ class ContractionCount:
     by_event: Mapping[int, list[tuple[str, Product]]]
     elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
+    modules: tuple[ModuleRecord, ...] = ()
+    depth: int | None = 3
 
     @property
     def macs(self) -> int:
@@ -126,25 +132,33 @@ class ContractionCount:
         """Return multiply-accumulates by kind of product."""
         return self.ledger.group(lambda entry: entry.kind, of="size")
 
+    def by_type(self) -> dict[str, int]:
+        """Return multiply-accumulates by class of the module that runs them, without those of modules inside."""
+        types = {module.path: module.type for module in self.modules}
+        return self.ledger.group(lambda entry: types.get(entry.path) or entry.path.rpartition(".")[2], of="size")
+
     def to_dataframe(self) -> "pandas.DataFrame":
-        """Return a row for each product: path, kind, sizes, times, macs, flops, and its share in percent."""
+        """Return a row for each product: path, class, kind, sizes, times, macs, flops, share in percent and params.
+
+        Parameters are in the first row of their module, or in one of their own without a product.
+        """
         import pandas
 
-        return pandas.DataFrame(summary.records(self.ledger), columns=summary.COLUMNS)
+        return pandas.DataFrame(summary.records(self.ledger, self.modules), columns=summary.COLUMNS)
 
-    def _notes(self) -> list[str]:
+    def _section(self) -> "Section":
         apart = self.with_elementwise - self.dispatched
-        named = [f"Not in it: {apart:,} MACs written elementwise and summed."] if apart and not self.included else []
-        unknown = [f"Not counted: {line.text()}." for line in self.unsupported]
-        return [f"{self.macs:,} MACs = {self.flops:,} FLOPs, {self.headline}", *named, *unknown]
+        notes = [f"Not in it: {apart:,} MACs written elementwise and summed."] if apart and not self.included else []
+        notes += [f"Not counted: {line.text()}." for line in self.unsupported]
+        return summary.section(self, notes, self.depth)
 
     def __str__(self) -> str:
-        return summary.text(self.ledger, self._notes())
+        return summary.text(self._section())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return summary.html(self.ledger, self._notes())
+        return summary.html(self._section())
 
     @property
     def elementwise_ledger(self) -> Ledger:
@@ -216,7 +230,8 @@ def count_contractions(
             by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
         by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
-    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written)
+    modules = module_records(trace, out.by_event)
+    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written, modules=modules)
 
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:
