@@ -78,22 +78,17 @@ def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
     """Return the inputs, a single mapping as keywords and a single tuple as positions where ``forward`` takes them."""
     args = tuple(inputs)
     only = args[0] if len(args) == 1 else None
-    if isinstance(only, Mapping) and _takes(module, (), {**only, **kwargs}):
-        return (), {**only, **kwargs}
-    if isinstance(only, tuple) and _takes(module, only, kwargs):
-        return only, kwargs
-    return args, kwargs
-
-
-def _takes(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> bool:
+    if not isinstance(only, Mapping | tuple):
+        return args, kwargs
+    unpacked = ((), {**only, **kwargs}) if isinstance(only, Mapping) else (only, kwargs)
     try:
-        inspect.signature(module.forward).bind(*args, **kwargs)
+        inspect.signature(module.forward).bind(*unpacked[0], **unpacked[1])
     except TypeError:
-        return False
+        return args, kwargs
     except ValueError:
         # a forward in C++ has no signature
-        return True
-    return True
+        return unpacked
+    return unpacked
 
 
 def make_inputs(
@@ -180,12 +175,7 @@ def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) ->
     return replace(count_macs(module, *inputs, **options), depth=depth)
 
 
-def assert_macs(
-    module: Any,
-    *inputs: Any,
-    expected: str | int,
-    **keywords: Any,
-) -> None:
+def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any) -> None:
     """Fail with an AssertionError that lists every product unless the module's MACs are exactly ``expected``.
 
     ``inputs`` and keywords are count_macs'; ``expected`` is a number or an expression in the names of the other

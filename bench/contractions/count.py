@@ -1,7 +1,8 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headcount.bench.contractions import summary
@@ -94,9 +95,9 @@ class ContractionCount(Modules):
     ledger: Ledger
     audit: tuple[AuditLine, ...]
     by_event: Mapping[int, list[tuple[str, Product]]]
+    trace: Trace = field(default_factory=Trace, compare=False)
     elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
-    modules: tuple[ModuleRecord, ...] = ()
     depth: int | None = 3
 
     @property
@@ -123,6 +124,11 @@ class ContractionCount(Modules):
     def flops(self) -> int:
         """Floating-point operations, two for each of ``macs``."""
         return flops(self.macs)
+
+    @cached_property
+    def modules(self) -> tuple[ModuleRecord, ...]:
+        """Each module that was called or holds parameters; computed at the first use."""
+        return module_records(self.trace, self.by_event)
 
     def by_module(self) -> dict[str, int]:
         """Return multiply-accumulates by module path, submodules included; the model is the empty path."""
@@ -214,7 +220,7 @@ def count_contractions(
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
         audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))
-    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
+    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found, trace)
     if out.unsupported and not allow_unsupported:
         raise UnsupportedError(out.unsupported)
     written = (
@@ -230,8 +236,7 @@ def count_contractions(
             by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
         by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
-    modules = module_records(trace, out.by_event)
-    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written, modules=modules)
+    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written)
 
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:

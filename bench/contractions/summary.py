@@ -201,17 +201,17 @@ def html(printed: Section) -> str:
     """Return a section as an HTML table with the shares as bars, every name escaped."""
     rows = []
     for row in printed.rows:
-        cells = [escape(column.text(row.values[column.key])) for column in COLUMNS_OF_TREE]
-        module, *rest, share = cells
-        level = (len(module) - len(module.lstrip())) // len(INDENT)
-        filled = float(row.values["share"] or 0)
-        bar = f"background:linear-gradient(to right,{BAR} {filled:.2f}%,transparent 0)"
-        rows.append(
-            f'<tr><td style="text-align:left;padding-left:{level + 0.5}em">{module.strip()}</td>'
-            + "".join(f"<td>{cell}</td>" for cell in rest)
-            + f'<td style="{bar};min-width:8em">{share}</td></tr>'
-        )
-    head = "".join(f"<th>{' '.join(column.head_lines)}</th>" for column in COLUMNS_OF_TREE)
+        bar = f"background:linear-gradient(to right,{BAR} {float(row.values['share'] or 0):.2f}%,transparent 0)"
+        styles = {"share": f"{bar};min-width:8em", "module": "white-space:pre"}
+        cells = [
+            f'<td style="text-align:{column.side};{styles.get(column.key, "")}">'
+            f"{escape(column.text(row.values[column.key]))}</td>"
+            for column in COLUMNS_OF_TREE
+        ]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    head = "".join(
+        f'<th style="text-align:{column.side}">{" ".join(column.head_lines)}</th>' for column in COLUMNS_OF_TREE
+    )
     below = "<br>".join(map(escape, printed.below))
     return f"<h4>{escape(printed.table.title)}</h4><table><tr>{head}</tr>{''.join(rows)}</table><p>{below}</p>"
 

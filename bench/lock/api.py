@@ -1,7 +1,7 @@
 """``hc.lock``: count a module in a program, and write the count to a lock or check it against one."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,33 +39,24 @@ class Lock(CountSnapshot):
             raise CostChanged(f"{path}: {summary(locked, self)}\n\n{table.getvalue()}")
 
 
-def lock(
-    module: Any,
-    *inputs: Any,
-    kwargs: Mapping[str, Any] | None = None,
-    input_size: Sequence[Any] | None = None,
-    dtypes: Any = None,
-    **keywords: Any,
-) -> Lock:
+def lock(module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **keywords: Any) -> Lock:
     """Count as ``count_macs`` does: every contraction and parameter, by name.
 
     Call ``hc.lock(model, x).write("macs.lock")`` once and ``hc.lock(model, x).check("macs.lock")`` from then on.
     A lock written by a program names no module, so ``headcount lock --check`` needs ``--module`` for it.
 
     Args:
-        module: the module to count.
+        module: the module to count, or what ``count_macs`` takes for it.
         inputs: its positional inputs.
         kwargs: its keyword inputs.
-        input_size: sizes of inputs to make.
-        dtypes: their types.
-        keywords: ``backward``, ``training``, ``allow_unsupported``, ``formulas``, ``formula_set`` and ``elementwise``
-            of ``count_macs``; others are keyword inputs.
+        keywords: options of ``count_macs``; others are keyword inputs.
 
     Raises:
         UnsupportedError, ElementwiseError, TypeError, ValueError: as ``count_macs``.
     """
     named = {**(kwargs or {}), **{name: keywords.pop(name) for name in keywords.keys() - OPTIONS}}
-    call = resolve_call(module, inputs, named, input_size, dtypes)
+    sizes = (keywords.pop("input_size", None), keywords.pop("dtypes", None))
+    call = resolve_call(module, inputs, named, *sizes)
     counted, (module, args, named) = count_call(call, **keywords), call
     return Lock(
         name=counted.name,

@@ -172,4 +172,4 @@ def test_text_has_80_columns_and_html_is_escaped():
     ledger = Ledger((Entry(f"{deep}.x", "linear", {"m": 10**9, "i": 10**9}), Entry(f"{deep}.y", "linear", {"m": 1})))
     assert max(map(len, str(ContractionCount(ledger, (), {})).splitlines())) == 80
     page = ContractionCount(Ledger((Entry("<b>&", "linear", {"m": 7}),)), (), {})._repr_html_()
-    assert "&lt;b&gt;&amp;" in page and "<td>7</td>" in page and ">100.00</td>" in page and "<b>" not in page
+    assert "&lt;b&gt;&amp;" in page and ">7</td>" in page and ">100.00</td>" in page and "<b>" not in page
