@@ -70,7 +70,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     with one_thread():
         found, device, why_not_meta = _run_on_device(run, (module, args, kwargs), request["device"])
     count = found.headcount
-    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger")
+    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger", "modules")
     products = (
         {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
         for one in count.elementwise
@@ -79,7 +79,6 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         **{name: getattr(count, name) for name in names},
         device=device,
         why_not_meta=why_not_meta,
-        trainable_params=sum(p.numel() for p in module.parameters() if p.requires_grad),
         inputs=inputs_of(args, kwargs),
         elementwise=merge_elementwise(products),
         parameters=parameters(module),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headcount.bench.contractions.modules import ModuleRecord, Modules
 from headcount.bench.counters.base import Count, CounterError, as_record
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import ProcessExited, run_isolated
@@ -13,7 +14,7 @@ from headcount.formulas.published.expressions import evaluate
 
 
 @dataclass(frozen=True)
-class ModuleCount:
+class ModuleCount(Modules):
     """The count of one forward pass of a user module over the whole batch, or of forward and ``backward``.
 
     ``bytes_moved``, ``causal_macs`` and ``other_flops`` are those of bench.contractions.costs.
@@ -21,7 +22,8 @@ class ModuleCount:
     ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
-    ``libraries`` are the versions of those that decide which operations torch runs (bench.env).
+    ``libraries`` are the versions of those that decide which operations torch runs (bench.env). ``notes`` are sentences
+    about how the module was made, to print below a table.
     """
 
     device: str
@@ -30,7 +32,6 @@ class ModuleCount:
     headline: str
     dispatched: int
     with_elementwise: int
-    trainable_params: int
     inputs: Sequence[str]
     ledger: Ledger
     elementwise: Sequence[dict[str, Any]]
@@ -42,11 +43,8 @@ class ModuleCount:
     audit: Sequence[dict[str, Any]]
     libraries: Mapping[str, str]
     backward: bool = False
-
-    @property
-    def params(self) -> int:
-        """All parameters, each tensor once."""
-        return sum(parameter["params"] for parameter in self.parameters)
+    modules: Sequence[ModuleRecord] = ()
+    notes: Sequence[str] = ()
 
     @property
     def unsupported(self) -> list[dict[str, Any]]:
@@ -55,12 +53,13 @@ class ModuleCount:
 
     def as_record(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        return {**vars(self), "ledger": self.ledger.as_records()}
+        return {**vars(self), "ledger": self.ledger.as_records(), "modules": list(map(vars, self.modules))}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "ModuleCount":
         """Return the count that :meth:`as_record` wrote."""
-        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"])})
+        modules = tuple(ModuleRecord(**module) for module in record["modules"])
+        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"]), "modules": modules})
 
 
 def count_module(
