@@ -222,7 +222,7 @@ def parse_command(command: str) -> tuple[str, list[str]]:
     words = shlex.split(command)
     if words[0] == "headcount":
         return COMMANDS[words[1]][0], words[2:]
-    return f"{words[2]}.__main__", words[3:]
+    return words[2] if "compile" in words[2] else f"{words[2]}.__main__", words[3:]
 
 
 MODULE = """\

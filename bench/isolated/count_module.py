@@ -89,6 +89,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         other_flops=count.other_flops(),
         libraries=counting_libraries(),
         backward=options["backward"],
+        notes=built.notes,
     )
 
 

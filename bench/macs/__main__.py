@@ -216,11 +216,16 @@ def _comparison(args, lengths) -> Iterator[Section]:
     return compare.sections(a, b, counters, args.device)
 
 
-def target_sections(spec: str, args: argparse.Namespace, counters: Sequence[str]) -> Iterator[Section]:
-    """Count the target that ``spec`` and ``args`` name, and return its tables. Raises for wrong usage at once."""
+def target_sections(
+    spec: str, args: argparse.Namespace, counters: Sequence[str], *, by_module: bool = False
+) -> Iterator[Section]:
+    """Count the target that ``spec`` and ``args`` name, and return its tables. Raises for wrong usage at once.
+
+    ``by_module``: the first table is the tree of modules, not the products by module and kind.
+    """
     from headcount.bench.isolated.module_count import count_module, parse_formulas
     from headcount.bench.isolated.target import parse_target
-    from headcount.bench.macs import module
+    from headcount.bench.macs import module, tree
 
     if args.depth is not None and args.depth < 1:
         raise UsageError(f"--depth must be at least 1, not {args.depth}")
@@ -234,7 +239,10 @@ def target_sections(spec: str, args: argparse.Namespace, counters: Sequence[str]
         formulas=parse_formulas(args.formula),
         formula_set=args.formula_set,
     )
-    return module.sections(spec, count, args.depth)
+    if not by_module:
+        return module.sections(module.ledger_section(spec, count, args.depth), count)
+    shown = count if args.elementwise else replace(count, elementwise=())
+    return module.sections(tree.section(count, args.depth or 3), shown)
 
 
 def _ranks(args, lengths) -> Iterator[Section]:

@@ -10,9 +10,9 @@ from headcount.bench.table import TONES, Column, Row, Section, Table, plural
 from headcount.formulas import prices
 
 
-def sections(spec: str, count: ModuleCount, depth: int | None) -> Iterator[Section]:
-    """Yield the count by module and kind, every counter, and why each reported count differs."""
-    yield _ledger_section(spec, count, depth)
+def sections(ledger: Section, count: ModuleCount) -> Iterator[Section]:
+    """Yield ``ledger``, every counter, why each reported count differs, and what the count leaves out."""
+    yield ledger
     if count.counters:
         yield _counters_section(count)
         yield causes_section("module-causes", CAUSES, count.counters)
@@ -30,7 +30,8 @@ def sections(spec: str, count: ModuleCount, depth: int | None) -> Iterator[Secti
 BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "share", "params"))
 
 
-def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
+def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
+    """Return the count by module and kind."""
     params: dict[str, int] = {}
     for parameter in count.parameters:
         path = cut(folded(parameter["path"]), depth)

@@ -15,6 +15,9 @@ def section(count: ModuleCount, depth: int | None = 3) -> Section:
     notes = [f"Counted on {count.device}, one forward pass over the whole batch."]
     if count.why_not_meta:
         notes.append(f"Not on meta: {count.why_not_meta.rstrip('.')}.")
+    if count.with_elementwise != count.macs:
+        apart = count.with_elementwise - count.dispatched
+        notes.append(f"Not in it: {apart:,} MACs written elementwise and summed (--elementwise include counts them).")
     if count.unsupported:
         calls = sum(line["calls"] for line in count.unsupported)
         notes.append(f"A partial count, without {plural(calls, 'unsupported call')}.")

@@ -101,13 +101,13 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
             raise UsageError(f"--columns and --decode go with a preset, and {args.target} is none")
         require_package("torch")
         check_device(args.device)
-        return macs.target_sections(args.target, args, counters)
+        return macs.target_sections(args.target, args, counters, by_module=True)
     given = macs.assumptions(args)
     target = parse_target(args.target, args)
     case = Case.of(target.spec, target.settings, target.lengths)
     case.check_runs()
     check_device(args.device)
-    parts = [macs.target_sections(args.target, args, counters)]
+    parts = [macs.target_sections(args.target, args, counters, by_module=True)]
     if args.columns:
         parts.append([columns.section_of([case], args.target, args.columns, given)])
     return chain(*parts)

@@ -18,8 +18,8 @@ IMPORT_NAMES = {
     "pytest-benchmark": "pytest_benchmark",
 }
 """Import name of a distribution where both differ."""
-PROVIDED = {"pytest"}
-"""Packages that only a plugin of pytest imports."""
+PROVIDED = {"pytest", "huggingface_hub"}
+"""Packages that only a plugin of pytest imports, and that come with transformers."""
 
 
 def distribution(requirement):
