@@ -59,7 +59,7 @@ def plan(args: argparse.Namespace) -> Work | str:
     checked = args.check or args.audit
     return Work(
         _sections(args),
-        strict=checked,
+        strict=checked or bool(args.module),
         remark=peak_memory,
         verdict="every verdict and every count is as stated" if checked else "",
         result=partial(_result(args), in_flops=args.flops),
@@ -228,7 +228,7 @@ def _module(args, counters) -> Iterator[Section]:
         formulas=parse_formulas(args.formula),
         formula_set=args.formula_set,
     )
-    return module.sections(args.module, count, args.depth)
+    return module.sections(args.module, count, args.depth, args.check)
 
 
 def _grid(text, number, counters, args, given) -> list[Section]:
