@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 import headcount
 from headcount.bench.errors import EnvironmentMissing, UsageError, require_package
@@ -66,11 +66,21 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
         (check_target if request["task"] == "count" else check_spec)(spec)
     except UserCodeError as error:
         raise UsageError(f"{spec}: {error}") from None
-    # a file without a name: nothing is left of it, however this ends
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
-        code = _run(request, out.fileno(), timeout_s or timeout())
+    # files without a name: nothing is left of them, however this ends
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err,
+    ):
+        try:
+            code = _run(request, out.fileno(), timeout_s or timeout(), err.fileno())
+        except UsageError:
+            _print(err)
+            raise
         out.seek(0)
         text = out.read()
+        # warnings of libraries are no part of a run without error, and none of an error of one line
+        if not text or "\n" in json.loads(text).get("error", ""):
+            _print(err)
     if not text:
         if code == INTERNAL_ERROR:
             raise InternalError(f"{spec}: this program failed, with the traceback above")
@@ -94,12 +104,20 @@ def timeout() -> float:
     return seconds
 
 
-def _run(request: Mapping[str, Any], out: int, timeout_s: float) -> int:
-    """Return the exit code of the process that writes its answer to the descriptor ``out``, and kill its group."""
+def _print(file: TextIO) -> None:
+    file.seek(0)
+    sys.stderr.write(file.read())
+
+
+def _run(request: Mapping[str, Any], out: int, timeout_s: float, err: int | None = None) -> int:
+    """Return the exit code of the process that writes its answer to the descriptor ``out``, and kill its group.
+
+    It writes stderr to ``err``, by default to this process' own.
+    """
     # -P: Python adds no folder to sys.path by itself
     command = [sys.executable, "-P", "-c", _START.format(roots=_ROOTS), json.dumps(request)]
     # a new process group, so that Ctrl-C reaches only this process; the open stdin tells it that we still run
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, process_group=0) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err, process_group=0) as process:
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -61,7 +61,7 @@ def plan(args: argparse.Namespace) -> Work | str:
     checked = args.check or args.audit
     return Work(
         _sections(args),
-        strict=checked,
+        strict=checked or bool(args.module),
         remark=peak_memory,
         verdict="every verdict and every count is as stated" if checked else "",
         result=partial(_result(args), in_flops=args.flops),
@@ -240,9 +240,9 @@ def target_sections(
         formula_set=args.formula_set,
     )
     if not by_module:
-        return module.sections(module.ledger_section(spec, count, args.depth), count)
+        return module.sections(module.ledger_section(spec, count, args.depth), count, args.check)
     shown = count if args.elementwise else replace(count, elementwise=())
-    return module.sections(tree.section(count, args.depth or 3), shown)
+    return module.sections(tree.section(count, args.depth or 3), shown, args.check)
 
 
 def _ranks(args, lengths) -> Iterator[Section]:

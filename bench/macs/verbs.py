@@ -89,7 +89,7 @@ def _count(args: argparse.Namespace) -> Work:
 def _work(args: argparse.Namespace, sections: Iterator[Section]) -> Work:
     """Return the tables of one target."""
     result = partial(results.module_result, in_flops=args.flops)
-    return Work(sections, strict=False, remark=peak_memory, result=result)
+    return Work(sections, remark=peak_memory, result=result)
 
 
 def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Iterator[Section]:
