@@ -7,13 +7,11 @@ relative position adds a bias to every score.
 
 from headcount.formulas.blocks import linear, selected_linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
-from headcount.formulas.sizes import checked
 
 WINDOW = 9
 """Tokens of a 3 x 3 window."""
 
 
-@checked
 def layer(
     path: str,
     *,

@@ -7,10 +7,8 @@ weight per head, h (1 - g_j) / (h - 1), so the heads themselves are computed onc
 from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.mha import layer as multi_head_attention
-from headcount.formulas.sizes import checked
 
 
-@checked
 def layer(
     path: str,
     *,

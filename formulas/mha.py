@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from headcount.formulas.blocks import cache, linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
-from headcount.formulas.sizes import checked
 
 
 def macs_eq19(*, T: Size, d_m: Size) -> Size:
@@ -59,7 +58,6 @@ def causal_half(form: Ledger, window: int | None = None) -> Ledger:
     return Ledger(tuple(out))
 
 
-@checked
 def layer(
     path: str,
     *,

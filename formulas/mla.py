@@ -8,10 +8,8 @@ A cache holds c^KV and k^R, d_c + d_r elements per token; as written, keys and v
 from headcount.formulas.blocks import cache, linear, past_len, rms_norm
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.mha import rope
-from headcount.formulas.sizes import checked
 
 
-@checked
 def layer(
     path: str,
     *,

@@ -9,10 +9,8 @@ B h T S (2 d_c - d_h - d_v) more.
 from headcount.formulas.blocks import linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.mla import compressed, core, latents, rotated
-from headcount.formulas.sizes import checked
 
 
-@checked
 def layer(
     path: str,
     *,

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from headcount.formulas.blocks import cache, expert_linear, linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.mha import rope
-from headcount.formulas.sizes import checked
 
 
 def macs_eq18(*, T: Size, K: Size, D: Size, d_m: Size) -> Size:
@@ -27,7 +26,6 @@ def params_ratio_appendix_b(*, E: Size, D: Size, d_m: Size) -> Size:
     return divide(params_eq20(E=E, D=D, d_m=d_m), 4 * d_m**2)
 
 
-@checked
 def layer(
     path: str,
     *,

@@ -5,10 +5,8 @@ y_t = sum_{i in G(x_t)} w_i,t f_i(x_t), f_i plain with biases, or gated (SwiGLU)
 
 from headcount.formulas.blocks import expert_linear, linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
-from headcount.formulas.sizes import checked
 
 
-@checked
 def layer(
     path: str,
     *,

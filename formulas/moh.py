@@ -11,10 +11,8 @@ from fractions import Fraction
 from headcount.formulas.blocks import cache, linear, past_len
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, at, ledger
 from headcount.formulas.mha import attention_ledger, rope
-from headcount.formulas.sizes import checked
 
 
-@checked
 def layer(
     path: str,
     *,

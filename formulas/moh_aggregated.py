@@ -2,12 +2,10 @@
 
 from headcount.formulas import aggregated, moh
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
-from headcount.formulas.sizes import checked
 
 FORMS = ("released", "ideal")
 
 
-@checked
 def layer(
     path: str,
     *,

@@ -8,10 +8,8 @@ from headcount.formulas.blocks import cache, linear, past_len, selected_linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
 from headcount.formulas.mha import attention_ledger, rope
 from headcount.formulas.moh import norm_router, routing
-from headcount.formulas.sizes import checked
 
 
-@checked
 def layer(
     path: str,
     *,

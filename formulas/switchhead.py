@@ -8,10 +8,8 @@ compete: a gate is the sigmoid of its score.
 from headcount.formulas.blocks import cache, linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.mha import attention_ledger, rope
-from headcount.formulas.sizes import checked
 
 
-@checked
 def layer(
     path: str,
     *,

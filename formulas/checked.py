@@ -1,19 +1,37 @@
-"""Checks of the integer sizes of a closed form."""
+"""The closed forms of the public API, which check their integer sizes as the commands do."""
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from importlib import import_module
+from types import ModuleType
 
 from headcount.formulas.ledger import Ledger, Size
 
-MAY_BE_ZERO = ("n", "s", "r", "M", "N_pos", "d_pos")
-"""Letters of numbers of cached tokens, shared heads, routed heads, pooled keys and positions."""
+OF_MHA = {
+    "gqa": "Grouped-query attention (arXiv 2305.13245): ``mha`` with g < h key/value heads.",
+    "mqa": "Multi-query attention (arXiv 1911.02150): ``mha`` with one key/value head, g = 1.",
+}
+"""Names of ``mha`` with fewer key/value heads, and what they mean."""
+MAY_BE_ZERO = ("n", "s", "r", "M")
+"""Letters of numbers of cached tokens, shared heads, routed heads and pooled keys."""
 
 
-def checked(layer: Callable[..., Ledger]) -> Callable[..., Ledger]:
-    """Return ``layer`` with :func:`check_sizes` on its sizes."""
+def checked_form(name: str) -> ModuleType:
+    """Return the closed forms of variant ``name``; their ``layer`` raises what :func:`check_sizes` does."""
+    source = import_module(f"headcount.formulas.{'mha' if name in OF_MHA else name}")
+    form = ModuleType(source.__name__, OF_MHA.get(name, source.__doc__))
+    vars(form).update({key: value for key, value in vars(source).items() if not key.startswith("__")})
+    form.layer = _checked(name, source.layer)
+    return form
 
+
+def _checked(name: str, layer: Callable[..., Ledger]) -> Callable[..., Ledger]:
     @wraps(layer)
     def with_checks(*path: str, **sizes: Size) -> Ledger:
+        if name == "gqa" and "g" not in sizes:
+            raise TypeError("gqa.layer needs g, the number of key/value heads")
+        if name == "mqa" and sizes.setdefault("g", 1) != 1:
+            raise TypeError(f"g is 1 in mqa.layer, not {sizes['g']}; gqa.layer takes it")
         check_sizes(sizes)
         return layer(*path, **sizes)
 
