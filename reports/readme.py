@@ -22,6 +22,7 @@ CONFIG = """\
 """Sizes in the config.json of LLaMA-3-8B."""
 CALL = (counting.count_config, COUNT, CONFIG)
 """The call of headcount.reports.counting that the README needs."""
+SHOWN, LEFT_OUT = 9, "…"
 RECORD = "readings.json"
 
 
@@ -55,9 +56,10 @@ def install(facts: Facts) -> str:
 
 
 def count(facts: Facts) -> str:
-    """Return a configuration file, the command that counts it, and the output."""
-    shown = [f"$ {COUNT}", *(facts.result(*CALL) if "count" in COMMANDS else ())]
-    return "\n".join(["```json", CONFIG.rstrip(), "```", block(shown)])
+    """Return a configuration file, the command that counts it, and the first lines and the last one of its output."""
+    lines = [line for line in facts.result(*CALL) if line] if "count" in COMMANDS else []
+    shown = [f"$ {COUNT}", *lines[:SHOWN], LEFT_OUT, *lines[-1:]]
+    return "\n".join(["```json", CONFIG.rstrip(), "```", "```console", *shown, "```"])
 
 
 def verdicts(facts: Facts) -> str:
@@ -65,11 +67,6 @@ def verdicts(facts: Facts) -> str:
     every = [verdict.status for name in facts.tables for verdict in facts.verdicts(name).values()]
     counted = ", ".join(f"{every.count(status)} {status}" for status in VERDICTS if status in every)
     return f"{len(every)} rows of {len(facts.tables)} tables: {counted}."
-
-
-def block(lines: list[str]) -> str:
-    """Return commands and their output as a block of code."""
-    return "\n".join(["```console", *lines, "```"])
 
 
 BLOCKS = {"tools": tools, "install": install, "count": count, "verdicts": verdicts}

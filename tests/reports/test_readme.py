@@ -58,3 +58,13 @@ def test_tools_table_shows_errors(monkeypatch):
 def test_configuration_is_in_the_folder(monkeypatch):
     monkeypatch.setattr(counting, "run_command", lambda command, folder: Path(folder, "config.json").read_text())
     assert counting.count_config("count config.json", readme.CONFIG) == readme.CONFIG
+
+
+def test_count_shows_first_lines_and_the_last(monkeypatch):
+    lines = ["LlamaForCausalLM", "", *(str(line) for line in range(17)), "7,959,648,141,312 MACs"]
+    monkeypatch.setitem(readme.COMMANDS, "count", ())
+    monkeypatch.setattr(FACTS, "result", lambda call, *args: lines)
+    shown = readme.count(FACTS).splitlines()
+    first = ["```console", f"$ {readme.COUNT}", "LlamaForCausalLM", *map(str, range(8))]
+    assert shown[0] == "```json"
+    assert shown[-14:] == [*first, "…", "7,959,648,141,312 MACs", "```"]
