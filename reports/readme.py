@@ -49,8 +49,7 @@ def install(facts: Facts) -> str:
     """Return the lines that install headcount from a clone."""
     lines = [
         "python3 -m venv .venv && . .venv/bin/activate  # Python 3.11 or later",
-        "pip install .",
-        "pip install transformers                       # to count a config.json",
+        "pip install '.[hf,report]'  # transformers for config.json, matplotlib for plots",
     ]
     return "\n".join([f"In a clone of <{REPOSITORY}>:", "```sh", *lines, "```"])
 
