@@ -142,6 +142,13 @@ def example(page: str, title: str) -> list[list[str]]:
         return [run_command(one, code, folder) for one, code in zip(found.commands, codes, strict=True)]
 
 
+def count_config(command: str, config: str) -> list[str]:
+    """Return the lines that a command prints in a folder whose config.json is ``config``."""
+    with TemporaryDirectory() as folder:
+        write(Path(folder, "config.json"), config)
+        return run_command(command, folder=folder)
+
+
 def cost(text: str, letters: tuple[tuple[str, int], ...]) -> int:
     """Return an expression over COSTS, counted on built layers."""
     return expression(text).value(dict(letters), COSTS)

@@ -76,13 +76,6 @@ def run_times(facts: Facts) -> str:
     return "\n".join(lines)
 
 
-def run_times_sentence(facts: Facts) -> str:
-    """Return the run times in one sentence."""
-    timed = _timings(facts)
-    each = ", ".join(f"`{info['command']}` {_format_time(info)}" for info in timed)
-    return f"On {timed[0]['machine']} (`make benchmark`, start-up included): {each}."
-
-
 def _timings(facts: Facts) -> list[dict[str, Any]]:
     """Return the stored timing of each command: its text, seconds and number of runs, and the machine's name."""
     stored = facts.stored_json("commands.json")
