@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from headcount.__main__ import COMMANDS
 from headcount.bench.table import Column
 from headcount.formulas.published.tables import VERDICTS
 from headcount.reports import counting, document
@@ -56,7 +55,7 @@ def install(facts: Facts) -> str:
 
 def count(facts: Facts) -> str:
     """Return a configuration file, the command that counts it, and the first lines and the last one of its output."""
-    lines = [line for line in facts.result(*CALL) if line] if "count" in COMMANDS else []
+    lines = [line for line in facts.result(*CALL) if line]
     shown = [f"$ {COUNT}", *lines[:SHOWN], LEFT_OUT, *lines[-1:]]
     return "\n".join(["```json", CONFIG.rstrip(), "```", "```console", *shown, "```"])
 
