@@ -15,6 +15,7 @@ from headcount.formulas.published import tables
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
     """Return the parser with every option, in groups."""
     out = Parser(prog=prog, description=description)
+    out.instead = "did you mean headcount count"
     _what(out.add_argument_group("what to count"))
     add_sizes(out.add_argument_group("sizes"))
     add_counters(out.add_argument_group("counters"))

@@ -29,6 +29,15 @@ HEADCOUNT = [
 ]
 MACS = [
     ("macs --fast", 2, ["--fast"]),
+    ("macs gpt2", 2, ["headcount count gpt2"]),
+    ("macs --hf config.json", 2, ["headcount count config.json"]),
+    (f"{CLOSED} --out out.xlsx", 2, [".xlsx", ".txt", ".md", ".csv", ".json", ".tex"]),
+    (f"{CLOSED} --preset moa-8K8E128D --set K=9", 2, ["K is top_k", "--set top_k=9"]),
+    (f"{CLOSED} --grid 'k=1 e=8 D=4 T=7'", 2, ["'k'", "did you mean K"]),
+    (f"{CLOSED} --preset dit-s2 --seq-len 10", 2, ["dit has no seq_len", "batch_size", "image"]),
+    ("budget --macs 1.2", 2, ["1.2G"]),
+    ("budget --macs 1.2GB", 2, ["MACs", "bytes", "1.2G"]),
+    ("count gpt2", 2, ["gpt2", "preset", "FILE.py:FUNCTION", "config.json", "hf:NAME"]),
     ("macs --tabel moa-table1", 2, ["--tabel", "--table"]),
     ("macs --table table9", 2, ["'table9'", "moa-table1", "jetmoe"]),
     ("macs --table moa-tabel3", 2, ["'moa-tabel3'", "moa-table3"]),
