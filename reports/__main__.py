@@ -57,7 +57,6 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
 
 def make_files(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | None) -> dict[Path, str]:
     """Return the text of each requested file by path. UsageError for an unknown page."""
-    from headcount.__main__ import COMMANDS
     from headcount.reports import counting, pages, readme
     from headcount.reports.explorer import page as explorer
     from headcount.reports.facts import STORE
@@ -70,8 +69,8 @@ def make_files(facts, args: argparse.Namespace, folder: Path | None, checkout: P
     selected, makers = [by_name[name] for name in names if name != README], {}
     if not args.only:
         facts.begin(counting.terms)
-        if "count" in COMMANDS:
-            facts.begin(*readme.CALL)
+    if README in names:
+        facts.begin(*readme.CALL)
     for page in selected:
         page.begin(facts)
         makers |= page.outputs()
