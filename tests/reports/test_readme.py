@@ -62,9 +62,8 @@ def test_configuration_is_in_the_folder(monkeypatch):
 
 def test_count_shows_first_lines_and_the_last(monkeypatch):
     lines = ["LlamaForCausalLM", "", *(str(line) for line in range(17)), "7,959,648,141,312 MACs"]
-    monkeypatch.setitem(readme.COMMANDS, "count", ())
     monkeypatch.setattr(FACTS, "result", lambda call, *args: lines)
     shown = readme.count(FACTS).splitlines()
-    first = ["```console", f"$ {readme.COUNT}", "LlamaForCausalLM", *map(str, range(8))]
+    first = ["```console", f"$ {readme.COUNT}", "LlamaForCausalLM", *map(str, range(readme.SHOWN - 1))]
     assert shown[0] == "```json"
-    assert shown[-14:] == [*first, "…", "7,959,648,141,312 MACs", "```"]
+    assert shown[-len(first) - 3 :] == [*first, "…", "7,959,648,141,312 MACs", "```"]
