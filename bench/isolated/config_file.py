@@ -56,9 +56,8 @@ def build_from_config(
     config = _read_json(path)
     library = next((library for key, library in _LIBRARIES.items() if config.get(key)), None)
     if library is None:
-        raise UserCodeError(
-            f"{path.name} has none of model_type (transformers), _class_name (diffusers), architecture (timm)"
-        )
+        keys = ", ".join(f"{key} ({library})" for key, (library, _) in _LIBRARIES.items())
+        raise UserCodeError(f"{path.name} names no model; it needs one of {keys}")
     name, build = library
     require_library(name)
     package = import_module(name)
