@@ -84,6 +84,9 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         parameters=parameters(module),
         counters=list(map(as_record, found.counters)),
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
+        bytes_moved=count.bytes_moved(),
+        causal_macs=count.causal_macs,
+        other_flops=count.other_flops(),
         libraries=counting_libraries(),
     )
 
