@@ -27,12 +27,12 @@ class Inputs:
         lengths: any of target.LENGTHS.
         given: tensors by name or position; floating-point ones are cast to ``dtype``.
         dtype: type of the weights.
-        preprocessor: content of ``preprocessor_config.json``.
+        preprocessor: reads ``preprocessor_config.json``.
     """
 
     def __init__(
         self, model: nn.Module, config: Any, lengths: Mapping[str, int], given: Mapping[str, Tensor],
-        dtype: torch.dtype, preprocessor: Mapping[str, Any],
+        dtype: torch.dtype, preprocessor: Callable[[], Mapping[str, Any]],
     ) -> None:  # fmt: skip
         self.model, self.config, self.lengths, self.dtype = model, config, lengths, dtype
         self.preprocessor = preprocessor
@@ -48,8 +48,8 @@ class Inputs:
             self.tensors[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
         self.batch = self._length("batch_size", 1)
 
-    def finish(self) -> tuple[tuple, dict[str, Any]]:
-        """Return positional and keyword inputs. Raise UserCodeError for what is missing, unused or too long."""
+    def finish(self) -> dict[str, Any]:
+        """Return the keyword inputs. Raise UserCodeError for what is missing, unused or too long."""
         required = [
             name
             for name, one in self.signature.parameters.items()
@@ -62,7 +62,7 @@ class Inputs:
         if unused:
             raise UserCodeError(f"{', '.join(unused)}: {self._signature()} has no input of that length")
         self._check_positions()
-        return (), self.tensors
+        return self.tensors
 
     def transformers(self) -> None:
         """Add token ids, decoder ids, images, log-mel features; images of a vision-language model with placeholders."""
@@ -119,6 +119,9 @@ class Inputs:
         number = self._length("images", 0)
         if not number or self._has("pixel_values"):
             return
+        tiled = {"aspect_ratio_ids", "pixel_attention_mask"} & set(self.signature.parameters)
+        if tiled or _first(self.config, "image_grid_pinpoints"):
+            raise UserCodeError(f"--images: images of {self._signature()} are tiled: add --input pixel_values=SIZES")
         if "image_grid_thw" in self.signature.parameters:
             # sides are rounded to whole merged patches, as the processor does
             merge, patch = vision.spatial_merge_size, vision.patch_size
@@ -154,8 +157,10 @@ class Inputs:
         """Return height and width: the user's, the configuration's, or the preprocessor's."""
         if side := self._optional("image_size"):
             return [side, side]
-        cropped = self.preprocessor.get("crop_size") if self.preprocessor.get("do_center_crop") else None
-        size = _first(vision, "image_size") or cropped or self.preprocessor.get("size")
+        size = _first(vision, "image_size")
+        if size is None:
+            found = self.preprocessor()
+            size = found.get("crop_size" if found.get("do_center_crop") else "size")
         if isinstance(size, Mapping):
             size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
         return list(size) if isinstance(size, list | tuple) else [side := self._length("image_size", size), side]

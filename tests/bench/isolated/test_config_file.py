@@ -113,6 +113,8 @@ def test_fields_are_set(build):
         (RESNET, {"lengths": {}}, r"ResNetModel.forward\(pixel_values.* needs --image-size"),
         ({"model_type": "wav2vec2", "architectures": ["Wav2Vec2Model"], **BERT}, {"lengths": {}}, "add --input NAME="),
         (LLAVA, {"lengths": {"seq_len": 9, "images": 1}}, "^--seq-len 9: 1 images of 9 tokens need at least 10"),
+        ({"model_type": "llava_next"}, {"lengths": {**LENGTH, "images": 1}}, "are tiled: add --input pixel_values="),
+        ({"model_type": "musicgen"}, {}, "^the configuration cannot be built: ValueError: Multiple valid text"),
         ({"hidden_size": 24}, {}, "names no model; it needs one of model_type"),
         ([1], {}, "holds a list, no JSON object"),
         ({**LLAMA, "hidden_size": "wide"}, {}, "^the configuration is wrong: "),
