@@ -138,7 +138,7 @@ def _from_transformers(package: Any, data: dict[str, Any], fields: Mapping[str, 
             part, values = getattr(part, one), values.setdefault(one, {})
         name = part.attribute_map.get(name, name)
         values[name] = value
-        if name == "num_hidden_layers" and "layer_types" in values and f"{field}.layer_types" not in fields:
+        if name == "num_hidden_layers" and "layer_types" in values:
             values["layer_types"] = values["layer_types"][:value]
     if fields:
         with _one_line("--set"):
@@ -194,11 +194,8 @@ def _from_timm(package: Any, data: dict[str, Any], fields: Mapping[str, Any], dt
     keywords = {key: data[key] for key in ("num_classes", "global_pool") if key in data}
     with _one_line(f"building {name}"):
         model = package.create_model(name, pretrained=False, **{**keywords, **data.get("model_args", {}), **fields})
-    return (
-        model.to(getattr(torch, dtype or DEFAULT_DTYPE)),
-        {**model.pretrained_cfg, **data.get("pretrained_cfg", {})},
-        [],
-    )
+    settings = {**model.pretrained_cfg, **data.get("pretrained_cfg", {})}
+    return model.to(getattr(torch, dtype or DEFAULT_DTYPE)), settings, []
 
 
 _LIBRARIES: dict[str, tuple[str, Callable[..., _Model]]] = {

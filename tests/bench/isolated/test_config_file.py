@@ -67,6 +67,7 @@ def test_class_dtype_and_notes(build):
     ids = built.kwargs["input_ids"]
     # 0 begins a text: the smallest token without a meaning is 1
     assert ids.tolist() == [[1] * 13] and ids.device.type == "cpu"
+    assert build({**LLAMA, "eos_token_id": [1, 2]}).kwargs["input_ids"].tolist() == [[3] * 13]
     assert build({**LLAMA, "torch_dtype": "float16"}).module.dtype == torch.float16
     assert build({**LLAMA, "torch_dtype": "float16"}, dtype="float32").module.dtype == torch.float32
 
@@ -112,7 +113,7 @@ def test_fields_are_set(build):
         ({**BERT, "model_type": "opt"}, {"lengths": {"seq_len": 34}}, "has 34 tokens, .* has 33 positions"),
         (RESNET, {"lengths": {}}, r"ResNetModel.forward\(pixel_values.* needs --image-size"),
         ({"model_type": "wav2vec2", "architectures": ["Wav2Vec2Model"], **BERT}, {"lengths": {}}, "add --input NAME="),
-        (LLAVA, {"lengths": {"seq_len": 9, "images": 1}}, "^--seq-len 9: 1 images of 9 tokens need at least 10"),
+        (LLAVA, {"lengths": {"seq_len": 9, "images": 1}}, "^--seq-len 9: 1 image of 9 tokens: the least is 10"),
         ({"model_type": "llava_next"}, {"lengths": {**LENGTH, "images": 1}}, "are tiled: add --input pixel_values="),
         ({"model_type": "musicgen"}, {}, "^the configuration cannot be built: ValueError: Multiple valid text"),
         ({"hidden_size": 24}, {}, "names no model; it needs one of model_type"),
