@@ -191,9 +191,19 @@ def section(count: Any, notes: Sequence[str], depth: int | None, name: str = "mo
 
 
 def text(printed: Section) -> str:
-    """Return a section in lines of at most 80 characters."""
+    """Return a section in lines of at most 80 characters; the class is written behind its module to leave room."""
+    rows = []
+    for row in printed.rows:
+        label = ": ".join(filter(None, (row.values["module"], row.values["type"])))
+        rows.append(replace(row, values={**row.values, "module": label}))
+    columns = tuple(column for column in COLUMNS_OF_TREE if column.key != "type")
     stream = io.StringIO()
-    emit([printed], "text", stream, Style(width=WIDTH, hints=False))
+    emit(
+        [replace(printed, table=replace(printed.table, columns=columns), rows=rows)],
+        "text",
+        stream,
+        Style(width=WIDTH, hints=False),
+    )
     return stream.getvalue().rstrip("\n")
 
 

@@ -63,9 +63,9 @@ def test_modules_have_class_output_and_calls(net):
 
 def test_tree_folds_equal_layers(net):
     lines = [line.split() for line in str(net).splitlines()]
-    three = ["blocks.1-3", "(3x)", "Linear", f"{B}x{T}x{D}", str(3 * SQUARE), str(3 * B * T * D * D)]
+    three = ["blocks.1-3", "(3x):", "Linear", f"{B}x{T}x{D}", str(3 * SQUARE), str(3 * B * T * D * D)]
     assert three in [line[:-1] for line in lines]
-    assert ["vision", "Sequential", str(IDLE), "–", "–"] in lines
+    assert ["vision:", "Sequential", str(IDLE), "–", "–"] in lines
     assert "Did not run: vision" in str(net) and f"Active params: {USED}" in str(net)
     assert max(map(len, str(net).splitlines())) <= 80
 
@@ -89,6 +89,9 @@ def test_encoder_fast_path_uses_its_parameters():
     count = hc.count(encoder, torch.ones(3, 11, 12))
     params = 2 * (4 * (12 * 12 + 12) + 2 * 12 * 17 + 17 + 12 + 4 * 12)
     assert (count.params, count.active_params, count.uncalled_modules()) == (params, params, ())
+    # the long class of out_proj hides no output
+    lines = [line.split() for line in str(count).splitlines()]
+    assert ["layers.0-1", "(2x):", "TransformerEncoderLayer", "3x11x12", f"{params:,}"] in [line[:5] for line in lines]
 
 
 class Experts(nn.Module):
