@@ -27,9 +27,10 @@ kernels: $(VENV)/.stamp
 	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark tests/models/test_triton_*.py
 	$(PY) -m tests.models.triton_compile reports/records/kernels.csv
 
-# Recount every number of the report, and count thousands of random programs that the suite does not try.
+# Recount every number of the report, LLaMA 3 405B on 16,384 ranks, and thousands of random programs.
 nightly: $(VENV)/.stamp
 	$(PY) -m reports --check --recount
+	$(PY) -m tests.agreement.llama_405b
 	PROGRAMS=2000 $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py
 
 # The core of the suite with torch 2.11 to the newest, the oldest of every dependency, and each installed Python.

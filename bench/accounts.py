@@ -1,26 +1,36 @@
-"""Optional columns: cache, decoding, training and intensity from the ledger, and measured peak memory.
+"""Optional columns: cache, decoding, training and intensity from the ledger, and measured activations.
 
 An account is a function of a case and assumptions, with its column head and the statements that explain it.
 Importable without torch.
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from headcount.bench.case import Case, attentions, layers_of, model_form
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, read_file
 from headcount.bench.table import Column
 from headcount.bench.variants.variant import variant
-from headcount.formulas import backward, decoding
-from headcount.formulas.ledger import Ledger, Size
+from headcount.formulas import backward, decoding, prices
+from headcount.formulas.ledger import Ledger, Size, divide
 from headcount.formulas.mha import causal_half
 from headcount.models.configs.base import ConfigError, as_model
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
+
+RECIPES = {
+    "adamw-mixed": {"weights": 2, "gradients": 2, "master weights": 4, "two moments": 8},
+    "adamw": {"weights": 4, "gradients": 4, "two moments": 8},
+    "sgd-momentum": {"weights": 4, "gradients": 4, "momentum": 4},
+    "sgd": {"weights": 4, "gradients": 4},
+}
+"""Bytes per trained parameter by optimizer; the first is that of ZeRO (arXiv 1910.02054, section 3.1)."""
 
 
 class NoAccount(Exception):
@@ -32,7 +42,8 @@ class Assumptions:
     """Assumptions of accounts.
 
     ``context``: stored tokens, None for the input's. ``generate``: tokens generated one by one, None for ``context``.
-    ``element_bytes``: of every stored number. Hardware peaks are None if not given.
+    ``element_bytes``: of every stored number. Hardware peaks are None if not given. ``window``: keys that a causal
+    query sees, itself included. ``optimizer`` is one of RECIPES, ``prices`` are FLOPs per element (formulas.prices).
     """
 
     context: int | None = None
@@ -40,6 +51,9 @@ class Assumptions:
     element_bytes: int = 2
     peak_macs_per_s: float | None = None
     bytes_per_s: float | None = None
+    window: int | None = None
+    optimizer: str = "adamw-mixed"
+    prices: Mapping[str, int] = field(default_factory=lambda: prices.PRICES, hash=False)
 
 
 @dataclass(frozen=True)
@@ -61,9 +75,9 @@ class Account:
     def column(self, given: Assumptions) -> Column:
         """Return the column for these assumptions."""
         of = "bytes" if self.in_bytes else "MACs" if "MACs" in self.head else ""
-        options = {"kind": "int", "width": 14, "of": of, **self.options}
         unit = f"bytes, {given.element_bytes} each" if self.in_bytes else ""
-        return Column(self.name, self.head, unit, **options)
+        options = {"kind": "int", "width": 14, "of": of, "unit": unit, **self.options}
+        return Column(self.name, self.head, **options)
 
 
 STATEMENTS = {
@@ -81,8 +95,21 @@ STATEMENTS = {
         "Causal: T (T + 1) / 2 pairs of a query and a key in self-attention of decoders, a single layer's included; "
         "encoders and cross-attention keep all pairs."
     ),
+    "window": "Windowed: causal, and a query sees at most {window} keys, itself included.",
+    "token": "Per target token and per sample: all MACs of the forward pass, an encoder's too.",
+    "prefill": (
+        "Prefill: a prompt that fills the context in one pass, all pairs and the logits of every token; of a "
+        "translation, the encoder and the keys and values of its output."
+    ),
     "training": "Training: forward and backward, no optimiser.",
+    "recompute": "Recomputed: every repeated layer keeps only its input, and runs once more in the backward pass.",
+    "state": "Training state, bytes per trained parameter, {recipe}; a frozen one has weights only.",
+    "saved": (
+        "Saved bytes: measured, live after the forward pass of the reference implementation: what autograd keeps, the "
+        "output, and what routers keep for their losses."
+    ),
     "peak": "Peak bytes: what the reference implementation allocates, as executed.",
+    "prices": "Operations without multiply-accumulates, in no MACs. {prices}",
 }
 """Assumptions of accounts as text, in the order of a table's notes."""
 
@@ -134,8 +161,8 @@ def _form(case: Case) -> ModuleType:
     return model_form(as_model(case.config))
 
 
-def prefill_macs(case: Case) -> int:
-    """Return the MACs before the first step: the encoder, and keys and values of its output."""
+def encoder_macs(case: Case) -> int:
+    """Return the MACs before the first step: the encoder, and keys and values of its output; 0 without an encoder."""
     if is_layer(case):
         return 0
     model = as_model(case.config)
@@ -183,6 +210,14 @@ def kv_bytes(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = 
     return decoding.cache_elements(step(case, context(case, given), sizes=sizes)) * given.element_bytes
 
 
+@_account("prefill\nMACs", "context", "prefill", width=19)
+def prefill_macs(case: Case, given: Assumptions) -> int:
+    """Return the MACs before the first token: of a prompt that fills the context, or of an encoder."""
+    prompt = context(case, given)
+    read = step(case, prompt, prompt).macs
+    return encoder_macs(case) or read
+
+
 @_account("decode step\nMACs", "context")
 def decode_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of the step after which the context is stored."""
@@ -210,7 +245,7 @@ def decode_bound(case: Case, given: Assumptions) -> str:
 @_account("generation\nMACs", "context", "generated", width=19)
 def generate_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
-    return _total_of_steps(case, given, lambda ledger: ledger.macs) + prefill_macs(case)
+    return _total_of_steps(case, given, lambda ledger: ledger.macs) + encoder_macs(case)
 
 
 @_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
@@ -249,6 +284,18 @@ def causal_macs(case: Case, given: Assumptions) -> int:
 
     Raises NoAccount for a model without causal attention, and for a layer with more queries than keys.
     """
+    return _masked_macs(case, None)
+
+
+@_account("forward\nwindowed MACs", "causal", "window", width=19)
+def windowed_macs(case: Case, given: Assumptions) -> int:
+    """Return the causal MACs of attention that sees the window's keys only. Raises NoAccount without a window."""
+    if given.window is None:
+        raise NoAccount("attention has no window; --window N gives it one")
+    return _masked_macs(case, given.window)
+
+
+def _masked_macs(case: Case, window: int | None) -> int:
     _check_decodes(case)
     paths = getattr(_form(case), "CAUSAL_PATHS", None)
     if paths is None:
@@ -256,7 +303,22 @@ def causal_macs(case: Case, given: Assumptions) -> int:
     if is_layer(case) and case.lengths["tgt_len"] > case.lengths["src_len"]:
         raise NoAccount("causal queries are the last tokens of the keys, and here are more queries than keys")
     attention = case.ledger.select(lambda entry: re.fullmatch(paths, entry.path))
-    return case.ledger.macs - attention.macs + causal_half(attention).macs
+    return case.ledger.macs - attention.macs + causal_half(attention, window).macs
+
+
+@_account("MACs per\ntarget token", "token", kind="fixed", digits=2, width=19)
+def macs_per_token(case: Case, given: Assumptions) -> int | Fraction:
+    """Return the MACs of the forward pass per target token. Raises NoAccount for an image model."""
+    tokens = case.lengths.get("tgt_len") or case.lengths.get("seq_len")
+    if tokens is None:
+        raise NoAccount("the input is no sequence of tokens")
+    return divide(case.ledger.macs, case.lengths["batch_size"] * tokens)
+
+
+@_account("MACs per\nsample", "token", kind="fixed", digits=2, width=19)
+def macs_per_sample(case: Case, given: Assumptions) -> int | Fraction:
+    """Return the MACs of the forward pass per sequence or image of the batch."""
+    return divide(case.ledger.macs, case.lengths["batch_size"])
 
 
 @_account("training step\nMACs", "training", width=19)
@@ -265,29 +327,92 @@ def training_macs(case: Case, given: Assumptions) -> int:
     return backward.training_macs(case.ledger)
 
 
+@_account("recomputed\nMACs", "training", "recompute", width=19)
+def training_recompute_macs(case: Case, given: Assumptions) -> int:
+    """Return the MACs of a training step that runs the forward pass of every repeated layer twice."""
+    _check_repeats(case)
+    return backward.training_macs(case.ledger, recompute=backward.repeated)
+
+
+@_account("training\nstate bytes", "state", of="bytes", width=19)
+def training_state_bytes(case: Case, given: Assumptions) -> int:
+    """Return the bytes of weights, gradients and optimizer states, without activations."""
+    recipe, ledger = RECIPES[given.optimizer], case.ledger
+    trained = ledger.params - ledger.frozen_params
+    return trained * sum(recipe.values()) + ledger.frozen_params * recipe["weights"]
+
+
+@_account("saved\nactivations", "saved", in_bytes=True)
+def saved_bytes(case: Case, given: Assumptions) -> int:
+    """Return the bytes of activations that the forward pass of the reference leaves for the backward pass."""
+    return _measure(case, given).saved_bytes
+
+
+@_account("saved\nrecomputed", "saved", "recompute", in_bytes=True)
+def saved_recompute_bytes(case: Case, given: Assumptions) -> int:
+    """Return the same where every repeated layer keeps its input only. Raises NoAccount for a single layer."""
+    _check_repeats(case)
+    return _measure(case, given, recompute=True).saved_bytes
+
+
+def _check_repeats(case: Case) -> None:
+    """Raise NoAccount for a single layer."""
+    if is_layer(case):
+        raise NoAccount("a single layer has no repeated layers to recompute")
+
+
 @_account("forward\npeak", "peak", in_bytes=True)
 def peak_forward_bytes(case: Case, given: Assumptions) -> int:
     """Return the most bytes that are live at once in a forward pass of the reference implementation."""
-    return _peak(case, given, training=False)
+    return _measure(case, given, training=False).peak_bytes
 
 
 @_account("training\npeak", "peak", in_bytes=True)
 def peak_training_bytes(case: Case, given: Assumptions) -> int:
     """Return the most bytes that are live at once in a training step of the reference implementation."""
-    return _peak(case, given, training=True)
+    return _measure(case, given).peak_bytes
 
 
-def _peak(case: Case, given: Assumptions, *, training: bool) -> int:
+def _measure(case: Case, given: Assumptions, *, training: bool = True, recompute: bool = False) -> Any:
     if not case.config.has_module:
         raise NoAccount("closed form only: there is no module whose peak could be measured")
     try:
-        from headcount.bench.peaks import measure_peak
+        from headcount.bench.peaks import measure
 
-        return measure_peak(case, training=training, element_bytes=given.element_bytes)
+        return measure(case, training=training, element_bytes=given.element_bytes, recompute=recompute)
     except ModuleNotFoundError as error:
         raise NoAccount(f"peak bytes are measured, which needs {error.name}") from None
     except ConfigError as reason:
         raise NoAccount(f"peak bytes not measured: {reason}") from None
+
+
+def _other_flops(case: Case, given: Assumptions, kinds: Iterable[str]) -> int:
+    by_kind = prices.other_flops(case.ledger, given.prices)
+    return sum(by_kind[kind] for kind in kinds)
+
+
+@_account("softmax", "prices", of="FLOPs", unit="FLOPs")
+def softmax_flops(case: Case, given: Assumptions) -> int:
+    """Return the FLOPs of softmax."""
+    return _other_flops(case, given, prices.GROUPS["softmax"])
+
+
+@_account("norms", "prices", of="FLOPs", unit="FLOPs")
+def norm_flops(case: Case, given: Assumptions) -> int:
+    """Return the FLOPs of norms."""
+    return _other_flops(case, given, prices.GROUPS["norm"])
+
+
+@_account("elementwise", "prices", of="FLOPs", unit="FLOPs")
+def elementwise_flops(case: Case, given: Assumptions) -> int:
+    """Return the FLOPs of activations, biases, other elementwise operations, rotary positions and pooling."""
+    return _other_flops(case, given, prices.GROUPS["elementwise"])
+
+
+@_account("other\noperations", "prices", of="FLOPs", unit="FLOPs", width=19)
+def other_flops(case: Case, given: Assumptions) -> int:
+    """Return the FLOPs of all operations without multiply-accumulates."""
+    return _other_flops(case, given, given.prices)
 
 
 NEEDS_PEAKS = ("decode_bound", "forward_bound")
@@ -304,11 +429,28 @@ def check(names: Sequence[str], given: Assumptions) -> None:
         raise UsageError(f"a column is given twice in {', '.join(names)}")
 
 
+def read_prices(path: str | Path) -> dict[str, int]:
+    """Return the prices of a TOML file, with the stated ones of other kinds. Raise UsageError for unknown kinds."""
+    try:
+        found = tomllib.loads(read_file(path).decode())
+    except ValueError as error:
+        raise UsageError(f"prices in {path} are no TOML: {error}") from None
+    for kind, price in found.items():
+        if kind not in prices.PRICES or type(price) is not int or price < 0:
+            kinds = ", ".join(prices.PRICES)
+            raise UsageError(f"{path}: {kind} = {price} is no price; prices are integers from 0 on of {kinds}")
+    return {**prices.PRICES, **found}
+
+
 def statement(names: Sequence[str], given: Assumptions) -> str:
     """Return the assumptions of the accounts ``names`` as text."""
     keys = {key for name in names for key in ACCOUNTS[name].statements}
     text = " ".join(text for key, text in STATEMENTS.items() if key in keys).format(
-        context=given.context or "as many as the input has", generate=given.generate or "as many as the context"
+        context=given.context or "as many as the input has",
+        generate=given.generate or "as many as the context",
+        window=given.window or "unknown",
+        recipe=f"{given.optimizer}: {' + '.join(f'{size} {what}' for what, size in RECIPES[given.optimizer].items())}",
+        prices=prices.statement(given.prices),
     )
     return f"{given.element_bytes} bytes per element. {text}".strip()
 

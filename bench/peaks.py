@@ -1,4 +1,4 @@
-"""Measure the peak bytes of activations: run a layer or a model and add up the storage that is live.
+"""Measure bytes of activations, saved and at the peak: run a layer or a model and add up the storage that is live.
 
 PyTorch has no statistics of the CPU's allocator. A dispatch mode sees every tensor that an operation returns, and a
 finalizer runs when its storage is freed. Temporary storage inside an operation is not counted. On meta nothing is
@@ -8,12 +8,15 @@ computed, and the numbers are those of the CPU because gathered rows are split a
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 from headcount.bench.case import Case
 from headcount.bench.trace.shapes import cache_shapes
@@ -67,12 +70,28 @@ class LiveStorage(TorchDispatchMode):
         self.live_bytes -= size
 
 
-def measure_peak(case: Case, *, training: bool, element_bytes: int, device: str = "meta") -> int:
-    """Return the most bytes that are live at once, without inputs, parameters, buffers and the output's gradient.
+@dataclass(frozen=True)
+class Activations:
+    """Bytes that are live after the forward pass, its output included, and the most that are live at once."""
+
+    saved_bytes: int
+    peak_bytes: int
+
+
+def measure_peak(case: Case, **options) -> int:
+    """Return the most bytes that are live at once; see :func:`measure`."""
+    return measure(case, **options).peak_bytes
+
+
+def measure(
+    case: Case, *, training: bool, element_bytes: int, device: str = "meta", recompute: bool = False
+) -> Activations:
+    """Return the bytes of activations, without inputs, parameters, buffers and the output's gradient.
 
     A training step is a forward in training mode and a backward into the parameters, without auxiliary losses or
-    masks. The model runs in float32, and every floating-point number counts ``element_bytes``. Raises ConfigError for
-    a case that cannot run or would take minutes.
+    masks. The model runs in float32, and every floating-point number counts ``element_bytes``. With ``recompute``
+    every repeated layer keeps its input only, and runs again in backward. Raises ConfigError for a case that cannot
+    run or would take minutes.
     """
     case.check_runs()
     model = build(case.config, device=device, initialise=False).train(training)
@@ -80,17 +99,28 @@ def measure_peak(case: Case, *, training: bool, element_bytes: int, device: str 
     if case.lengths.get("src_len") == case.lengths.get("tgt_len"):
         # a layer that attends to itself has one input
         inputs.pop("key", None)
+    if recompute:
+        _recompute_layers(model)
     live = LiveStorage(element_bytes)
     live.exclude(*inputs.values(), *model.parameters(), *model.buffers())
     with _split_rows(element_bytes), cache_shapes(model), torch.set_grad_enabled(training):
         with live:
             out = model(**inputs)
+        saved = live.live_bytes
         if training:
             gradient = torch.ones_like(out)
             live.exclude(gradient)
             with live:
                 out.backward(gradient)
-    return live.peak_bytes
+    return Activations(saved, live.peak_bytes)
+
+
+def _recompute_layers(model: nn.Module) -> None:
+    """Let each element of the innermost lists of modules, the repeated layers, run under checkpoint."""
+    for layers in [module for module in model.modules() if isinstance(module, nn.ModuleList)]:
+        for layer in layers:
+            if not any(isinstance(part, nn.ModuleList) for part in layer.modules()):
+                layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
 
 
 @contextmanager

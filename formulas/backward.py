@@ -38,11 +38,16 @@ def scores(entry: Entry) -> bool:
     return entry.kind == "scores"
 
 
-def backward_macs(forward: Ledger) -> Size:
-    """Return the MACs of the backward pass without recomputation."""
-    return backward(forward).macs
+def repeated(entry: Entry) -> bool:
+    """Return whether an entry belongs to one of the repeated layers, whose forward full recomputation runs again."""
+    return any(part[0] == "*" or part[0].isdigit() for part in entry.path.split(".") if part)
 
 
-def training_macs(forward: Ledger) -> Size:
-    """Return the MACs of forward and backward, without the optimizer."""
-    return forward.macs + backward_macs(forward)
+def backward_macs(forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing) -> Size:
+    """Return the MACs of the backward pass; ``recompute`` as in :func:`backward`."""
+    return backward(forward, recompute=recompute).macs
+
+
+def training_macs(forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing) -> Size:
+    """Return the MACs of forward and backward, without the optimizer; ``recompute`` as in :func:`backward`."""
+    return forward.macs + backward_macs(forward, recompute=recompute)

@@ -37,17 +37,23 @@ def rope(path: str, queries, heads, keys, kv_heads) -> Ledger:
     return ledger(Entry(path, "rope", {**queries, **heads}), Entry(path, "rope", {**keys, **kv_heads}))
 
 
-def causal_half(form: Ledger) -> Ledger:
+def causal_half(form: Ledger, window: int | None = None) -> Ledger:
     """Return ``form`` of causal self-attention without the masked pairs.
 
     T (2 S - T + 1) / 2 of the T S pairs are left, T (T + 1) / 2 for S = T: the queries are the last T of S tokens.
+    With a ``window`` a query sees itself and the ``window`` - 1 tokens before it, and sizes are integers.
     """
     out = []
     for entry in form:
         if {"T", "S"} <= entry.dims.keys():
             T, S = entry.dims["T"], entry.dims["S"]
             rest = {letter: size for letter, size in entry.dims.items() if letter not in ("T", "S")}
-            entry = replace(entry, dims={**rest, "N_qk": divide(T * (2 * S - T + 1), 2)})
+            pairs = divide(T * (2 * S - T + 1), 2)
+            if window is not None and window < S:
+                # what lies before the window is causal attention of the queries that are further than it from token 0
+                late = min(T, S - window)
+                pairs -= late * (2 * (S - window) - late + 1) // 2
+            entry = replace(entry, dims={**rest, "N_qk": pairs})
         out.append(entry)
     return Ledger(tuple(out))
 

@@ -5,6 +5,7 @@
     python -m bench.budget --match-model transformer-big --attention moa  MAC-matched to a model within 2 %
     python -m bench.budget --match-model llama3-8b --attention moh        h, s, r, g, d_h of mixture-of-head attention
     python -m bench.budget --macs 700M --all-integers --range K=1:16 E=1:64    all integers in these ranges
+    python -m bench.budget --preset llama3-8b --ranks 64 --global-batch 128 --bytes 40G    parallel plans
 
 The rest of the model is the preset's. More parameters and more active parameters are better unless --maximise names
 other costs; less of every other cost is better. Costs come from closed forms; each row is a preset with changed
@@ -31,6 +32,7 @@ import numpy as np
 
 from headcount.bench import records
 from headcount.bench.accounts import Assumptions
+from headcount.bench.budget import plans
 from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, parse_ranges
 from headcount.bench.budget.candidates import METRICS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, preset_for, search
@@ -107,10 +109,18 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="folders of latency records")
     out.add_argument("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
+    _plans(out.add_argument_group("parallel plans instead of sizes"))
     for old, new in OLD_NAMES.items():
         out._option_string_actions[old] = out._option_string_actions[new]
     add_output(out)
     return out
+
+
+def _plans(group) -> None:
+    group.add_argument("--ranks", type=int, metavar="N", help="list parallel plans of the preset on N ranks")
+    group.add_argument("--global-batch", type=int, metavar="N", help="sequences of a step over all ranks")
+    group.add_argument("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
+    group.add_argument("--ranks-per-node", type=int, metavar="N", default=8, help="(default: 8)")
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
@@ -120,6 +130,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def plan(args: argparse.Namespace) -> Work:
     """Return the answer to ``args``, found, and plotted where ``--plot`` asks for it, before it is printed."""
+    if args.ranks is not None:
+        return _plan_search(args)
     host, target = _host_model(args)
     bounds = _bounds(args, host, target)
     ranges = parse_ranges(args.range, host.variant, args.all_integers)
@@ -140,6 +152,20 @@ def plan(args: argparse.Namespace) -> Work:
     rows = plural(len(answer.listed), "row")
     result = f"{rows} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
     return Work([found], remark=lambda: f", {answer.searched:,} candidates", result=lambda printed: result)
+
+
+def _plan_search(args: argparse.Namespace) -> Work:
+    """Return the search over parallel plans. Raises UsageError where it lacks the model, the batch or the bytes."""
+    if not (args.preset and args.global_batch and args.bytes):
+        raise UsageError("--ranks needs --preset, --global-batch and --bytes")
+    for name in ("ranks", "global_batch", "ranks_per_node"):
+        if getattr(args, name) < 1:
+            raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
+    lengths = {name: getattr(args, name) for name in LENGTHS}
+    case = Case.of(args.preset, parse_overrides(args.preset, args.set), lengths)
+    sizes = args.ranks, args.global_batch, args.ranks_per_node, parse(args.bytes).high
+    found, result = plans.section(case, *sizes, args.limit, float(args.min_distance))
+    return Work([found], result=lambda printed: result)
 
 
 def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:

@@ -1,10 +1,13 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from headcount.bench.contractions import summary
+from headcount.bench.contractions import costs, summary
+from headcount.bench.contractions.collectives import collectives
 from headcount.bench.contractions.custom_ops import registered_source
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.fused_cells import fused_cells
@@ -16,6 +19,7 @@ from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
 from headcount.formulas.ledger import Entry, Ledger, flops
+from headcount.formulas.rank import Transfer
 
 if TYPE_CHECKING:
     import pandas
@@ -84,14 +88,17 @@ class ContractionCount:
 
     ``by_event`` maps each operation event to its (kind, product) pairs. ``elementwise`` are the products written
     elementwise (bench.contractions.elementwise). With ``included`` the contractions among them are in ``macs``,
-    ``ledger`` and ``by_event``, otherwise in ``with_elementwise`` only.
+    ``ledger`` and ``by_event``, otherwise in ``with_elementwise`` only. ``collectives`` are those of a module that is
+    divided over ranks, each with the elements that it sends.
     """
 
     ledger: Ledger
     audit: tuple[AuditLine, ...]
     by_event: Mapping[int, list[tuple[str, Product]]]
+    trace: Trace = field(default_factory=Trace, compare=False)
     elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
+    collectives: tuple[Transfer, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -117,6 +124,25 @@ class ContractionCount:
     def flops(self) -> int:
         """Floating-point operations, two for each of ``macs``."""
         return flops(self.macs)
+
+    def bytes_moved(self) -> int:
+        """Return the bytes that operations move, unfused (bench.contractions.costs)."""
+        return costs.bytes_moved(self.trace)
+
+    @property
+    def intensity(self) -> Fraction | None:
+        """``macs`` per byte moved; None where nothing moves."""
+        moved = self.bytes_moved()
+        return Fraction(self.macs, moved) if moved else None
+
+    @property
+    def causal_macs(self) -> int | None:
+        """``macs`` without the pairs that masks of attention hide; None where a mask is not known."""
+        return costs.causal_macs(self.trace, self.by_event)
+
+    def other_flops(self, prices: Mapping[str, int] | None = None) -> dict[str, int]:
+        """Return the FLOPs of operations without MACs by kind, at stated prices per element."""
+        return costs.other_flops(self.trace, self.by_event, prices)
 
     def by_module(self) -> dict[str, int]:
         """Return multiply-accumulates by module path, submodules included; the model is the empty path."""
@@ -185,22 +211,24 @@ def count_contractions(
     given = formulas or {}
     formulas = {**SETS.get(formula_set, {}), **given}
     found: dict[int, list[Product]] = {}
-    audit: dict[tuple[str, str], AuditLine] = {}
+    audit: dict[tuple[str, ...], AuditLine] = {}
+    calls: Counter[tuple[str, ...]] = Counter()
     for event, parts in _each(trace, formulas):
         if parts is not None:
             found[event.index] = parts
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
-        line = audit.get((event.name, event.path))
-        if line is None:
+        key = event.name, event.path, state
+        calls[key] += 1
+        if key not in audit:
             source = registered_source(event.name)
             if event.name in formulas:
                 source = "formulas" if event.name in given else f"formula_set {formula_set}"
-            line = AuditLine(event.name, state, event.path, 0, _shapes(event), source)
-        audit[event.name, event.path] = replace(line, calls=line.calls + 1)
+            audit[key] = AuditLine(event.name, state, event.path, 1, _shapes(event), source)
+    audit = {key: replace(line, calls=calls[key]) for key, line in audit.items()}
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
         audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))
-    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found)
+    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found, trace)
     if out.unsupported and not allow_unsupported:
         raise UnsupportedError(out.unsupported)
     written = (
@@ -216,7 +244,7 @@ def count_contractions(
             by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
         by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
-    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written)
+    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written, collectives=collectives(trace))
 
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:

@@ -39,7 +39,9 @@ _INDEXES = frozenset("index _unsafe_index embedding".split())
 _INDEXED_WRITES = frozenset("index_put _index_put_impl _unsafe_index_put".split())
 _SHUFFLES = frozenset(
     "gather take scatter put masked_scatter masked_select sort topk view reshape pixel_shuffle pixel_unshuffle rot90"
-    " block_diag diag_embed as_strided_scatter diagonal_scatter".split()
+    " block_diag diag_embed as_strided_scatter diagonal_scatter to_padded_tensor nested_to_padded_tensor"
+    " _jagged_to_padded_dense_forward _padded_dense_to_jagged_forward _to_sparse _to_sparse_csr _to_sparse_csc"
+    " _coalesce".split()
 )
 """They move values along several axes at once."""
 _TARGETED = _INDEXED_WRITES | {"scatter", "put", "masked_scatter", "as_strided_scatter", "diagonal_scatter"}
@@ -47,6 +49,7 @@ _TARGETED = _INDEXED_WRITES | {"scatter", "put", "masked_scatter", "as_strided_s
 _JOINS = {"cat": 1, "stack": 1, "slice_scatter": 2, "select_scatter": 2, "index_copy": 1}
 """Where the argument is that names the axis along which operands are put next to each other."""
 _PERMUTES = frozenset({"permute", "transpose", "t"})
+_RESHAPES = frozenset("view _unsafe_view _reshape_alias squeeze".split())
 _NEW_AXIS = frozenset({"stack", "select_scatter"})
 MOVES = FREE | GATHERS | _SCALES | _INDEXED_WRITES | _SHUFFLES | set(_JOINS) | {"where", "masked_fill", "index_fill"}
 """Operations whose results hold values of their operands, moved or scaled."""
@@ -95,8 +98,9 @@ class Dataflow:
 
     def axes(self, fact: TensorFact) -> tuple[Axis, ...]:
         """Return the axes of ``fact``."""
-        stored = self.stored(fact).axes
-        axes = default_axes(fact) if stored is None else view_axes(stored, fact)
+        value = self.stored(fact)
+        is_fill = value.is_constant or value.is_zero
+        axes = default_axes(fact, is_fill) if value.axes is None else view_axes(value.axes, fact)
         inserted = self._inserted.get(_place(fact)) if 1 in fact.shape else None
         return tuple(Axis(1, 0, False) if n in inserted else axis for n, axis in enumerate(axes)) if inserted else axes
 
@@ -118,7 +122,7 @@ class Dataflow:
         """
         value = self.stored(fact)
         one = fact.numel < 2 and value.depends < INPUT
-        return not fact.shape or one or fact.dtype == "bool" or value.is_constant
+        return not (fact.shape or fact.parts) or one or fact.dtype == "bool" or value.is_constant
 
     def is_moved(self, fact: TensorFact) -> bool:
         """Return whether ``fact`` is a part or a moved copy of a tensor."""
@@ -130,7 +134,7 @@ class Dataflow:
 
     def is_written(self, event: Event, out: TensorFact, facts: Sequence[TensorFact]) -> bool:
         """Return whether ``event`` makes new values of ``out``, which is no view of ``facts``."""
-        if out.storage in self._trace.parameters or out.storage in self._trace.buffers:
+        if out.storage in self._trace.parameters or out.storage in self._trace.buffers or base(event.name) == "set":
             return False
         return bool(event.writes) or all(fact.storage != out.storage for fact in facts)
 
@@ -149,7 +153,9 @@ class Dataflow:
             )
             return
         axes = value.axes
-        if out.strides is None or value.term is None and all(x.varies and x.mark is None for x in axes or ()):
+        if out.strides is None:
+            axes = (Axis(out.stored, 1, True, value.term),) if out.stored else None
+        elif value.term is None and all(x.varies and x.mark is None for x in axes or ()):
             axes = None
         elif axes is not None:
             strided = zip(axes, out.shape, out.strides, strict=True)
@@ -186,13 +192,19 @@ class Dataflow:
     def follow_ones(self, event: Event, fact: TensorFact, out: TensorFact) -> None:
         """Note which axes of size one in a view of ``fact`` are no index of its values, whatever their size."""
         name, rank = base(event.name), len(out.shape)
-        at = {n for n, axis in enumerate(self.axes(fact)) if axis.size == 1 and axis.varies is False}
+        axes = self.axes(fact)
+        at = {n for n, axis in enumerate(axes) if axis.size == 1 and axis.varies is False}
         if name == "unsqueeze":
             new = event.argument(1) % rank
             at = {n + (n >= new) for n in at} | {new}
         elif name in _PERMUTES:
             order = _permutation(event, name, rank)
             at = {order.index(n) for n in at}
+        elif name in _RESHAPES:
+            # An axis of size one stays after as many elements; where a size is split, a new one may be an index.
+            ones = [n for n, size in enumerate(fact.shape) if size == 1]
+            before = {prod(fact.shape[:n]) for n in at} - {prod(fact.shape[:n]) for n in ones if n not in at}
+            at = {n for n in range(rank) if prod(out.shape[:n]) in before}
         elif len(fact.shape) != rank:
             at = set()
         self._inserted[_place(out)] = frozenset(n for n in at if out.shape[n] == 1)
@@ -222,16 +234,13 @@ class Dataflow:
     def merged(self, event: Event, values: Sequence[Value], columns: Sequence[Sequence[Axis]], out) -> Value:
         """Return one value of several, whose axes in ``out`` are ``columns``."""
         name, first = base(event.name), values[0]
-        if len(values) == 1:
-            axes, term, products = list(columns[0]), first.term, first.products
-        else:
-            axes = [
-                Axis(size, 0, any_varies(at), merge_marks(*(x.mark for x in at)))
-                for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
-            ]
-            term = merge_marks(*(value.term for value in values))
-            filled = [value.products for value in values if value.products]
-            products = reduce(operator.or_, filled) if filled else {}
+        axes = [
+            Axis(size, 0, any_varies(at), merge_marks(*(x.mark for x in at)))
+            for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
+        ]
+        term = merge_marks(*(value.term for value in values))
+        filled = [value.products for value in values if value.products]
+        products = reduce(operator.or_, filled) if filled else {}
         if name in _JOINS and axes:
             dim = event.argument(_JOINS[name], default=0) % len(axes)
             slots = term if sum(value.term is not None for value in values) > 1 else None
@@ -272,11 +281,8 @@ def _moved_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFact
         ]
     # any axis of the result may run over any index of the product
     everything = merge_marks(*(axis.mark for axis in axes))
-    fixed = [axis.varies is False for axis in axes] if len(axes) == len(out.shape) else [False] * len(out.shape)
-    return [
-        Axis(size, 0, not (one and size == 1), None if one and size == 1 else everything)
-        for size, one in zip(out.shape, fixed, strict=True)
-    ]
+    ones = {n for n, axis in enumerate(axes) if axis.varies is False} if len(axes) == len(out.shape) else set()
+    return [axes[n] if n in ones and size == 1 else Axis(size, 0, True, everything) for n, size in enumerate(out.shape)]
 
 
 def _permutation(event: Event, name: str, rank: int) -> list[int]:
@@ -300,7 +306,7 @@ def _indexed_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFa
     first, last, rank = at[0], at[-1] + 1, max(len(given[n].shape) for n in at)
     if name in _INDEXES:
         mark = merge_marks(*(axis.mark for axis in axes[first:last]))
-        moved = [*axes[:first], *[Axis(0, 0, True, mark)] * rank, *axes[last:]]
+        moved = [*axes[:first], *[Axis(0, 0, any_varies(axes[first:last]), mark)] * rank, *axes[last:]]
     else:
         inner = len(out.shape) - (last - first) + rank
         if len(axes) > inner:

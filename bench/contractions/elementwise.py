@@ -29,16 +29,14 @@ CONTRACTION, SQUARE, SCALED = "elementwise_contraction", "square_sum", "scaled_a
 
 _ADDITIONS = frozenset({"add", "sub", "rsub", "_add_relu"})
 _PRODUCTS = frozenset("mul addcmul lerp pow square prod cumprod".split())
-_SUMS = frozenset(
-    "sum mean nansum cumsum trace _adaptive_avg_pool2d _adaptive_avg_pool3d avg_pool2d avg_pool3d".split()
-)
 _POOLS = {"_adaptive_avg_pool2d": 2, "_adaptive_avg_pool3d": 3, "avg_pool2d": 2, "avg_pool3d": 3}
+_SUMS = frozenset("sum mean nansum cumsum trace _sparse_sum".split()) | _POOLS.keys()
 _ACCUMULATES = frozenset("index_add scatter_add bincount histogram _unsafe_masked_index_put_accumulate".split())
 _SUMS_THE_FIRST = frozenset("col2im embedding_dense_backward unfold_backward".split())
 """Operations that sum their first argument; those above sum their last one."""
 _IF_A_SUM = frozenset("scatter scatter_reduce index_reduce segment_reduce".split())
 _IF_ACCUMULATE = frozenset("put index_put _index_put_impl _unsafe_index_put".split())
-_MAY_SUM = _ACCUMULATES | _SUMS_THE_FIRST | _IF_A_SUM | _IF_ACCUMULATE
+_MAY_SUM = {"_coalesce"} | _ACCUMULATES | _SUMS_THE_FIRST | _IF_A_SUM | _IF_ACCUMULATE
 _OWN_SQUARES = frozenset("linalg_vector_norm norm var std var_mean std_mean mse_loss".split())
 
 
@@ -134,9 +132,7 @@ class _Follower(Dataflow):
         elif name in _PRODUCTS and event.index not in self._counted:
             value = self._multiply(event, name, facts, written[0])
         elif name in _ADDITIONS and len(facts) == 2:
-            columns = [broadcast(self.axes(fact), written[0].shape) for fact in facts]
-            same = self.identity(facts[0]) == self.identity(facts[1])
-            value = self._add(event, [self.stored(fact) for fact in facts], columns, written[0], same)
+            value = self._sum(event, facts, written[0])
         elif name in MOVES and summed is None:
             value = self.moved(event, facts, written[0])
         for out in written:
@@ -152,8 +148,7 @@ class _Follower(Dataflow):
             return None
         if name == "lerp" and len(facts) == 2:
             # by a number: a sum of two scaled tensors
-            columns = [broadcast(self.axes(fact), out.shape) for fact in facts]
-            return self._add(event, [self.stored(fact) for fact in facts], columns, out)
+            return self._sum(event, facts, out)
         factors = {"addcmul": facts[-2:], "lerp": [facts[0], facts[-1]]}.get(name, facts)
         if name in ("pow", "square"):
             factors = [facts[0], facts[0]]
@@ -165,7 +160,8 @@ class _Follower(Dataflow):
             value = self.scaled(event, factors, out)
             return value if name == "mul" else self._add_to(event, facts[0], value, out)
         a, b = (self.stored(fact) for fact in tensors)
-        product = _Product(event, out.shape, square=self.identity(tensors[0]) == self.identity(tensors[1]))
+        shape = out.shape if out.stored is None else (out.stored,)
+        product = _Product(event, shape, square=self.identity(tensors[0]) == self.identity(tensors[1]))
         self._products[event.index] = product
         first, second = (broadcast(self.axes(fact), out.shape) for fact in tensors)
         product.how = name if name == "lerp" else self._at_once(first, second)
@@ -245,6 +241,11 @@ class _Follower(Dataflow):
         if fact is not None and fact.numel > 1:
             self._products[event.index] = _Product(event, fact.shape, True, how=event.name)
 
+    def _sum(self, event: Event, facts: list[TensorFact], out: TensorFact) -> Value:
+        columns = [broadcast(self.axes(fact), out.shape) for fact in facts]
+        same = self.identity(facts[0]) == self.identity(facts[1])
+        return self._add(event, [self.stored(fact) for fact in facts], columns, out, same)
+
     def _add_to(self, event: Event, start: TensorFact, value: Value, out: TensorFact) -> Value:
         """Return the sum of a tensor and a value of the shape of ``out``."""
         return self._add(event, [self.stored(start), value], [broadcast(self.axes(start), out.shape), value.axes], out)
@@ -284,7 +285,9 @@ def _summed_argument(event: Event, name: str, facts: list[TensorFact]) -> Tensor
     words = {value for value in (*event.args, *event.kwargs.values()) if isinstance(value, str)}
     weights = next(tensors_in((event.kwargs.get("weights"), event.kwargs.get("weight"))), None)
     is_sum = bool(words & {"sum", "mean", "add"})
-    if name in _SUMS_THE_FIRST or name == "segment_reduce" and is_sum:
+    # equal positions of a sparse tensor are added
+    adds = name == "_coalesce" and event.out.stored < facts[0].stored
+    if adds or name in _SUMS_THE_FIRST or name == "segment_reduce" and is_sum:
         return facts[0]
     if name.startswith("_embedding_bag") and not event.backward and event.argument(4, default=0) < 2:
         return facts[0]

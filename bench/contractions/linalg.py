@@ -11,6 +11,11 @@ are the additions of LAPACK Working Note 41, Appendix C, for algorithms without 
   Cholesky factors is two of them, a solve LU and these, an inverse a solve with n right-hand sides.
 - QR of (m, n) by Householder: reflection k takes two passes (a dot product, an update) over m - k rows of each of the
   n - k columns behind it, twice LU. Its first q columns of Q are the same reflections on q columns.
+- Products with Q (xORMQR) are the same reflections on other columns, 2 Σ(m - k) for each. Least squares (xGELS, and
+  xGELSY at full rank) are QR of the matrix or of its transpose, whichever is tall, these reflections and a triangular
+  solve for each right-hand side.
+- Inverse from a Cholesky factor (xPOTRI): the inverse of the factor, n(n - 1)(n - 2)/6, and the product of both
+  triangles, n(n² - 1)/6; in total n(n - 1)(2n - 1)/6, as many as LU.
 - FFT of length n by Cooley and Tukey: n Σ(p - 1) complex products over the prime factors p of n, because each of the n
   outputs of a stage adds p terms, the first with factor 1. That is n log2 n for powers of two. FFTs are counted in
   real multiply-accumulates: 4 for a complex product, 2 where input or output is real.
@@ -72,6 +77,28 @@ def _householder_product(event: Event) -> int:
     return 2 * _eliminate(event.args[0], event.args[1].shape[-1])
 
 
+def _apply_reflections(rows: int, steps: int, columns: int) -> int:
+    return 2 * columns * sum(rows - k for k in range(1, steps + 1))
+
+
+def _product_with_q(event: Event) -> int:
+    matrix, tau, other = event.args[:3]
+    rows = matrix.shape[-2]
+    return _apply_reflections(rows, tau.shape[-1], other.numel // rows)
+
+
+def _least_squares(event: Event) -> int:
+    """Raise ValueError for the drivers that compute singular values, which iterate."""
+    driver = event.kwargs.get("driver")
+    if driver not in (None, "gels", "gelsy"):
+        raise ValueError(f"linalg_lstsq with driver {driver} has no formula; drivers with one: gels, gelsy")
+    matrix, solution = event.args[0], event.out[0]
+    short, long = sorted(matrix.shape[-2:])
+    columns = solution.numel // matrix.shape[-1]
+    solves = columns * short * (short - 1) // 2
+    return 2 * _eliminate(matrix) + _apply_reflections(long, short, columns) + solves
+
+
 def _stages(fact: TensorFact, axes: Iterable[int]) -> int:
     """Return Σ(p - 1) over the prime factors p of the lengths of ``axes``."""
     total = 0
@@ -100,6 +127,7 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
     "linalg": {
         "cholesky": _cholesky,
         "linalg_cholesky_ex": _cholesky,
+        "cholesky_inverse": _lu,
         "cholesky_solve": _substitutions(2, 1),
         "linalg_lu": _lu,
         "linalg_lu_factor_ex": _lu,
@@ -113,6 +141,8 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
         "geqrf": _reflect,
         "linalg_qr": _qr,
         "linalg_householder_product": _householder_product,
+        "linalg_lstsq": _least_squares,
+        "ormqr": _product_with_q,
         "_fft_c2c": _complex_fft,
         "_fft_r2c": lambda event: _real_fft(event.args[0], event.args[1]),
         "_fft_c2r": lambda event: _real_fft(event.out, event.args[1]),

@@ -113,6 +113,29 @@ def _attention_tokens_first_backward(event: Event) -> list[Product]:
     return _attention_gradients(*(replace(x, shape=(*x.shape[::2], *x.shape[1::2])) for x in event.args[:4]))
 
 
+def _natten_backward(event: Event) -> list[Product] | None:
+    """Return the gradients of attention over (B, T, h, d) after operands, result and its gradient; None if packed."""
+    packed = any(isinstance(value, TensorFact) for value in event.args[6:])
+    return None if packed else _attention_tokens_first_backward(replace(event, args=(event.args[4], *event.args[:3])))
+
+
+def _neighborhood(event: Event) -> list[Product]:
+    """Return the products of (B, *positions, h, d), each query with the keys of its window, kernel_size in all cases.
+
+    Tiled kernels take the groups of dilation in B, and padded positions; an argument has the sizes without padding.
+    """
+    q, k, v = event.args[:3]
+    backward = event.name.endswith("backward")
+    window_at = 6 if backward else 3
+    batch, heads, queries, window = q.shape[0], q.shape[-2], prod(q.shape[1:-2]), prod(event.args[window_at])
+    if "_na" in event.name:
+        batch, queries = batch // prod(event.args[window_at + 2]), prod(event.args[window_at + 7])
+    if not backward:
+        return _attention_products(q, k, v, batch * heads, queries, window)
+    sizes = zip((event.args[4], q, k, v), (queries, queries, window, window), strict=True)
+    return _attention_gradients(*(replace(x, shape=(batch, heads, n, x.shape[-1])) for x, n in sizes))
+
+
 def _attention_gradients(gradient, q, k, v) -> list[Product]:
     """Return five products: the recomputed scores, then the gradients of weights, values, queries and keys."""
     heads, queries, width = q.shape[0] * q.shape[1], q.shape[2], q.shape[3]
@@ -228,6 +251,9 @@ def _grid(event: Event) -> list[Product]:
     return [Product({"m": event.out.numel, "i": theta.shape[-1]}, (theta,))]
 
 
+_NATTEN = ("", "hopper_", "blackwell_")
+"""Beginnings of the names of natten's kernels; those with a name are tiled."""
+
 RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "mm": _matrices(0, 1),
     "bmm": _matrices(0, 1),
@@ -299,6 +325,17 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "xformers.efficient_attention_forward_cutlass": _attention_tokens_first(4),
     "DaoAILab._causal_conv1d_fwd_cpp": _depthwise,
     "DaoAILab._causal_conv1d_bwd_cpp": _depthwise_backward,
+    # natten/_libnatten/torch_wrappers.py
+    "natten.fmha_forward": _attention_tokens_first(7),
+    "natten.hopper_fmha_forward": _attention_tokens_first(None),
+    "natten.blackwell_fmha_forward": _attention_tokens_first(8),
+    **{f"natten.{kernel}fmha_backward": _natten_backward for kernel in _NATTEN},
+    **{
+        f"natten.{kernel}na{n}d_{way}": _neighborhood
+        for kernel in _NATTEN
+        for n in (1, 2, 3)
+        for way in ("forward", "backward")
+    },
     "mkldnn_rnn_layer": _recurrent,
     "_cudnn_rnn": _recurrent,
 }

@@ -10,19 +10,7 @@ from headcount.bench.trace.events import Event, TensorFact
 Rule = Callable[[Event], list[Product] | None]
 
 _SPARSE_TOO = frozenset(
-    {
-        "mm",
-        "bmm",
-        "addmm",
-        "addmm_",
-        "_sparse_addmm",
-        "_sparse_mm",
-        "mv",
-        "addmv",
-        "linear",
-        "hspmm",
-        "_sparse_mm_reduce_impl",
-    }
+    "mm bmm addmm addmm_ _sparse_addmm _sparse_mm mv addmv linear hspmm _sparse_mm_reduce_impl".split()
 )
 _INPUTS = {"linear": 1, "_transformer_encoder_layer_fwd": 1, "_native_multi_head_attention": 3}
 """How many of the first arguments are the sequences; torch's attention over several lengths is self-attention."""

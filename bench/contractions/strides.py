@@ -61,10 +61,12 @@ class Axis:
 def view_axes(stored: tuple[Axis, ...], fact: TensorFact) -> tuple[Axis, ...]:
     """Return the axes of a view of a storage whose axes are ``stored``.
 
-    Strides do not tell what an index of size one runs over: it has all marks, and whether it varies is unknown.
+    Strides do not tell what an index of size one runs over: it has all marks, and whether it varies is unknown. Each
+    index of a sparse or nested tensor has all marks, which has one index if it has no shape.
     """
     if fact.strides is None:
-        return tuple(Axis(size, 0) for size in fact.shape)
+        everything = merge_marks(*(axis.mark for axis in stored))
+        return tuple(Axis(size, 0, True, everything) for size in fact.shape or (fact.numel,))
     if len(fact.shape) == len(stored) and all(
         axis.size == size and (axis.stride == stride or size < 2)
         for axis, size, stride in zip(stored, fact.shape, fact.strides, strict=True)
@@ -84,15 +86,17 @@ def any_varies(axes: Iterable[Axis]) -> bool | None:
     return True if True in found else None if None in found else False
 
 
-def default_axes(fact: TensorFact) -> tuple[Axis, ...]:
-    """Return the axes of a tensor without a known layout: it does not vary where it is expanded."""
+def default_axes(fact: TensorFact, is_fill: bool = False) -> tuple[Axis, ...]:
+    """Return the axes of a tensor without a known layout: it does not vary where it is expanded.
+
+    A fill varies where other values are written into it later, not along an index of size one.
+    """
     strides = fact.strides or (1,) * len(fact.shape)
-    return tuple(Axis(size, stride, stride != 0) for size, stride in zip(fact.shape, strides, strict=True))
+    sizes = zip(fact.shape, strides, strict=True)
+    return tuple(Axis(size, stride, stride != 0 and not (is_fill and size == 1)) for size, stride in sizes)
 
 
 def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
     """Return the axes aligned with a shape as by broadcasting."""
     missing = len(shape) - len(axes)
-    if missing < 0:
-        return list(axes[-len(shape) :]) if shape else []
-    return [Axis(0, 0, False)] * missing + list(axes)
+    return [Axis(0, 0, False)] * missing + list(axes[max(-missing, 0) :])

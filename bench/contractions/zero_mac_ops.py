@@ -5,6 +5,10 @@ multiply-accumulates. Names are aten's, without the trailing underscore of in-pl
 view copies. Operations in neither this list nor products.py are unsupported.
 """
 
+from functools import cache
+
+from headcount.bench.contractions.collectives import is_collective
+
 _VIEWS = """
     _conj _neg_view _reshape_alias _unsafe_view alias as_strided chunk detach diagonal expand lift lift_fresh narrow
     permute reshape select slice slice_inverse split split_with_sizes squeeze t transpose unbind unfold
@@ -87,8 +91,9 @@ _LOSSES = """
 _QUESTIONS_AND_FUSED_GATES = """
     _assert_async _assert_scalar _assert_tensor_metadata _functional_assert_async _has_same_storage_numel _print
     _thnn_fused_gru_cell _thnn_fused_gru_cell_backward _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl
-    _indices _nested_from_padded to_padded_tensor _nested_from_padded_and_nested_example _nested_tensor_from_mask
-    _nested_tensor_from_mask_left_aligned _nested_tensor_size nested_to_padded_tensor
+    _coalesce _indices _jagged_to_padded_dense_forward _nested_from_padded _nested_from_padded_and_nested_example
+    _nested_tensor_from_mask _nested_tensor_from_mask_left_aligned _nested_tensor_size nested_to_padded_tensor
+    _padded_dense_to_jagged_forward to_padded_tensor
     _linalg_check_errors _new_zeros_with_same_feature_meta _nnz _values col_indices crow_indices
     dequantize fake_quantize_per_channel_affine fake_quantize_per_channel_affine_cachemask
     fake_quantize_per_tensor_affine fake_quantize_per_tensor_affine_cachemask histogram indices is_coalesced is_set_to
@@ -127,11 +132,36 @@ GATHERS = frozenset("embedding gather index index_select take _unsafe_index mask
 ELEMENTWISE = frozenset(_POINTWISE.split()) | {"where", "masked_fill", "_to_copy"}
 """Elementwise operations."""
 
+SELECTIONS = frozenset({"where", "masked_fill", "_to_copy", "positive"})
+"""Elementwise operations that compute nothing."""
+
+ACTIVATIONS = frozenset(
+    """
+    _prelu_kernel celu elu gelu glu hardshrink hardsigmoid hardswish hardtanh leaky_relu log_sigmoid log_sigmoid_forward
+    mish relu relu6 rrelu rrelu_with_noise selu sigmoid silu softplus softshrink tanh threshold
+    """.split()
+)
+"""Elementwise operations that are activation functions; their gradients have the suffix ``_backward``."""
+
+NORMS = frozenset(_NORMS_AND_SOFTMAX.split())
+"""Norms; softmax too."""
+
+REDUCTIONS = frozenset(_REDUCTIONS_AND_ORDER.split())
+"""Operations that reduce, accumulate or sort."""
+
+CREATED = frozenset(_CREATION_AND_RANDOM.split())
+"""Operations that fill a tensor without reading one."""
+
+OTHERS = frozenset(f"{_POOLING_AND_INTERPOLATION} {_LOSSES}".split()) | frozenset(
+    name for name in _QUESTIONS_AND_FUSED_GATES.split() if name.startswith(("_thnn", "fake_quantize", "multi"))
+)
+"""Interpolation, losses, fused gates: further operations that compute."""
+
 SOFTMAXES = frozenset({"_softmax", "_safe_softmax", "_masked_softmax"})
 
 
-_FREE_FAMILIES = ("c10d.", "_c10d_functional.", "_to_sparse", "_foreach_", "special_")
-"""Prefixes of further names without a contraction: communication, layouts, lists, special functions."""
+_FREE_FAMILIES = ("fsdp.", "_to_sparse", "_foreach_", "special_", "natten.token_")
+"""Prefixes of further names without a contraction: copies into FSDP's buffers, layouts, lists, special functions."""
 
 
 _PRIMS = {
@@ -144,6 +174,7 @@ _PRIMS = {
 """torch's prims -> the aten operation that does the same, if its name differs."""
 
 
+@cache
 def base(name: str) -> str:
     """Return an operation's name without in-place and view-copy suffixes; for a prim, the aten name."""
     if name.startswith("prims."):
@@ -155,4 +186,4 @@ def base(name: str) -> str:
 
 def holds_none(name: str) -> bool:
     """Return whether the operation is known to contain no contraction."""
-    return base(name) in KNOWN or name.startswith(_FREE_FAMILIES)
+    return base(name) in KNOWN or name.startswith(_FREE_FAMILIES) or is_collective(name)

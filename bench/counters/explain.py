@@ -6,6 +6,7 @@ from types import ModuleType
 
 from headcount.bench.contractions.count import ContractionCount
 from headcount.bench.counters.call_counts import PRODUCT, CallCount, total, unverified
+from headcount.bench.counters.rules import subclass_call
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Event, Trace
 
 TWICE, MISSED, ADDED, DIFFERS = "counted twice", "missed", "added", "differs"
@@ -83,6 +84,8 @@ def _differences(
         elif new:
             exact = sum(macs[index] for index in new)
             reason = one.reason if exact else "one of three real products that make a complex one"
+            if call := subclass_call(trace, trace.events[new[0]]):
+                reason = f"the call of {call.subclass}, not the operations that it runs"
             yield (DIFFERS, f"{one.rule}: {reason}", one.place), product - exact, one.event
         elif one.event in within or any(outer.index in macs for outer in trace.around(event)):
             yield (TWICE, f"{one.rule} in {_place_of(trace, event)}", one.place), product, one.event

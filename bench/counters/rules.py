@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from headcount.bench.counters.call_counts import PRODUCT, CallCount
-from headcount.bench.trace.events import FUNCTION, NAMED, Event, Trace, tensors_in
+from headcount.bench.trace.events import FUNCTION, NAMED, OPERATION, Event, Trace, tensors_in
 
 ONE_CALL = "its formula sees the shapes of one call, not of what runs for all (vmap)"
 
@@ -42,6 +42,12 @@ def apply(
             name = prefix + event.name.replace("torch.nn.functional.", "F.")
             out.append(CallCount(event.index, rule(event), name, place, reason=explain(event) or formula_of(rule)))
     return out
+
+
+def subclass_call(trace: Trace, event: Event) -> Event | None:
+    """Return the outermost call of a tensor subclass that is or contains ``event``: all that a dispatch mode sees."""
+    calls = [call for call in (event, *trace.around(event, OPERATION)) if call.subclass]
+    return calls[-1] if calls else None
 
 
 def full_name(name: str, separator: str = ".") -> str:

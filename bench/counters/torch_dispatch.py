@@ -21,7 +21,7 @@ from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, macs_from_flops
 from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
 from headcount.bench.counters.run_context import arguments, as_result, run_context
-from headcount.bench.trace.events import Event, TensorFact, Trace
+from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
 from headcount.bench.trace.shapes import cache_shapes
 
 NAME = "torch"
@@ -77,8 +77,11 @@ def _tensors(value: Any) -> Any:
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what torch's own formula counts for each operation of a run, in order."""
     out, formulas = [], _formulas()
-    for event in trace.operations():
-        if formula := formulas.get(event.name):
+    for event in trace.events:
+        if event.what != OPERATION or event.failed or event.composite and not event.subclass:
+            continue
+        seen = rules.subclass_call(trace, event) in (None, event)
+        if seen and (formula := formulas.get(event.name)):
             flops = formula(*_tensors(event.args), **_tensors(event.kwargs), out_val=_tensors(event.out))
             parts = {PRODUCT: macs_from_flops(flops)}
             reason = rules.reason(event) or f"{formula.__name__} of the shapes"
@@ -88,4 +91,5 @@ def call_counts(trace: Trace) -> list[CallCount]:
 
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:
     """Return why an operation is not counted, and where in torch that is decided."""
+    event = rules.subclass_call(trace, event) or event
     return f"{rules.full_name(event.name)} is not in its table", "torch/utils/flop_counter.py:729-751"

@@ -82,6 +82,9 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         parameters=parameters(module),
         counters=[as_record(reported[name]) for name in counters],
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
+        bytes_moved=count.bytes_moved(),
+        causal_macs=count.causal_macs,
+        other_flops=count.other_flops(),
         libraries=counting_libraries(),
     )
 

@@ -16,6 +16,8 @@ from headcount.formulas.published.expressions import evaluate
 class ModuleCount:
     """The count of one forward pass of a user module over the whole batch.
 
+    ``bytes_moved``, ``causal_macs`` and ``other_flops`` are those of bench.contractions.costs.
+
     ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
@@ -32,6 +34,9 @@ class ModuleCount:
     inputs: Sequence[str]
     ledger: Ledger
     elementwise: Sequence[dict[str, Any]]
+    bytes_moved: int
+    causal_macs: int | None
+    other_flops: Mapping[str, int]
     parameters: Sequence[dict[str, Any]]
     counters: Sequence[dict[str, Any]]
     audit: Sequence[dict[str, Any]]

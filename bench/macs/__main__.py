@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 
 from headcount.bench import accounts
-from headcount.bench.case import LENGTHS
+from headcount.bench.case import LENGTHS, Case
 from headcount.bench.cli import Work, serve
 from headcount.bench.counters import registry
 from headcount.bench.env import peak_memory
@@ -34,7 +34,9 @@ from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
+from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import tables
+from headcount.formulas.rank import BYTES, REDUCTION
 from headcount.models.configs import presets
 
 PROG = "python -m bench.macs"
@@ -81,10 +83,13 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     lengths = {name: getattr(args, name) for name in LENGTHS}
     if args.columns and (args.compare or args.module or args.audit):
         raise UsageError("--columns goes with --table, --preset and --grid")
+    assumed = _assumptions(args)
     if args.compare:
         return _comparison(args, lengths)
     if args.convert:
         return _conversions(args, lengths)
+    if args.plan or args.reduce_bytes is not None:
+        return _ranks(args, lengths)
     counters = parse_counters(args.counter)
     if counters or args.module:
         require_package("torch")
@@ -93,7 +98,6 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         return _module(args, counters)
     if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula or args.formula_set:
         raise UsageError("--depth, --allow-unsupported, --elementwise, --formula and --formula-set go with --module")
-    assumed = _assumptions(args)
     if not args.preset:
         given = [f"--{name.replace('_', '-')}" for name, value in lengths.items() if value is not None]
         given += ["--set"] if args.set else []
@@ -116,14 +120,16 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
 
 def _assumptions(args) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
-    names = ("context", "generate", "element_bytes", "peak_macs", "bandwidth")
+    names = ("context", "generate", "element_bytes", "window", "optimizer", "prices", "peak_macs", "bandwidth")
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     flags = {name: f"--{name.replace('_', '-')}" for name in values}
     if values and not args.columns:
         raise UsageError(f"{', '.join(flags.values())} needs --columns")
     for name, value in values.items():
-        if value < 1:
+        if not isinstance(value, str) and value < 1:
             raise UsageError(f"{flags[name]} must be at least 1, not {value}")
+    if args.prices:
+        values["prices"] = accounts.read_prices(args.prices)
     renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
     given = accounts.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
     accounts.check(args.columns, given)
@@ -144,7 +150,6 @@ def _tables(names, counters, args, given) -> Iterator[Section]:
 
 
 def _presets(args, counters, lengths, given) -> Iterator[Section]:
-    from headcount.bench.case import Case
     from headcount.bench.macs import entries
     from headcount.bench.measure import measure
 
@@ -229,6 +234,20 @@ def _module(args, counters) -> Iterator[Section]:
         formula_set=args.formula_set,
     )
     return module.sections(args.module, count, args.depth, args.check)
+
+
+def _ranks(args, lengths) -> Iterator[Section]:
+    from headcount.bench.macs import ranks
+
+    if not (args.plan and args.preset):
+        raise UsageError("--plan goes with --preset, and --reduce-bytes with --plan")
+    if args.reduce_bytes is not None and args.reduce_bytes < 1:
+        raise UsageError(f"--reduce-bytes must be at least 1, not {args.reduce_bytes}")
+    plan = parse_plan(args.plan)
+    element_bytes = {**BYTES, REDUCTION: args.reduce_bytes or BYTES[REDUCTION]}
+    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
+    parts = [list(ranks.sections(case, args.plan, plan, element_bytes)) for case in cases]
+    return (section for part in parts for section in part)
 
 
 def _grid(text, number, counters, args, given) -> list[Section]:

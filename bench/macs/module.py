@@ -1,11 +1,13 @@
 """``bench.macs --module``: the tables of one user module under every counter. Imports no torch."""
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from headcount.bench.contractions.summary import cut, folded, merged, sizes
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
 from headcount.bench.table import TONES, Column, Row, Section, Table, plural
+from headcount.formulas import prices
 
 
 def sections(spec: str, count: ModuleCount, depth: int | None, check: bool = False) -> Iterator[Section]:
@@ -69,6 +71,7 @@ def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section
     )
     names = ("device", "why_not_meta", "macs", "headline", "dispatched", "with_elementwise", "params")
     names += ("trainable_params", "parameters", "audit", "libraries")
+    names += ("bytes_moved", "causal_macs", "other_flops")
     facts = {"spec": spec, **{name: getattr(count, name) for name in names}}
     below = [f"{count.trainable_params:,} of {count.params:,} parameters are trainable."]
     if count.with_elementwise != count.dispatched:
@@ -76,7 +79,20 @@ def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section
             f"{count.dispatched:,} dispatched contractions, {count.with_elementwise:,} with elementwise contractions."
         )
         below.insert(0, line)
-    return Section(layout, rows, below=below, facts=facts, detail=True)
+    return Section(layout, rows, below=[*below, *_costs(count)], facts=facts, detail=True)
+
+
+def _costs(count: ModuleCount) -> Iterator[str]:
+    """Yield bytes moved, MACs of unmasked pairs and FLOPs of other operations as sentences."""
+    moved = Column("intensity", "", kind="fixed", digits=2).text(Fraction(count.macs, count.bytes_moved or 1))
+    rule = "each operation reads its operands and writes its result once"
+    yield f"{count.bytes_moved:,} bytes moved, {moved} MACs a byte: {rule}."
+    if count.causal_macs is not None:
+        yield f"{count.causal_macs:,} MACs without the pairs that attention's masks hide."
+    price = prices.PRICES
+    other = [f"{kind} {flops:,} ({price[kind]} an element)" for kind, flops in count.other_flops.items() if flops]
+    if other:
+        yield f"FLOPs of operations without MACs, in no count: {', '.join(other)}."
 
 
 def _title(count: ModuleCount) -> str:

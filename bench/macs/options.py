@@ -8,6 +8,7 @@ from headcount.bench.cli import Parser, add_output
 from headcount.bench.contractions import linalg
 from headcount.bench.counters import registry
 from headcount.bench.measure import CLOSED_FORM, DEVICES
+from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.published import tables
 
 
@@ -19,6 +20,7 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     _counters(out.add_argument_group("counters"))
     _modules(out.add_argument_group("your module, with --module"))
     _memory(out.add_argument_group("memory and decoding"))
+    plan_options(out.add_argument_group("many devices"))
     add_output(out)
     return out
 
@@ -92,5 +94,18 @@ def _memory(group) -> None:
         "--generate", type=int, metavar="N", help="tokens generated one by one (default: as many as the context)"
     )
     group.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element (default: 2)")
+    group.add_argument("--window", type=int, metavar="N", help="keys that a query sees, itself included")
+    group.add_argument(
+        "--optimizer", choices=accounts.RECIPES, help="training state per parameter (default: adamw-mixed, 16 bytes)"
+    )
+    group.add_argument("--prices", metavar="FILE", help="TOML file of FLOPs per element by kind: softmax = 5")
     group.add_argument("--peak-macs", type=float, metavar="N", help="peak of the hardware in MACs/s")
     group.add_argument("--bandwidth", type=float, metavar="N", help="memory bandwidth in bytes/s")
+
+
+def plan_options(group) -> None:
+    """Add the options of a parallel plan."""
+    group.add_argument("--plan", metavar="PLAN", help=f"what one rank of the presets costs under {GRAMMAR}")
+    group.add_argument(
+        "--reduce-bytes", type=int, metavar="N", help="bytes of an element of summed gradients (default: 2)"
+    )

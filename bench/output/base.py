@@ -66,7 +66,7 @@ def in_flops(column: Column) -> Column:
 
 def scaled(column: Column, unit: str) -> Column:
     """Return ``column`` in M or G; a column that counts nothing as it is."""
-    if column.kind != "int" or not column.of:
+    if not column.of:
         return column
     what = column.unit.replace("bytes", f"{unit}B", 1) if "bytes" in column.unit else f"{unit} {column.unit}".strip()
     width = len(f"{largest_reserved(column) // UNITS[unit]:,}.") + DIGITS if column.width else 0

@@ -87,7 +87,7 @@ def _distribute(widths: Sequence[tuple[int, int]], rest: int) -> list[int]:
 
 def _abbreviate(column: Column, style: Style, largest: Callable[[Column], int]) -> Column:
     """Return the column in M or G where that makes it shorter and the style leaves the unit open."""
-    if style.unit != AUTO or column.kind != "int" or not column.of:
+    if style.unit != AUTO or not column.of:
         return column
     unit = unit_for(largest(column))
     return scaled(column, unit) if unit else column

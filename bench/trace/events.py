@@ -58,9 +58,12 @@ class Event:
     ``failed`` is set if it raised; it is not counted then. ``covered`` is the number of rows that the offsets of a
     grouped product cover, if they have values. ``times`` is the number of runs that it stands for (a function of one
     score). ``transformed`` is set inside vmap, grad or jvp of torch.func. ``parent`` is the index of the event around
-    it. ``composite`` marks a decomposed operation: its parts are events inside it. In ``backward``, ``forward`` is the
+    it. ``composite`` marks a decomposed operation: its parts are events inside it. So are those of a call of the tensor
+    class ``subclass`` with its own dispatch. In ``backward``, ``forward`` is the
     index of the event being differentiated. ``writes`` are the storages of the arguments to which an operation
     writes. ``module`` indexes :attr:`Trace.modules`.
+
+    ``pairs`` are those that an attention's mask leaves, and all of them; None if not known (bench.trace.masks).
     """
 
     index: int
@@ -78,8 +81,10 @@ class Event:
     module: int | None = None
     failed: bool = False
     covered: int | None = None
+    pairs: tuple[int, int] | None = None
     times: int = 1
     transformed: bool = False
+    subclass: str = ""
     _facts: tuple[TensorFact, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
     def argument(self, position: int, name: str = "", default: Any = None) -> Any:
@@ -121,7 +126,7 @@ class Trace:
 
     def is_decomposed(self, event: Event) -> bool:
         """Return whether ``event`` is part of a decomposed operation or a function of a score."""
-        operation = next(self.around(event, OPERATION), None)
+        operation = next((outer for outer in self.around(event, OPERATION) if not outer.subclass), None)
         return event.times != 1 or operation is not None and operation.composite
 
     def operations(self) -> Iterator[Event]:

@@ -1,5 +1,6 @@
 """The two modes of a recorder: calls from Python into torch, and operations below autograd."""
 
+import sys
 from dataclasses import is_dataclass
 from functools import cache
 from types import FunctionType
@@ -15,12 +16,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.bench.trace.decompositions import flex_score, fused_on_meta, unfold_foreach
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event
+from headcount.bench.trace.masks import attention_pairs, flex_pairs
 from headcount.bench.trace.names import ORIGINAL, Guards
 
 if TYPE_CHECKING:
     from headcount.bench.trace.recorder import Recorder
 
 _FORWARD_EVENT = "headcount: index of the event that this node differentiates"
+_SEQUENCES = (tuple, list)
 _LAYOUT_QUERIES = {
     "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
     "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "layout",
@@ -43,9 +46,11 @@ class FunctionTracer(TorchFunctionMode):
             return self._run_body(function, args, kwargs)
         named = function._overloadpacket if isinstance(function, OpOverload) else function
         name = _name(named) if isinstance(named, OpOverloadPacket) else getattr(named, "__name__", str(function))
-        if name in ("__get__", "__set__", "__delete__"):
+        if name in ("__get__", "__set__", "__delete__") or name == "untyped_storage" and _is_called_by_fsdp():
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
+        if name == "scaled_dot_product_attention":
+            event.pairs = attention_pairs(args, kwargs)
         return self._recorder.call(event, fused_on_meta(function, args, kwargs) or function, args, kwargs)
 
     def _run_body(self, function, args, kwargs):
@@ -69,6 +74,12 @@ class DispatchTracer(TorchDispatchMode):
     def __init__(self, recorder: "Recorder") -> None:
         super().__init__()
         self._recorder = recorder
+        self._passed_on: OpOverload | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: nothing is compiled under a recorder, and the wrapper that skips it runs for each operation."""
+        return False
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -77,21 +88,34 @@ class DispatchTracer(TorchDispatchMode):
             out = self._recorder.call(event, operation, args, kwargs)
             self._recorder.record_writes(event, (), out)
             if operation.name() == "flex_attention" and (scores := flex_score(args, kwargs)):
+                event.pairs = flex_pairs(args)
                 with self._recorder.repeat(scores[0]), self:
                     scores[1]()
             return out
-        if any(_overrides_dispatch(kind) for kind in types):
-            # torch then calls the subclass, whose operations are dispatched here.
-            return NotImplemented
         packet = operation._overloadpacket
         if packet.__name__ in _LAYOUT_QUERIES:
             return NotImplemented
+        if self._passed_on is operation:
+            self._passed_on = None
+            return NotImplemented
         name = _name(packet)
+        if subclass := next((kind for kind in types if _overrides_dispatch(kind)), None):
+            return self._of_subclass(subclass, name, operation, args, kwargs)
         event = self._recorder.begin(OPERATION, name, args, kwargs)
         if name in ("_grouped_mm", "_scaled_grouped_mm"):
             event.covered = _last_offset(args[2:], kwargs)
         out = self._recorder.call(event, self._run, (event, operation, args, kwargs), {})
         self._recorder.record_writes(event, _written_tensors(operation, args, kwargs), out)
+        return out
+
+    def _of_subclass(self, subclass, name, operation, args, kwargs):
+        """Record a call of a subclass, which torch makes when this mode passes the call on, and what it runs."""
+        event = self._recorder.begin(OPERATION, name, args, kwargs)
+        event.composite, event.subclass = True, subclass.__name__
+        self._passed_on = operation
+        with self:
+            out = self._recorder.call(event, operation, args, kwargs)
+        self._recorder.record_writes(event, (), out)
         return out
 
     def _run(self, event, operation, args, kwargs):
@@ -109,6 +133,11 @@ class DispatchTracer(TorchDispatchMode):
                     event.composite = True
                     return out
             return operation(*args, **kwargs)
+
+
+def _is_called_by_fsdp() -> bool:
+    """Return whether torch's FSDP makes the current call: it frees the memory of gathered weights, computes nothing."""
+    return sys._getframe(2).f_globals.get("__name__", "").startswith("torch.distributed.fsdp.")
 
 
 def _name(packet: OpOverloadPacket) -> str:
@@ -207,8 +236,5 @@ def tensors_of(value: Any) -> list[Tensor]:
     """Return the tensors in nested sequences and mappings, in order."""
     if isinstance(value, Tensor):
         return [value]
-    if isinstance(value, tuple | list):
-        return [tensor for part in value for tensor in tensors_of(part)]
-    if isinstance(value, dict):
-        return [tensor for part in value.values() for tensor in tensors_of(part)]
-    return []
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, _SEQUENCES) else ()
+    return [tensor for part in parts for tensor in tensors_of(part)] if parts else []

@@ -46,6 +46,8 @@ _DISABLED_MODES = ("torch._C._DisableTorchDispatch", "torch.utils._python_dispat
 _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 _APPLY_OWNERS = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
 """The classes whose apply is implemented in C: the base of Function, and from torch 2.14 on Function too."""
+_SEQUENCES = (tuple, list)
+_CONTAINERS = (Tensor, tuple, list, dict)
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -76,7 +78,7 @@ class Recorder:
                     attributes={name: value for name, value in vars(module).items() if _is_plain(value)},
                 )
             )
-            attributes = [value for value in vars(module).values() if isinstance(value, Tensor | tuple | list | dict)]
+            attributes = [value for value in vars(module).values() if isinstance(value, _CONTAINERS)]
             self.trace.given |= {self._storage(tensor) for tensor in tensors_of(attributes)}
         for name, tensor in model.named_parameters():
             self.trace.parameters.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
@@ -167,16 +169,20 @@ class Recorder:
 
     def describe(self, value: Any) -> Any:
         """Return a value as plain data: tensors as TensorFacts, sequences as tuples, other objects by type name."""
+        if type(value) in _PLAIN_TYPES:
+            return value
         if isinstance(value, Tensor):
             # These queries are not part of the run.
             with torch._C.DisableTorchFunction():
                 return self._fact(value)
-        if isinstance(value, tuple | list):
-            return tuple(self.describe(part) for part in value)
+        if isinstance(value, _SEQUENCES):
+            return tuple([self.describe(part) for part in value])
         if isinstance(value, dict):
             return {key: self.describe(part) for key, part in value.items()}
         if isinstance(value, _PLAIN_TYPES):
             return value
+        if group := _process_group(value):
+            return group.group_name
         fields = getattr(value, "__dict__", None)
         if fields and not callable(value):
             tensors = {name: self.describe(part) for name, part in fields.items() if isinstance(part, Tensor)}
@@ -184,27 +190,29 @@ class Recorder:
         return str(value) if isinstance(value, torch.dtype | torch.device) else type(value).__name__
 
     def _fact(self, tensor: Tensor) -> TensorFact:
-        storage = self._storage(tensor)
+        storage, layout = self._storage(tensor), tensor.layout
         dtype, source = _dtype_name(tensor.dtype), self._sources.get(storage)
-        if tensor.is_nested and tensor.layout is torch.strided:
+        if layout is torch.strided and tensor.is_nested:
             with _disable_current_modes():
                 parts = tuple(map(tuple, tensor._nested_tensor_size().tolist()))
             return TensorFact((), dtype, storage, source, stored=sum(map(prod, parts)), parts=parts)
-        strides, offset = None, 0
-        if storage >= 0 and not tensor._has_symbolic_sizes_strides:
+        is_sparse, strides, offset = layout in _SPARSE, None, 0
+        if storage >= 0 and not is_sparse and not tensor._has_symbolic_sizes_strides:
             strides, offset = tensor.stride(), tensor.storage_offset()
         # Symbolic sizes (bench.derive.symbolic) stay symbols.
         shape = tuple(tensor.shape)
-        if tensor.layout is torch.jagged:
+        if layout is torch.jagged:
             packed = tuple(tensor._values.shape)
             return TensorFact(shape, dtype, storage, source, stored=prod(packed), parts=(packed,))
-        return TensorFact(shape, dtype, storage, source, strides, offset, _stored_elements(tensor))
+        # A sparse tensor stores whole blocks.
+        stored = _values(tensor).numel() if is_sparse else None
+        return TensorFact(shape, dtype, storage, source, strides, offset, stored)
 
     def _storage(self, tensor: Tensor) -> int:
         try:
-            storage = tensor.untyped_storage()
+            # The memory of a sparse tensor is that of the elements that it stores.
+            storage = (_values(tensor) if tensor.layout in _SPARSE else tensor).untyped_storage()
         except (RuntimeError, NotImplementedError):
-            # Sparse tensors have no storage: their origin is unknown.
             self._anonymous -= 1
             return self._anonymous
         known = self._storages.get(storage._cdata)
@@ -256,13 +264,18 @@ def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _stored_elements(tensor: Tensor) -> int | None:
-    """Return the number of elements that a sparse tensor stores, whole blocks included; None for others."""
-    if tensor.layout not in _SPARSE:
-        return None
+def _values(sparse: Tensor) -> Tensor:
     # This query is not part of the run.
     with _disable_current_modes():
-        return (tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()).numel()
+        return sparse._values() if sparse.layout is torch.sparse_coo else sparse.values()
+
+
+def _process_group(value: Any) -> Any:
+    """Return the process group that ``value`` is or boxes; None for other objects."""
+    kind = type(value).__name__
+    if kind == "ScriptObject" and value._type().qualified_name().endswith("c10d.ProcessGroup"):
+        return torch.distributed.ProcessGroup.unbox(value)
+    return value if kind == "ProcessGroup" else None
 
 
 def _is_plain(value: Any) -> bool:

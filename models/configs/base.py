@@ -142,7 +142,8 @@ class AttentionConfig(SymbolicConfig):
     ``implementations``: how its module can be run, the reference first. ``ideal_attributes``: those of the ideal form
     that differ from those of the released one. ``rotary``: the field that holds how many elements of a query or key
     rotary positions turn, None where it takes none. ``takes_values``: whether its values may be of another sequence
-    than its keys. ``no_step``: why it cannot decode step by step, empty where it can.
+    than its keys. ``no_step``: why it cannot decode step by step, empty where it can. ``columns`` and ``rows``: the
+    projections that tensor parallelism divides by their outputs, heads, and by their inputs.
     """
 
     implementations: ClassVar[tuple[Implementation, ...]] = ()
@@ -150,6 +151,8 @@ class AttentionConfig(SymbolicConfig):
     rotary: ClassVar[str | None] = None
     takes_values: ClassVar[bool] = True
     no_step: ClassVar[str] = ""
+    columns: ClassVar[tuple[str, ...]] = ()
+    rows: ClassVar[tuple[str, ...]] = ()
 
     d_model: int
 

@@ -12,7 +12,8 @@ from headcount.models.configs.moe_ffn import TakesMixture
 class LlamaConfig(TakesMixture, Layered):
     """Pre-norm causal language model: RMSNorm, rotary positions, SwiGLU, untied output, no biases but the layers'.
 
-    ``context_len``: tokens of the default input; longer inputs are allowed.
+    ``context_len``: tokens of the default input; longer inputs are allowed. ``columns`` and ``rows``: of its
+    feed-forward blocks, as those of an attention.
     """
 
     variant: ClassVar[str] = "llama"
@@ -25,6 +26,8 @@ class LlamaConfig(TakesMixture, Layered):
         **TakesMixture.mixture_letters,
     }
     minimum: ClassVar[Mapping[str, int]] = {**TakesMixture.minimum, "rope_theta": 1}
+    columns: ClassVar[tuple[str, ...]] = ("gate_proj", "up_proj")
+    rows: ClassVar[tuple[str, ...]] = ("down_proj",)
 
     layers: tuple[AttentionConfig, ...]
     d_model: int

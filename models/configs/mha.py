@@ -25,6 +25,8 @@ class MultiHeadAttentionConfig(AttentionConfig):
         Implementation("fused", "mha:fused"),
     )
     rotary: ClassVar[str | None] = "head_dim"
+    columns: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
+    rows: ClassVar[tuple[str, ...]] = ("out_proj",)
 
     d_model: int
     num_heads: int

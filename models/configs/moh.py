@@ -100,6 +100,8 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         "implementations": (Implementation("reference", "moh_ideal:reference"),),
     }
     rotary: ClassVar[str | None] = "head_dim"
+    columns: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
+    rows: ClassVar[tuple[str, ...]] = ("out_proj",)
 
     d_model: int
     num_heads: int

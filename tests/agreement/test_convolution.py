@@ -85,11 +85,11 @@ def test_decoding_counts_and_cache(point):
         moved += sum(e.size for e in step if e.kind in ("cache_read", "cache_write"))
         assert cache_bytes[-1] == 4 * sum(e.size for e in step if e.kind == "cache")
     found, missing = accounts.values(
-        ["kv_bytes", "kv_token_bytes", "decode_macs", "generate_macs", "generate_bytes"], case, given
+        ["kv_bytes", "kv_token_bytes", "prefill_macs", "decode_macs", "generate_macs", "generate_bytes"], case, given
     )
     assert not missing
     assert (found["kv_bytes"], found["decode_macs"]) == (cache_bytes[-1], each[-1])
-    assert prefill == accounts.prefill_macs(case) and found["generate_macs"] == prefill + sum(each)
+    assert prefill == found["prefill_macs"] and found["generate_macs"] == prefill + sum(each)
     # at the context a kernel of 3 is full, one of 29 is not
     assert found["kv_token_bytes"] == (4 * point["dm"] if point["w"] == 29 else 0)
     steps = [accounts.values(["decode_bytes"], case, Assumptions(n, None, 4))[0]["decode_bytes"] for n in range(1, 20)]

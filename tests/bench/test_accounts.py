@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from headcount.bench import accounts
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
+from headcount.bench.errors import UsageError
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from tests.cases import MAE, MODEL_FIELDS, configurations
@@ -148,7 +149,7 @@ def test_translation_model_cache_and_macs(name):
     for i in range(5):
         each.append(counted(lambda i=i: model.step(states[0], target[:, i : i + 1])))
     assert sum(layer.num_bytes for layer in states[0].caches) == value("kv_bytes", case)
-    assert prefill == accounts.prefill_macs(case)
+    assert prefill == value("prefill_macs", case)
     assert each[-1] == value("decode_macs", case)
     assert prefill + sum(each) == value("generate_macs", case)
     assert remakes_keys(config.attention) or prefill + sum(each) == value("causal_macs", case)
@@ -223,3 +224,90 @@ def test_causal_macs_missing(name):
     case = Case(name, config, {n: 7 if n == "tgt_len" else 2 for n in config.lengths})
     found, missing = accounts.values(["causal_macs"], case, FLOATS)
     assert found["causal_macs"] is None and missing["causal_macs"]
+
+
+def test_macs_per_token_and_sample():
+    late = Case("late", DECODING["mqa"], lengths(3, 11, 17))
+    macs = 3 * (11 * 2 * 35 * 70 + 17 * 2 * 35 * 14 + 2 * 5 * 11 * 17 * 14)
+    assert value("macs_per_token", late) == Fraction(macs, 3 * 11)
+    assert value("macs_per_sample", late) == macs // 3 and value("macs_per_sample", late) * 3 == macs
+
+
+def test_prefill_macs_read_the_prompt():
+    config = LANGUAGE["mqa"]
+    model, case, prompt = build(config), Case("llama", config, {"batch_size": 3, "seq_len": 7}), Assumptions(context=11)
+    (tokens,) = example_inputs(config, {"batch_size": 3, "seq_len": 11}).values()
+    with torch.no_grad():
+        assert value("prefill_macs", case, prompt) == counted(lambda: model(tokens, caches=model.make_caches(3, 11)))
+    layer = Case("mqa", DECODING["mqa"], lengths(3, 7))
+    assert value("prefill_macs", layer, prompt) == 3 * (11 * (2 * 35 * 70 + 2 * 35 * 14) + 2 * 5 * 11 * 11 * 14)
+
+
+@pytest.mark.parametrize("name, column", [
+    ("images", "prefill_macs"), ("images", "macs_per_token"), ("images", "decode_macs"), ("dit", "prefill_macs"),
+    ("masked-mha", "windowed_macs"),
+])  # fmt: skip
+def test_accounts_without_a_value(name, column):
+    config = make_config(MODEL_FIELDS[name])
+    case = Case(name, config, dict.fromkeys(config.lengths, 2))
+    found, missing = accounts.values([column], case, Assumptions(window=3))
+    assert found[column] is None and missing[column]
+
+
+@pytest.mark.parametrize("tgt, src, window", [(13, 13, 5), (13, 13, 1), (3, 11, 5), (3, 11, 10), (7, 7, 17)])
+def test_windowed_macs_keep_a_band(tgt, src, window):
+    case = Case("mqa", DECODING["mqa"], lengths(2, tgt, src))
+    seen = np.tril(np.ones((tgt, src)), k=src - tgt) - np.tril(np.ones((tgt, src)), k=src - tgt - window)
+    hidden = tgt * src - int(seen.sum())
+    assert case.ledger.macs - value("windowed_macs", case, Assumptions(window=window)) == 2 * 2 * 5 * 14 * hidden
+
+
+def test_windowed_macs_need_a_window():
+    found, missing = accounts.values(["windowed_macs"], Case("mqa", DECODING["mqa"], lengths(2, 7)), FLOATS)
+    assert found == {"windowed_macs": None} and "--window" in missing["windowed_macs"]
+
+
+@pytest.mark.parametrize("recipe, trained, frozen", [("adamw-mixed", 16, 2), ("adamw", 16, 4), ("sgd", 8, 4)])
+def test_training_state_bytes(recipe, trained, frozen):
+    config = make_config(MODEL_FIELDS["dit"])
+    parameters = [(p.numel(), p.requires_grad) for p in build(config).parameters()]
+    expected = sum(number * (trained if requires_grad else frozen) for number, requires_grad in parameters)
+    given = Assumptions(optimizer=recipe)
+    assert value("training_state_bytes", Case("dit", config, {"batch_size": 2}), given) == expected
+    assert accounts.statement(["training_state_bytes"], given).count(f"{recipe}: ") == 1
+
+
+def test_training_with_recomputed_layers():
+    config = LANGUAGE["mqa"]
+    case = Case("llama", config, {"batch_size": 3, "seq_len": 7})
+    output = 3 * 7 * 35 * 29
+    assert value("training_recompute_macs", case) == 4 * (case.ledger.macs - output) + 3 * output
+
+
+def test_other_flops_by_hand():
+    config = make_config(dict(attention="mha", d_model=35, num_heads=5, head_dim=14, bias=True))
+    softmax, bias = 3 * 5 * 7 * 11, 3 * (7 * 70 + 2 * 11 * 70 + 7 * 35)
+    case = Case("mha", config, lengths(3, 7, 11))
+    assert value("softmax_flops", case) == 3 * softmax
+    assert value("other_flops", case) == 3 * softmax + bias
+    assert value("norm_flops", case) == 0 and value("elementwise_flops", case) == bias
+    twice = Assumptions(prices={kind: 2 * price for kind, price in FLOATS.prices.items()})
+    assert value("other_flops", case, twice) == 2 * (3 * softmax + bias)
+    llama = Case("llama", LANGUAGE["mqa"], {"batch_size": 3, "seq_len": 7})
+    assert value("norm_flops", llama) == 4 * (2 * 3 + 1) * 3 * 7 * 35
+
+
+def test_prices_refuse_unknown_kinds(tmp_path):
+    path = tmp_path / "prices.toml"
+    path.write_text("softmax = 7\n")
+    assert accounts.read_prices(path) == {**FLOATS.prices, "softmax": 7}
+    for text in ("softmaxx = 1", "softmax = -1", "softmax = 1.5", "= 1"):
+        path.write_text(text)
+        with pytest.raises(UsageError, match="prices"):
+            accounts.read_prices(path)
+
+
+def test_layer_has_nothing_to_recompute():
+    names = ["training_recompute_macs", "saved_recompute_bytes"]
+    found, missing = accounts.values(names, Case("mqa", DECODING["mqa"], lengths(2, 7)), FLOATS)
+    assert found == dict.fromkeys(names) and set(missing) == set(names)

@@ -7,7 +7,8 @@ import torch
 
 from headcount.bench import accounts, peaks
 from headcount.bench.case import Case
-from headcount.bench.peaks import LiveStorage, measure_peak
+from headcount.bench.peaks import LiveStorage, measure, measure_peak
+from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 
 MOH = dict(attention="moh", d_model=13, num_heads=10, num_shared_heads=2, top_k=3, num_kv_heads=5, head_dim=7)
@@ -130,3 +131,35 @@ def test_peak_without_torch_is_a_dash(monkeypatch):
     found, missing = accounts.values(["peak_forward_bytes"], case, accounts.Assumptions())
     assert found == {"peak_forward_bytes": None}
     assert missing == {"peak_forward_bytes": "peak bytes are measured, which needs headcount.bench.peaks"}
+
+
+@pytest.mark.parametrize("name", LAYERS | MODELS)
+def test_saved_bytes_are_what_autograd_saves(name):
+    case, storages = case_of((LAYERS | MODELS)[name], 2, 7, 5), {}
+    model, inputs = build(case.config).train(), example_inputs(case.config, case.lengths)
+    known = {
+        tensor.untyped_storage().data_ptr() for tensor in (*inputs.values(), *model.parameters(), *model.buffers())
+    }
+
+    def save(tensor):
+        storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        out = model(**inputs)
+    save(out)
+    expected = sum(size for address, size in storages.items() if address not in known)
+    found = measure(case, training=True, element_bytes=4).saved_bytes
+    # the routers of MoA and MoH keep their logits and choices for the auxiliary losses
+    assert found > expected if "mo" in name else found == expected
+
+
+def test_recomputed_layers_keep_their_inputs():
+    B, T, d_m, V, N = 2, 7, 13, 29, 3
+    fields = dict(model="llama", d_ff=19, num_layers=N, vocab_size=V, attention="mha", d_model=d_m, num_heads=3)
+    case = case_of(fields | dict(head_dim=6), B, T, T)
+    found = measure(case, training=True, element_bytes=4, recompute=True)
+    # the inputs of layers and last norm, both tables of angles, the norm's factor, its result with and without weight
+    assert found.saved_bytes == 4 * ((N + 1) * B * T * d_m + 2 * T * 3 + B * T + 2 * B * T * d_m + B * T * V)
+    whole = measure(case, training=True, element_bytes=4)
+    assert found.saved_bytes < whole.saved_bytes and found.peak_bytes < whole.peak_bytes

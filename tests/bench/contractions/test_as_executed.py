@@ -60,6 +60,12 @@ def test_sparse_vector_and_block_products():
         count_macs(module(torch.mm), SPARSE.to_sparse_csr(), B.to_sparse_csr())
 
 
+def test_unsupported_call_after_supported_one_raises():
+    sparse = torch.eye(7).to_sparse_coo()
+    with pytest.raises(UnsupportedError, match="mm on 7x7 7x7"):
+        count_macs(module(lambda a: (torch.mm(a, a), torch.mm(sparse, sparse))), torch.ones(7, 7))
+
+
 class LowRank(torch.Tensor):
     """A matrix (m, n) that is held as (m, r) and (r, n), and multiplied from the right."""
 

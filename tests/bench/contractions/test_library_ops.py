@@ -48,7 +48,54 @@ def test_library_operation(name):
     assert count_macs(module(function), *(torch.ones(shape) for shape in shapes)).macs == macs
 
 
+def nested(rows):
+    return torch.nested.as_nested_tensor(list(rows.split([2, 3])))
+
+
+def jagged(rows, ends):
+    return torch.nested.nested_tensor_from_jagged(rows, ends)
+
+
+def repeated(values):
+    """A sparse matrix (3, 7) of whole rows, two of which are one row."""
+    return torch.sparse_coo_tensor(torch.tensor([[0, 1, 1]]), values, (3, 7))
+
+
+SUMMED = {
+    "nested-padded": (lambda a, b: (nested(a) * nested(b)).to_padded_tensor(0.0).sum(1), [(5, 7)] * 2, 5 * 7),
+    "nested-halves": (lambda a, b: (nested(a) / 2).to_padded_tensor(0.0).sum(1), [(5, 7)] * 2, 0),
+    "jagged-padded": (lambda a, b, n: (jagged(a, n) * jagged(b, n)).to_padded_tensor(0.0).sum(1),
+                      [(5, 7), (5, 7), torch.tensor([0, 2, 5])], 5 * 7),
+    "jagged-summed": (lambda a, b, n: (jagged(a, n) * jagged(b, n)).sum(1),
+                      [(5, 7), (5, 7), torch.tensor([0, 2, 5])], 5 * 7),
+    "coo": (lambda a, b: (coo(a) * coo(b)).to_dense().sum(1), [(3,), (3,)], 3),
+    "coo-by-dense": (lambda a, b: (coo(a) * b).to_dense().sum(1), [(3,), (3, 7)], 3),
+    "csr": (lambda a, b: (csr(a) * csr(b)).to_dense().sum(1), [(3,), (3,)], 3),
+    "coo-sum": (lambda a, b: torch.sparse.sum(coo(a) * coo(b), 1).to_dense(), [(3,), (3,)], 3),
+    "coo-values": (lambda a, b: (coo(a).coalesce() * coo(b).coalesce()).coalesce().values().sum(), [(3,), (3,)], 3),
+    "coo-not-summed": (lambda a, b: (coo(a) * coo(b)).to_dense(), [(3,), (3,)], 0),
+    "made-sparse": (lambda a, b: (a * b).to_sparse().to_dense().sum(1), [(3, 7)] * 2, 3 * 7),
+    "coo-of-products": (lambda a, b: coo(a * b).to_dense().sum(1), [(3,), (3,)], 3),
+    "csr-of-products": (lambda a, b: csr(a * b).to_dense().sum(1), [(3,), (3,)], 3),
+    "same-rows": (lambda a, b: repeated(a * b).coalesce().to_dense(), [(3, 7)] * 2, 3 * 7),
+    "other-rows": (lambda a, b: (a * b).to_sparse().coalesce().to_dense(), [(3, 7)] * 2, 0),
+    "storage": (lambda a, b: a.new_empty(0).set_((a * b).untyped_storage(), 0, (3, 7), (7, 1)).sum(1),
+                [(3, 7)] * 2, 3 * 7),
+    "storage-of-tensor": (lambda a, b: a.new_empty(0).set_(a * b).sum(1), [(3, 7)] * 2, 3 * 7),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("name", SUMMED)
+def test_elementwise_product_is_followed(name):
+    function, shapes, macs = SUMMED[name]
+    inputs = (torch.ones(s) if isinstance(s, tuple) else s for s in shapes)
+    found = count_macs(module(function), *inputs)
+    assert (found.dispatched, found.with_elementwise) == (0, macs)
+
+
 ATTENTION = "Tensor q, Tensor k, Tensor v"
+PACKED = ", Tensor? cu_q, Tensor? cu_k, int max_q, int max_k"
 KERNELS = {
     "flash_attn": (
         f"flash_attn::_flash_attn_forward({ATTENTION}, float p, float scale, bool causal, int left, int right,"
@@ -64,6 +111,19 @@ KERNELS = {
         f"xformers::efficient_attention_forward_cutlass({ATTENTION}, Tensor? bias, Tensor? cu_q, Tensor? cu_k,"
         " int? max_q, int? max_k, float p, int mask, bool sums=False) -> Tensor",
         (None, None, None, None, None, 0.0, 0),
+    ),
+    "natten": (
+        f"natten::fmha_forward({ATTENTION}, bool causal, float scale, int q_tile, int kv_tile{PACKED}) -> Tensor",
+        (False, 1.0, 8, 8, None, None, 7, 11),
+    ),
+    "natten-hopper": (
+        f"natten::hopper_fmha_forward({ATTENTION}, float scale, int q_tile, int kv_tile, int schedule) -> Tensor",
+        (1.0, 8, 8, 0),
+    ),
+    "natten-blackwell": (
+        f"natten::blackwell_fmha_forward({ATTENTION}, bool causal, float scale, int q_tile, int kv_tile,"
+        f" bool persistent{PACKED}) -> Tensor",
+        (False, 1.0, 8, 8, True, None, None, 7, 11),
     ),
 }
 
@@ -96,21 +156,57 @@ def test_attention_kernel_counts_the_whole_square(defined, name):
     assert found.by_kind() == {"scores": 3 * 4 * 7 * 11 * 5, "values": 3 * 4 * 7 * 11 * 5}
 
 
-def test_packed_sequences_are_unsupported(defined):
-    schema, others = KERNELS["xformers_flash"]
+@pytest.mark.parametrize("name", ["xformers_flash", "natten", "natten-blackwell"])
+def test_packed_sequences_are_unsupported(defined, name):
+    schema, others = KERNELS[name]
     operator, lengths = defined(schema), torch.tensor([0, 3, 7], dtype=torch.int32)
-    inputs = [torch.ones(7, 4, 5)] * 3
-    with pytest.raises(UnsupportedError, match="xformers_flash.flash_fwd on 7x4x5 7x4x5 7x4x5"):
-        count_macs(module(lambda q, k, v: operator(q, k, v, lengths, lengths, *others[2:])), *inputs)
+    packed = [lengths if value is None else value for value in others]
+    inputs = [torch.ones(1, 7, 4, 5)] * 3
+    with pytest.raises(UnsupportedError, match=f"{name.partition('-')[0]}[.].* on 1x7x4x5 1x7x4x5 1x7x4x5"):
+        count_macs(module(lambda q, k, v: operator(q, k, v, *packed)), *inputs)
 
 
-def test_attention_kernel_backward(defined):
-    operator = defined(
-        "flash_attn::_flash_attn_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse) -> Tensor"
-    )
-    q, k, lse = torch.ones(3, 7, 4, 5), torch.ones(3, 11, 2, 5), torch.ones(3, 4, 7)
-    found = count_macs(module(lambda q, k, v: operator(q, q, k, v, q, lse)), q, k, k)
+SAVED = "Tensor out, Tensor d_out, Tensor lse"
+
+
+@pytest.mark.parametrize(
+    ("schema", "order"),
+    [
+        (f"flash_attn::_flash_attn_backward(Tensor d_out, {ATTENTION}, Tensor out, Tensor lse)", "qqkkql"),
+        (f"natten::fmha_backward({ATTENTION}, {SAVED})", "qkkqql"),
+        (f"natten::hopper_fmha_backward({ATTENTION}, {SAVED})", "qkkqql"),
+        (f"natten::blackwell_fmha_backward({ATTENTION}, {SAVED})", "qkkqql"),
+    ],
+)
+def test_attention_kernel_backward(defined, schema, order):
+    operator = defined(f"{schema} -> Tensor")
+    tensors = {"q": torch.ones(3, 7, 4, 5), "k": torch.ones(3, 11, 2, 5), "l": torch.ones(3, 4, 7)}
+    found = count_macs(module(operator), *(tensors[letter] for letter in order))
     assert found.macs == 5 * 3 * 4 * 7 * 11 * 5
+
+
+TILES = "int[] q_shape, int[] kv_shape, int[] qkv_shape, int[] q_tile, int[] kv_tile"
+
+
+@pytest.mark.parametrize(("passed", "products"), [("forward", 2), ("backward", 5)])
+@pytest.mark.parametrize("kernel", ["", "hopper_", "blackwell_"])
+def test_neighborhood_attention(defined, kernel, passed, products):
+    """4 heads of 5 at 7 x 11 positions, 3 x 5 keys each, from 2 samples.
+
+    Tiled kernels have the samples' 6 dilation groups in the batch, in padded tiles.
+    """
+    saved = "" if passed == "forward" else ", Tensor out, Tensor d_out, Tensor lse"
+    name = f"{kernel}na2d_{passed}"
+    operator = defined(
+        f"natten::{name}({ATTENTION}{saved}, int[] kernel, int[] stride, int[] dilation, bool[] causal, float scale"
+        + (f", {TILES})" if kernel else ")")
+        + " -> Tensor"
+    )
+    tiles = [[4, 4], [4, 4], [7, 11], [2, 2], [2, 2]] if kernel else []
+    x = torch.ones(2 * 6, 16, 4, 5) if kernel else torch.ones(2, 7, 11, 4, 5)
+    given = [[3, 5], [1, 1], [2, 3], [False, False], 1.0, *tiles]
+    found = count_macs(module(lambda *of: operator(*of, *given)), *[x] * (6 if saved else 3))
+    assert found.macs == products * (2 * 4 * 7 * 11) * (3 * 5) * 5
 
 
 @pytest.mark.parametrize(("name", "times"), [("fwd", 1), ("bwd", 2)])

@@ -32,6 +32,17 @@ def reflections(m, n, steps):
     return sum(2 for k in range(steps) for _ in range(k + 1, n) for _ in range(k + 1, m))
 
 
+def reflected(m, steps, columns):
+    """Reflect other columns by the same (1, v)."""
+    return sum(2 for k in range(steps) for _ in range(columns) for _ in range(k + 1, m))
+
+
+def cholesky_inverse(n):
+    """x[i][j] = -(sum of l[i][k] * x[k][j] over j <= k < i) / l[i][i]; then sum of x[k][i] * x[k][j] over k >= i."""
+    inverse = sum(1 for i in range(n) for j in range(i) for _ in range(j + 1, i))
+    return inverse + sum(1 for i in range(n) for _ in range(i + 1) for _ in range(i + 1, n))
+
+
 def fft(n):
     """Complex products of X[k] = sum over r of w^(rk) * (transform of x[r::p])[k], the first without a factor."""
     if n == 1:
@@ -65,6 +76,10 @@ CASES = {
     "qr-complete": (lambda a: linalg.qr(a[..., :2], "complete"), [],
                     lambda n: reflections(n, 2, 2) + reflections(n, n, 2)),
     "qr-r": (lambda a: linalg.qr(a, mode="r"), [], lambda n: reflections(n, n, n)),
+    "ormqr": (lambda a, b: torch.ormqr(a[..., :2], a[..., 0, :2], b), [11], lambda n: reflected(n, 2, 11)),
+    "ormqr-right": (lambda a, b: torch.ormqr(a[..., :2], a[..., 0, :2], b.mT, left=False), [11],
+                    lambda n: reflected(n, 2, 11)),
+    "cholesky-inverse": (torch.cholesky_inverse, [], cholesky_inverse),
     "householder": (lambda a: linalg.householder_product(a, a[..., 0, :2]), [], lambda n: reflections(n, n, 2)),
 }  # fmt: skip
 
@@ -78,6 +93,21 @@ def test_macs_match_algorithm(name, n, device):
     inputs = [square(n), *(torch.ones(BATCH, n, width) for width in columns)]
     found = count_macs(module(function), *(x.to(device) for x in inputs), formula_set="linalg")
     assert found.macs == BATCH * macs(n)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (3, 7), (5, 5)])
+def test_least_squares_match_algorithm(shape):
+    """Q and R of the longer side, the right-hand sides reflected, then a triangular solve."""
+    a, b = torch.ones(BATCH, *shape), torch.ones(BATCH, shape[0], 11)
+    long, short = max(shape), min(shape)
+    factors = reflections(long, short, short)
+    for x, columns in (b, 11), (b[..., 0], 1):
+        macs = BATCH * (factors + reflected(long, short, columns) + columns * substitution(short))
+        assert count_macs(module(linalg.lstsq), a, x, formula_set="linalg").macs == macs
+    with pytest.raises(
+        ValueError, match="linalg_lstsq with driver gelsd has no formula.*drivers with one: gels, gelsy"
+    ):
+        count_macs(module(lambda a, b: linalg.lstsq(a, b, driver="gelsd")), a, b, formula_set="linalg")
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

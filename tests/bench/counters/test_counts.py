@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 from headcount.bench.counters import registry
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
@@ -326,6 +327,20 @@ def test_recurrent_hook_states_formula(shape):
         "hook of nn.LSTM: weight_ih and weight_hh, not weight_hr, for the input's first two sizes (a cell: the first)"
     )
     assert (DIFFERS, name, amount) in [(c.what, c.name, c.amount) for c in cell.explanation.causes]
+
+
+@pytest.mark.parametrize(("counter", "name"), [(PTFLOPS, "hook of nn.Linear"), (FVCORE, "aten::linear"),
+                                               (ATEN, "aten.mm"), (TORCH, "aten.mm")])  # fmt: skip
+def test_subclass_is_one_call(counter, name):
+    """TwoTensor runs each operation on both of its tensors."""
+    linear = nn.Linear(7, 11, bias=False)
+    weight = linear.weight.detach()
+    linear.weight = nn.Parameter(TwoTensor(weight, weight.clone()))
+    (cell,) = read(linear, [torch.ones(5, 7)], counters=[counter], label="two").counters
+    assert (cell.exact, cell.macs, cell.explained) == (2 * 5 * 7 * 11, 5 * 7 * 11, True)
+    assert [cause.name for cause in cell.explanation.causes] == [
+        f"{name}: the call of TwoTensor, not the operations that it runs"
+    ]
 
 
 OUTSIDE = {

@@ -17,6 +17,7 @@ def count(**fields):
     usual = {"device": "cpu", "why_not_meta": None, "headline": "exact", "trainable_params": 0, "inputs": ()}
     usual |= dict.fromkeys(("macs", "dispatched", "with_elementwise"), COST) | {"ledger": Ledger(())}
     usual |= dict.fromkeys(("elementwise", "parameters", "counters", "audit"), ()) | {"libraries": {}}
+    usual |= {"bytes_moved": 0, "causal_macs": None, "other_flops": {}}
     return ModuleCount(**usual | fields)
 
 

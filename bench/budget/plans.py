@@ -1,0 +1,151 @@
+"""Parallel plans of a model on a number of ranks, on the Pareto front of what a rank sends, holds and computes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import prod
+
+import numpy as np
+
+from headcount.bench.budget.search import pareto_front
+from headcount.bench.case import Case, describe_input
+from headcount.bench.errors import UsageError
+from headcount.bench.table import Column, Row, Section, Table, macs_column, plural
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.plan import Plan, PlanError
+from headcount.formulas.rank import BYTES, PARAMETER, RankCost, rank_costs
+
+OBJECTIVES = ("between_bytes", "within_bytes", "held_bytes", "macs")
+AXES = ("tp", "cp", "ep", "dp", "pp")
+COLUMNS = [
+    Column("plan", "plan", wraps=20),
+    Column("mb", "micro-\nbatches", kind="int", priority=2),
+    macs_column("macs", "slowest rank,\nMACs", priority=0),
+    *(
+        Column(key, head, "bytes", kind="int", of="bytes", priority=0)
+        for key, head in (
+            ("held_bytes", "held"),
+            ("within_bytes", "sent in\na node"),
+            ("between_bytes", "sent\nbetween"),
+        )
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan and its largest costs over ranks, of a step over the whole batch."""
+
+    plan: Plan
+    macs: int
+    held_bytes: int
+    within_bytes: int
+    between_bytes: int
+
+    def costs(self) -> list[int]:
+        """Return the costs of which less is better, the dearest first."""
+        return [getattr(self, name) for name in OBJECTIVES]
+
+
+def text(plan: Plan) -> str:
+    """Return the plan as it is written."""
+    words = [f"{axis}={getattr(plan, axis)}" for axis in AXES if getattr(plan, axis) != 1]
+    words += ["sp"] * plan.sp + (["fsdp"] if plan.zero == 3 else [f"zero={plan.zero}"] * (plan.zero > 0))
+    words += [f"recompute={plan.recompute}"] * (plan.recompute != "none")
+    return ",".join(words) or "dp=1"
+
+
+def plans(ranks: int, batch: int, node: int, experts: bool) -> Iterator[Plan]:
+    """Yield the plans of ``ranks`` ranks: tp within a node of ``node`` ranks, microbatches of one sequence."""
+    for tp in (n for n in _divisors(ranks) if n <= node):
+        for pp in _divisors(ranks // tp):
+            for cp in _divisors(ranks // tp // pp):
+                dp = ranks // (tp * pp * cp)
+                if batch % dp:
+                    continue
+                own = Plan(tp=tp, sp=tp > 1, pp=pp, cp=cp, dp=dp, mb=batch // dp)
+                for ep in _divisors(dp * cp * tp) if experts else (1,):
+                    for zero in (0, 1, 3) if dp * cp > 1 else (0,):
+                        for recompute in ("none", "full"):
+                            yield replace(own, ep=ep, zero=zero, recompute=recompute)
+
+
+def search(case: Case, ranks: int, batch: int, node: int, most_bytes: int) -> tuple[list[Found], int]:
+    """Return the plans that hold at most ``most_bytes``, and the number of all that fit the sizes.
+
+    Raises UsageError where none does, with the plan that holds least.
+    """
+    experts = any("E" in entry.selects for entry in case.ledger)
+    fitting = [found for plan in plans(ranks, batch, node, experts) if (found := _found(case.ledger, plan, node))]
+    if not fitting:
+        raise UsageError(f"no plan of {ranks:,} ranks fits the sizes of {case.name} and a batch of {batch:,}")
+    within = [found for found in fitting if found.held_bytes <= most_bytes]
+    if not within:
+        least = min(fitting, key=lambda found: found.held_bytes)
+        raise UsageError(f"no plan holds at most {most_bytes:,} bytes; {text(least.plan)} holds {least.held_bytes:,}")
+    return within, len(fitting)
+
+
+def _found(form: Ledger, plan: Plan, node: int) -> Found | None:
+    """Return the costs of a plan, the largest over ranks; None where it does not fit the sizes."""
+    try:
+        costs = rank_costs(form, plan)
+    except PlanError:
+        return None
+    inside = {axis for axis in AXES if _span(axis, plan) <= node}
+    within, between = (
+        max(_step_bytes(cost, [axis for axis in AXES if (axis in inside) == own]) for cost in costs)
+        for own in (True, False)
+    )
+    held = max(cost.state_bytes() + _kept_bytes(cost) for cost in costs)
+    return Found(plan, max(cost.step_macs for cost in costs) * plan.mb, held, within, between)
+
+
+def _span(axis: str, plan: Plan) -> int:
+    """Return how many neighbouring ranks a group of ``axis`` spans: tp is innermost, pp outermost."""
+    if axis == "ep":
+        return plan.ep if plan.cp * plan.tp == 1 else max(plan.ep, plan.tp)
+    return prod(getattr(plan, inner) for inner in ("tp", "cp", "dp", "pp")[: ("tp", "cp", "dp", "pp").index(axis) + 1])
+
+
+def _step_bytes(cost: RankCost, axes: Sequence[str]) -> int:
+    """Return the bytes that a rank sends over ``axes`` in a step of all microbatches."""
+    moved = replace(cost, transfers=tuple(one for one in cost.transfers if one.axis in axes))
+    return moved.sent_bytes(training=True) * cost.plan.mb + moved.sync_bytes()
+
+
+def _kept_bytes(cost: RankCost) -> int:
+    """Return a bound of the bytes of activations: as many microbatches as stages are under way in the first."""
+    return min(cost.plan.pp, cost.plan.mb) * cost.activation_elements() * BYTES[PARAMETER]
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+def section(
+    case: Case, ranks: int, batch: int, node: int, most_bytes: int, limit: int, min_distance: float
+) -> tuple[Section, str]:
+    """Return a row for each listed plan of the front, and the sentence of result."""
+    within, fitting = search(case, ranks, batch, node, most_bytes)
+    objectives = [np.array(column) for column in zip(*(found.costs() for found in within), strict=True)]
+    unknown = np.full(len(within), np.nan)
+    listed = list(islice(pareto_front(objectives, unknown, objectives, min_distance), limit or None))
+    notes = [
+        f"Of a microbatch: {describe_input(case.lengths)}; {batch:,} sequences a step, {node} ranks a node. Costs are "
+        "those of a step, the largest over ranks. tp stays in a node; ranks of tp are neighbours, then those of cp, "
+        "dp and pp.",
+        "Held: weights, gradients and AdamW's states in mixed precision, 16 bytes a parameter where nothing is "
+        "divided, and a bound of the activations: the result of each operation once, 2 bytes an element, for as many "
+        "microbatches as there are stages; with recompute=full the inputs of layers, and the results of one.",
+        f"On the front of less of every cost, rows at least {min_distance:.0%} apart in one cost (--min-distance 0 for "
+        "all). python -m bench.macs --plan takes each plan as printed.",
+    ]
+    rows = []
+    for found in map(within.__getitem__, listed):
+        values = {"plan": text(found.plan), "mb": found.plan.mb}
+        values |= dict(zip(OBJECTIVES, found.costs(), strict=True))
+        rows.append(Row(values, records=[values]))
+    layout = Table("plans", f"{case.name} on {ranks:,} ranks, at most {most_bytes:,} bytes each", COLUMNS, notes)
+    result = f"{plural(len(rows), 'row')} of {len(within):,} plans within the bytes, of {fitting:,} that fit the sizes."
+    return Section(layout, rows), result

@@ -1,0 +1,75 @@
+"""Pairs of a query and a key that a call of attention computes, where its arguments say so: causal, or mask values."""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_mask
+from torch.utils._python_dispatch import _disable_current_modes
+
+Pairs = tuple[int, int]
+"""Pairs that a mask leaves, and all pairs, of all sequences and heads."""
+
+
+def attention_pairs(args: tuple, kwargs: Mapping[str, Any]) -> Pairs | None:
+    """Return the pairs of ``F.scaled_dot_product_attention``; None if its mask has no values here.
+
+    A mask of numbers hides a pair by -inf or the least number of its type. Causal is from the first query and key on.
+    """
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    query, key, mask = given["query"], given["key"], given.get("attn_mask")
+    if query.is_nested or key.is_nested or not all(type(size) is int for size in (*query.shape, *key.shape)):
+        return None
+    *rows, queries, _ = query.shape
+    keys = key.shape[-2]
+    every = prod(rows) * queries * keys
+    if given.get("is_causal"):
+        late = min(queries, keys)
+        return prod(rows) * (late * (late + 1) // 2 + (queries - late) * keys), every
+    if mask is None:
+        return every, every
+    if not _has_values(mask) or not mask.numel() or every % mask.numel():
+        return None
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
+        return int(seen.sum()) * (every // mask.numel()), every
+
+
+def flex_pairs(args: tuple) -> Pairs | None:
+    """Return the pairs of a FlexAttention call by its BlockMask; None if its functions read other tensors.
+
+    A full block hides none of its pairs, and a partial one those of ``mask_mod``. A ``score_mod`` may hide others.
+    """
+    query, key, _, score_mod, block_mask = args[:5]
+    counts, indices, full_counts, full_indices = block_mask[2:6]
+    mask_mod, block_sizes = block_mask[-1], block_mask[-3:-1]
+    if getattr(score_mod, "__name__", "") != "_identity" or not _has_values(counts) or any(map(len, args[7:9])):
+        return None
+    batch, heads, queries, _ = query.shape
+    keys = key.shape[2]
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        seen = create_mask(mask_mod, *counts.shape[:2], queries, keys, query.device)
+        seen = seen & _in_blocks(counts, indices, block_sizes, (queries, keys))
+        if full_counts is not None:
+            seen = seen | _in_blocks(full_counts, full_indices, block_sizes, (queries, keys))
+        return int(seen.sum()) * (batch * heads * queries * keys // seen.numel()), batch * heads * queries * keys
+
+
+def _in_blocks(counts: Tensor, indices: Tensor, block_sizes: tuple[int, int], sizes: tuple[int, int]) -> Tensor:
+    """Return (B, h, T, S), True in the listed blocks: the first ``counts`` of ``indices`` in a row of blocks."""
+    (rows, columns), (queries, keys) = block_sizes, sizes
+    number = -(-keys // columns)
+    listed = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
+    blocks = counts.new_zeros(*counts.shape, number + 1, dtype=torch.bool)
+    blocks.scatter_(-1, torch.where(listed, indices, number).long(), True)
+    # a block may be larger than the sequence
+    blocks = blocks[..., :number].repeat_interleave(min(rows, queries), -2).repeat_interleave(min(columns, keys), -1)
+    return blocks[..., :queries, :keys]
+
+
+def _has_values(tensor: Tensor) -> bool:
+    """Return whether a plain tensor has values that can be read now, outside transforms of torch.func."""
+    return type(tensor) is Tensor and not tensor.is_meta and torch._C._functorch.peek_interpreter_stack() is None

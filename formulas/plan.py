@@ -1,0 +1,137 @@
+"""A parallel plan: its degrees, and the text that names it. What a rank then costs: formulas/rank.py.
+
+A plan divides letters of the ledger:
+
+    letter       divided by   parallelism
+    T            cp           context: the queries; S too in the projections of keys and values, which are gathered
+    T            cp tp        sequence (sp): where no letter of the next row stands, as in norms and residual additions
+    h g F V k    tp           tensor: heads, key/value heads, inner width, vocabulary
+    E            ep           expert: the weights of E / ep experts
+    layers       pp           pipeline
+
+Data parallelism divides no letter: B is the number of sequences of one rank and one microbatch.
+"""
+
+import re
+from dataclasses import dataclass
+
+from headcount.formulas.ledger import Size
+
+AXES = ("dp", "cp", "tp", "ep", "pp")
+RECOMPUTE = ("none", "selective", "full")
+HEADS = ("contiguous", "dealt")
+GRAMMAR = "tp=8,sp,cp=2,ep=4,pp=16,dp=128,fsdp"
+UNSUPPORTED = ("vpp", "ulysses", "etp")
+
+
+class PlanError(ValueError):
+    """A plan that cannot be read, or that does not fit the model; one line that names what fits."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Degrees of a parallel plan, 1 for none; pp x dp x cp x tp ranks.
+
+    ``sp``: sequence parallel beside ``tp``. ``ring``: keys and values rotate over ``cp`` instead of being gathered.
+    ``ep``: expert parallel on ranks of dp x cp x tp, which send rows to their experts; ``replicated``: they share all
+    tokens instead, and sum. ``stages``: layers of each of ``pp`` stages, by default as even as embedding and logits,
+    which count as a layer each, allow. ``zero``: optimizer states (1), gradients (2), weights (3) divided over
+    dp x cp; ``keep``: gathered weights stay for the backward pass; ``hsdp``: number of replicas of what is divided.
+    ``mb``: microbatches of a step. ``heads``: which heads of an ideal MoH a rank holds, neighbours or dealt in turn.
+    """
+
+    tp: Size = 1
+    sp: bool = False
+    cp: Size = 1
+    ring: bool = False
+    ep: Size = 1
+    replicated: bool = False
+    pp: Size = 1
+    stages: tuple[int, ...] = ()
+    dp: Size = 1
+    zero: int = 0
+    keep: bool = False
+    hsdp: Size = 1
+    mb: Size = 1
+    recompute: str = "none"
+    heads: str = "contiguous"
+
+    @property
+    def ranks(self) -> Size:
+        """Number of ranks."""
+        return self.pp * self.dp * self.cp * self.tp
+
+
+def parse(text: str) -> Plan:
+    """Return the plan of ``tp=8,sp,cp=2:ring,ep=4:replicated,pp=7+14x8+7,dp=128,fsdp:keep,hsdp=2,mb=4``.
+
+    Raises PlanError for a word that is none of these, a degree below 1, and degrees that do not fit each other.
+    """
+    given: dict[str, object] = {}
+    for word in text.split(","):
+        name, equals, value = word.strip().partition("=")
+        name, _, flag = name.partition(":")
+        value, _, own = value.partition(":")
+        flag = flag or own
+        if name in given:
+            raise PlanError(f"{name} stands twice in {text!r}")
+        if name in UNSUPPORTED:
+            raise PlanError(f"{name} is not supported; a plan is {GRAMMAR}")
+        given |= _word(name, value, flag, bool(equals))
+    plan = Plan(**given)
+    _check(plan)
+    return plan
+
+
+def _word(name: str, value: str, flag: str, assigned: bool) -> dict[str, object]:
+    """Return the fields that one word of a plan sets."""
+    flags = {"cp": ("ring",), "ep": ("replicated",), "fsdp": ("keep",)}
+    known = (*AXES, "sp", "fsdp", "zero", "hsdp", "mb", "recompute", "heads")
+    if name not in known:
+        raise PlanError(f"unknown word {name!r}; a plan is {GRAMMAR}, words {', '.join(known)}")
+    if flag and flag not in flags.get(name, ()):
+        raise PlanError(f"{name} has no {flag!r}; choose from {', '.join(flags.get(name, ())) or 'none'}")
+    if assigned == (name in ("sp", "fsdp")):
+        raise PlanError(f"{name} takes no value" if assigned else f"{name} needs a value, {name}=2")
+    out: dict[str, object] = {flag: True} if flag else {}
+    if name in ("sp", "fsdp"):
+        return out | ({"sp": True} if name == "sp" else {"zero": 3})
+    if choices := {"recompute": RECOMPUTE, "heads": HEADS}.get(name):
+        if value not in choices:
+            raise PlanError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+        return out | {name: value}
+    if name == "pp" and "+" in value:
+        stages = tuple(size for part in value.split("+") for size in _stages(part))
+        return out | {"pp": len(stages), "stages": stages}
+    number = _integer(name, value)
+    if name == "zero" and number > 3:
+        raise PlanError(f"zero must be 1, 2 or 3, not {number}")
+    return out | {name: number}
+
+
+def _stages(text: str) -> list[int]:
+    """Return the layers of the stages that ``14x8`` or ``7`` names."""
+    times, x, size = text.partition("x")
+    return [_integer("pp", size)] * _integer("pp", times) if x else [_integer("pp", text)]
+
+
+def _integer(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise PlanError(f"{name} must be an integer from 1 to 999999999, not {text!r}")
+    return int(text)
+
+
+def _check(plan: Plan) -> None:
+    """Raise PlanError where degrees of a plan do not fit each other."""
+    if plan.sp and plan.tp == 1:
+        raise PlanError("sp divides what tp leaves whole: it needs tp=2 or more")
+    if plan.replicated and plan.ep != plan.tp:
+        raise PlanError(f"ep={plan.ep}:replicated uses the ranks of tp, which must be {plan.ep} too, not {plan.tp}")
+    if (plan.dp * plan.cp * plan.tp) % plan.ep:
+        raise PlanError(f"ep={plan.ep} does not divide dp x cp x tp = {plan.dp * plan.cp * plan.tp}")
+    if (plan.dp * plan.cp) % plan.hsdp:
+        raise PlanError(f"hsdp={plan.hsdp} does not divide dp x cp = {plan.dp * plan.cp}")
+    if (plan.keep or plan.hsdp != 1) and plan.zero != 3:
+        raise PlanError("fsdp:keep and hsdp need fsdp")

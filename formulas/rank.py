@@ -1,0 +1,558 @@
+"""What one rank of a model under a parallel plan multiplies, holds and sends, in closed form. Imports no torch.
+
+A rank's ledger has the entries of the whole model with smaller sizes (formulas/plan.py). Collectives stand where
+neighbouring entries are divided differently. Their elements are those that leave a rank in a ring or in direct sends,
+the least that any algorithm sends; NCCL may choose a tree, which sends other numbers.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from math import isqrt, prod
+
+from headcount.formulas.backward import backward, nothing, scores
+from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
+from headcount.formulas.plan import Plan, PlanError
+
+TENSOR = ("h", "g", "F", "V", "k")
+"""Letters that tensor parallelism divides; k, the heads that a token uses, by where these heads are."""
+PARAMETER, REDUCTION, INDEX = "parameter", "reduction", "index"
+"""What an element of a collective is: it decides its bytes."""
+BYTES = {PARAMETER: 2, REDUCTION: 2, INDEX: 8}
+"""Bytes of an element by default: bfloat16 parameters, activations and reductions, and indices of 64 bits."""
+STATE_BYTES = {"weights": 2, "gradients": 2, "optimizer": 12}
+"""Bytes of a parameter: AdamW in mixed precision keeps a copy of the weights and two moments in float32."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """``times`` collectives of one kind over ``group`` ranks of the axis ``axis``, at the module ``path``.
+
+    ``own``: elements of the rank's own part, which it gives to an all-gather and gets of a reduce-scatter; all that it
+    holds for an all-reduce or an all-to-all; all that it sends for a send. ``phase``: ``forward``, ``backward``, or
+    ``sync`` for the sum of gradients, once a step whatever the number of microbatches.
+    """
+
+    path: str
+    kind: str
+    axis: str
+    group: Size
+    own: Size
+    phase: str
+    element: str = PARAMETER
+    times: Size = 1
+
+    @property
+    def sent(self) -> Size:
+        """Elements that leave the rank."""
+        n, own = self.group, self.own
+        return (
+            self.times
+            * {
+                "all_gather": (n - 1) * own,
+                "reduce_scatter": (n - 1) * own,
+                "all_reduce": divide(2 * (n - 1) * own, n),
+                "all_to_all": divide((n - 1) * own, n),
+                "send": own,
+                "broadcast": own,
+            }[self.kind]
+        )
+
+
+@dataclass(frozen=True)
+class RankCost:
+    """What each of ``ranks`` equal ranks computes, holds and sends for one microbatch.
+
+    ``ledger``: its entries. ``held``: elements of its weights by part of the recipe, as ZeRO divides them.
+    """
+
+    stage: str
+    ranks: Size
+    plan: Plan
+    ledger: Ledger
+    transfers: tuple[Transfer, ...]
+    held: Mapping[str, Size]
+
+    @property
+    def macs(self) -> Size:
+        """Multiply-accumulates of the forward pass."""
+        return self.ledger.macs
+
+    @property
+    def step_macs(self) -> Size:
+        """Multiply-accumulates of forward and backward, recomputation included."""
+        again = self.ledger.macs if self.plan.recompute == "full" else 0
+        selected = scores_and_values if self.plan.recompute == "selective" else nothing
+        return self.ledger.macs + again + backward(self.ledger, recompute=selected).macs
+
+    @property
+    def params(self) -> Size:
+        """Parameters that the rank computes with, gathered ones included."""
+        return self.ledger.params
+
+    def sent_bytes(self, training: bool = False, element_bytes: Mapping[str, int] = BYTES) -> Size:
+        """Return the bytes that leave the rank for one microbatch, without the sum of gradients."""
+        phases = ("forward", "backward") if training else ("forward",)
+        return _bytes(self.transfers, phases, element_bytes)
+
+    def sync_bytes(self, element_bytes: Mapping[str, int] = BYTES) -> Size:
+        """Return the bytes that leave the rank for the sum of gradients over ranks, once a step."""
+        return _bytes(self.transfers, ("sync",), element_bytes)
+
+    def state_bytes(self, recipe: Mapping[str, int] = STATE_BYTES) -> Size:
+        """Return the bytes of weights, gradients and optimizer states that the rank keeps."""
+        return sum(recipe[part] * self.held[part] for part in recipe)
+
+    def activation_elements(self) -> Size:
+        """Return a bound of the elements that a microbatch keeps for its backward pass.
+
+        The result of each operation once, but for attention's T x S numbers, which fused kernels do not keep. With
+        full recomputation the input of each layer, and the results inside one.
+        """
+        if self.plan.recompute != "full":
+            return sum(map(_results, self.ledger))
+        layers = self.ledger.select(lambda entry: _LAYERS.search(entry.path))
+        inputs = layers.select(lambda entry: entry.path.endswith("self_attn_norm"))
+        number = sum(entry.times for entry in inputs)
+        one_layer = divide(sum(map(_results, layers)), number) if number else 0
+        outside = sum(map(_results, self.ledger)) - sum(map(_results, layers))
+        return outside + sum(entry.size for entry in inputs) + one_layer
+
+
+def scores_and_values(entry: Entry) -> bool:
+    """Return whether selective recomputation repeats this entry: attention's two products of T x S."""
+    return scores(entry) or entry.kind == "values"
+
+
+def _results(entry: Entry) -> Size:
+    """Return the elements of the result of an operation; 0 for attention's T x S numbers and for caches."""
+    if entry.kind in STORED_KINDS or ({"T", "S"} <= entry.dims.keys() and entry.kind != "values"):
+        return 0
+    letters = tuple(entry.weight or entry.dims)
+    summed = {"values": ("S",)}.get(entry.kind, ())
+    if entry.kind in ("linear", "expert_linear"):
+        inward = [letter for letter in letters if letter not in ("E", "B", "T", "S", "K")]
+        last = ("d_m",) if inward[-1] == "d_m" and inward[0] != "d_m" else ()
+        summed = [letter for letter in inward if letter not in last] if last else inward[:1]
+    return divide(entry.size, prod(entry.dims[letter] for letter in summed))
+
+
+def _bytes(transfers: Iterable[Transfer], phases: Sequence[str], element_bytes: Mapping[str, int]) -> Size:
+    return sum(element_bytes[one.element] * one.sent for one in transfers if one.phase in phases)
+
+
+def rank_costs(form: Ledger, plan: Plan, *, worst: bool = False) -> tuple[RankCost, ...]:
+    """Return the cost of each class of equal ranks, pipeline stages in order.
+
+    Args:
+        form: the exact ledger of a layer or of a causal language model, for the sequences of one rank and microbatch.
+        plan: the degrees; they may be symbols where ``pp`` is 1.
+        worst: experts' rows for the routing that loads one rank most, instead of even routing.
+
+    Raises:
+        PlanError: a degree does not divide a size, or the model has nothing that it could divide.
+    """
+    _check_fits(form, plan)
+    out = []
+    for stage, number, part in _stage_ledgers(form, plan):
+        blocks = _blocks(part, plan)
+        own = Ledger(tuple(_on_rank(entry, plan, blocks, worst) for entry in part))
+        moved = [
+            *_activations(own, plan, blocks),
+            *_weights(part, own, plan, blocks),
+            *_stage_borders(stage, form, plan),
+        ]
+        if plan.recompute == "full":
+            # gathered weights serve both, and a border's activations are kept
+            again = (one for one in moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
+            moved += [replace(one, phase="backward") for one in again]
+        moved = tuple(one for one in moved if one.group != 1 and one.own != 0)
+        ranks = number * divide(plan.ranks, plan.pp)
+        out.append(RankCost(stage, ranks, plan, own, moved, _held(own, plan, blocks)))
+    return tuple(out)
+
+
+WHOLE, DIVIDED, DISPATCHED, SHARED = "whole", "divided", "dispatched", "shared"
+"""How a block is computed: as it is, with letters divided by tp, on rows sent to their experts' ranks, or all tokens by
+each rank's own experts."""
+_BLOCK = re.compile(r"(?:.*\.)?(?:\w*_attn|feed_forward)(?=\.|$)")
+_LAYERS = re.compile(r"\*|(?:^|(?<=\.))(\d+)(?:-\d+)?(?=\.|$)")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """An attention or feed-forward block: its mode, experts E, and heads k of a token on the rank that has most."""
+
+    mode: str
+    experts: Size = 0
+    heads: Size = 0
+
+
+def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
+    """Return the blocks of a model by path; a layer alone is one block, the empty path."""
+    found: dict[str, list[Entry]] = {}
+    for entry in form:
+        if match := _BLOCK.match(entry.path):
+            found.setdefault(match[0], []).append(entry)
+    if not found and any(entry.kind == "scores" for entry in form):
+        found = {"": list(form)}
+    return {path: _block(path, entries, plan) for path, entries in found.items()}
+
+
+def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
+    experts = next((entry.weight["E"] for entry in entries if "E" in entry.selects), 0)
+    tensor = any(letter in entry.weight for entry in entries for letter in TENSOR)
+    if experts != 0 and plan.ep != 1:
+        if any({"h", "E"} <= entry.weight.keys() for entry in entries):
+            raise PlanError(
+                f"ep={plan.ep}: each head of {path or 'the layer'} has experts of its own; tp divides heads"
+            )
+        attends = any(entry.kind == "scores" for entry in entries)
+        if not plan.replicated and plan.tp != 1 and (attends or not plan.sp):
+            wanted = f"ep={plan.tp}:replicated" if attends else "sp"
+            raise PlanError(f"experts of {path or 'the layer'} with ep={plan.ep} and tp={plan.tp} need {wanted}")
+        if attends and not plan.replicated and plan.cp != 1 and plan.cp % plan.ep:
+            raise PlanError(f"ep={plan.ep} must divide cp={plan.cp}: experts are heads, which need all keys")
+        return _Block(SHARED if plan.replicated else DISPATCHED, experts)
+    if plan.tp == 1:
+        return _Block(WHOLE)
+    if not tensor:
+        advice = f"; ep={plan.tp}:replicated divides its experts" if experts != 0 else ""
+        raise PlanError(f"tp={plan.tp} divides h, g, F and V; {path or 'the layer'} has none of them{advice}")
+    return _Block(DIVIDED, heads=_heads_on_rank(entries, plan))
+
+
+def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
+    """Return the heads that a token uses of the rank that has most; 0 where a token uses all heads.
+
+    Of h heads the first s are shared, and a token selects the others evenly.
+    """
+    own = next((entry for entry in entries if "h" in entry.selects), None)
+    if own is None:
+        return 0
+    h, k, s = own.weight["h"], own.dims["k"], own.shared
+    each = divide(h, plan.tp)
+    if plan.heads == "dealt":
+        most = divide(k, plan.tp)
+    else:
+        shared = [min(max(s - rank * each, 0), each) for rank in range(plan.tp)]
+        most = max(held + divide((k - s) * (each - held), h - s) if h != s else held for held in shared)
+    if isinstance(most, Fraction):
+        raise PlanError(f"tp={plan.tp}, heads={plan.heads}: a token uses {most} heads of a rank, no whole number")
+    return most
+
+
+def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
+    """Return the block that a module belongs to; None for embeddings, norms and residual additions of a model."""
+    match = _BLOCK.match(path)
+    return blocks.get(match[0] if match else "")
+
+
+def _is_divided(entry: Entry, block: _Block | None) -> bool:
+    """Return whether tp divides letters of the entry: one of such a block, or of the vocabulary."""
+    return block.mode == DIVIDED if block else "V" in (*entry.dims, *entry.weight)
+
+
+def _token_split(entry: Entry, plan: Plan, block: _Block | None) -> Size:
+    """Return by what the tokens of an entry are divided."""
+    apart = block.mode == DISPATCHED if block else not _is_divided(entry, block)
+    return plan.cp * plan.tp if plan.sp and apart else plan.cp
+
+
+def _degrees(entry: Entry, plan: Plan, block: _Block | None) -> dict[str, Size]:
+    """Return by what each letter of an entry is divided."""
+    by = {"T": _token_split(entry, plan, block)}
+    # own queries read all keys
+    by["S"] = 1 if "T" in entry.dims else plan.cp
+    if _is_divided(entry, block):
+        by |= dict.fromkeys("hFV", plan.tp)
+        by["g"] = entry.weight.get("g", entry.dims.get("g", 1)) if _repeats(entry, plan) else plan.tp
+    if block and block.mode in (DISPATCHED, SHARED) and "E" in entry.selects:
+        by["E"] = plan.ep
+    if block and block.mode == SHARED and "router" not in entry.path.split("."):
+        by["K"] = plan.ep
+    return by
+
+
+def _repeats(entry: Entry, plan: Plan) -> bool:
+    """Return whether each rank holds one key/value head that other ranks hold too: g < tp, and g divides tp."""
+    g = entry.weight.get("g", entry.dims.get("g"))
+    return isinstance(g, int) and isinstance(plan.tp, int) and g < plan.tp and plan.tp % g == 0
+
+
+def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool) -> Entry:
+    """Return an entry of the whole model as one rank has it."""
+    block = _block_of(entry.path, blocks)
+    by = _degrees(entry, plan, block)
+    dims = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.dims.items()}
+    weight = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.weight.items()}
+    if isinstance(dims.get("K"), Fraction):
+        # fewer experts of a token than ranks: whole rows, not whole experts of each token
+        rows = prod(dims.pop(letter) for letter in ("B", "T", "K"))
+        dims = {"N_r": divide(rows, 1), **dims}
+    if block and block.heads != 0 and "k" in dims:
+        dims["k"] = block.heads
+    if worst and block and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
+        # a token uses different experts, of which a rank has E / ep; it may get the tokens of all ranks
+        most = min(entry.dims["K"], divide(block.experts, plan.ep))
+        dims["K"] = most if block.mode == SHARED else plan.ep * most
+    return replace(entry, dims=dims, weight=weight)
+
+
+def _check_fits(form: Ledger, plan: Plan) -> None:
+    """Raise PlanError where a degree does not divide what it divides, or divides nothing; names degrees that fit."""
+    blocks = _blocks(form, plan)
+    for entry in form:
+        outside = _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims
+        if outside or "cross_attn" in entry.path.split("."):
+            raise PlanError(f"plans cover layers and causal language models; no rule divides {entry.path}")
+    if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
+        raise PlanError(f"ep={plan.ep}: the model has no experts")
+    if plan.cp != 1 and not any(entry.kind == "scores" for entry in form):
+        raise PlanError(f"cp={plan.cp}: the model has no attention")
+    for entry in form:
+        by = _degrees(entry, plan, _block_of(entry.path, blocks))
+        for letter, size in {**entry.dims, **entry.weight}.items():
+            degree = by.get(letter, 1)
+            if letter == "K" and degree != 1:
+                size = prod(entry.dims[one] for one in ("B", "T", "K"))
+            if isinstance(size, int) and isinstance(degree, int) and size % degree:
+                axis = {"E": "ep", "K": "ep", "T": "cp", "S": "cp"}.get(letter, "tp")
+                _refuse(plan, ("cp", "tp") if letter == "T" and degree != plan.cp else (axis,), letter, size)
+
+
+def _refuse(plan: Plan, axes: Sequence[str], letter: str, size: int) -> None:
+    """Raise PlanError for degrees whose product does not divide ``size``."""
+    degree = prod(getattr(plan, axis) for axis in axes)
+    fits = sorted({n for low in range(1, isqrt(size) + 1) if size % low == 0 for n in (low, size // low)})
+    near = [*[n for n in fits if n < degree][-1:], *[n for n in fits if n > degree][:1]]
+    words = " x ".join(f"{axis}={getattr(plan, axis)}" for axis in axes)
+    raise PlanError(f"{words} does not divide {letter} = {size:,}; nearest that fit: {', '.join(map(str, near))}")
+
+
+def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger]]:
+    """Return the name, number and entries of each class of equal pipeline stages, in order."""
+    if plan.pp == 1:
+        return [("all", 1, form)]
+    runs = [(entry, match) for entry in form if (match := _LAYERS.search(entry.path))]
+    if not runs:
+        raise PlanError(f"pp={plan.pp}: the model has no layers")
+    if any(entry.kind == "linear" and "V" in entry.dims and not entry.weight for entry in form):
+        raise PlanError(f"pp={plan.pp}: a tied output projection belongs to the first stage and to the last")
+    number = max(int(match[1] or 0) + entry.times for entry, match in runs)
+    sizes = plan.stages or _even_stages(number, plan.pp)
+    if sum(sizes) != number or min(sizes) < 0:
+        raise PlanError(f"pp={'+'.join(map(str, sizes))} are {sum(sizes)} layers; the model has {number}")
+    outside = form.select(lambda entry: not _LAYERS.search(entry.path))
+    before, behind = (outside.select(lambda e, own=own: (e.kind == "embedding") == own) for own in (True, False))
+    same_layers = {(int(match[1] or 0), entry.times) for entry, match in runs}
+    found: dict[tuple, list[tuple[int, int]]] = {}
+    for stage, (start, stop) in enumerate(pairwise([0, *accumulate(sizes)])):
+        name = {0: "first", plan.pp - 1: "last"}.get(stage, "middle")
+        inside = {(max(own, start) - start, min(own + times, stop) - start) for own, times in same_layers}
+        found.setdefault((name, *sorted(run for run in inside if run[0] < run[1])), []).append((start, stop))
+    out = []
+    for (name, *_), equal in found.items():
+        layers = _layers_of(runs, *equal[0])
+        parts = [before] * (name == "first") + [layers] + [behind] * (name == "last")
+        out.append((name, len(equal), ledger(*parts)))
+    return out
+
+
+def _even_stages(number: int, stages: int) -> list[int]:
+    """Return layers by stage where embedding and logits count as a layer each; the middle ones get what is left."""
+    each, left = divmod(number + 2, stages)
+    middle = stages - 2
+    extra = [left > middle, *(stage < left for stage in range(middle)), left > middle + 1]
+    sizes = [each + more for more in extra]
+    sizes[0] -= 1
+    sizes[-1] -= 1
+    return sizes
+
+
+def _layers_of(runs: Iterable[tuple[Entry, re.Match]], start: int, stop: int) -> Ledger:
+    """Return the entries of layers ``start`` to ``stop`` - 1, numbered from 0."""
+    out = []
+    for entry, match in runs:
+        own = int(match[1] or 0)
+        first, last = max(own, start) - start, min(own + entry.times, stop) - start - 1
+        if first <= last:
+            index = str(first) if first == last else f"{first}-{last}"
+            index = "*" if (first, last) == (0, stop - start - 1) else index
+            path = f"{entry.path[: match.start()]}{index}{entry.path[match.end() :]}"
+            out.append(replace(entry, path=path, times=last - first + 1))
+    return ledger(out)
+
+
+def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
+    """Iterate over the collectives of activations and of their gradients in a rank's ledger."""
+    found: dict[str, list[Entry]] = {}
+    for entry in form:
+        match = _BLOCK.match(entry.path)
+        path = match[0] if match else "" if "" in blocks else entry.path
+        found.setdefault(path, []).append(entry)
+    for path, entries in found.items():
+        block = blocks.get(path)
+        if block is None:
+            yield from _vocabulary(entries[0], plan)
+            continue
+        if block.mode in (DIVIDED, SHARED):
+            # the first product of a block reads the block's input
+            first = next(entry for entry in entries if entry.kind == "linear")
+            tokens = first.dims["B"] * first.dims["T"]
+            yield from _joined(path, tokens * first.dims["d_m"], plan, first.times)
+            if block.mode == DIVIDED and any(_is_whole_router(entry) for entry in entries):
+                heads = next(entry.weight["h"] for entry in entries if "h" in entry.weight)
+                own = tokens * heads
+                yield Transfer(at(path, "router"), "all_gather", "tp", plan.tp, own, "backward", times=first.times)
+        if block.mode == DISPATCHED:
+            yield from _sent_rows(path, entries, plan)
+        if any(entry.kind == "scores" for entry in entries):
+            yield from _gathered_keys(path, entries, plan, block)
+
+
+def _is_whole_router(entry: Entry) -> bool:
+    """Return whether the entry scores all heads on each rank, so that each needs the gradients of all gates."""
+    return "router" in entry.path.split(".") and bool(entry.weight) and "h" not in entry.weight
+
+
+def _both_ways(
+    path: str, kinds: tuple[str, str], axis: str, group: Size, own: Size, times: Size
+) -> tuple[Transfer, Transfer]:
+    """Return a collective of the forward pass and the one of its gradient."""
+    forward, backward = kinds
+    return (
+        Transfer(path, forward, axis, group, own, "forward", times=times),
+        Transfer(path, backward, axis, group, own, "backward", times=times),
+    )
+
+
+def _joined(path: str, rows: Size, plan: Plan, times: Size) -> list[Transfer]:
+    """Return the collectives of a block whose ranks each compute a part of a sum of ``rows`` elements."""
+    if not plan.sp:
+        return [*_both_ways(path, ("all_reduce", "all_reduce"), "tp", plan.tp, rows, times)]
+    own = divide(rows, plan.tp)
+    return [
+        *_both_ways(path, ("all_gather", "reduce_scatter"), "tp", plan.tp, own, times),
+        *_both_ways(path, ("reduce_scatter", "all_gather"), "tp", plan.tp, own, times),
+    ]
+
+
+def _vocabulary(entry: Entry, plan: Plan) -> list[Transfer]:
+    """Return the collectives of the embedding, a sum over parts of the vocabulary, or of the logits' input."""
+    if "V" not in (*entry.dims, *entry.weight) or plan.tp == 1:
+        return []
+    rows = entry.dims["B"] * entry.dims["T"] * entry.dims["d_m"]
+    embeds = entry.kind == "embedding"
+    if plan.sp:
+        pair = ("reduce_scatter", "all_gather") if embeds else ("all_gather", "reduce_scatter")
+        return [*_both_ways(entry.path, pair, "tp", plan.tp, divide(rows, plan.tp), entry.times)]
+    phase = "forward" if embeds else "backward"
+    return [Transfer(entry.path, "all_reduce", "tp", plan.tp, rows, phase, times=entry.times)]
+
+
+def _gathered_keys(path: str, entries: Iterable[Entry], plan: Plan, block: _Block) -> Iterator[Transfer]:
+    """Iterate over the collectives of keys and values, whose tokens are divided over cp, or over the experts' ranks."""
+    axis = "ep" if block.mode == DISPATCHED and plan.cp == 1 else "cp"
+    group = getattr(plan, axis)
+    for entry in entries:
+        if group == 1 or not entry.weight or "S" not in entry.dims or "T" in entry.dims or "bias" in entry.kind:
+            continue
+        if not entry.path.endswith(("k_proj", "v_proj")):
+            raise PlanError(f"{axis}={group}: no closed form of keys and values that {entry.path} computes")
+        own = divide(entry.dims["B"] * entry.dims["S"] * prod(entry.weight.values()), entry.weight["d_m"])
+        if plan.ring and axis == "cp":
+            yield from _both_ways(entry.path, ("send", "send"), axis, group, (group - 1) * own, entry.times)
+        else:
+            yield from _both_ways(entry.path, ("all_gather", "reduce_scatter"), axis, group, own, entry.times)
+
+
+def _sent_rows(path: str, entries: Sequence[Entry], plan: Plan) -> Iterator[Transfer]:
+    """Iterate over the collectives that take rows to their experts' ranks and back; indices and counts go once."""
+    inward = next(entry for entry in entries if "E" in entry.selects)
+    tokens = inward.dims["B"] * inward.dims["T"]
+    d_m, K, times = inward.weight["d_m"], inward.dims["K"], inward.times
+    yield from _both_ways(path, ("all_to_all", "all_to_all"), "ep", plan.ep, tokens * K * d_m, times)
+    yield from _both_ways(path, ("all_to_all", "all_to_all"), "ep", plan.ep, tokens * K * d_m, times)
+    for own in (tokens * K, plan.ep):
+        yield Transfer(path, "all_to_all", "ep", plan.ep, own, "forward", INDEX, times)
+
+
+def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
+    """Iterate over the collectives of weights and of their gradients: of a ledger and of what a rank has of it."""
+    for whole, entry in zip(form, on_rank, strict=True):
+        if not entry.weight:
+            continue
+        block, times, one = _block_of(entry.path, blocks), entry.times, prod(entry.weight.values())
+        if "g" in entry.weight and _is_divided(entry, block) and _repeats(whole, plan):
+            holders = plan.tp // whole.weight["g"]
+            yield Transfer(entry.path, "all_reduce", "tp", holders, one, "sync", REDUCTION, times)
+        if _sees_a_part(entry, plan, block):
+            yield Transfer(entry.path, "all_reduce", "tp", plan.tp, one, "sync", REDUCTION, times)
+        group = _replicas(entry, plan, block)
+        if plan.zero == 0:
+            yield Transfer(entry.path, "all_reduce", "dp", group, one, "sync", REDUCTION, times)
+            continue
+        part, shards = _shard(entry, plan, block), divide(group, plan.hsdp)
+        yield Transfer(entry.path, "reduce_scatter", "dp", shards, part, "sync", REDUCTION, times)
+        yield Transfer(entry.path, "all_reduce", "dp", plan.hsdp, part, "sync", REDUCTION, times)
+        if plan.zero < 3:
+            yield Transfer(entry.path, "all_gather", "dp", shards, part, "sync", times=times)
+            continue
+        yield Transfer(entry.path, "all_gather", "dp", shards, part, "forward", times=times)
+        if not plan.keep and _LAYERS.search(entry.path):
+            # the weights outside the layers are of the root unit, which stays gathered
+            yield Transfer(entry.path, "all_gather", "dp", shards, part, "backward", times=times)
+
+
+def _sees_a_part(entry: Entry, plan: Plan, block: _Block | None) -> bool:
+    """Return whether ranks of tp hold the same weight, and each has a part of its gradient."""
+    if "E" in entry.selects or _is_divided(entry, block):
+        return False
+    return block.mode == SHARED or plan.sp and block.mode == DISPATCHED if block else plan.sp
+
+
+def _replicas(entry: Entry, plan: Plan, block: _Block | None) -> Size:
+    """Return the number of ranks that hold the same part of a weight and see other tokens."""
+    if block and block.mode == DISPATCHED and "E" in entry.selects:
+        return divide(plan.dp * plan.cp * plan.tp, plan.ep)
+    return plan.dp * plan.cp
+
+
+def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
+    """Return the elements of a weight on one of the ranks that divide it: dimension 0 of each tensor, rounded up."""
+    shards, tensors = divide(_replicas(entry, plan, block), plan.hsdp), entry.weight.get("2", 1)
+    rows = _rows(entry)
+    part = -(-rows // shards) if isinstance(rows, int) and isinstance(shards, int) else divide(rows, shards)
+    return tensors * part * divide(prod(entry.weight.values()), rows * tensors)
+
+
+def _rows(entry: Entry) -> Size:
+    """Return dimension 0 of a weight as its module stores it: experts, words, else a linear layer's outputs."""
+    sizes = {letter: size for letter, size in entry.weight.items() if letter != "2"}
+    for letter in ("E",) if "E" in entry.selects else ("V",):
+        if letter in sizes:
+            return sizes[letter]
+    if entry.kind == "linear" and "d_m" in sizes:
+        outputs = prod(size for letter, size in sizes.items() if letter != "d_m")
+        return outputs if next(iter(sizes)) == "d_m" else sizes["d_m"]
+    return list(sizes.values())[-1] if entry.kind == "linear" else prod(sizes.values())
+
+
+def _held(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> dict[str, Size]:
+    """Return the elements of weights, gradients and optimizer states that a rank keeps."""
+    divided = sum(entry.times * _shard(entry, plan, _block_of(entry.path, blocks)) for entry in form if entry.weight)
+    least_stage = {"weights": 3, "gradients": 2, "optimizer": 1}
+    return {part: divided if plan.zero >= stage else form.params for part, stage in least_stage.items()}
+
+
+def _stage_borders(stage: str, form: Ledger, plan: Plan) -> list[Transfer]:
+    """Return the sends of a pipeline stage: activations to the next one, gradients to the one before."""
+    if plan.pp == 1:
+        return []
+    words = next(entry for entry in form if entry.kind == "embedding")
+    rows = divide(prod(words.dims.values()), plan.cp * (plan.tp if plan.sp else 1))
+    directions = {"forward": stage != "last", "backward": stage != "first"}
+    return [Transfer("", "send", "pp", plan.pp, rows, phase) for phase, sends in directions.items() if sends]

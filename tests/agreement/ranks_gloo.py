@@ -1,0 +1,119 @@
+"""Run by torchrun on two ranks: a divided module has the outputs and gradients of the whole one, in float64.
+
+Each rank checks, and rank 0 prints the name of what is equal.
+"""
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.experimental import implicit_replication
+
+import headcount as hc
+from headcount.models import sharded
+from headcount.models.build import build, example_inputs
+from headcount.models.configs.registry import ATTENTIONS
+
+B, T, SEED = 2, 14, 3
+MHA = ATTENTIONS["moh"](d_model=20, num_heads=4, head_dim=6, num_shared_heads=1, top_k=2)
+MOA = ATTENTIONS["moa"](d_model=20, num_experts=6, top_k=3, head_dim=5)
+LLAMA = hc.preset(
+    "llama3-8b", {"num_layers": 2, "d_model": 16, "d_ff": 24, "vocab_size": 34, "num_heads": 4, "num_kv_heads": 2}
+)
+
+
+def made(config):
+    return build(config, dtype=torch.float64, seed=SEED)
+
+
+def features(config):
+    x = example_inputs(config, {"batch_size": B, "tgt_len": T, "src_len": T}, dtype=torch.float64)["query"]
+    return x.requires_grad_()
+
+
+def close(found, wanted, name):
+    found = found.full_tensor() if isinstance(found, DTensor) else found
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12, msg=lambda text: f"{name}: {text}")
+
+
+def differentiated(run, x):
+    """Return the output of ``run`` and the gradient of its input, for the sum of squares of the output."""
+    y = run(x)
+    y = y.full_tensor() if isinstance(y, DTensor) else y
+    y.square().sum().backward()
+    return y.detach(), x.grad
+
+
+def heads(mesh):
+    whole, layer = made(MHA), made(MHA)
+    y, dx = differentiated(whole, features(MHA))
+    sharded.divide_heads(layer, mesh)
+    with implicit_replication():
+        found, gradient = differentiated(layer, features(MHA))
+    close(found, y, "output")
+    close(gradient, dx, "gradient of the input")
+    for name, parameter in layer.named_parameters():
+        if isinstance(parameter, DTensor):
+            close(parameter.grad, whole.get_parameter(name).grad, name)
+
+
+def model(mesh):
+    whole, divided = made(LLAMA), made(LLAMA)
+    tokens = torch.arange(B * T).view(B, T) % LLAMA.vocab_size
+    sharded.divide_model(divided, mesh, sequence=True)
+    y = whole(tokens)
+    half = LLAMA.vocab_size // dist.get_world_size()
+    own = slice(dist.get_rank() * half, (dist.get_rank() + 1) * half)
+    with implicit_replication():
+        found = divided(tokens)
+        close(found, y[..., own], "logits")
+        found.square().sum().backward()
+    y.square().sum().backward()
+    for name, parameter in divided.named_parameters():
+        close(parameter.grad, whole.get_parameter(name).grad, name)
+
+
+def keys(mesh):
+    whole, layer = made(MHA), made(MHA)
+    y, dx = differentiated(whole, features(MHA))
+    sharded.gather_keys(layer, mesh)
+    own = slice(dist.get_rank() * T // 2, (dist.get_rank() + 1) * T // 2)
+    x = features(MHA).detach()[:, own].clone().requires_grad_()
+    found, gradient = differentiated(layer, x)
+    close(found, y[:, own], "output")
+    close(gradient, dx[:, own], "gradient of the input")
+
+
+def experts(mesh, run, own):
+    whole, layer = made(MOA), made(MOA)
+    y, _ = differentiated(whole, features(MOA))
+    sharded.own_experts(layer, mesh)
+    x = features(MOA).detach()[:, own].clone().requires_grad_()
+    found, _ = differentiated(lambda tokens: run(layer, tokens, mesh), x)
+    close(found, y[:, own], "output")
+    number = MOA.num_experts // 2
+    held = slice(dist.get_rank() * number, (dist.get_rank() + 1) * number)
+    close(layer.q_proj.weight.grad, whole.q_proj.weight.grad[held], "experts")
+
+
+def shared(mesh):
+    experts(mesh, sharded.shared_experts, slice(None))
+
+
+def sent(mesh):
+    experts(mesh, sharded.sent_experts, slice(dist.get_rank() * T // 2, (dist.get_rank() + 1) * T // 2))
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
+    for check in (heads, model, keys, shared, sent):
+        check(mesh)
+        if dist.get_rank() == 0:
+            print(check.__name__, flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""A module that torch divides over ranks, counted on a fake process group, against the closed form of a rank."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.experimental import implicit_replication
+
+import headcount as hc
+from headcount.bench.case import ledger_of
+from headcount.formulas.plan import parse
+from headcount.formulas.rank import rank_costs
+from headcount.models import sharded
+from headcount.models.build import build, make_module
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.registry import ATTENTIONS
+
+WORLD = 16
+B, T = 3, 56
+LAYERS = {
+    "mha": ATTENTIONS["mha"](d_model=88, num_heads=8, head_dim=10, bias=False),
+    "gqa": ATTENTIONS["mha"](d_model=88, num_heads=24, num_kv_heads=8, head_dim=10, bias=False),
+    "moh": ATTENTIONS["moh"](d_model=88, num_heads=8, head_dim=10, num_shared_heads=3, top_k=2, bias=False),
+    "moa": ATTENTIONS["moa"](d_model=24, num_experts=32, top_k=8, head_dim=5),
+}
+LLAMA = hc.preset(
+    "llama3-8b", {"num_layers": 3, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
+)
+GLOO = Path(__file__).with_name("ranks_gloo.py")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group():
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=WORLD, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+def mesh_of(**degrees):
+    """Return a mesh with these dimensions, and one more for the other ranks."""
+    sizes = (WORLD // int(torch.tensor([*degrees.values()]).prod()), *degrees.values())
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("rest", *degrees))
+    for part in (mesh, *(mesh[name] for name in degrees)):
+        # under FakeTensorMode a mesh would make its coordinates of fake tensors
+        part.get_coordinate()
+    return mesh
+
+
+def totals(transfers):
+    """Return the elements sent by axis, and forward or backward; sums of gradients belong to backward."""
+    out = Counter()
+    for one in transfers:
+        out[one.axis, one.phase == "forward"] += one.sent
+    return {key: number for key, number in out.items() if number}
+
+
+def check(module, inputs, form, text):
+    """Compare the counts of a forward pass, and of one with its backward pass, with the closed form."""
+    (cost,) = rank_costs(form, parse(text))
+    with implicit_replication():
+        step = hc.count(module, *inputs, backward=True)
+        forward = hc.count(module, *inputs)
+    assert (forward.macs, step.macs) == (cost.macs, cost.step_macs)
+    # gradients are summed over ranks only where FSDP or DDP wraps the module
+    assert totals(step.collectives) == totals(one for one in cost.transfers if one.phase != "sync")
+    assert totals(forward.collectives) == totals(one for one in cost.transfers if one.phase == "forward")
+
+
+def layer_form(config):
+    return ledger_of(config, {"batch_size": B, "tgt_len": T, "src_len": T})
+
+
+def tokens(config, length=T, batch=B, device="meta"):
+    return torch.zeros(batch, length, config.d_model, device=device, requires_grad=True)
+
+
+@pytest.mark.parametrize("t", [2, 4, 8])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moh"])
+def test_heads(name, t):
+    layer = build(LAYERS[name], device="meta")
+    sharded.divide_heads(layer, mesh_of(tp=t)["tp"])
+    check(layer, [tokens(LAYERS[name])], layer_form(LAYERS[name]), f"tp={t}")
+
+
+@pytest.mark.parametrize("c", [2, 4, 8])
+@pytest.mark.parametrize("name", LAYERS)
+def test_context(name, c):
+    layer = build(LAYERS[name], device="meta")
+    sharded.gather_keys(layer, mesh_of(cp=c)["cp"])
+    check(layer, [tokens(LAYERS[name], T // c)], layer_form(LAYERS[name]), f"cp={c}")
+
+
+@pytest.mark.parametrize("name", ["mha", "gqa", "moh"])
+def test_heads_and_context(name):
+    mesh = mesh_of(cp=2, tp=2)
+    layer = build(LAYERS[name], device="meta")
+    sharded.divide_heads(layer, mesh["tp"])
+    sharded.gather_keys(layer, mesh["cp"])
+    check(layer, [tokens(LAYERS[name], T // 2)], layer_form(LAYERS[name]), "tp=2,cp=2")
+
+
+class Experts(nn.Module):
+    """A layer whose experts are on several ranks, with routing that gives each expert as many rows."""
+
+    def __init__(self, config, run, mesh, length):
+        super().__init__()
+        self.layer, self.run, self.mesh = build(config), run, mesh
+        sharded.own_experts(self.layer, mesh)
+        slots = torch.arange(2 * length * config.top_k) % config.num_experts
+        self.chosen = slots.view(2, length, config.top_k)
+
+    def forward(self, x):
+        return self.run(self.layer, x, self.mesh, self.chosen)
+
+
+@pytest.mark.parametrize("e", [2, 4, 8])
+@pytest.mark.parametrize(("E", "K"), [(8, 8), (32, 8), (32, 16), (64, 2)])
+@pytest.mark.parametrize("shared", [True, False])
+def test_experts(shared, E, K, e):
+    config = ATTENTIONS["moa"](d_model=24, num_experts=E, top_k=K, head_dim=5)
+    length = E * e
+    own = length if shared else E
+    run, text = (
+        (sharded.shared_experts, f"tp={e},ep={e}:replicated") if shared else (sharded.sent_experts, f"cp={e},ep={e}")
+    )
+    mesh = mesh_of(**{"tp" if shared else "ep": e})["tp" if shared else "ep"]
+    form = ledger_of(config, {"batch_size": 2, "tgt_len": length, "src_len": length})
+    (cost,) = rank_costs(form, parse(text))
+    step = hc.count(Experts(config, run, mesh, own), tokens(config, own, 2, "cpu"), backward=True)
+    assert step.macs == cost.step_macs
+    # keys and values are gathered over the experts' ranks, which here are those of cp
+    sums = [Counter(), Counter()]
+    for transfers, out in zip((step.collectives, cost.transfers), sums, strict=True):
+        for one in transfers:
+            out[one.phase] += 0 if one.phase == "sync" else one.sent
+    assert +sums[0] == +sums[1]
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("t", [2, 4, 8])
+def test_llama_by_tensor_and_sequence(sequence, t):
+    model = build(LLAMA, device="meta")
+    sharded.divide_model(model, mesh_of(tp=t)["tp"], sequence)
+    inputs = torch.zeros(2, 24, dtype=torch.long, device="meta")
+    form = ledger_of(LLAMA, {"batch_size": 2, "seq_len": 24})
+    (cost,) = rank_costs(form, parse(f"tp={t},sp" if sequence else f"tp={t}"))
+    with implicit_replication():
+        step = hc.count(model, inputs, backward=True)
+    assert step.macs == cost.step_macs
+    # the norms' gradients are summed only where something reads them
+    moved = [one for one in cost.transfers if one.phase != "sync"]
+    assert totals(step.collectives) == totals(moved)
+    assert {one.kind for one in step.collectives} == {one.kind for one in moved}
+
+
+# the logits of a divided vocabulary are a view, which nothing writes to
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning")
+@pytest.mark.parametrize(("t", "d"), [(1, 2), (1, 4), (1, 8), (2, 8), (4, 4), (2, 2)])
+def test_llama_by_weights(t, d):
+    mesh, fake = mesh_of(dp=d, tp=t), FakeTensorMode(allow_non_fake_inputs=True)
+    with fake:
+        model, inputs = make_module(LLAMA), torch.zeros(2, 24, dtype=torch.long)
+    if t > 1:
+        sharded.divide_model(model, mesh["tp"], sequence=True)
+    sharded.divide_weights(model, mesh["dp"])
+    (cost,) = rank_costs(
+        ledger_of(LLAMA, {"batch_size": 2, "seq_len": 24}), parse(f"dp={d},fsdp" + (f",tp={t},sp" if t > 1 else ""))
+    )
+    with implicit_replication(), fake:
+        step = hc.count(model, inputs, backward=True)
+    assert step.macs == cost.step_macs
+    assert totals(step.collectives) == totals(cost.transfers)
+    assert sum(p.to_local().numel() for p in model.parameters()) == cost.held["weights"]
+
+
+def test_layers_without_heads_of_their_own_are_refused():
+    with pytest.raises(ConfigError, match="the heads of moa cannot be divided"):
+        sharded.divide_heads(build(LAYERS["moa"], device="meta"), mesh_of(tp=2)["tp"])
+
+
+def test_real_processes_compute_what_the_whole_module_computes():
+    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    found = subprocess.run([*command, str(GLOO)], capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split() == ["heads", "model", "keys", "shared", "sent"]

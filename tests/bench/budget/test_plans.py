@@ -1,0 +1,94 @@
+"""The search over parallel plans: plans that can be read again, a front, and costs added up by hand."""
+
+from itertools import product
+
+import pytest
+
+from headcount.bench.budget import plans
+from headcount.bench.budget.__main__ import main
+from headcount.bench.case import Case
+from headcount.bench.errors import UsageError
+from headcount.formulas.plan import parse
+from headcount.formulas.rank import rank_costs
+
+LLAMA = {"num_layers": 6, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
+SEARCH = ["--preset", "llama3-8b", "--set", *(f"{name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
+
+
+@pytest.fixture(scope="module")
+def case():
+    return Case.of("llama3-8b", LLAMA, {"seq_len": 56})
+
+
+@pytest.mark.parametrize("ranks", [1, 6, 16])
+def test_plans_use_all_ranks_and_are_read_as_they_are_written(ranks):
+    found = list(plans.plans(ranks, batch=48, node=4, experts=True))
+    assert found and len(set(found)) == len(found)
+    for plan in found:
+        assert plan.ranks == ranks and plan.tp <= 4 and plan.dp * plan.mb == 48
+        assert parse(f"{plans.text(plan)},mb={plan.mb}") == plan
+
+
+def test_the_list_is_the_front(case):
+    within, _ = plans.search(case, 16, 16, 4, most_bytes=10**9)
+    section, _ = plans.section(case, 16, 16, 4, 10**9, limit=0, min_distance=0)
+    costs = [one.costs() for one in within]
+    front = [
+        one
+        for one in costs
+        if not any(all(a <= b for a, b in zip(other, one, strict=True)) and other != one for other in costs)
+    ]
+    assert sorted([row.values[name] for name in plans.OBJECTIVES] for row in section.rows) == sorted(front)
+
+
+def test_costs_of_a_plan_are_those_of_its_rank(case):
+    within, _ = plans.search(case, 8, 24, 4, most_bytes=10**9)
+    found = next(one for one in within if plans.text(one.plan) == "tp=4,dp=2,sp")
+    (cost,) = rank_costs(case.ledger, parse("tp=4,sp,dp=2"))
+    moved = {axis: [one for one in cost.transfers if one.axis == axis] for axis in ("tp", "dp")}
+    once, often = (2 * sum(one.sent for one in moved["tp"] if (one.phase == "sync") == own) for own in (True, False))
+    # 24 sequences on two replicas: 12 microbatches
+    assert found.within_bytes == 12 * often + once
+    assert found.between_bytes == 2 * sum(one.sent for one in moved["dp"])
+    assert found.macs == 12 * cost.step_macs
+
+
+@pytest.mark.parametrize(("recompute", "wide"), [("none", None), ("full", 16)])
+def test_activations_of_a_dense_decoder(case, recompute, wide):
+    (cost,) = rank_costs(case.ledger, parse(f"dp=1,recompute={recompute}"))
+    T, d, N, F, V, g = 56, 16, 6, 24, 40, 4 * 2
+    # two norms, q, k, v and rotated q, k, the heads' values, output, two sums; gate, up, activation, product, down
+    layer = T * (2 * d + 2 * (d + g) + g + d + d + 2 * d + 4 * F + d)
+    outside = T * (d + d + V)
+    assert cost.activation_elements() == outside + (N * layer if wide is None else N * T * wide + layer)
+
+
+def test_no_plan_holds_so_little(case):
+    with pytest.raises(UsageError, match=r"no plan holds at most 10 bytes; .* holds [0-9,]+$"):
+        plans.search(case, 8, 8, 4, most_bytes=10)
+    with pytest.raises(UsageError, match="no plan of 11 ranks fits the sizes"):
+        plans.search(case, 11, 7, 4, most_bytes=10**9)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--global-batch", "8"], "--ranks needs --preset, --global-batch and --bytes"),
+        (["--global-batch", "8", "--bytes", "1G", "--ranks-per-node", "0"], "--ranks-per-node must be at least 1"),
+    ],
+)
+def test_wrong_searches(words, said, capsys):
+    assert main([*SEARCH, "--ranks", "8", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_command(capsys):
+    assert main([*SEARCH, "--ranks", "8", "--global-batch", "8", "--bytes", "1M", "--limit", "3"]) == 0
+    assert "3 rows of" in capsys.readouterr().out
+
+
+def test_axes_that_stay_in_a_node():
+    for tp, cp in product((1, 2, 4), (1, 2)):
+        plan = parse(f"dp=2,tp={tp},cp={cp}")
+        spans = [plans._span(axis, plan) for axis in ("tp", "cp", "dp", "pp")]
+        assert spans == [tp, tp * cp, 2 * tp * cp, 2 * tp * cp]

@@ -1,0 +1,54 @@
+"""``--plan`` of bench.macs: the tables of a rank, and wrong plans."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from headcount.bench.macs.__main__ import main
+
+LLAMA = ["--preset", "llama3-8b", "--seq-len", "8192"]
+
+
+def test_a_row_has_the_counted_figures_of_a_rank(capsys):
+    # counted from DTensors on a fake process group, torch 2.13
+    assert main([*LLAMA, "--plan", "tp=8,sp", "--format", "csv", "--brief"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    wanted = {
+        "ranks": 8, "rank_macs": 9_883_793_489_920, "step_macs": 29_651_380_469_760, "rank_params": 1_004_015_616,
+        "sent_bytes": 7_633_633_280, "step_sent_bytes": 15_267_266_560, "sync_bytes": 931_840,
+        # 2 x 8,192 tokens x one key/value head of 128 x 32 layers, 2 bytes each
+        "kv_bytes": 2 * 2 * 8192 * 128 * 32,
+    }  # fmt: skip
+    assert {name: int(row[name]) for name in wanted} == wanted
+
+
+def test_collectives_add_up_to_the_row(capsys):
+    assert main([*LLAMA, "--plan", "tp=8,sp,dp=16,fsdp", "--reduce-bytes", "4", "--format", "json"]) == 0
+    tables = {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
+    (row,), moved = tables["llama3-8b-ranks"], tables["llama3-8b-collectives"]
+    sums = {
+        phase: sum(one["bytes"] for one in moved if one["phase"] == phase) for phase in ("forward", "backward", "sync")
+    }
+    assert row["sent_bytes"] == sums["forward"]
+    assert row["step_sent_bytes"] == sums["forward"] + sums["backward"]
+    assert row["sync_bytes"] == sums["sync"]
+    # gradients of all weights, 4 bytes each, 15 of 16 parts leave the rank; and the norms' over tp
+    norms = 65 * 4096
+    assert sums["sync"] == 4 * (row["rank_params"] * 15 // 16 + norms * 2 * 7 // 8)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([*LLAMA, "--plan", "tp=3"], "tp=3 does not divide h = 32; nearest that fit: 2, 4"),
+        (["--plan", "tp=2"], "--plan goes with --preset"),
+        ([*LLAMA, "--reduce-bytes", "4"], "--reduce-bytes with --plan"),
+        ([*LLAMA, "--plan", "tp=2", "--reduce-bytes", "0"], "--reduce-bytes must be at least 1, not 0"),
+    ],
+)
+def test_wrong_plans(words, said, capsys):
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert said in err and err.count("\n") == 1 and not out

@@ -1,0 +1,278 @@
+"""What one rank computes and sends: figures counted elsewhere, formulas typed by hand, and identities."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from headcount.bench.case import Case, ledger_of
+from headcount.formulas.backward import training_macs
+from headcount.formulas.plan import GRAMMAR, Plan, PlanError, parse
+from headcount.formulas.rank import rank_costs
+from headcount.formulas.symbols import symbol
+from headcount.models.configs.registry import ATTENTIONS
+from tests.cases import configurations
+
+BFLOAT16 = 2
+LLAMA = {"num_layers": 5, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
+
+
+def llama(**fields):
+    return Case.of("llama3-8b", LLAMA | fields, {"batch_size": 3, "seq_len": 56}).ledger
+
+
+def layer(variant, **fields):
+    return ledger_of(ATTENTIONS[variant](**fields), {"batch_size": 3, "tgt_len": 56, "src_len": 56})
+
+
+def moa(**fields):
+    return layer("moa", **{"d_model": 24, "num_experts": 32, "top_k": 8, "head_dim": 5, **fields})
+
+
+def only(form, text, **options):
+    (cost,) = rank_costs(form, parse(text), **options)
+    return cost
+
+
+def sent(cost, axis, *phases):
+    return sum(one.sent for one in cost.transfers if one.axis == axis and one.phase in phases)
+
+
+def test_llama_8b_on_eight_ranks():
+    # counted from DTensors on a fake process group, torch 2.13
+    cost = only(Case.of("llama3-8b", lengths={"seq_len": 8192}).ledger, "tp=8,sp")
+    assert (cost.macs, cost.step_macs, cost.params) == (9_883_793_489_920, 29_651_380_469_760, 1_004_015_616)
+    assert (cost.sent_bytes(), cost.sent_bytes(training=True)) == (7_633_633_280, 15_267_266_560)
+    # norms: 65 of width 4,096, 2 (t - 1) / t of each
+    assert cost.sync_bytes() == BFLOAT16 * 65 * 4096 * 2 * 7 // 8 == 931_840
+
+
+def test_llama_405b_on_16384_ranks():
+    # the middle stage was counted from FakeTensors on a fake process group, torch 2.13
+    sizes = {"num_layers": 126, "d_model": 16384, "d_ff": 53248, "num_heads": 128, "num_kv_heads": 8}
+    form = Case.of("llama3-8b", sizes, {"seq_len": 8192}).ledger
+    first, middle, last = rank_costs(form, parse("tp=8,sp,pp=16,dp=128,fsdp"))
+    assert [cost.ranks for cost in (first, middle, last)] == [1024, 14 * 1024, 1024]
+    assert middle.step_macs == 84_937_273_245_696
+    everything = ("forward", "backward", "sync")
+    assert BFLOAT16 * sent(middle, "dp", *everything) == 18_978_164_736
+    assert BFLOAT16 * sent(middle, "tp", *everything) == 15_033_303_040
+    # T / t rows of d_m to each neighbour
+    assert sent(middle, "pp", *everything) == 2 * sent(first, "pp", *everything) == 2 * 1024 * 16384
+
+
+@pytest.mark.parametrize("t", [2, 4, 8])
+def test_tensor_parallel_blocks(t):
+    B, T, d, N, V = 3, 56, 16, 5, 40
+    whole, cost = llama(), only(llama(num_kv_heads=8), f"tp={t}")
+    assert cost.macs * t == llama(num_kv_heads=8).macs
+    rows = B * T * d
+    assert sent(cost, "tp", "forward") == Fraction((2 * N + 1) * 2 * (t - 1) * rows, t)
+    assert sent(cost, "tp", "backward") == Fraction((2 * N + 1) * 2 * (t - 1) * rows, t)
+    # the norms are whole on every rank
+    assert cost.params * t == llama(num_kv_heads=8).params + (t - 1) * (2 * N + 1) * d
+    assert whole.params < llama(num_kv_heads=8).params and V % t == 0
+
+
+def test_key_value_heads_are_repeated_where_there_are_fewer_than_ranks():
+    # 8 ranks share 4 key/value heads of width 2: each holds one
+    one, all_of = only(llama(), "tp=8"), llama(num_kv_heads=8)
+    assert one.macs * 8 == all_of.macs
+    assert one.params == only(all_of, "tp=8").params
+    # two ranks hold the same two matrices of 16 x 2, and add their gradients
+    assert sent(one, "tp", "sync") == 5 * 2 * 16 * 2
+
+
+@pytest.mark.parametrize("c", [2, 4, 8])
+@pytest.mark.parametrize("ring", ["", ":ring"])
+def test_context_parallel_gathers_keys_and_values(c, ring):
+    B, T, g, d_h = 3, 56, 4, 10
+    form = layer("mha", d_model=88, num_heads=8, num_kv_heads=g, head_dim=d_h, bias=False)
+    cost = only(form, f"cp={c}{ring}")
+    assert cost.macs * c == form.macs
+    assert sent(cost, "cp", "forward") == sent(cost, "cp", "backward") == 2 * (c - 1) * B * T // c * g * d_h
+
+
+@pytest.mark.parametrize("e", [2, 4, 8])
+def test_expert_parallel_heads(e):
+    B, T, d, E, K, D = 3, 56, 24, 32, 8, 5
+    own = Fraction(B * T, e)
+    cost = only(moa(), f"cp={e},ep={e}")
+    assert cost.macs == own * d * E + 2 * own * d * D + 2 * own * K * d * D + 2 * own * K * T * D
+    rows = 2 * (e - 1) * own * K * d / e
+    indices = (e - 1) * (own * K + e) / e
+    assert sent(cost, "ep", "forward") == rows + indices
+    assert sent(cost, "ep", "backward") == rows
+    assert sent(cost, "cp", "forward") == 2 * (e - 1) * own * D
+    shared = only(moa(), f"tp={e},ep={e}:replicated")
+    assert shared.macs == B * T * d * (E + 2 * D) + 2 * own * K * d * D + 2 * own * K * T * D
+    assert sent(shared, "tp", "forward") == Fraction(2 * (e - 1) * B * T * d, e)
+    # router, keys and values are whole on each rank, with the gradients of its own rows
+    assert sent(shared, "tp", "sync") == Fraction(2 * (e - 1) * (d * E + 2 * d * D), e)
+
+
+@pytest.mark.parametrize("way", ["cp={e},ep={e}", "tp={e},ep={e}:replicated"])
+@pytest.mark.parametrize("e", [2, 4, 8])
+def test_worst_routing_gives_a_rank_what_its_experts_can_get(way, e):
+    E, K = 32, 8
+    even, worst = (only(moa(num_experts=E), way.format(e=e), worst=worst) for worst in (False, True))
+    rows = [sum(x.macs for x in cost.ledger if x.kind == "expert_linear") for cost in (even, worst)]
+    assert rows[1] * K == rows[0] * e * min(K, E // e)
+
+
+def test_experts_of_feed_forward_blocks_go_where_sequence_parallel_rows_are():
+    mixture = {"ffn_num_experts": 8, "ffn_top_k": 2}
+    cost = only(llama(**mixture), "tp=4,sp,dp=2,ep=8")
+    one = next(x for x in cost.ledger if x.path.endswith("feed_forward.up_proj"))
+    # 3 sequences of 56 / 4 tokens, 2 rows each; one expert of 16 x 24
+    assert (one.macs, one.params) == (5 * 3 * 14 * 2 * 16 * 24, 5 * 16 * 24)
+    assert sent(cost, "ep", "backward") == 5 * 2 * 7 * Fraction(3 * 14 * 2 * 16, 8)
+
+
+@pytest.mark.parametrize(
+    ("heads", "k"),
+    # 16 of 32 heads are shared: the first four of eight ranks hold only shared ones
+    [("contiguous", 4), ("dealt", 3)],
+)
+def test_the_slowest_rank_of_ideal_moh(heads, k):
+    config = ATTENTIONS["moh"](d_model=32, num_heads=32, num_shared_heads=16, top_k=8, form="ideal")
+    form = ledger_of(config, {"batch_size": 1, "tgt_len": 7, "src_len": 7})
+    cost = only(form, f"tp=8,heads={heads}")
+    assert {x.dims["k"] for x in cost.ledger if x.kind in ("scores", "values")} == {k}
+
+
+@pytest.mark.parametrize("text", ["dp=2", "tp=2", "tp=2,sp", "cp=4", "dp=4,fsdp", "tp=4,sp,dp=2,fsdp", "tp=2,pp=5"])
+def test_every_weight_is_held_or_repeated(text):
+    costs, plan = rank_costs(llama(), parse(text)), parse(text)
+    norms = 11 * 16
+    repeats = plan.dp * plan.cp
+    held = sum(cost.ranks * cost.held["weights"] for cost in costs)
+    divided = repeats if plan.zero < 3 else 1
+    assert held == divided * (llama().params + (plan.tp - 1) * norms)
+
+
+def test_fsdp_rounds_rows_up():
+    # three rows of 5 columns on two ranks: two rows each
+    form = layer("mha", d_model=5, num_heads=3, head_dim=1, bias=False)
+    cost = only(form, "dp=2,fsdp")
+    assert cost.held["weights"] == 3 * 2 * 5 + 3 * 3
+    assert sent(cost, "dp", "forward") == sent(cost, "dp", "sync") == cost.held["weights"]
+
+
+def test_layers_gather_their_weights_again():
+    layers, cost = 5 * (2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 24 + 2 * 16), only(llama(), "dp=4,fsdp")
+    assert sent(cost, "dp", "backward") * 4 == 3 * layers
+    assert sent(cost, "dp", "forward") * 4 == 3 * llama().params
+    assert sent(only(llama(), "dp=4,fsdp:keep"), "dp", "backward") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "kinds"),
+    [("tp=4", 56, {"all_reduce"}), ("tp=4,sp", 14, {"all_gather", "reduce_scatter"})],
+)
+def test_sequence_parallel_divides_norms_and_splits_reductions(text, tokens, kinds):
+    cost = only(llama(), text)
+    assert {
+        entry.dims["T"] for entry in cost.ledger if entry.kind in ("rms_norm", "elementwise") and "F" not in entry.dims
+    } == {tokens}
+    assert {one.kind for one in cost.transfers if one.phase != "sync"} == kinds
+
+
+@pytest.mark.parametrize(("zero", "states"), [(0, 16), (1, 4 + 12 / 4), (2, 2 + 14 / 4), (3, 16 / 4)])
+def test_state_bytes_of_mixed_precision_adamw(zero, states):
+    form = layer("mha", d_model=16, num_heads=4, bias=False)
+    cost = only(form, f"dp=4,zero={zero}" if zero else "dp=4")
+    assert cost.state_bytes() == states * form.params
+
+
+@pytest.mark.parametrize("name", [name for name, _ in configurations("form")])
+def test_degree_one_is_the_plain_ledger(name):
+    config = dict(configurations("form"))[name]
+    form = ledger_of(config, dict(config.lengths))
+    cost = only(form, "dp=1")
+    assert (cost.ledger, cost.transfers, cost.step_macs) == (form, (), training_macs(form))
+
+
+@pytest.mark.parametrize("axis", ["tp", "dp", "ep", "cp"])
+def test_a_reduction_and_a_gather_send_what_an_all_reduce_sends(axis):
+    cost = only(moa(), "tp=4,ep=4:replicated,cp=2,dp=2")
+    for one in cost.transfers:
+        if one.kind == "all_reduce":
+            part = replace(one, own=Fraction(one.own, one.group))
+            assert one.sent == replace(part, kind="reduce_scatter").sent + replace(part, kind="all_gather").sent
+
+
+def test_recomputation():
+    form = layer("mha", d_model=16, num_heads=4, bias=False)
+    square = sum(entry.macs for entry in form if entry.kind in ("scores", "values"))
+    assert only(form, "tp=2,recompute=selective").step_macs * 2 == 3 * form.macs + square
+    full = only(form, "tp=2,recompute=full")
+    assert full.step_macs * 2 == 4 * form.macs
+    assert sent(full, "tp", "backward") == 2 * sent(full, "tp", "forward")
+
+
+def test_sent_bytes_as_a_formula():
+    B, T, d, h, t = (symbol(letter) for letter in ("B", "T", "d_m", "h", "K"))
+    form = ledger_of(
+        ATTENTIONS["mha"](d_model=16, num_heads=4, bias=False),
+        {"batch_size": 1, "tgt_len": 7, "src_len": 7},
+        {"B": B, "T": T, "S": T, "d_m": d, "h": h, "g": h},
+    )
+    (cost,) = rank_costs(form, Plan(tp=t))
+    assert (cost.sent_bytes() - BFLOAT16 * 2 * (t - 1) * B * T * d / t).simplify() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tp=0", "tp must be an integer from 1"),
+        ("tp=²", "tp must be an integer from 1"),
+        ("pt=2", "words dp, cp, tp, ep, pp"),
+        ("vpp=2", f"vpp is not supported; a plan is {GRAMMAR}"),
+        ("tp=2,tp=4", "tp stands twice"),
+        ("tp", "tp needs a value"),
+        ("sp=2,tp=2", "sp takes no value"),
+        ("sp", "it needs tp=2"),
+        ("cp=2:loop", "choose from ring"),
+        ("ep=3", "ep=3 does not divide dp x cp x tp = 1"),
+        ("tp=4,ep=2:replicated", "which must be 2 too"),
+        ("zero=4", "zero must be 1, 2 or 3"),
+        ("hsdp=2", "does not divide dp x cp"),
+        ("dp=2,hsdp=2", "need fsdp"),
+        ("recompute=some", "none, selective, full"),
+    ],
+)
+def test_wrong_plans(text, said):
+    with pytest.raises(PlanError, match=said):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "said"),
+    [
+        (llama(), "tp=3", "tp=3 does not divide V = 40; nearest that fit: 2, 4"),
+        (llama(num_kv_heads=2), "tp=16", "does not divide V = 40"),
+        (llama(), "cp=16", r"cp=16 does not divide T = 56; nearest that fit: 14, 28"),
+        (llama(), "tp=8,sp,cp=2", r"cp=2 x tp=8 does not divide T = 56; nearest that fit: 14, 28"),
+        (llama(), "ep=2,dp=2", "the model has no experts"),
+        (llama(), "pp=6,tp=2", None),
+        (llama(), "pp=2+2", r"pp=2\+2 are 4 layers; the model has 5"),
+        (moa(), "tp=2", "ep=2:replicated divides its experts"),
+        (moa(), "pp=2", "has no layers"),
+        (layer("moh", d_model=24, num_heads=8, num_shared_heads=2, top_k=1, form="ideal"), "tp=2", "no whole number"),
+        (moa(), "dp=5,ep=5", "ep=5 does not divide E = 32; nearest that fit: 4, 8"),
+        (moa(), "tp=2,dp=2,ep=2", "need ep=2:replicated"),
+        (
+            layer("switchhead", d_model=24, num_heads=4, head_dim=5, num_experts=4, top_k=2),
+            "dp=2,ep=2",
+            "tp divides heads",
+        ),
+        (Case.of("transformer-base").ledger, "tp=2", "no rule divides decoder"),
+    ],
+)
+def test_plans_that_do_not_fit(form, text, said):
+    if said is None:
+        assert sum(cost.ranks for cost in rank_costs(form, parse(text))) == parse(text).ranks
+    else:
+        with pytest.raises(PlanError, match=said):
+            rank_costs(form, parse(text))
