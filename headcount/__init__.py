@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headcount.bench.count import assert_macs, count_macs
+    from headcount.bench.count import assert_macs, count_macs, summary
     from headcount.bench.count import count_macs as count
     from headcount.bench.lock.api import lock
     from headcount.formulas import aggregated as aggregated
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     gqa = mqa = mha
 
 __version__ = "0.2.0"
-__all__ = ["assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset"]
+__all__ = ["assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset", "summary"]
 
 _bench = Path(__file__).with_name("bench")
 CHECKOUT = None if _bench.is_dir() and not _bench.is_symlink() else Path(__file__).resolve().parents[1]
@@ -56,6 +56,7 @@ _HOMES = {
     "load_hugging_face": "models.hugging_face:load_hugging_face",
     "lock": "bench.lock.api:lock",
     "preset": "models.configs.presets:preset",
+    "summary": "bench.count:summary",
 }
 """Module and attribute of each name of ``__all__``."""
 

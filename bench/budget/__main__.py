@@ -225,7 +225,7 @@ def _bounds(args: argparse.Namespace, host: HostModel, target: Case | None) -> d
     used = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *metrics, *args.maximise}
     if "kv-bytes" in used and (reason := no_cache(host)):
         raise UsageError(f"{host.preset} has no cache to count: {reason}; leave kv-bytes out")
-    bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
+    bounds = {metric: parse(text, metric) for metric in METRICS if (text := getattr(args, metric))}
     if target:
         of_target = costs(target, host.given)
         bounds |= {WORDS[word]: bound_around(of_target[WORDS[word]], tolerance) for word in metrics}

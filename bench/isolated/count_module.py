@@ -1,8 +1,11 @@
 """Count the MACs and parameters of a user module, in the process that runs user code."""
 
 import copy
+import logging
 import random
 import string
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +15,12 @@ import numpy
 import psutil
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
@@ -22,12 +31,14 @@ from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
-from headcount.bench.isolated.user_code import UserCodeError, build, load, run_user_code
+from headcount.bench.isolated.user_code import UserCodeError, build_target, run_user_code
 from headcount.bench.trace.events import Event, tensors_in
 from headcount.bench.trace.modes import tensors_of
 from headcount.formulas.published.expressions import evaluate
 
 META, HEADCOUNT = "meta", "headcount"
+FAKE = "meta, with the inputs' values"
+"""Device of a count with fake weights: they have a shape and a type, as on meta, and inputs have values."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,14 +59,15 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
-    function = load(request["spec"])
     random.seed(0)
     torch.manual_seed(0)
     numpy.random.seed(0)
-    module, args, kwargs = build(request["spec"], function, request["settings"])
+    built = build_target(request)
+    module, args, kwargs = built.module, built.args, built.kwargs
     _materialize(module, args, kwargs)
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
     options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set")}
+    options["backward"] = request.get("backward", False)
     run = partial(read, label=request["spec"], formulas=formulas, **options)
     call, counters = (module, args, kwargs), request["counters"]
     # the other tools run where their users run them, unless a device is given
@@ -67,7 +79,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     reported = {one.counter: replace(one, device=device) for one in found.counters}
     if tools:
         reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, count.macs, device)}
-    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger")
+    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger", "modules")
     products = (
         {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
         for one in count.elementwise
@@ -76,7 +88,6 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         **{name: getattr(count, name) for name in names},
         device=device,
         why_not_meta=why_not_meta,
-        trainable_params=sum(p.numel() for p in module.parameters() if p.requires_grad),
         inputs=inputs_of(args, kwargs),
         elementwise=merge_elementwise(products),
         parameters=parameters(module),
@@ -86,6 +97,8 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         causal_macs=count.causal_macs,
         other_flops=count.other_flops(),
         libraries=counting_libraries(),
+        backward=options["backward"],
+        notes=built.notes,
     )
 
 
@@ -132,7 +145,8 @@ def _run_on_device(
 ) -> tuple[ReportedCounts, str, str | None]:
     """Return the counts, their device, and the reason where that is not meta.
 
-    The default is meta; where that fails or counts differently, the device of the module's tensors.
+    The default is meta; where that fails or counts differently, the device of the module's tensors. A module without
+    weights whose forward reads values of its inputs is counted with fake weights and these inputs.
     """
     module, *inputs = call
     own = sorted({tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))} or {"cpu"})
@@ -141,9 +155,11 @@ def _run_on_device(
         try:
             found = run_user_code("a run on meta", lambda: run(_meta_copy(module), *_to_device(inputs, META)), _FINAL)
         except UserCodeError as error:
-            if device == META or META in own:
+            if device == META or own == [META]:
                 raise
             why = str(error)
+            if META in own:
+                return _run_on_fake(run, call), FAKE, why
         else:
             why = None if device or META in own else _difference(run, found.headcount, call, "/".join(own))
             if why is None:
@@ -161,6 +177,28 @@ def _run_on_device(
             )
         # the module runs, so headcount is at fault: its own traceback is printed
         raise
+
+
+def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> ReportedCounts:
+    """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where those of weights
+    are read, with the name of the module."""
+    module, args, kwargs = call
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # the mode is not entered: tensors made in forward have values
+    fake = _copy(module, lambda tensor: FakeTensor(mode, tensor.to(META), torch.device("cpu")))
+    # torch logs the traceback of what is reported here, and its copies of fake buffers warn
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+    try:
+        return run_user_code("a run with fake weights", lambda: run(fake, args, kwargs), _FINAL)
+    except UserCodeError as error:
+        if not isinstance(error.__cause__, DataDependentOutputException | DynamicOutputShapeException):
+            raise
+        paths = {id(part): path for path, part in fake.named_modules()}
+        frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__cause__.__traceback__))
+        path = [paths[id(part)] for part in frames if id(part) in paths][-1]
+        name = path or type(module).__name__
+        raise UserCodeError(f"{name} reads values of weights; --device cpu builds weights that have some") from error
 
 
 def _difference(
@@ -187,13 +225,14 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
     module, *inputs = call
     own = {tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))}
     where = "/".join(sorted(own - {META})) or "cpu"
-    why = _too_large(call, exact) if device == META and where == "cpu" else None
+    without_values = device in (META, FAKE)
+    why = _too_large(call, exact) if without_values and where == "cpu" else None
     if why is None:
         try:
             there = (_copy(module, _zeros), *_convert(inputs, _zeros)) if META in own else call
             found = run_user_code(f"a run on {where}", lambda: run(*there, exact=exact), _FINAL)
         except UserCodeError as error:
-            if device != META:
+            if not without_values:
                 raise
             why = str(error)
     if why is not None:
@@ -214,12 +253,12 @@ def _too_large(call: ModuleCall, macs: int) -> str | None:
 
 
 def _meta_copy(module: nn.Module) -> nn.Module:
-    """Return a copy of the module on meta with the same shared and the same frozen parameters."""
+    """Return the module on meta."""
     return _copy(module, lambda tensor: tensor.to(META))
 
 
 def _copy(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
-    """Return a copy of the module with parameters and buffers converted; shared and frozen ones stay so."""
+    """Return a copy with converted tensors, and the same shared and the same frozen parameters."""
     memo: dict[int, Any] = {}
     for parameter in module.parameters():
         memo[id(parameter)] = nn.Parameter(convert(parameter.detach()), parameter.requires_grad)

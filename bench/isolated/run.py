@@ -7,14 +7,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
 import headcount
-from headcount.bench.errors import UsageError, require_package
-from headcount.bench.isolated.user_code import UserCodeError, check_spec
-from headcount.models.configs.numbers import parse_int
+from headcount.bench.errors import EnvironmentMissing, UsageError, require_package
+from headcount.bench.isolated.user_code import UserCodeError, check_spec, check_target
 
 TASKS = {
     "count": "headcount.bench.isolated.count_module",
@@ -51,19 +50,20 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
     """Run ``request`` in a separate process and return its answer.
 
     Args:
-        request: ``task``, a key of TASKS; ``spec``, FILE.py:FUNCTION or package.module:FUNCTION; what the task needs.
+        request: ``task``, a key of TASKS; ``spec``, as in target.Target, of user code alone where the task is to
+            derive; what the task needs.
         timeout_s: seconds after which the process is killed (default: from the environment, see TIMEOUT).
 
     Raises:
         UsageError: the user's code is at fault, with its traceback, or took too long.
         ProcessExited: the process ended without an answer.
-        EnvironmentMissing: torch is not installed.
+        EnvironmentMissing: a package, the hub or a model's own code is needed.
         InternalError: headcount is at fault.
     """
     spec = request["spec"]
     require_package("torch")
     try:
-        check_spec(spec)
+        (check_target if request["task"] == "count" else check_spec)(spec)
     except UserCodeError as error:
         raise UsageError(f"{spec}: {error}") from None
     # files without a name: nothing is left of them, however this ends
@@ -87,7 +87,7 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
         raise ProcessExited(spec, code)
     answer = json.loads(text)
     if "error" in answer:
-        raise UsageError(f"{spec}: {answer['error']}")
+        raise (EnvironmentMissing if answer.get("missing") else UsageError)(f"{spec}: {answer['error']}")
     return answer
 
 
@@ -129,17 +129,3 @@ def _run(request: Mapping[str, Any], out: int, timeout_s: float, err: int | None
                     os.killpg(process.pid, signal.SIGKILL)
             else:
                 process.kill()
-
-
-def parse_settings(words: Sequence[str]) -> dict[str, int]:
-    """Return integers by name from NAME=INTEGER words. Raise UsageError for anything else."""
-    out = {}
-    for word in words:
-        name, _, text = word.partition("=")
-        try:
-            if not name.isidentifier():
-                raise ValueError
-            out[name] = parse_int(text)
-        except ValueError:
-            raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER") from None
-    return out

@@ -21,6 +21,7 @@ from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.suggest import did_you_mean
 
 DEFAULT_D_MODEL = 512
 MAX_POINTS = 100_000
@@ -53,7 +54,8 @@ def parse(text: str) -> Grid:
     for key in values:
         if key not in letters:
             choices = " or ".join(", ".join(variant.grid.letters) for variant in variants)
-            raise UsageError(f"unknown grid key {key!r}; choose from {choices}, with {', '.join(COMMON)}")
+            near = did_you_mean(key, letters)
+            raise UsageError(f"unknown grid key {key!r}; choose from {choices}, with {', '.join(COMMON)}{near}")
     own = set(values) - set(COMMON)
     # the first variant that has every letter: MHA where s and r are not given
     variant = next((variant for variant in variants if own and own <= set(variant.grid.letters)), None)

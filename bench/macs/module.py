@@ -10,12 +10,12 @@ from headcount.bench.table import TONES, Column, Row, Section, Table, plural
 from headcount.formulas import prices
 
 
-def sections(spec: str, count: ModuleCount, depth: int | None, check: bool = False) -> Iterator[Section]:
-    """Yield the count by module and kind, every counter, and why each reported count differs.
+def sections(ledger: Section, count: ModuleCount, check: bool = False) -> Iterator[Section]:
+    """Yield ``ledger``, every counter, why each reported count differs, and what the count leaves out.
 
     A counter that fails is a failure; with ``check`` so is a count that the trace does not explain.
     """
-    yield _ledger_section(spec, count, depth)
+    yield ledger
     if count.counters:
         yield _counters_section(count, check)
         yield causes_section("module-causes", CAUSES, count.counters)
@@ -33,12 +33,14 @@ def sections(spec: str, count: ModuleCount, depth: int | None, check: bool = Fal
 BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "share", "params"))
 
 
-def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
+def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
+    """Return the count by module and kind."""
     params: dict[str, int] = {}
     for parameter in count.parameters:
         path = cut(folded(parameter["path"]), depth)
         params[path] = params.get(path, 0) + parameter["params"]
-    notes = [f"Counted on {count.device}, one forward pass over the whole batch."]
+    passes = "one forward and backward pass" if count.backward else "one forward pass"
+    notes = [f"Counted on {count.device}, {passes} over the whole batch."]
     if count.why_not_meta:
         notes.append(f"Not on meta: {count.why_not_meta.rstrip('.')}.")
     notes.append("A * stands for the index of a repeated layer; sizes are rows m, summed k and columns n, b times.")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.models.configs.registry import ATTENTIONS, VARIANTS
+from headcount.models.configs.registry import VARIANTS
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "numpy", "pandas", "sympy", "matplotlib", "tabulate")
@@ -40,6 +40,7 @@ def test_light_commands_import_no_torch(program):
 def test_the_public_names():
     assert sorted(hc.__all__) == [
         "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset",
+        "summary",
     ]  # fmt: skip
     assert dir(hc) == sorted({*hc.__all__, *VARIANTS, "gqa", "mqa"})
     for name in dir(hc):
@@ -66,17 +67,18 @@ def test_preset_macs_match_closed_form():
     assert hc.count(layer, x).macs == form.macs == wanted
 
 
-def test_readme_examples_run():
-    """Its module is a layer of the sizes that it states."""
-    examples = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(examples) == 1
-    sizes = {"d_model": 13, "num_experts": 11, "top_k": 3, "head_dim": 5}
-    names = {"module": hc.build(ATTENTIONS["moa"](**sizes)), "x": torch.zeros(1, 7, 13)}
-    for text in examples:
-        exec(text, names)
+def test_readme_examples_run(tmp_path, monkeypatch):
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks = dict(re.findall(r"^```(py|python)\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    (tmp_path / "model.py").write_text(blocks["py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    names = {}
+    exec(blocks["python"], names)
     assert (
         names["layer"].macs == 128 * 512 * 32 + 2 * 16 * 128 * 512 * 256 + 2 * 128 * 512 * 256 + 2 * 16 * 128**2 * 256
     )
+    del sys.modules["model"]
 
 
 B, T, S, D = 2, 7, 11, 13

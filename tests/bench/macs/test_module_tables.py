@@ -14,7 +14,7 @@ COST = 7 * 13 * 11
 
 def count(**fields):
     """A count of 1,001 MACs, but for ``fields``."""
-    usual = {"device": "cpu", "why_not_meta": None, "headline": "exact", "trainable_params": 0, "inputs": ()}
+    usual = {"device": "cpu", "why_not_meta": None, "headline": "exact", "inputs": ()}
     usual |= dict.fromkeys(("macs", "dispatched", "with_elementwise"), COST) | {"ledger": Ledger(())}
     usual |= dict.fromkeys(("elementwise", "parameters", "counters", "audit"), ()) | {"libraries": {}}
     usual |= {"bytes_moved": 0, "causal_macs": None, "other_flops": {}}
