@@ -62,6 +62,15 @@ class Weight:
     storage: int
 
 
+@dataclass(frozen=True, slots=True)
+class GroupFact:
+    """A process group: its size, this process' rank in it, and its description, ``mesh_tp`` for a mesh's dimension."""
+
+    size: int
+    rank: int
+    description: str
+
+
 @dataclass(slots=True)
 class Event:
     """One call. Tensors in ``args``, ``kwargs`` and ``out`` are TensorFacts, sequences are tuples.
@@ -128,6 +137,7 @@ class Trace:
     out: Any = None
     left: list[tuple[str, str]] = field(default_factory=list)
     given: set[int] = field(default_factory=set)
+    groups: Mapping[str, GroupFact] = field(default_factory=dict)
 
     def add_weight(self, name: str, shape: tuple[int, ...], trainable: bool, element_bytes: int, storage: int) -> None:
         """Add a parameter tensor."""
