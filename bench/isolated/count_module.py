@@ -96,7 +96,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         bytes_moved=count.bytes_moved(),
         causal_macs=count.causal_macs,
         other_flops=count.other_flops(),
-        libraries=counting_libraries(),
+        libraries={**counting_libraries(), **built.versions},
         backward=options["backward"],
         notes=built.notes,
     )

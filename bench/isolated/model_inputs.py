@@ -15,10 +15,8 @@ VAE_FACTOR = 8
 """Pixels of an image for each latent, along a side, of the autoencoders of Stable Diffusion and Flux."""
 
 
-_POSITIONS = re.compile(r"wpe$|position_embeddings?$|embed_positions$")
-"""Paths of learned position tables."""
 _POSITIONS = re.compile(r"(wpe|position_embeddings?|embed_positions)$")
-"""Paths of tables of positions."""
+"""Paths of learned position tables."""
 
 
 class Inputs:

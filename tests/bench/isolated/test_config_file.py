@@ -227,7 +227,8 @@ def cache(tmp_path, monkeypatch):
 def test_hub_name_is_read_from_cache(cache):
     built = build_from_config("hf:some/llama", {}, LENGTH, {})
     assert "hf:some/llama is revision abc123" in built.notes
-    assert run_isolated(request("hf:some/llama@abc123"))["macs"] == MACS
+    found = count_module.answer(request("hf:some/llama@abc123"))
+    assert (found["macs"], found["libraries"]["hf:some/llama@abc123"]) == (MACS, "abc123")
 
 
 def test_hub_is_tried_once(cache):
