@@ -69,7 +69,7 @@ def check_names(names: Sequence[str], sections: Iterable[Section]) -> None:
         if name not in (*own, *ACCOUNTS):
             near = did_you_mean(name, [*own, *ACCOUNTS])
             more = "headcount macs --list names others"
-            raise UsageError(f"unknown column {name!r}{near}; these tables have {', '.join(own)}; {more}")
+            raise UsageError(f"unknown column {name!r}{near or ';'} these tables have {', '.join(own)}; {more}")
 
 
 def selected(section: Section, names: Sequence[str]) -> Section:
