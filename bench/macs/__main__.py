@@ -9,6 +9,7 @@
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
     python -m bench.macs --audit                                 every spelling of a layer under every counter
     python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
+    python -m bench.macs --preset llama3-8b --rules palm 6n      training FLOPs by two rules, entry by entry
     python -m bench.macs --preset moa-8K8E128D --columns kv_bytes decode_macs --context 512
 
 Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check), a
@@ -34,6 +35,7 @@ from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
+from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published import tables
 from headcount.models.configs import presets
 
@@ -70,6 +72,7 @@ def _result(args: argparse.Namespace) -> Callable[..., str]:
     """Return the function that formats the last line of the output."""
     given = {
         results.comparison_result: args.compare,
+        results.rules_result: args.rules,
         results.conversion_result: args.convert,
         results.module_result: args.module,
         results.audit_result: args.audit,
@@ -83,6 +86,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         raise UsageError("--columns goes with --table, --preset and --grid")
     if args.compare:
         return _comparison(args, lengths)
+    if args.rules:
+        return _rules(args, lengths)
     if args.convert:
         return _conversions(args, lengths)
     counters = parse_counters(args.counter)
@@ -169,6 +174,18 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
     return sections()
 
 
+def _rules(args, lengths) -> Iterator[Section]:
+    from headcount.bench.case import Case
+    from headcount.bench.macs import rules
+
+    if not args.preset:
+        raise UsageError("--rules goes with --preset, the models")
+    if args.table or args.grid or args.columns or args.counter or args.convert:
+        raise UsageError("--rules goes without --table, --grid, --convert, --columns and --counter: closed forms only")
+    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
+    return iter([rules.section(case, args.rules) for case in cases])
+
+
 def _conversions(args, lengths) -> Iterator[Section]:
     from headcount.bench.case import Case
     from headcount.bench.macs import convert
@@ -251,6 +268,7 @@ def _listing() -> str:
             "devices   " + ", ".join(DEVICES),
             "formats   " + ", ".join(FORMATS),
             "columns   " + ", ".join(accounts.ACCOUNTS),
+            "rules     " + ", ".join(TRAINING),
             f"grids     {grids}, with d_m, T, S, B",
             "fields    of a preset: any wrong --set FIELD=VALUE names them",
         ]

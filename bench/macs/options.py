@@ -8,13 +8,16 @@ from headcount.bench.cli import Parser, add_output
 from headcount.bench.contractions import linalg
 from headcount.bench.counters import registry
 from headcount.bench.measure import CLOSED_FORM, DEVICES
+from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published import tables
 
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
     """Return the parser with every option, in groups."""
     out = Parser(prog=prog, description=description)
-    _what(out.add_argument_group("what to count"))
+    what = out.add_argument_group("what to count")
+    _what(what)
+    add_rules(what)
     _sizes(out.add_argument_group("sizes"))
     _counters(out.add_argument_group("counters"))
     _modules(out.add_argument_group("your module, with --module"))
@@ -46,6 +49,14 @@ def _what(group) -> None:
     group.add_argument("--published", help=argparse.SUPPRESS)
     group.add_argument("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
     group.add_argument("--list", action="store_true", help="list tables, presets, counters, columns")
+
+
+def add_rules(group) -> None:
+    """Add the option for two rules of training FLOPs."""
+    group.add_argument(
+        "--rules", nargs=2, metavar="NAME", choices=TRAINING,
+        help=f"with presets: training FLOPs per token by two rules, entry by entry: {', '.join(TRAINING)}",
+    )  # fmt: skip
 
 
 def _sizes(group) -> None:

@@ -71,6 +71,15 @@ def comparison_result(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{out}."
 
 
+def rules_result(printed: Sequence[Section], in_flops: bool) -> str:
+    """Return the result of two rules: what each counts of each model."""
+    found = []
+    for section in printed:
+        total, (a, b) = section.rows[-1].values, section.facts["rules"]
+        found.append(f"{section.facts['model']}: {total['a']:,} FLOPs per token by {a}, {total['b']:,} by {b}")
+    return f"{'; '.join(found)}."
+
+
 def conversion_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a conversion: the cost of the ideal form relative to the dense model."""
     ideal = printed[0].rows[-1].values
