@@ -37,7 +37,7 @@ PRODUCTS = ATTENTION + USED + LOGITS
         ("palm", 3 * (2 * LOGITS + ATTENTION + ROUTER + USED + d + SQUARE)),
         ("megatron2021", 4 * (ATTENTION + USED + ROUTER + SQUARE) + 3 * LOGITS),
         ("megatron_model", 3 * (PRODUCTS + ROUTER + SQUARE)),
-        ("megatron_hardware", 3 * (PRODUCTS + ROUTER) + 4 * SQUARE),
+        ("megatron_hardware", 3 * (PRODUCTS + ROUTER) + 6 * SQUARE),
         ("megatron_lm", 3 * (PRODUCTS + HALF)),
         ("deepseek_causal", 3 * (PRODUCTS + CAUSAL)),
         ("deepseek_whole", 3 * (PRODUCTS + SQUARE)),
