@@ -36,7 +36,7 @@ from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
 from headcount.formulas.conventions import TRAINING
-from headcount.formulas.published import tables
+from headcount.formulas.published import figures, tables
 from headcount.models.configs import presets
 
 PROG = "python -m bench.macs"
@@ -90,7 +90,12 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         return _rules(args, lengths)
     if args.convert:
         return _conversions(args, lengths)
-    counters = parse_counters(args.counter)
+    of_figures = [name for name in args.table or () if name in figures.names()]
+    if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
+        option = "--columns" if args.columns else "--counter"
+        raise UsageError(f"{option} goes with tables of MACs, not with {of_figures[0]}: closed forms only")
+    nothing_counted = of_figures == args.table and not (args.preset or args.grid)
+    counters = [] if nothing_counted else parse_counters(args.counter)
     if counters or args.module:
         require_package("torch")
         check_device(args.device)
@@ -111,7 +116,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
 
         return audit.sections([name for name in counters if name in registry.NAMES], args.device)
     names = args.table or ([] if args.preset or args.grid else tables.names(paper="moa"))
-    parts = [_tables(names, counters, args, assumed)]
+    parts = [_tables([name for name in names if name not in of_figures], counters, args, assumed)]
+    parts.append(_figures(of_figures))
     if args.preset:
         parts.append(_presets(args, counters, lengths, assumed))
     for number, spec in enumerate(args.grid or (), 1):
@@ -146,6 +152,12 @@ def _tables(names, counters, args, given) -> Iterator[Section]:
             main = columns.extended(main, args.columns, given) if args.columns else main
             yield main if args.params or not others else published.without_vocabularies(main)
             yield from others if args.params else ()
+
+
+def _figures(names) -> Iterator[Section]:
+    from headcount.bench.macs import figures as printed_figures
+
+    return (printed_figures.section(name) for name in names)
 
 
 def _presets(args, counters, lengths, given) -> Iterator[Section]:
@@ -262,7 +274,8 @@ def _listing() -> str:
     grids = f"{', '.join(others)} or {last}"
     return "\n".join(
         [
-            "tables    " + ", ".join(tables.names()),
+            "tables    of MACs: " + ", ".join(tables.names()),
+            "tables    of training FLOPs and sizes: " + ", ".join(figures.names()),
             "presets   " + ", ".join(presets.PRESETS),
             "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
             "devices   " + ", ".join(DEVICES),

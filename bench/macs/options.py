@@ -9,7 +9,7 @@ from headcount.bench.contractions import linalg
 from headcount.bench.counters import registry
 from headcount.bench.measure import CLOSED_FORM, DEVICES
 from headcount.formulas.conventions import TRAINING
-from headcount.formulas.published import tables
+from headcount.formulas.published import figures, tables
 
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -27,7 +27,10 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 
 def _what(group) -> None:
-    group.add_argument("--table", nargs="+", metavar="NAME", choices=tables.names(), help=", ".join(tables.names()))
+    group.add_argument(
+        "--table", nargs="+", metavar="NAME", choices=(*tables.names(), *figures.names()),
+        help=f"MACs: {', '.join(tables.names())}; training FLOPs and sizes: {', '.join(figures.names())}",
+    )  # fmt: skip
     group.add_argument("--params", action="store_true", help="with tables: also the vocabularies that parameters imply")
     group.add_argument("--preset", nargs="+", metavar="NAME", help="models by name (see --list)")
     group.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")

@@ -89,6 +89,8 @@ MACS = [
     (f"{CONVERT} s=16 r=8 --counter torch", 2, ["--convert", "--counter"]),
     ("macs --preset moa-8K8E128D --convert s=1 r=1", 2, ["mha", "moa"]),
     ("macs --convert s=1 r=1", 2, ["--convert", "--preset"]),
+    ("macs --table gpt3-d1 --columns kv_bytes", 2, ["--columns", "gpt3-d1"]),
+    ("macs --table gpt3-d1 --counter torch", 2, ["--counter", "gpt3-d1"]),
     ("macs --rules palm 6n", 2, ["--rules", "--preset"]),
     ("macs --preset llm-s --rules palm 7n", 2, ["'7n'", "palm", "kaplan"]),
     ("macs --preset llm-s --rules palm 6n --counter torch", 2, ["--rules", "--counter"]),

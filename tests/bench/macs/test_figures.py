@@ -1,0 +1,138 @@
+"""Verdicts of printed training FLOPs, utilisation and parameters, and the arithmetic of single figures."""
+
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from headcount.bench.case import Case
+from headcount.bench.macs import figures as sections
+from headcount.formulas.published import figures
+from headcount.formulas.published.figures import Interval
+
+REPRODUCED, EXPLAINED, FITTED, NOT = (
+    "reproduced", "explained", "explained (sizes fitted)", "not reproducible",
+)  # fmt: skip
+VERDICTS = {
+    "gpt3-d1": {REPRODUCED: 40, EXPLAINED: 2},
+}
+
+
+def case(preset, fields):
+    """Return the case of ``preset`` with ``fields`` replaced."""
+    return Case.of(preset, dict(fields))
+
+
+def judge(table):
+    return list(figures.judge(table, case))
+
+
+def cells(table, figure):
+    """Return the values of a column in order, as floats in the printed unit."""
+    found = [(cell.figure, cell.value) for cell in judge(table) if cell.figure.name == figure]
+    return [float(value.low / one.scale) for one, value in found]
+
+
+@pytest.mark.parametrize("name", figures.names())
+def test_verdicts(name):
+    section = sections.section(name)
+    assert Counter(row.values["verdict"] for row in section.rows) == VERDICTS[name]
+    assert [row.failures for row in section.rows if row.failures] == []
+
+
+def last_digit_changed(text, by):
+    """Return a printed number with its last digit before the exponent and trailing zeros changed."""
+    mantissa, _, exponent = text.replace(",", "").partition("E")
+    digits = len(mantissa.partition(".")[2])
+    changed = Fraction(mantissa) + by * Fraction(1, 10**digits)
+    return f"{float(changed):.{digits}f}" + (f"E{exponent}" if exponent else "")
+
+
+@pytest.mark.parametrize("name", figures.names())
+@pytest.mark.parametrize("by", [-1, 1])
+def test_other_last_digit_is_not_reproduced(name, by):
+    table = figures.load(name)
+    exact = tuple(replace(figure, trailing_zeros=False) for figure in table.figures if not figure.trailing_zeros)
+    # a quotient of rounded inputs may print more than one number
+    models = tuple(
+        replace(m, printed={figure: last_digit_changed(text, by) for figure, text in m.printed.items()}, explain={})
+        for m in table.models
+        if not any(isinstance(given, str) and "/" not in given for given in m.given.values())
+    )
+    found = judge(replace(table, figures=exact, models=models, fits=()))
+    assert [cell for cell in found if cell.verdict == REPRODUCED] == []
+
+
+@pytest.mark.parametrize(
+    "text, low, high",
+    [
+        ("43.7", Fraction(4365, 100), Fraction(4375, 100)),
+        ("1,320", Fraction(2639, 2), Fraction(2641, 2)),
+        ("2.5E+02", 245, 255),
+    ],
+)
+def test_interval_of_printed_number(text, low, high):
+    assert Interval.of(text) == Interval(low, high)
+
+
+def test_trailing_zeros_are_rounded():
+    assert Interval.of("12,850", trailing_zeros=True) == Interval(12_845, 12_855)
+
+
+def test_tie_rounds_up():
+    figure = figures.Figure(name="x", head="x", value="x")
+    tie = Interval(Fraction(5, 2), Fraction(5, 2))
+    assert (figure.prints(tie, "3"), figure.prints(tie, "2")) == (True, False)
+    assert replace(figure, truncated=True).prints(tie, "2")
+
+
+def test_wrong_figure_without_rules_tried_is_unexplained():
+    table = figures.load("gpt3-d1")
+    first = replace(table.models[0], printed={"flops": "1.81E+20"})
+    assert [cell.verdict for cell in judge(replace(table, models=(first,)))] == ["unexplained"]
+
+
+def test_gpt3_sizes():
+    found = cells(figures.load("gpt3-d1"), "params")
+    # 12 L d^2 + 13 L d + 2 d + (50257 + 2048) d
+    assert found[0] == (12 * 12 * 768**2 + (13 * 12 + 2 + 52305) * 768) / 10**6
+    assert found[-1] == 174_604.259328
+
+
+def test_unknown_table_raises():
+    with pytest.raises(ValueError, match="^unknown table 'gpt4'; choose from gpt3-d1"):
+        figures.load("gpt4")
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ('rule = "palm"', 'rule = "pal"', "^unknown rule 'pal' of mine; choose from exact"),
+        ('read = "pdf"', 'read = "rumour"', "^read of mine must be one of pdf, transcription, repository file"),
+    ],
+)
+def test_invalid_table_raises(tmp_path, old, new, message):
+    head = "\n".join(f'{word} = "-"' for word in ("title", "paper", "source", "place", "address"))
+    text = f'name = "mine"\norder = 1\nread = "pdf"\n{head}\n[[figure]]\nname = "x"\nhead = "x"\nvalue = "work"\n'
+    text += 'rule = "palm"\n[[model]]\nname = "a"\nprinted = { x = "1" }\n'
+    (tmp_path / "mine.toml").write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        figures.load("mine", tmp_path)
+
+
+def test_all_tables_take_less_than_a_second_without_torch():
+    code = """
+import sys, time
+sys.modules["torch"] = None
+started = time.process_time()
+from headcount.bench.macs import figures as sections
+from headcount.formulas.published import figures
+print(sum(len(sections.section(name).rows) for name in figures.names()))
+assert time.process_time() - started < 1
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (out.returncode, out.stderr) == (0, "")
+    assert int(out.stdout) == sum(sum(found.values()) for found in VERDICTS.values())
