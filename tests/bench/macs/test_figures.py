@@ -18,6 +18,12 @@ REPRODUCED, EXPLAINED, FITTED, NOT = (
 )  # fmt: skip
 VERDICTS = {
     "gpt3-d1": {REPRODUCED: 40, EXPLAINED: 2},
+    "palm-table1": {REPRODUCED: 3},
+    "palm-table21": {REPRODUCED: 5},
+    "palm-table22": {REPRODUCED: 12},
+    "palm-table3": {REPRODUCED: 5},
+    "chinchilla-a4": {FITTED: 6},
+    "chinchilla-a9": {FITTED: 50},
 }
 
 
@@ -100,6 +106,38 @@ def test_gpt3_sizes():
     # 12 L d^2 + 13 L d + 2 d + (50257 + 2048) d
     assert found[0] == (12 * 12 * 768**2 + (13 * 12 + 2 + 52305) * 768) / 10**6
     assert found[-1] == 174_604.259328
+
+
+def test_palm_figures():
+    assert [round(size, 4) for size in cells(figures.load("palm-table1"), "params")] == [8.6319, 62.4951, 540.3543]
+    assert [round(work, 4) for work in cells(figures.load("palm-table22"), "model")] == [0.0550, 0.3879, 3.2778]
+    assert [round(work, 4) for work in cells(figures.load("palm-table22"), "hardware")] == [0.0561, 0.3922, 4.1002]
+    table3 = figures.load("palm-table3")
+    palm, megatron = ([cells(table3, figure)[row] for figure in ("mfu", "without")] for row in (0, 1))
+    assert [round(share, 2) for share in palm] == [46.23, 45.73]
+    assert megatron == pytest.approx([30.24, 29.748], abs=0.03)
+    assert round(cells(table3, "hfu")[0], 2) == 57.83
+
+
+def test_palm_tables_21_and_22_disagree_by_their_rules():
+    _, _, with_attention = cells(figures.load("palm-table22"), "total")
+    _, _, six_n, *_ = cells(figures.load("palm-table21"), "zetta")
+    assert (round(with_attention / 10**21), six_n) == (2557, 2527.2)
+
+
+def test_chinchilla_ratios_are_not_those_of_its_appendix():
+    table = figures.load("chinchilla-a4")
+    used = [round(ratio, 4) for ratio in cells(table, "ratio")]
+    assert used == [1.0264, 1.1019, 1.0838, 1.0447, 1.0335, 0.9944]
+    as_printed = replace(table, figures=tuple(replace(one, rule="chinchilla") for one in table.figures))
+    assert [round(ratio, 2) for ratio in cells(as_printed, "ratio")] == [1.58, 1.32, 1.23, 1.15, 1.12, 1.03]
+
+
+def test_chinchilla_ratios_hold_with_biases():
+    table = figures.load("chinchilla-a4")
+    models = tuple(replace(one, set={**one.set, "bias": True}) for one in table.models)
+    verdicts = [cell.verdict for cell in judge(replace(table, models=models, fits=()))]
+    assert verdicts == [REPRODUCED] * 6
 
 
 def test_unknown_table_raises():
