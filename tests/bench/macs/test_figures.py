@@ -29,6 +29,10 @@ VERDICTS = {
     "selective-table5": {REPRODUCED: 12},
     "selective-text": {REPRODUCED: 6},
     "llama3-table4": {REPRODUCED: 9, EXPLAINED: 1},
+    "deepseek-cache": {REPRODUCED: 5, FITTED: 2},
+    "deepseek-table2": {REPRODUCED: 2, NOT: 2},
+    "deepseek-table4": {REPRODUCED: 10},
+    "deepseek-v3-table1": {REPRODUCED: 7},
 }
 
 
@@ -163,6 +167,48 @@ def test_llama3_groups_of_4_are_not_its_devices():
     row = replace(table.models[2], given={**table.models[2].given, "dp": 4})
     verdicts = {cell.figure.name: cell.verdict for cell in judge(replace(table, models=(row,)))}
     assert verdicts == {"devices": "unexplained", "tokens": "unexplained", "mfu": REPRODUCED}
+
+
+def with_routers(table):
+    """Return the figures of whole squares of ``table``, with the routers counted."""
+    whole = {"deepseek_whole": "megatron_model"}
+    return replace(table, figures=tuple(replace(f, rule=whole[f.rule]) for f in table.figures if f.rule in whole))
+
+
+def test_deepseek_table2_in_decimals():
+    table = figures.load("deepseek-table2")
+    assert [round(work, 3) for work in cells(table, "flops")] == [155.021, 249.819, 444.86, 2473.234]
+    dense = [cell.because for cell in judge(table)[2:]]
+    assert all(because.startswith("no rule tried prints it: 6n ") for because in dense)
+    half = replace(table.models[3], set={"context_len": 2048}, verdicts={})
+    assert [cell.verdict for cell in judge(replace(table, models=(half,)))] == [REPRODUCED]
+
+
+def test_deepseek_utilisation():
+    table = figures.load("deepseek-table4")
+    found = {name: cells(table, name) for name in ("whole", "causal", "mfu_whole", "mfu_causal", "tokens")}
+    # by the printed seconds, which the lower ends of the intervals approach
+    expected = {
+        "whole": [432.47, 432.04],
+        "causal": [385.15, 384.76],
+        "mfu_whole": [43.728, 43.684],
+        "mfu_causal": [38.943, 38.904],
+        "tokens": [272.80, 272.527],
+    }
+    for name, values in expected.items():
+        assert found[name] == pytest.approx(values, rel=4e-5)
+
+
+def test_deepseek_utilisation_leaves_routers_out():
+    table = with_routers(figures.load("deepseek-table4"))
+    assert [cell.verdict for cell in judge(table)] == ["unexplained"] * 4
+
+
+def test_deepseek_peak_is_989():
+    table = figures.load("deepseek-table4")
+    other = tuple(replace(f, value=f.value.replace("989 *", "9894 / 10 *")) for f in table.figures)
+    verdicts = Counter(cell.verdict for cell in judge(replace(table, figures=other)) if cell.figure.rule)
+    assert verdicts == {REPRODUCED: 4, "unexplained": 4}
 
 
 def test_unknown_table_raises():
