@@ -10,6 +10,7 @@ import pytest
 
 from headcount.bench.case import Case
 from headcount.bench.macs import figures as sections
+from headcount.formulas import mha
 from headcount.formulas.published import figures
 from headcount.formulas.published.figures import Interval
 
@@ -33,6 +34,10 @@ VERDICTS = {
     "deepseek-table2": {REPRODUCED: 2, NOT: 2},
     "deepseek-table4": {REPRODUCED: 10},
     "deepseek-v3-table1": {REPRODUCED: 7},
+    "switchhead-table1": {REPRODUCED: 4, FITTED: 8},
+    "switchhead-table2": {REPRODUCED: 5},
+    "switchhead-table7": {REPRODUCED: 4, EXPLAINED: 1},
+    "maxtext": {REPRODUCED: 16, NOT: 2},
 }
 
 
@@ -211,6 +216,51 @@ def test_deepseek_peak_is_989():
     assert verdicts == {REPRODUCED: 4, "unexplained": 4}
 
 
+@pytest.mark.parametrize(
+    "name, macs",
+    [
+        (
+            "switchhead-table1",
+            [
+                453_427_200,
+                170_364_928,
+                140_097_536,
+                223_451_136,
+                306_804_736,
+                390_158_336,
+                5_368_709_120,
+                1_955_627_008,
+            ],
+        ),
+        ("switchhead-table2", [202_506_240, 202_506_240, 2_358_116_352, 1_610_612_736, 709_296_128]),
+        ("switchhead-table7", [560_906_240, 560_906_240, 285_618_176, 6_442_450_944]),
+    ],
+)
+def test_switchhead_macs(name, macs):
+    found = [int(cell.value.low) for cell in judge(figures.load(name))]
+    assert found[: len(macs)] == macs
+
+
+def test_switchhead_fits_count_their_solutions():
+    because = {cell.model.name: cell.because for cell in judge(figures.load("switchhead-table1"))}
+    assert because["MoA 47M, h = 2"].startswith("1 of the sizes tried (x 60 to 120, E 1 to 63)")
+    assert because["MoA 262M, h = 2"].startswith("227 of the sizes tried (x 120 to 170, E 1 to 63)")
+
+
+@pytest.mark.parametrize("h, d_h, d, T, row", [(10, 41, 412, 512, 0), (16, 64, 1024, 1024, 3)])
+def test_dense_rows_of_switchhead_are_mha_layers(h, d_h, d, T, row):
+    layer = mha.layer("", B=1, T=T, S=T, d_m=d, h=h, d_h=d_h, g=h, bias=False)
+    assert judge(figures.load("switchhead-table7"))[row].value.low == layer.macs
+
+
+def test_maxtext_rule_halves_attention():
+    (weights, attention), tokens = (6 * (6_738_415_616 - 131_072_000 - 65 * 4096), 6 * 32 * 4096 * 8192), 4 * 8192
+    _, total = (
+        cell.value.low for cell in judge(figures.load("maxtext")) if cell.model.name == "llama2-7b, 8192 tokens"
+    )
+    assert total == tokens * (weights + attention)
+
+
 def test_unknown_table_raises():
     with pytest.raises(ValueError, match="^unknown table 'gpt4'; choose from gpt3-d1"):
         figures.load("gpt4")
@@ -238,6 +288,7 @@ import sys, time
 sys.modules["torch"] = None
 started = time.process_time()
 from headcount.bench.macs import figures as sections
+from headcount.formulas import mha
 from headcount.formulas.published import figures
 print(sum(len(sections.section(name).rows) for name in figures.names()))
 assert time.process_time() - started < 1
