@@ -1,11 +1,13 @@
 """Parameters and MACs of dense decoders and of DeepSeek's mixtures, in numbers worked out by hand."""
 
+from fractions import Fraction
 from functools import partial
 
 import pytest
 
 from headcount.bench.case import Case
 from headcount.formulas import decoder, deepseek, llama, mha, mla
+from headcount.formulas.conventions import CONVENTIONS
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
 
@@ -119,3 +121,26 @@ def test_dense_decoder_equals_llama():
     of_llama = llama.model([mixer] * L, B=B, T=T, d_m=d, F=F, V=V)
     form = dense(g=1, gated=True, tied=False)
     assert (form.macs, form.params) == (of_llama.macs, of_llama.params)
+
+
+def test_rules_print_the_papers_equations():
+    width, heads = h * d_h, {"h": h, "d_h": d_h, "g": h}
+    mixer = partial(mha.layer, d_m=width, bias=True, **heads)
+    sizes = {"B": B, "T": T, "d_m": width, "F": 4 * width, "V": V, "P": P, "h": h, "d_h": d_h}
+    form = decoder.model([mixer] * L, **sizes, **{**PLAIN, "bias": True, "positions": "learned"})
+    layers = B * T * L * width**2
+    matrices = 2 * width * L * (2 * width + 4 * width)
+    square, logits = Fraction(T, 6 * width), Fraction(V, L * width)
+    norms_and_biases = L * 13 * width + 2 * width
+    equations = {
+        # arXiv 2001.08361, Table 1: C = 2 N + 2 L T d_attn, and twice that backward
+        "kaplan": 3 * B * T * (2 * matrices + 2 * L * T * width),
+        # arXiv 2104.04473, Eq. 3
+        "megatron2021": 96 * layers * (1 + square + logits / 16),
+        # arXiv 2205.05198, Eq. 7 and 8
+        "megatron_model": 72 * layers * (1 + square + logits / 12),
+        "megatron_hardware": 72 * layers * (1 + 2 * square + logits / 12),
+        # arXiv 2204.02311, Appendix B: 6 N + 12 L H Q T
+        "palm": B * T * (6 * (matrices + norms_and_biases + (V + P) * width) + 12 * L * width * T),
+    }
+    assert {name: CONVENTIONS[name].flops(form, B * T) for name in equations} == equations
