@@ -274,8 +274,8 @@ def _listing() -> str:
     grids = f"{', '.join(others)} or {last}"
     return "\n".join(
         [
-            "tables    of MACs: " + ", ".join(tables.names()),
-            "tables    of training FLOPs and sizes: " + ", ".join(figures.names()),
+            "tables    " + ", ".join(tables.names()),
+            "figures   " + ", ".join(figures.names()),
             "presets   " + ", ".join(presets.PRESETS),
             "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
             "devices   " + ", ".join(DEVICES),
