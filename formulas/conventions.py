@@ -1,99 +1,119 @@
 """Counting conventions of printed numbers: how many times each entry of a ledger is counted.
 
-A selection is 0 or 1 for an entry; a convention is a sum of selections. Docstrings are printed.
+``conventions.toml`` holds them as rules, whose format it describes. A selection is 0 or 1 for an entry; a convention
+of a forward pass is a sum of selections; a rule of training also says what runs again.
 """
 
-from collections.abc import Callable
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from importlib.resources import files
 
-from headcount.formulas.ledger import MAC_KINDS, Entry
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, divide, flops
+from headcount.formulas.mha import causal_half
 
-Convention = Callable[[Entry], int]
-CONVENTIONS: dict[str, Convention] = {}
-"""Conventions and selections that a published table may use, by name."""
-
-
-def convention(function: Convention) -> Convention:
-    """Register a convention or selection under its name."""
-    CONVENTIONS[function.__name__] = function
-    return function
-
-
-@convention
-def exact(entry: Entry) -> int:
-    """Every multiply-accumulate of the forward pass once."""
-    return int(entry.kind in MAC_KINDS)
+PAIRS = ("whole", "causal", "half")
+"""What a rule counts of the T x T pairs of causal attention."""
 
 
-@convention
-def fvcore(entry: Entry) -> int:
-    """fvcore's own rule: every product and convolution once, 5 for each element of a norm, 1 for each averaged one."""
-    return exact(entry) + 5 * int(entry.kind == "norm") + int(entry.kind == "pooling")
+@dataclass(frozen=True)
+class Term:
+    """The entries that one term of a rule counts, and how; ``conventions.toml`` describes each field."""
+
+    kinds: tuple[str, ...] = ()
+    path: str = ""
+    letter: str = ""
+    trainable: bool | None = None
+    times: int | Fraction = 1
+    of: str = "size"
+    recompute: int = 0
+
+    @cached_property
+    def _kinds(self) -> frozenset[str]:
+        return frozenset(kind for name in self.kinds for kind in (MAC_KINDS if name == "macs" else (name,)))
+
+    def fits(self, entry: Entry) -> bool:
+        """Return whether the term counts ``entry``."""
+        return (
+            (not self.kinds or entry.kind in self._kinds)
+            and (not self.letter or self.letter in entry.dims or self.letter in entry.weight)
+            and self.trainable in (None, entry.trainable)
+            and re.search(self.path, entry.path) is not None
+        )
 
 
-@convention
-def projections(entry: Entry) -> int:
-    """Every linear layer, the router and the vocabulary projection included; neither of attention's two T*S
-    products, no convolution, no bias, no norm, no activation."""
-    return int(entry.kind in ("linear", "expert_linear"))
+@dataclass(frozen=True)
+class Rule:
+    """A named rule; called with an entry, it returns how many times one forward pass counts it."""
+
+    name: str
+    about: str
+    terms: tuple[Term, ...]
+    backward: int = 0
+    pairs: str = "whole"
+    source: str = ""
+
+    def term(self, entry: Entry) -> Term | None:
+        """Return the first term that fits ``entry``; None where the rule does not count it."""
+        return next((term for term in self.terms if term.fits(entry)), None)
+
+    def __call__(self, entry: Entry) -> int | Fraction:
+        term = self.term(entry)
+        return term.times if term else 0
+
+    def macs(self, entry: Entry, tokens: Size) -> Size:
+        """Return what the rule counts of ``entry`` in a step over ``tokens`` tokens, in multiply-accumulates."""
+        term = self.term(entry)
+        if term is None:
+            return 0
+        amount = self._size(entry) if term.of == "size" else tokens * getattr(entry, term.of)
+        return term.times * (1 + self.backward + term.recompute) * amount
+
+    def _size(self, entry: Entry) -> Size:
+        """Return the size of ``entry``, with the part of the T x T pairs that the rule counts."""
+        if self.pairs == "whole" or not {"T", "S"} <= entry.dims.keys():
+            return entry.size
+        return divide(entry.size, 2) if self.pairs == "half" else sum(e.size for e in causal_half(Ledger((entry,))))
+
+    def flops(self, entries: Iterable[Entry], tokens: Size) -> Size:
+        """Return the FLOPs that the rule counts of ``entries`` in a step over ``tokens`` tokens."""
+        return divide(flops(sum(self.macs(entry, tokens) for entry in entries)), 1)
 
 
-@convention
-def projections_and_ffn_biases(entry: Entry) -> int:
-    """Every linear layer and the additions of the feed-forward biases; neither of attention's two T*S products."""
-    return projections(entry) + ffn_biases(entry)
+def _rule(name: str, *, terms: list[dict], **fields) -> Rule:
+    made = [
+        Term(**{**term, "times": _times(term.get("times", 1)), "kinds": tuple(term.get("kinds", ()))}) for term in terms
+    ]
+    if fields.get("pairs", "whole") not in PAIRS:
+        raise ValueError(f"pairs of rule {name} must be one of {', '.join(PAIRS)}, not {fields['pairs']!r}")
+    return Rule(name, terms=tuple(made), **fields)
 
 
-@convention
-def equations_18_19(entry: Entry) -> int:
-    """Eq. 18 and 19: the query, key, value and output projections and one of the two T*S products."""
-    return int(entry.kind == "scores") + projections(entry) - router(entry)
+def _times(value: int | str) -> int | Fraction:
+    return Fraction(value) if isinstance(value, str) else value
 
 
-@convention
-def vocabulary_projection(entry: Entry) -> int:
-    """The output projection to the vocabulary."""
-    return int(entry.kind == "linear" and "V" in entry.dims)
+_DATA = tomllib.loads(files("headcount.formulas").joinpath("conventions.toml").read_text("utf-8"))
+CONVENTIONS: dict[str, Rule] = {name: _rule(name, **fields) for name, fields in _DATA.items()}
+"""Conventions, selections and rules that a published table may use, by name."""
+TRAINING = tuple(name for name, rule in CONVENTIONS.items() if rule.backward)
+"""Names of the rules of a training step."""
+
+exact = CONVENTIONS["exact"]
+fvcore = CONVENTIONS["fvcore"]
+projections = CONVENTIONS["projections"]
+equations_18_19 = CONVENTIONS["equations_18_19"]
+vocabulary_projection = CONVENTIONS["vocabulary_projection"]
+vocabulary = CONVENTIONS["vocabulary"]
+router = CONVENTIONS["router"]
+ffn_biases = CONVENTIONS["ffn_biases"]
+attention = CONVENTIONS["attention"]
+feed_forward = CONVENTIONS["feed_forward"]
 
 
-def vocabulary(entry: Entry) -> int:
-    """The embedding of tokens and the output projection to the vocabulary."""
-    return int("V" in entry.dims or "V" in entry.weight or entry.path == "embedding")
-
-
-@convention
-def router(entry: Entry) -> int:
-    """The routers' linear layers."""
-    return int(entry.kind == "linear" and "router" in entry.path.split("."))
-
-
-@convention
-def ffn_biases(entry: Entry) -> int:
-    """The additions of the feed-forward biases."""
-    return int(entry.kind == "bias" and "feed_forward" in entry.path)
-
-
-@convention
-def norms(entry: Entry) -> int:
-    """The elements that norms normalise."""
-    return int(entry.kind == "norm")
-
-
-@convention
-def frozen(entry: Entry) -> int:
-    """The parameters that training leaves alone."""
-    return int(not entry.trainable)
-
-
-def attention(entry: Entry) -> int:
-    """Everything of an attention module without the norm before it."""
-    return int(any(part.endswith("_attn") for part in entry.path.split(".")))
-
-
-def feed_forward(entry: Entry) -> int:
-    """Everything of a feed-forward block without the norm before it."""
-    return int("feed_forward" in entry.path.split("."))
-
-
-def statement(convention) -> str:
-    """Return the docstring of a convention on one line."""
-    return " ".join((convention.__doc__ or "").split())
+def statement(convention: Rule) -> str:
+    """Return what a convention counts, in words."""
+    return convention.about

@@ -9,6 +9,7 @@
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
     python -m bench.macs --audit                                 every spelling of a layer under every counter
     python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
+    python -m bench.macs --preset llama3-8b --rules palm 6n      training FLOPs by two rules, entry by entry
     python -m bench.macs --preset moa-8K8E128D --columns kv_bytes decode_macs --context 512
 
 Tables go to stdout row by row, notes to stderr. Exit codes: 0 fine; 1 a count or a verdict disagrees (--check), a
@@ -35,8 +36,9 @@ from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
+from headcount.formulas.conventions import TRAINING
 from headcount.formulas.plan import parse as parse_plan
-from headcount.formulas.published import tables
+from headcount.formulas.published import figures, tables
 from headcount.formulas.rank import BYTES, REDUCTION
 from headcount.models.configs import presets
 
@@ -73,6 +75,7 @@ def _result(args: argparse.Namespace) -> Callable[..., str]:
     """Return the function that formats the last line of the output."""
     given = {
         results.comparison_result: args.compare,
+        results.rules_result: args.rules,
         results.conversion_result: args.convert,
         results.module_result: args.module,
         results.audit_result: args.audit,
@@ -87,11 +90,18 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     assumed = assumptions(args)
     if args.compare:
         return _comparison(args, lengths, assumed)
+    if args.rules:
+        return _rules(args, lengths)
     if args.convert:
         return _conversions(args, lengths)
     if args.plan or args.reduce_bytes is not None:
         return _ranks(args, lengths)
-    counters = parse_counters(args.counter)
+    of_figures = [name for name in args.table or () if name in figures.names()]
+    if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
+        option = "--columns" if args.columns else "--counter"
+        raise UsageError(f"{option} goes with tables of MACs, not with {of_figures[0]}: closed forms only")
+    nothing_counted = of_figures == args.table and not (args.preset or args.grid)
+    counters = [] if nothing_counted else parse_counters(args.counter)
     if counters or args.module:
         require_package("torch")
         check_device(args.device)
@@ -115,7 +125,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
 
         return audit.sections([name for name in counters if name in registry.NAMES], args.device)
     names = args.table or ([] if args.preset or args.grid else tables.names(paper="moa"))
-    parts = [_tables(names, counters, args, assumed)]
+    parts = [_tables([name for name in names if name not in of_figures], counters, args, assumed)]
+    parts.append(_figures(of_figures))
     if args.preset:
         parts.append(_presets(args, counters, lengths, assumed))
     for number, spec in enumerate(args.grid or (), 1):
@@ -156,6 +167,12 @@ def _tables(names, counters, args, given) -> Iterator[Section]:
             yield from others if args.params else ()
 
 
+def _figures(names) -> Iterator[Section]:
+    from headcount.bench.macs import figures as printed_figures
+
+    return (printed_figures.section(name) for name in names)
+
+
 def _presets(args, counters, lengths, given) -> Iterator[Section]:
     from headcount.bench.macs import entries
     from headcount.bench.measure import measure
@@ -180,6 +197,18 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
             yield columns.section_of(cases, heading, args.columns, given)
 
     return sections()
+
+
+def _rules(args, lengths) -> Iterator[Section]:
+    from headcount.bench.case import Case
+    from headcount.bench.macs import rules
+
+    if not args.preset:
+        raise UsageError("--rules goes with --preset, the models")
+    if args.table or args.grid or args.columns or args.counter or args.convert:
+        raise UsageError("--rules goes without --table, --grid, --convert, --columns and --counter: closed forms only")
+    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
+    return iter([rules.section(case, args.rules) for case in cases])
 
 
 def _conversions(args, lengths) -> Iterator[Section]:
@@ -281,11 +310,13 @@ def _listing() -> str:
     return "\n".join(
         [
             "tables    " + ", ".join(tables.names()),
+            "figures   " + ", ".join(figures.names()),
             "presets   " + ", ".join(presets.PRESETS),
             "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
             "devices   " + ", ".join(DEVICES),
             "formats   " + ", ".join(FORMATS),
             "columns   " + ", ".join(accounts.ACCOUNTS),
+            "rules     " + ", ".join(TRAINING),
             f"grids     {grids}, with d_m, T, S, B",
             "fields    of a preset: any wrong --set FIELD=VALUE names them",
         ]

@@ -8,15 +8,18 @@ from headcount.bench.cli import Parser, add_output
 from headcount.bench.contractions import linalg
 from headcount.bench.counters import registry
 from headcount.bench.measure import CLOSED_FORM, DEVICES
+from headcount.formulas.conventions import TRAINING
 from headcount.formulas.plan import GRAMMAR
-from headcount.formulas.published import tables
+from headcount.formulas.published import figures, tables
 
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
     """Return the parser with every option, in groups."""
     out = Parser(prog=prog, description=description)
     out.instead = "did you mean headcount count"
-    _what(out.add_argument_group("what to count"))
+    what = out.add_argument_group("what to count")
+    _what(what)
+    add_rules(what)
     add_sizes(out.add_argument_group("sizes"))
     add_counters(out.add_argument_group("counters"))
     add_modules(out.add_argument_group("your module, with --module"))
@@ -29,7 +32,10 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 
 def _what(group) -> None:
-    group.add_argument("--table", nargs="+", metavar="NAME", choices=tables.names(), help=", ".join(tables.names()))
+    group.add_argument(
+        "--table", nargs="+", metavar="NAME", choices=(*tables.names(), *figures.names()),
+        help=f"MACs: {', '.join(tables.names())}; training FLOPs and sizes: {', '.join(figures.names())}",
+    )  # fmt: skip
     group.add_argument("--params", action="store_true", help="with tables: also the vocabularies that parameters imply")
     group.add_argument("--preset", nargs="+", metavar="NAME", help="models by name (see --list)")
     group.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
@@ -51,6 +57,14 @@ def _what(group) -> None:
     group.add_argument("--published", help=argparse.SUPPRESS)
     group.add_argument("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
     group.add_argument("--list", action="store_true", help="list tables, presets, counters, columns")
+
+
+def add_rules(group) -> None:
+    """Add the option for two rules of training FLOPs."""
+    group.add_argument(
+        "--rules", nargs=2, metavar="NAME", choices=TRAINING,
+        help=f"with presets: training FLOPs per token by two rules, entry by entry: {', '.join(TRAINING)}",
+    )  # fmt: skip
 
 
 def add_sizes(group: argparse._ArgumentGroup) -> None:

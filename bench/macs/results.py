@@ -6,7 +6,7 @@ from typing import Any
 from headcount.bench.measure import CLOSED_FORM
 from headcount.bench.table import Row, Section, plural
 from headcount.formulas.ledger import flops
-from headcount.formulas.published import tables
+from headcount.formulas.published import figures, tables
 
 NOTHING = "no printed value"
 QUANTITIES = {
@@ -26,7 +26,9 @@ def macs(number: int, in_flops: bool) -> str:
 def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of tables, presets and grids: verdicts, costs, number of points, number of wrong counts."""
     published = [section for section in printed if section.table.name in tables.names()]
+    of_figures = [section for section in printed if section.table.name in figures.names()]
     parts = [_verdicts(published)] if published else []
+    parts += [_figure_verdicts(of_figures)] if of_figures else []
     records = [record for section in printed for row in section.rows for record in row.records]
     for section in printed:
         rows = section.rows
@@ -43,6 +45,12 @@ def _verdicts(published: Sequence[Section]) -> str:
     what = QUANTITIES[next(iter(judged))] if len(judged) == 1 else "row"
     each = ", ".join(f"{found.count(v)} {v}" for v in tables.VERDICTS if v in found and v != NOTHING)
     return f"{plural(len(found) - found.count(NOTHING), f'printed {what}')}: {each}"
+
+
+def _figure_verdicts(sections: Sequence[Section]) -> str:
+    found = [row.values["verdict"] for section in sections for row in section.rows]
+    each = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in figures.VERDICTS if verdict in found)
+    return f"{plural(len(found), 'printed figure')}: {each}"
 
 
 def _preset(record: dict[str, Any], in_flops: bool) -> str:
@@ -72,6 +80,15 @@ def comparison_result(printed: Sequence[Section], in_flops: bool) -> str:
         letters = ", ".join(dict.fromkeys(found))
         out += f"; {plural(len(found), 'crossover')} ({letters})" if found else "; no crossover"
     return f"{out}."
+
+
+def rules_result(printed: Sequence[Section], in_flops: bool) -> str:
+    """Return the result of two rules: what each counts of each model."""
+    found = []
+    for section in printed:
+        total, (a, b) = section.rows[-1].values, section.facts["rules"]
+        found.append(f"{section.facts['model']}: {total['a']:,} FLOPs per token by {a}, {total['b']:,} by {b}")
+    return f"{'; '.join(found)}."
 
 
 def conversion_result(printed: Sequence[Section], in_flops: bool) -> str:

@@ -16,7 +16,7 @@ from headcount.bench.macs import columns, options, results
 from headcount.bench.measure import check_device, parse_counters
 from headcount.bench.output.arguments import BriefHelp
 from headcount.bench.table import Section
-from headcount.formulas.published import tables
+from headcount.formulas.published import figures, tables
 from headcount.models.configs.presets import PRESETS
 
 TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
@@ -115,8 +115,8 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
 
 def _add_table(out: Parser) -> None:
     out.add_argument(
-        "table", nargs="*", metavar="NAME", choices=tables.names(), default=(),
-        help=f"{', '.join(tables.names())} (default: those of arXiv 2210.05144)",
+        "table", nargs="*", metavar="NAME", choices=(*tables.names(), *figures.names()), default=(),
+        help="headcount macs --list names them (default: those of arXiv 2210.05144)",
     )  # fmt: skip
     how = out.add_argument_group("how to count")
     how.add_argument("--params", action="store_true", help="also the vocabularies that parameters imply")

@@ -25,6 +25,8 @@ MODEL_NAMES = (
     "convolution",
     "llama",
     "jetmoe",
+    "deepseek",
+    "decoder",
     "dit",
     "transnext",
 )

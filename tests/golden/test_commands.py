@@ -58,6 +58,8 @@ MACS = {
     "macs-preset-flops": f"{PRESETS} --flops --unit G",
     "macs-preset-csv": f"{PRESETS} --format csv",
     "macs-preset-latex": f"{PRESETS} --format latex",
+    "macs-table-gpt3": "macs --table gpt3-d1",
+    "macs-preset-rules": "macs --preset llama3-8b --rules palm 6n",
     "macs-preset-moh": f"macs --preset moh-llm-s-75 {CLOSED}",
     "macs-preset-mla": f"macs --preset mla-llm-s {CLOSED} --brief",
     "macs-columns": COLUMNS,

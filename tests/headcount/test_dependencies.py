@@ -68,4 +68,6 @@ def test_declared_packages_are_imported():
 
 def test_test_imports_are_declared():
     """Tests skip without the extra hf."""
-    assert imported("tests") - OTHER_TOOLS - PROVIDED <= names_of(AT_RUN_TIME.union(*(EXTRAS[name] for name in ("test", "hf"))))
+    assert imported("tests") - OTHER_TOOLS - PROVIDED <= names_of(
+        AT_RUN_TIME.union(*(EXTRAS[name] for name in ("test", "hf")))
+    )

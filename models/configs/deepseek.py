@@ -1,0 +1,39 @@
+"""DeepSeek-V2 and V3: sizes and their validation. Importable without torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headcount.models.configs.base import check_range
+from headcount.models.configs.llama import LlamaConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepSeekConfig(LlamaConfig):
+    """A LLaMA whose later layers have shared and routed experts in place of a feed-forward block; closed form only.
+
+    ``num_dense_layers`` layers of width ``d_ff`` come first; then ``num_shared_experts`` experts and ``ffn_top_k`` of
+    ``ffn_num_experts``, each of width ``expert_d_ff``.
+    """
+
+    variant: ClassVar[str] = "deepseek"
+    module: ClassVar[str | None] = None
+    fields_by_letter: ClassVar[Mapping[str, str]] = {
+        **LlamaConfig.fields_by_letter,
+        "N_dense": "num_dense_layers",
+        "F_e": "expert_d_ff",
+        "E_s": "num_shared_experts",
+    }
+    minimum: ClassVar[Mapping[str, int]] = {**LlamaConfig.minimum, "ffn_num_experts": 1}
+
+    num_dense_layers: int
+    expert_d_ff: int
+    num_shared_experts: int
+    context_len: int = 4096
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_range("num_dense_layers", self.num_dense_layers, 1, self.num_layers)
+
+
+CONFIG = DeepSeekConfig
