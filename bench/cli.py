@@ -117,6 +117,7 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     form = args.format = files.infer_format(args.format, args.out)
     if args.out:
         files.check_writable(args.out)
+        _check_not_input(args)
     with progress.stage(prog):
         work = plan(args)
     if isinstance(work, str):
@@ -140,6 +141,15 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     if result and (args.out or form != "text"):
         print(shown(result), file=sys.stderr)
     return 1 if failures else 0
+
+
+def _check_not_input(args: argparse.Namespace) -> None:
+    """Raise UsageError where --out is a file that another argument names, as PATH or PATH:FUNCTION."""
+    for name, value in vars(args).items():
+        for word in value if isinstance(value, list) else [value]:
+            paths = (word, word.rpartition(":")[0]) if isinstance(word, str) and name != "out" else ()
+            if any(os.path.isfile(path) and os.path.realpath(path) == os.path.realpath(args.out) for path in paths):
+                raise UsageError(f"--out {args.out} is an input of this command")
 
 
 def _report(prog: str, work: Work, sections: Sequence[Section], started: float) -> list[str]:
