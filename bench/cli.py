@@ -3,7 +3,9 @@
 import argparse
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from headcount.models.configs.suggest import did_you_mean
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+_ENDED: list[int] = []
+"""The exit code after a SIGTERM."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -165,9 +169,10 @@ def _report(prog: str, work: Work, sections: Sequence[Section], started: float) 
 
 
 def run(prog: str, command: Callable[[], int]) -> int:
-    """Run ``command`` and return its exit code. An error or Ctrl-C is reported in one line and has an exit code too."""
+    """Run ``command`` and return its exit code. An error or Ctrl-C is reported in one line, with a code too."""
     _prepare_streams()
     reset_warning_filters()
+    _unwind_on_sigterm()
     try:
         code = command()
         sys.stdout.flush()
@@ -178,11 +183,25 @@ def run(prog: str, command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return _exit_with(f"\n{prog}: interrupted", INTERRUPTED)
     except Exception as error:
+        if _ENDED:
+            # an import of C code takes the SystemExit for an error of its own
+            sys.exit(_ENDED[0])
         found = format_error(error)
         if found is None:
             raise
         text, code = found
         return _exit_with(f"{prog}: error: {text}", code)
+
+
+def _unwind_on_sigterm() -> None:
+    """Let SIGTERM raise SystemExit, so that temporary files and other processes are removed first."""
+
+    def end(number: int, _: Any) -> NoReturn:
+        _ENDED.append(128 + number)
+        sys.exit(_ENDED[0])
+
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
 
 
 def start(prog: str, module: str, package: str) -> NoReturn:
