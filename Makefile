@@ -13,7 +13,7 @@ SUBJECTS := if git cat-file -e '$(BASE)^{commit}' 2>/dev/null; then \
 	{ print "commit subject is not \"area: verb object\" in 72 characters: " $$0; bad = 1 } END { exit bad }'; \
 	else echo "commit subjects not checked: no git history that reaches $(BASE)"; fi
 
-.PHONY: macs test kernels nightly matrix ptflops lint benchmark reports clean
+.PHONY: macs test kernels nightly matrix ptflops readings lint benchmark reports clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -40,6 +40,10 @@ matrix: $(VENV)/.stamp
 # What the ptflops versions of the time of the papers count for the same modules.
 ptflops: $(VENV)/.stamp
 	$(PY) -m tests.older_ptflops
+
+# What other tools count for three models, with the newest torch of the index. Downloads 5 GB with its CUDA build.
+readings: $(VENV)/.stamp
+	$(PY) -m tests.readings
 
 lint: $(VENV)/.stamp
 	$(PY) -m ruff check .

@@ -212,7 +212,8 @@ def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, i
         given = {"src_len": both, "tgt_len": both} | given
     for name, value in given.items():
         if name not in lengths:
-            raise ConfigError(f"{config.variant} has no {name}; choose from {', '.join(lengths)}")
+            images = "; its number of tokens follows from the image's size" if set(lengths) == {"batch_size"} else ""
+            raise ConfigError(f"{config.variant} has no {name}; choose from {', '.join(lengths)}{images}")
         lengths[name] = value
     return lengths
 

@@ -31,11 +31,16 @@ _ENDED: list[int] = []
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser that raises UsageError, and suggests the nearest option or choice."""
+    """Argument parser that raises UsageError, and suggests the nearest option or choice.
 
-    def __init__(self, **options: Any) -> None:
+    ``instead``: the command that takes a word which this one does not; empty where there is none.
+    """
+
+    instead = ""
+
+    def __init__(self, help: type[Help] = Help, **options: Any) -> None:
         width = max(60, min(shutil.get_terminal_size().columns, 120)) - 2
-        options = {"formatter_class": partial(Help, width=width), **options}
+        options = {"formatter_class": partial(help, width=width), **options}
         if options.get("description"):
             options["description"] = options["description"].replace("``", "")
         super().__init__(**options)
@@ -50,6 +55,8 @@ class Parser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
+            if self.instead and (unknown[-1].endswith(".json") or not unknown[0].startswith("-")):
+                near = f"; {self.instead} {unknown[-1]}"
             self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
         for action in self._actions:
             given = getattr(found, action.dest, None)

@@ -7,10 +7,13 @@ def test_my_attention_costs_what_the_paper_says():
     assert_macs(MyMoA(...), x, expected=equation, T=128, d=512, E=32, K=8, D=64)
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from headcount.bench.contractions.count import REPORT, ContractionCount, Formula, count_contractions
 from headcount.bench.contractions.elementwise import CONTRACTION
@@ -18,19 +21,123 @@ from headcount.bench.contractions.summary import merged
 from headcount.bench.trace.record import fresh, record
 from headcount.formulas.published.expressions import evaluate
 
+ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
+"""A module, its positional inputs and its keyword inputs."""
+
+
+class FunctionModule(nn.Module):
+    """A function as a module; of a module's method, that module is inside."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, nn.Module):
+            self.owner = owner
+        self.function = function
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+
+def resolve_call(
+    model: Any,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    input_size: Sequence[Any] | None = None,
+    dtypes: Sequence[torch.dtype] | torch.dtype | None = None,
+) -> ModuleCall:
+    """Return the module and the inputs that count_macs' arguments name.
+
+    Raises TypeError where ``model`` is None, a class or anything else that cannot run, ValueError for inputs beside
+    ``input_size`` and for sizes that are no integers.
+    """
+    if isinstance(model, type) or not callable(model) and not isinstance(model, torch.export.ExportedProgram):
+        what = f"the class {model.__name__}" if isinstance(model, type) else repr(model)[:80]
+        raise TypeError(
+            f"cannot count {what}: give an nn.Module, a function, an ExportedProgram, or a function that returns "
+            "(module, inputs)"
+        )
+    kwargs = dict(kwargs)
+    if isinstance(model, torch.export.ExportedProgram):
+        inputs, kwargs = (inputs, kwargs) if inputs or kwargs else model.example_inputs
+        model = model.module()
+    elif not isinstance(model, nn.Module):
+        # make() takes settings, never tensors
+        made = None if inputs or any(isinstance(value, Tensor) for value in kwargs.values()) else model(**kwargs)
+        is_pair = isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module)
+        model, inputs, kwargs = (made[0], (made[1],), {}) if is_pair else (FunctionModule(model), inputs, kwargs)
+    if input_size is not None:
+        if inputs:
+            raise ValueError("give inputs or input_size, not both")
+        inputs = make_inputs(model, input_size, dtypes)
+    return model, *unpack(model, inputs, kwargs)
+
+
+def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Return the inputs, a single mapping as keywords and a single tuple as positions where ``forward`` takes them."""
+    args = tuple(inputs)
+    only = args[0] if len(args) == 1 else None
+    if not isinstance(only, Mapping | tuple):
+        return args, kwargs
+    unpacked = ((), {**only, **kwargs}) if isinstance(only, Mapping) else (only, kwargs)
+    try:
+        inspect.signature(module.forward).bind(*unpacked[0], **unpacked[1])
+    except TypeError:
+        return args, kwargs
+    except ValueError:
+        # a forward in C++ has no signature
+        return unpacked
+    return unpacked
+
+
+def make_inputs(
+    module: nn.Module, input_size: Sequence[Any], dtypes: Sequence[torch.dtype] | torch.dtype | None = None
+) -> tuple[Tensor, ...]:
+    """Return a tensor for each size: ones, or zeros of a type for integers, on the device of the module.
+
+    ``input_size`` is one size or a list of sizes, ``dtypes`` a type or one for each size (default: the weights').
+    Raises ValueError for anything else.
+    """
+    sizes = list(input_size) if isinstance(input_size, Sequence) else [None]
+    sizes = [sizes] if all(isinstance(size, int) for size in sizes) else sizes
+    weight = next((one for one in module.parameters() if one.is_floating_point()), torch.empty(0))
+    types = [dtypes or weight.dtype] * len(sizes) if not isinstance(dtypes, Sequence) else list(dtypes)
+    if len(types) != len(sizes) or not all(map(_is_size, sizes)):
+        raise ValueError(
+            f"input_size={input_size!r} with dtypes={dtypes!r}: give (1, 3, 224, 224) or a list of such sizes, and a "
+            "type for each"
+        )
+    return tuple(
+        torch.full(tuple(size), int(dtype.is_floating_point), dtype=dtype, device=weight.device)
+        for size, dtype in zip(sizes, types, strict=True)
+    )
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(part, int) and part >= 0 for part in value)
+
 
 def count_macs(
-    module: nn.Module,
+    module: Any,
     *inputs: Any,
     kwargs: Mapping[str, Any] | None = None,
+    input_size: Sequence[Any] | None = None,
+    dtypes: Sequence[torch.dtype] | torch.dtype | None = None,
     backward: bool = False,
     training: bool = False,
     allow_unsupported: bool = False,
     formulas: Mapping[str, Formula] | None = None,
     formula_set: str | None = None,
     elementwise: str = REPORT,
+    **forward: Any,
 ) -> ContractionCount:
     """Run ``module(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
+
+    Other keywords go to ``forward`` (``input_ids=ids``); ``kwargs`` holds those whose names are options here. A single
+    mapping, as a tokenizer's result, or tuple is unpacked. ``input_size`` makes the inputs: ``(1, 3, 224, 224)``, or a
+    list of sizes, with their ``dtypes``. ``module`` may also be a function, a ``torch.export.ExportedProgram`` (with
+    its example inputs), or a function of settings that returns (module, inputs).
 
     The number is the same for torch.matmul, @, einsum, fused attention or grouped products, on cpu, cuda or meta,
     ``backward`` too. Attention is the whole square of scores, whatever a mask or its blocks leave out; FlexAttention's
@@ -46,33 +153,39 @@ def count_macs(
     Other threads may run modules and compile meanwhile; one thread counts at a time, and the others wait.
 
     Raises UnsupportedError (operation, shapes, module path) for operations that may hold products and have no rule;
-    ``allow_unsupported`` leaves them in ``.unsupported`` instead. Whatever the module raises passes through.
+    ``allow_unsupported`` leaves them in ``.unsupported`` instead. Raises what resolve_call does; whatever the module
+    raises passes through.
     """
-    trace = record(fresh(module), inputs, kwargs, backward=backward, training=training)
-    return count_contractions(
-        trace, allow_unsupported=allow_unsupported, formulas=formulas, formula_set=formula_set, elementwise=elementwise
-    )
+    options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
+    call = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
+    return count_call(call, backward=backward, training=training, elementwise=elementwise, **options)
 
 
-def assert_macs(
-    module: nn.Module,
-    *inputs: Any,
-    expected: str | int,
-    kwargs: Mapping[str, Any] | None = None,
-    backward: bool = False,
-    formulas: Mapping[str, Formula] | None = None,
-    formula_set: str | None = None,
-    elementwise: str = REPORT,
-    **sizes: int,
-) -> None:
+def count_call(call: ModuleCall, *, backward: bool = False, training: bool = False, **options: Any) -> ContractionCount:
+    """Count a call as :func:`count_macs` does; ``options`` are those of count_contractions."""
+    module, args, kwargs = call
+    return count_contractions(record(fresh(module), args, kwargs, backward=backward, training=training), **options)
+
+
+OPTIONS = inspect.signature(count_macs).parameters.keys()
+"""Keywords that are not inputs of the module."""
+
+
+def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) -> ContractionCount:
+    """Count as :func:`count_macs` does; the result prints as a tree of ``depth`` levels, all of them for None."""
+    return replace(count_macs(module, *inputs, **options), depth=depth)
+
+
+def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any) -> None:
     """Fail with an AssertionError that lists every product unless the module's MACs are exactly ``expected``.
 
-    ``inputs`` and ``kwargs`` are count_macs'; ``expected`` is a number or an expression in the names of ``sizes``.
-    Raises ValueError for an expression that cannot be evaluated, and what count_macs raises.
+    ``inputs`` and keywords are count_macs'; ``expected`` is a number or an expression in the names of the other
+    keywords that are integers: ``T=128``. Raises ValueError for an expression that cannot be evaluated, and what
+    count_macs raises.
     """
+    sizes = {name: value for name, value in keywords.items() if type(value) is int}
     wanted = expected if isinstance(expected, int) else evaluate(expected, sizes)
-    options = {"backward": backward, "formulas": formulas, "formula_set": formula_set, "elementwise": elementwise}
-    counted = count_macs(module, *inputs, kwargs=kwargs, **options)
+    counted = count_macs(module, *inputs, **{name: keywords[name] for name in keywords.keys() - sizes.keys()})
     if counted.macs != wanted:
         less = f"{counted.macs - wanted:+,}"
         which = f" ({counted.headline})" if counted.with_elementwise != counted.dispatched else ""

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Integral
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from headcount.bench.case import Case
+if TYPE_CHECKING:
+    from headcount.bench.case import Case
 
 DASH = "–"
 """The cell of an unknown value, None."""
@@ -145,7 +146,7 @@ class Row:
     notes: Sequence[str] = ()
     records: Sequence[dict[str, Any]] = ()
     failures: Sequence[str] = ()
-    case: Case | None = None
+    case: "Case | None" = None
     total: bool = False
 
 

@@ -12,6 +12,8 @@ from itertools import groupby
 from math import prod
 from typing import Any
 
+from headcount.formulas import summary
+
 Size = Any
 """An int or a sympy expression."""
 
@@ -145,6 +147,19 @@ class Ledger:
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def __str__(self) -> str:
+        """Return the entries as a tree of modules."""
+        return summary.text(self)
+
+    def _repr_html_(self) -> str:
+        return summary.html(self)
+
+    def to_dataframe(self) -> Any:
+        """Return a pandas DataFrame with a row for each entry."""
+        import pandas
+
+        return pandas.DataFrame(summary.records(self))
 
     def __add__(self, other: "Ledger") -> "Ledger":
         return Ledger(self.entries + other.entries)

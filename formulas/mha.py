@@ -67,17 +67,18 @@ def layer(
     d_m: Size,
     h: Size,
     d_h: Size,
-    g: Size,
+    g: Size | None = None,
     bias: bool = True,
     n: Size | None = None,
     rotary: bool = False,
 ) -> Ledger:
-    """Return the ledger for T query and S key tokens, h heads of width d_h, g key/value heads.
+    """Return the ledger for T query and S key tokens, h heads of width d_h, g key/value heads (default: h).
 
     ``n``: number of the S tokens that are cached; None: no cache. ``rotary``: rotary positions on queries and keys.
     MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h.
     """
     queries, keys = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}
+    g = h if g is None else g
     width, heads, kv_heads = {"d_m": d_m}, {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
     return ledger(
         linear(at(path, "q_proj"), queries, width, heads, bias),

@@ -9,7 +9,8 @@
     hc.convert(model, shared=16, routed=8)                        # a dense model as mixture-of-head attention
 
 Each name is imported at its first use, so that closed forms and presets need no torch. Each attention variant is
-an attribute too, its module of closed forms: ``mha``, ``moa`` and the others that ``dir`` lists.
+an attribute too, its module of closed forms: ``mha``, ``moa`` and the others that ``dir`` lists. ``gqa`` and ``mqa``
+are ``mha`` with fewer key/value heads. Sizes that make no layer raise ValueError.
 """
 
 from importlib import import_module
@@ -17,16 +18,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headcount.bench.count import assert_macs, count_macs
+    from headcount.bench.count import assert_macs, count_macs, summary
     from headcount.bench.count import count_macs as count
     from headcount.bench.lock.api import lock
+    from headcount.formulas import aggregated as aggregated
+    from headcount.formulas import mae as mae
+    from headcount.formulas import mha as mha
+    from headcount.formulas import mla as mla
+    from headcount.formulas import moa as moa
+    from headcount.formulas import moh as moh
+    from headcount.formulas import moh_aggregated as moh_aggregated
+    from headcount.formulas import switchhead as switchhead
     from headcount.models.build import build
     from headcount.models.configs.presets import preset
     from headcount.models.convert import convert
     from headcount.models.hugging_face import load_hugging_face
 
+    gqa = mqa = mha
+
 __version__ = "0.2.0"
-__all__ = ["assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset"]
+__all__ = ["assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset", "summary"]
 
 _bench = Path(__file__).with_name("bench")
 CHECKOUT = None if _bench.is_dir() and not _bench.is_symlink() else Path(__file__).resolve().parents[1]
@@ -45,6 +56,7 @@ _HOMES = {
     "load_hugging_face": "models.hugging_face:load_hugging_face",
     "lock": "bench.lock.api:lock",
     "preset": "models.configs.presets:preset",
+    "summary": "bench.count:summary",
 }
 """Module and attribute of each name of ``__all__``."""
 
@@ -54,7 +66,7 @@ def __getattr__(name: str) -> Any:
         module, _, attribute = _HOMES[name].partition(":")
         found = getattr(import_module(f"headcount.{module}"), attribute)
     elif not name.startswith("_") and name in _variants():
-        found = import_module(f"headcount.formulas.{name}")
+        found = import_module("headcount.formulas.checked").checked_form(name)
     else:
         raise AttributeError(f"module 'headcount' has no attribute {name!r}")
     globals()[name] = found
@@ -66,4 +78,4 @@ def __dir__() -> list[str]:
 
 
 def _variants() -> tuple[str, ...]:
-    return import_module("headcount.models.configs.registry").VARIANTS
+    return (*import_module("headcount.models.configs.registry").VARIANTS, "gqa", "mqa")

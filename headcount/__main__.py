@@ -12,16 +12,23 @@ from headcount.bench.errors import UsageError
 from headcount.completion import SHELLS, script
 
 PROG = "headcount"
+VERBS = "bench.macs.verbs"
 COMMANDS = {
-    "macs": ("bench.macs", "MACs and parameters of the papers' tables, of a preset, a grid, or a user module"),
-    "latency": ("bench.latency", "time per layer and per model, with the roofline bound"),
-    "derive": ("bench.derive", "the closed form of a layer, derived by running it"),
-    "budget": ("bench.budget", "the sizes of an attention that fit a budget"),
-    "routing": ("bench.routing", "tokens per expert or head of a trained model"),
-    "lock": ("bench.lock", "the cost of a user module in a file, and each term that changed since"),
-    "report": ("reports", "the report, and in a checkout the other generated files"),
+    "count": (VERBS, "MACs and parameters of one model, counted exactly"),
+    "compare": (VERBS, "the difference of two models, and the sizes where it changes its sign"),
+    "audit": (VERBS, "what all installed counters report, and the calls that make each difference"),
+    "lock": ("bench.lock.__main__", "the cost of a model in a file, and each term that changed since"),
+    "derive": ("bench.derive.__main__", "the closed form of a layer, derived by running it"),
+    "latency": ("bench.latency.__main__", "time per layer and per model, with the roofline bound"),
+    "table": (VERBS, "the papers' tables of MACs and parameters, each number judged"),
+    "grid": (VERBS, "one attention layer at every combination of sizes"),
+    "budget": ("bench.budget.__main__", "the sizes of an attention that fit a budget"),
+    "convert": (VERBS, "a dense preset as mixture-of-head attention"),
+    "routing": ("bench.routing.__main__", "tokens per expert or head of a trained model"),
+    "report": ("reports.__main__", "the report, and in a checkout the other generated files"),
+    "macs": ("bench.macs.__main__", "count, table, grid, compare, audit and convert by options"),
 }
-"""Package whose ``__main__`` a command is, and what the command prints, by command."""
+"""Module with the ``parser`` and ``main`` of a command, and what the command prints, by command."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,8 +55,8 @@ def _main(words: list[str]) -> int:
                 print(script(options.print_completion, parser(), COMMANDS))
                 return 0
         raise UsageError(_unknown_command(words[0]) if words else f"no command; choose from {', '.join(COMMANDS)}")
-    package, _ = COMMANDS[words[0]]
-    return import_module(f"headcount.{package}.__main__").main(words[1:], prog=f"{PROG} {words[0]}")
+    module, _ = COMMANDS[words[0]]
+    return import_module(f"headcount.{module}").main(words[1:], prog=f"{PROG} {words[0]}")
 
 
 def _unknown_command(word: str) -> str:

@@ -19,12 +19,12 @@ def script(shell: str, top: argparse.ArgumentParser, commands: dict[str, tuple[s
     import shtab
 
     children = top.add_subparsers(parser_class=Parser)
-    for name, (package, what) in commands.items():
-        own = import_module(f"headcount.{package}.__main__").parser(f"{top.prog} {name}")
+    for name, (module, what) in commands.items():
+        own = import_module(f"headcount.{module}").parser(f"{top.prog} {name}")
         for action in own._actions:
             if action.dest in FILES and action.nargs != 0:
                 action.complete = shtab.FILE
-            if action.dest in MODELS:
+            if action.dest in MODELS and action.option_strings:
                 action.choices = tuple(PRESETS)
         children.add_parser(name, parents=[own], add_help=False, help=what, description=what)
     return shtab.complete(top, shell)

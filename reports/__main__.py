@@ -69,6 +69,8 @@ def make_files(facts, args: argparse.Namespace, folder: Path | None, checkout: P
     selected, makers = [by_name[name] for name in names if name != README], {}
     if not args.only:
         facts.begin(counting.terms)
+    if README in names:
+        facts.begin(*readme.CALL)
     for page in selected:
         page.begin(facts)
         makers |= page.outputs()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from headcount.bench import env
 from headcount.reports import document
 from headcount.reports.document import text
 from headcount.reports.facts import Facts
@@ -48,11 +49,16 @@ def summary_sentence(facts: Facts) -> str:
     tools = [cell for cell in found(facts) if cell.counter != OURS]
     read = [cell for cell in tools if cell.error is not None]
     errors = [cell.error for cell in read]
+    used = env.versions(("torch", "ptflops", "fvcore"))
     return text(
         "counters.summary_sentence",
         count=len(tools),
         counters=len({cell.counter for cell in tools}),
+        formulations=len({cell.spelling for cell in tools}),
+        devices=len({cell.device for cell in tools}),
+        versions=", ".join(f"{name} {version.partition('+')[0]}" for name, version in used.items()),
         exact=errors.count(0),
+        wrong=len(read) - errors.count(0),
         failed=len(tools) - len(read),
         least=float(min(errors)),
         most=float(max(errors)),

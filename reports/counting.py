@@ -142,6 +142,13 @@ def example(page: str, title: str) -> list[list[str]]:
         return [run_command(one, code, folder) for one, code in zip(found.commands, codes, strict=True)]
 
 
+def count_config(command: str, config: str) -> list[str]:
+    """Return the lines that a command prints in a folder whose config.json is ``config``."""
+    with TemporaryDirectory() as folder:
+        write(Path(folder, "config.json"), config)
+        return run_command(command, folder=folder)
+
+
 def cost(text: str, letters: tuple[tuple[str, int], ...]) -> int:
     """Return an expression over COSTS, counted on built layers."""
     return expression(text).value(dict(letters), COSTS)
@@ -207,21 +214,22 @@ COSTS: dict[str, Callable[..., int]] = {
 def run_command(command: str, code: int = 0, folder: str = ".") -> list[str]:
     """Return the lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process in a
     folder at 80 columns. Disagreement for another exit code than ``code``."""
-    package, arguments = parse_command(command)
+    module, arguments = parse_command(command)
     out, errors = io.StringIO(), io.StringIO()
     with patch.dict(os.environ, COLUMNS="80"), chdir(folder), redirect_stdout(out), redirect_stderr(errors):
-        exit_code = import_module(f"headcount.{package}.__main__").main(arguments)
+        prog = " ".join(shlex.split(command)[: -len(arguments) or None])
+        exit_code = import_module(f"headcount.{module}").main(arguments, prog=prog)
     if exit_code != code:
         raise Disagreement(f"{command}: {errors.getvalue()}")
     return out.getvalue().splitlines()
 
 
 def parse_command(command: str) -> tuple[str, list[str]]:
-    """Return the package of a command, and the arguments."""
+    """Return the module of a command, and the arguments."""
     words = shlex.split(command)
     if words[0] == "headcount":
         return COMMANDS[words[1]][0], words[2:]
-    return words[2], words[3:]
+    return words[2] if "compile" in words[2] else f"{words[2]}.__main__", words[3:]
 
 
 MODULE = """\

@@ -57,8 +57,8 @@ def test_nouns_are_singular_after_one(folder):
 def parsers():
     """Return every command's parser by its name, those of subcommands in modules of their own included."""
     found = {}
-    for name, (package, _) in COMMANDS.items():
-        main = import_module(f"headcount.{package}.__main__")
+    for name, (module, _) in COMMANDS.items():
+        package, main = module.removesuffix(".__main__"), import_module(f"headcount.{module}")
         found[name] = main.parser(f"headcount {name}")
         for other in getattr(main, "SUBCOMMANDS", ()):
             found[f"{name} {other}"] = import_module(f"headcount.{package}.{other}").parser(f"headcount {name} {other}")

@@ -29,11 +29,11 @@ def process():
     with theirs:
         started = subprocess.Popen([sys.executable, "-P", "-c", start], stdin=theirs, stdout=subprocess.DEVNULL)
 
-    def run(request, out, seconds):
+    def run(request, out, seconds, err=2):
         ends, lifeline = os.pipe()
         try:
             details = {"here": os.getcwd(), "environment": dict(os.environ), "request": request}
-            socket.send_fds(ours, [json.dumps(details).encode()], [ends, out, 2])
+            socket.send_fds(ours, [json.dumps(details).encode()], [ends, out, err])
             return json.loads(ours.recv(LARGEST))
         finally:
             os.close(ends)

@@ -42,6 +42,7 @@ from headcount.bench.env import drawing
 from headcount.bench.output.arguments import Value
 from headcount.bench.output.files import write
 from headcount.bench.table import plural
+from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import parse_int
@@ -50,7 +51,7 @@ from headcount.models.configs.presets import assignments, parse_overrides, prese
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
 """The attention that is searched without --attention and without a preset."""
-SEARCHED = variants_with("search")
+SEARCHED = variants_with("search") | NARROWED
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
 ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
 OLD_NAMES = {
@@ -175,7 +176,8 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     name = text.partition(",")[0]
     own = overrides = parse_overrides(name, assignments(text)) if name else {}
     config = preset(name, own) if name else None
-    searched = variant(args.attention or (config.attention.variant if config else DEFAULT))
+    wanted = args.attention or (config.attention.variant if config else DEFAULT)
+    searched = SEARCHED.get(wanted) or variant(wanted)
     if not searched.search:
         raise UsageError(f"no search over {searched.name}: {searched.unsearched}; choose from {', '.join(SEARCHED)}")
     if config is None:
@@ -223,7 +225,7 @@ def _bounds(args: argparse.Namespace, host: HostModel, target: Case | None) -> d
     used = {word for word in WORDS if getattr(args, WORDS[word])} | {args.sort, *metrics, *args.maximise}
     if "kv-bytes" in used and (reason := no_cache(host)):
         raise UsageError(f"{host.preset} has no cache to count: {reason}; leave kv-bytes out")
-    bounds = {metric: parse(text) for metric in METRICS if (text := getattr(args, metric))}
+    bounds = {metric: parse(text, metric) for metric in METRICS if (text := getattr(args, metric))}
     if target:
         of_target = costs(target, host.given)
         bounds |= {WORDS[word]: bound_around(of_target[WORDS[word]], tolerance) for word in metrics}

@@ -43,19 +43,26 @@ class Bound:
         return f"{self.low:,} to {self.high:,}" if self.low else f"at most {self.high:,}"
 
 
-def parse(text: str) -> Bound:
-    """Return the bound of ``628M`` (at most), ``1.1G:1.2G`` or ``64Mi``; raise UsageError for any other text."""
+def parse(text: str, metric: str = "kv_bytes") -> Bound:
+    """Return the bound of ``628M`` (at most), ``1.1G:1.2G`` or ``64Mi`` on ``metric``, by default on bytes.
+
+    Raises UsageError for any other text, for bytes of what has none, and for a fraction without a unit.
+    """
     low, colon, high = text.rpartition(":")
-    bound = Bound(_number(low) if colon else 0, _number(high))
+    bound = Bound(_number(low, metric) if colon else 0, _number(high, metric))
     if bound.low > bound.high:
         raise UsageError(f"the budget {text!r} ends below its beginning")
     return bound
 
 
-def _number(text: str) -> int:
+def _number(text: str, metric: str) -> int:
     match = re.fullmatch(rf"([0-9]{{1,30}}(?:\.[0-9]{{1,30}})?)({'|'.join(UNITS)})B?", text)
     if not match:
         raise UsageError(f"malformed budget {text!r}; write 1200000000, 1.2G, 64Mi or 1.1G:1.2G")
+    if text.endswith("B") and not metric.endswith("bytes"):
+        raise UsageError(f"{NAMES[metric]} have no bytes; write {text.removesuffix('B')}, not {text}")
+    if "." in match[1] and not match[2]:
+        raise UsageError(f"{text} is {text} {NAMES[metric]}; did you mean {match[1]}G?")
     return int(Decimal(match[1]) * UNITS[match[2]])
 
 

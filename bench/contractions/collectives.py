@@ -7,7 +7,7 @@ Three namespaces of torch have them: functional collectives and DTensor's name t
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.events import Event, GroupFact, TensorFact, Trace, tensors_in
 from headcount.formulas.rank import Transfer
 
 
@@ -55,26 +55,24 @@ def is_collective(name: str) -> bool:
 
 
 def collectives(trace: Trace) -> tuple[Transfer, ...]:
-    """Return each collective of a run. Its process group must still exist."""
-    return tuple(_transfer(event) for event in trace.operations() if event.name in _COLLECTIVES)
+    """Return each collective of a run."""
+    return tuple(_transfer(event, trace.groups) for event in trace.operations() if event.name in _COLLECTIVES)
 
 
-def _transfer(event: Event) -> Transfer:
-    import torch.distributed as dist
-
+def _transfer(event: Event, groups: Mapping[str, GroupFact]) -> Transfer:
     call = _COLLECTIVES[event.name]
     facts = list(tensors_in(event.out if call.own is None else event.args[call.own]))
     names = [value for value in (*event.args, *event.kwargs.values()) if isinstance(value, str)]
     # a functional collective names its group last, after the reduction; the others have the group first
-    group = dist.distributed_c10d._resolve_process_group(names[0 if event.name.startswith("c10d.") else -1])
+    group = groups[names[0 if event.name.startswith("c10d.") else -1]]
     kind, own = call.kind, sum(fact.numel for fact in facts)
     if call.kind == "all_to_all" and (splits := _splits(event)):
         # rows for each rank; those for this rank stay
         kind = "send"
-        own = (sum(splits) - splits[dist.get_group_rank(group, dist.get_rank())]) * _row(facts[0])
+        own = (sum(splits) - splits[group.rank]) * _row(facts[0])
     phase = "backward" if event.backward else "forward"
-    axis = group.group_desc.removeprefix("mesh_")
-    return Transfer(event.path, kind, axis, group.size(), own, phase, facts[0].dtype)
+    axis = group.description.removeprefix("mesh_")
+    return Transfer(event.path, kind, axis, group.size, own, phase, facts[0].dtype)
 
 
 def _splits(event: Event) -> tuple[int, ...]:

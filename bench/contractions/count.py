@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from headcount.bench.contractions import costs, summary
@@ -13,6 +14,7 @@ from headcount.bench.contractions.elementwise import CONTRACTION, ElementwisePro
 from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
+from headcount.bench.contractions.modules import ModuleRecord, Modules, module_records
 from headcount.bench.contractions.products import Product, products
 from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
@@ -23,6 +25,8 @@ from headcount.formulas.rank import Transfer
 
 if TYPE_CHECKING:
     import pandas
+
+    from headcount.bench.table import Section
 
 COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
 
@@ -81,10 +85,11 @@ class AuditLine:
 
 
 @dataclass(frozen=True, repr=False)
-class ContractionCount:
+class ContractionCount(Modules):
     """``ledger`` of all contractions, by module path and kind; ``audit`` of all dispatched operations.
 
-    Prints as a tree of modules with subtotals and shares, in notebooks too.
+    Prints as a tree of ``modules``, ``depth`` levels deep (None for all), with outputs, parameters, MACs and shares, in
+    notebooks too.
 
     ``by_event`` maps each operation event to its (kind, product) pairs. ``elementwise`` are the products written
     elementwise (bench.contractions.elementwise). With ``included`` the contractions among them are in ``macs``,
@@ -99,6 +104,7 @@ class ContractionCount:
     elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
     collectives: tuple[Transfer, ...] = ()
+    depth: int | None = 3
 
     @property
     def macs(self) -> int:
@@ -144,6 +150,11 @@ class ContractionCount:
         """Return the FLOPs of operations without MACs by kind, at stated prices per element."""
         return costs.other_flops(self.trace, self.by_event, prices)
 
+    @cached_property
+    def modules(self) -> tuple[ModuleRecord, ...]:
+        """Each module that was called or holds parameters; computed at the first use."""
+        return module_records(self.trace, self.by_event)
+
     def by_module(self) -> dict[str, int]:
         """Return multiply-accumulates by module path, submodules included; the model is the empty path."""
         return summary.by_module(self.ledger)
@@ -152,25 +163,33 @@ class ContractionCount:
         """Return multiply-accumulates by kind of product."""
         return self.ledger.group(lambda entry: entry.kind, of="size")
 
+    def by_type(self) -> dict[str, int]:
+        """Return multiply-accumulates by class of the module that runs them, without those of modules inside."""
+        types = {module.path: module.type for module in self.modules}
+        return self.ledger.group(lambda entry: types.get(entry.path) or entry.path.rpartition(".")[2], of="size")
+
     def to_dataframe(self) -> "pandas.DataFrame":
-        """Return a row for each product: path, kind, sizes, times, macs, flops, and its share in percent."""
+        """Return a row for each product: path, class, kind, sizes, times, macs, flops, share in percent and params.
+
+        Parameters are in the first row of their module, or in one of their own without a product.
+        """
         import pandas
 
-        return pandas.DataFrame(summary.records(self.ledger), columns=summary.COLUMNS)
+        return pandas.DataFrame(summary.records(self.ledger, self.modules), columns=summary.COLUMNS)
 
-    def _notes(self) -> list[str]:
+    def _section(self) -> "Section":
         apart = self.with_elementwise - self.dispatched
-        named = [f"Not in it: {apart:,} MACs written elementwise and summed."] if apart and not self.included else []
-        unknown = [f"Not counted: {line.text()}." for line in self.unsupported]
-        return [f"{self.macs:,} MACs = {self.flops:,} FLOPs, {self.headline}", *named, *unknown]
+        notes = [f"Not in it: {apart:,} MACs written elementwise and summed."] if apart and not self.included else []
+        notes += [f"Not counted: {line.text()}." for line in self.unsupported]
+        return summary.section(self, notes, self.depth)
 
     def __str__(self) -> str:
-        return summary.text(self.ledger, self._notes())
+        return summary.text(self._section())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return summary.html(self.ledger, self._notes())
+        return summary.html(self._section())
 
     @property
     def elementwise_ledger(self) -> Ledger:

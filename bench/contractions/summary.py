@@ -1,18 +1,30 @@
 """Format a count as rows with repeated layers merged and as a tree of modules, in text, HTML or a data frame."""
 
+import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
 from html import escape
-from textwrap import wrap
 from typing import Any
 
+from headcount.bench.contractions.modules import ModuleRecord, outer_paths
+from headcount.bench.output.base import Style
+from headcount.bench.render import emit
+from headcount.bench.table import DASH, Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.ledger import Entry, Ledger, flops
 
 WIDTH = 80
 INDENT = "  "
 MODEL = "(model)"
-COLUMNS = ["path", "kind", "sizes", "times", "macs", "flops", "share"]
+LISTS = ("ModuleList", "ModuleDict", "")
+"""Classes that hold modules and do not run; "" for a path without a record."""
+MAX_RUNS = 3
+"""The most runs of equal layers that a label names: ``0-4,6-8,10 (9x)``."""
+BAR = "rgba(70,130,180,0.35)"
+"""The colour of a bar, on light and dark pages."""
+COLUMNS = ["path", "kind", "sizes", "times", "macs", "flops", "share", "type", "params"]
 """The columns of the data frame."""
 
 
@@ -55,101 +67,173 @@ def merged(entries: Iterable[Entry], depth: int | None) -> Ledger:
 
 @dataclass
 class Node:
-    """A module: its own products by kind and the modules inside."""
+    """A module of the printed tree: its record, its own products by kind, and the modules inside."""
 
-    name: str
+    record: ModuleRecord
     own: dict[str, int] = field(default_factory=dict)
     inside: dict[str, "Node"] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def macs(self) -> int:
-        """Multiply-accumulates of the module and of its submodules."""
+        """Multiply-accumulates of the module and of those inside."""
         return sum(self.own.values()) + sum(node.macs for node in self.inside.values())
 
-    def lines(self, depth: int = 0) -> Iterator[tuple[int, str, int]]:
-        """Iterate over depth, label and MACs of the tree's lines; a module with only one submodule shares its line."""
-        node, name = self, self.name
-        while len(node.inside) == 1 and not node.own and depth:
-            (node,) = node.inside.values()
-            name = f"{name}.{node.name}"
-        alone = len(node.own) == 1 and not node.inside
-        yield depth, f"{name}  {next(iter(node.own))}" if alone else name, node.macs
-        for kind, macs in () if alone else node.own.items():
-            yield depth + 1, f"({kind})", macs
-        for child in node.inside.values():
-            yield from child.lines(depth + 1)
+    @cached_property
+    def params(self) -> int:
+        """Parameters of the module and of those inside."""
+        return self.record.params + sum(node.params for node in self.inside.values())
+
+    @cached_property
+    def ran(self) -> bool:
+        """Whether the module or one inside was called or multiplied."""
+        return bool(self.record.calls or self.own) or any(node.ran for node in self.inside.values())
+
+    @cached_property
+    def signature(self) -> tuple:
+        """What equal layers have in common: all but their paths."""
+        inside = tuple((name, node.signature) for name, node in self.inside.items())
+        return (replace(self.record, path=""), tuple(self.own.items()), inside)
+
+    def children(self) -> list[tuple[str, list["Node"]]]:
+        """Return the modules inside by label, equal ones among numbered layers together: ``0-31 (32x)``.
+
+        Modules in a list stand for the list: ``layers.0-31 (32x)``.
+        """
+        groups: dict[Any, list[str]] = {}
+        for name, node in self.inside.items():
+            groups.setdefault(node.signature if name.isdigit() else name, []).append(name)
+        found = []
+        for names in groups.values():
+            label, nodes = _label(names), [self.inside[name] for name in names]
+            if nodes[0].record.type in LISTS and nodes[0].ran and not nodes[0].own:
+                found += [(f"{label}.{name}", same * len(nodes)) for name, same in nodes[0].children()]
+            else:
+                found.append((label, nodes))
+        return found
 
 
-def tree(ledger: Ledger) -> Node:
-    """Return the modules of a ledger as a tree, repeated layers merged."""
-    root = Node(MODEL)
-    for entry in merged(ledger, None):
-        node = root
-        for name in entry.path.split(".") if entry.path else ():
-            node = node.inside.setdefault(name, Node(name))
-        node.own[entry.kind] = node.own.get(entry.kind, 0) + entry.size
+def _label(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    runs: list[list[int]] = []
+    for number in map(int, names):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    texts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    return f"{','.join(texts[:MAX_RUNS] + ['…'] * (len(texts) > MAX_RUNS))} ({len(names)}x)"
+
+
+def tree(ledger: Ledger, modules: Iterable[ModuleRecord]) -> Node:
+    """Return the modules of a count as a tree; a path without a record has no class."""
+    nodes: dict[str, Node] = {}
+
+    def node(path: str) -> Node:
+        if path not in nodes:
+            nodes[path] = Node(ModuleRecord(path, ""))
+            if path:
+                outer, _, name = path.rpartition(".")
+                node(outer).inside[name] = nodes[path]
+        return nodes[path]
+
+    root = node("")
+    for module in modules:
+        node(module.path).record = module
+    for entry in ledger:
+        own = node(entry.path).own
+        own[entry.kind] = own.get(entry.kind, 0) + entry.size
     return root
 
 
-def text(ledger: Ledger, notes: Iterable[str]) -> str:
-    """Return the tree in lines of at most 80 characters, below ``notes``."""
-    lines = list(tree(ledger).lines())
-    total = lines[0][2]
-    numbers = max(len("MACs"), len(f"{total:,}"))
-    room = WIDTH - numbers - len("  100.00 %") - 2
-    labels = [_cut(INDENT * depth + label, room) for depth, label, _ in lines]
-    width = max(map(len, [*labels, "module"]))
-    header = [line for note in notes for line in wrap(note, WIDTH, subsequent_indent=INDENT)]
-    out = [*header, "", f"{'module':<{width}}  {'MACs':>{numbers}}  {'share':>8}"]
-    for label, (_, _, macs) in zip(labels, lines, strict=True):
-        out.append(f"{label:<{width}}  {macs:>{numbers},}  {_share(macs, total):>8}")
-    return "\n".join(out)
+def _lines(label: str, nodes: Sequence[Node], depth: int | None, level: int = 0) -> Iterator[dict[str, Any]]:
+    """Iterate over the values of the rows of equal ``nodes``, sums over all, and of the modules inside."""
+    node, times = nodes[0], len(nodes)
+    record = node.record
+    children = node.children() if depth is None or level < depth else ()
+    calls = f" ({record.calls} calls)" if record.calls > 1 else ""
+    values = {"module": INDENT * level + label, "type": record.type + calls, "output": record.output}
+    yield {**values, "params": times * node.params, "macs": times * node.macs if node.ran else None}
+    if children:
+        blank = {"type": "", "output": "", "params": None}
+        for kind, macs in node.own.items():
+            yield {"module": f"{INDENT * (level + 1)}({kind})", **blank, "macs": times * macs}
+    for name, same in children:
+        for line in _lines(name, same, depth, level + 1):
+            yield line | {key: line[key] and times * line[key] for key in ("params", "macs")}
 
 
-def html(ledger: Ledger, notes: Iterable[str]) -> str:
-    """Return the tree as an HTML table, every name escaped."""
-    lines = list(tree(ledger).lines())
-    rows = "".join(
-        f'<tr><td style="text-align:left;padding-left:{depth + 0.5}em">{escape(label)}</td>'
-        f"<td>{macs:,}</td><td>{_share(macs, lines[0][2])}</td></tr>"
-        for depth, label, macs in lines
+COLUMNS_OF_TREE = (
+    Column("module", "module", code=True, wraps=24),
+    Column("type", "class", priority=2),
+    Column("output", "output", priority=3),
+    params_column("params", "params"),
+    macs_column("macs", "MACs", priority=0),
+    Column("share", "share", unit="%", kind="fixed", digits=2),
+)
+
+
+def section(count: Any, notes: Sequence[str], depth: int | None, name: str = "modules") -> Section:
+    """Return the tree of a count's modules and its totals; ``count`` is a ContractionCount or a ModuleCount."""
+    rows = []
+    for line in _lines(MODEL, [tree(count.ledger, count.modules)], depth):
+        part = Fraction(100 * line["macs"], count.macs) if line["macs"] is not None and count.macs else None
+        values = {**line, "share": part}
+        rows.append(Row(values, records=[{**line, "module": line["module"].strip()}]))
+    uncalled = count.uncalled_modules()
+    totals = {"Total params": count.params, "Trainable params": count.trainable_params}
+    totals |= {"Active params": count.active_params, "Bytes of weights": count.weight_bytes}
+    totals |= {f"MACs, {count.headline}": count.macs, "FLOPs": flops(count.macs)}
+    below = [f"{label}: {DASH if value is None else f'{value:,}'}" for label, value in totals.items()]
+    below += [f"Did not run: {', '.join(path or MODEL for path in uncalled)}"] if uncalled else []
+    layout = Table(name, count.name or MODEL, COLUMNS_OF_TREE)
+    return Section(layout, rows, below=[*below, *notes])
+
+
+def text(printed: Section) -> str:
+    """Return a section in lines of at most 80 characters."""
+    stream = io.StringIO()
+    emit([printed], "text", stream, Style(width=WIDTH, hints=False))
+    return stream.getvalue().rstrip("\n")
+
+
+def html(printed: Section) -> str:
+    """Return a section as an HTML table with the shares as bars, every name escaped."""
+    rows = []
+    for row in printed.rows:
+        bar = f"background:linear-gradient(to right,{BAR} {float(row.values['share'] or 0):.2f}%,transparent 0)"
+        styles = {"share": f"{bar};min-width:8em", "module": "white-space:pre"}
+        cells = [
+            f'<td style="text-align:{column.side};{styles.get(column.key, "")}">'
+            f"{escape(column.text(row.values[column.key]))}</td>"
+            for column in COLUMNS_OF_TREE
+        ]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    head = "".join(
+        f'<th style="text-align:{column.side}">{" ".join(column.head_lines)}</th>' for column in COLUMNS_OF_TREE
     )
-    header = "<br>".join(map(escape, notes))
-    return f"<p>{header}</p><table><tr><th>module</th><th>MACs</th><th>share</th></tr>{rows}</table>"
+    below = "<br>".join(map(escape, printed.below))
+    return f"<h4>{escape(printed.table.title)}</h4><table><tr>{head}</tr>{''.join(rows)}</table><p>{below}</p>"
 
 
 def by_module(ledger: Ledger) -> dict[str, int]:
     """Return multiply-accumulates of each module with its submodules, by path; the model is the empty path."""
     found: dict[str, int] = {"": 0}
     for entry in ledger:
-        names = entry.path.split(".") if entry.path else []
-        for depth in range(len(names) + 1):
-            path = ".".join(names[:depth])
+        for path in outer_paths(entry.path):
             found[path] = found.get(path, 0) + entry.size
     return found
 
 
-def records(ledger: Ledger) -> list[dict[str, Any]]:
-    """Return a row for each entry: path, kind, sizes, repetitions, MACs, FLOPs and share in percent."""
+def records(ledger: Ledger, modules: Iterable[ModuleRecord]) -> list[dict[str, Any]]:
+    """Return a row for each entry, and for each module with parameters that has none."""
     total = sum(entry.size for entry in ledger)
-    return [_record(entry, total) for entry in ledger]
-
-
-def _record(entry: Entry, total: int) -> dict[str, Any]:
-    return {
-        "path": entry.path,
-        "kind": entry.kind,
-        "sizes": sizes(entry),
-        "times": entry.times,
-        "macs": entry.size,
-        "flops": flops(entry.size),
-        "share": 100 * entry.size / total if total else None,
-    }
-
-
-def _share(macs: int, total: int) -> str:
-    return f"{100 * macs / total:.2f} %" if total else "–"
-
-
-def _cut(label: str, room: int) -> str:
-    return label if len(label) <= room else f"{label[: room - 3]}..."
+    left = {module.path: module for module in modules}
+    types = {path: module.type for path, module in left.items()}
+    rows = []
+    for entry in ledger:
+        module, part = left.pop(entry.path, None), 100 * entry.size / total if total else None
+        values = (entry.path, entry.kind, sizes(entry), entry.times, entry.size, flops(entry.size), part)
+        rows.append((*values, types.get(entry.path, ""), module.params if module else 0))
+    rows += [(path, "", "", 0, 0, 0, 0.0, module.type, module.params) for path, module in left.items() if module.params]
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]

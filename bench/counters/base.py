@@ -122,6 +122,9 @@ def as_record(count: Count) -> dict[str, Any]:
         "macs": count.macs,
         "difference": count.difference,
         "failed": count.reason,
+        "device": count.device,
+        "counted_there_because": count.why_there,
+        **{name: getattr(count.result, name, None) for name in ("tool", "version")},
         "predicted_macs": count.explanation and count.explanation.predicted_macs,
         **explanation_record(count),
     }

@@ -34,8 +34,8 @@ class ReportedCounts:
 class RecordedCall:
     """A call of a module that is recorded on first use, and the explanation of each counter from its trace.
 
-    ``options`` are those of count_contractions. Raises what the module raises when it is recorded, and UnsupportedError
-    for unsupported operators.
+    ``options`` are those of count_contractions; ``backward`` records the gradients too. Raises what the module raises
+    when it is recorded, and UnsupportedError for unsupported operators.
     """
 
     module: nn.Module
@@ -43,10 +43,11 @@ class RecordedCall:
     kwargs: Mapping[str, Any]
     tools: Sequence[ModuleType]
     options: Mapping[str, Any] = field(default_factory=dict)
+    backward: bool = False
 
     def _record(self, hooked: bool) -> Trace:
         names = dict.fromkeys(name for tool in self.tools for name in getattr(tool, "NAMES", ()))
-        return record(self.module, self.args, self.kwargs, names=tuple(names), hooked=hooked)
+        return record(self.module, self.args, self.kwargs, names=tuple(names), backward=self.backward, hooked=hooked)
 
     @cached_property
     def _plain(self) -> Trace:
@@ -78,6 +79,7 @@ def read(
     counters: Sequence[str] = registry.NAMES,
     label: str,
     exact: int | None = None,
+    backward: bool = False,
     **options: Any,
 ) -> ReportedCounts:
     """Record ``module`` once and run each counter on the same call.
@@ -88,7 +90,7 @@ def read(
     """
     kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]
-    call = RecordedCall(fresh(module), args, kwargs, tools, options)
+    call = RecordedCall(fresh(module), args, kwargs, tools, options, backward)
     exact = call.headcount.macs if exact is None else exact
     out = []
     for tool in tools:

@@ -20,7 +20,8 @@ from dataclasses import replace
 
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.run import parse_settings, run_isolated
+from headcount.bench.isolated.run import run_isolated
+from headcount.bench.isolated.target import parse_settings
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.models.configs.numbers import parse_int
 

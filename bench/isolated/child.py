@@ -6,12 +6,16 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import headcount
-from headcount.bench.errors import reset_warning_filters
+from headcount.bench.errors import EnvironmentMissing, reset_warning_filters
+from headcount.bench.isolated.hub import find_config
 from headcount.bench.isolated.run import INTERNAL_ERROR, TASKS
+from headcount.bench.isolated.target import is_configuration
 from headcount.bench.isolated.user_code import UserCodeError, import_folders
 
 
@@ -24,6 +28,21 @@ def main() -> int:
     out = os.dup(1)
     os.dup2(2, 1)
     try:
+        answer = _answer(request)
+        with open(out, "w", encoding="utf-8") as file:
+            json.dump(answer, file)
+    except Exception:
+        traceback.print_exc()
+        return INTERNAL_ERROR
+    return 0
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer of the request's task, or ``error`` for one of the user's code or of this machine."""
+    try:
+        if request["spec"].startswith("hf:"):
+            # before torch is imported, which takes seconds
+            find_config(request["spec"])
         # imported before the user's folders are on sys.path, where a file may be called like a package
         task = import_module(TASKS[request["task"]])
         # without the checkout's root, whose packages bench, models … may be called like the user's
@@ -31,16 +50,13 @@ def main() -> int:
         sys.path[:] = [*import_folders(request["spec"]), *others]
         # bytecode is taken for a file of the same size and second: one that changed in between would not be read again
         sys.dont_write_bytecode = True
-        try:
-            answer = task.answer(request)
-        except UserCodeError as error:
-            answer = {"error": f"{error}\n{error.trace}".rstrip()}
-        with open(out, "w", encoding="utf-8") as file:
-            json.dump(answer, file)
-    except Exception:
-        traceback.print_exc()
-        return INTERNAL_ERROR
-    return 0
+        return task.answer(request)
+    except UserCodeError as error:
+        # a configuration is no code: the lines that raised are not the user's
+        trace = "" if is_configuration(request["spec"]) else error.trace
+        return {"error": f"{error}\n{trace}".rstrip()}
+    except EnvironmentMissing as error:
+        return {"error": str(error), "missing": True}
 
 
 def _exit_with_parent() -> None:

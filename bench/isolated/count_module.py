@@ -1,31 +1,44 @@
 """Count the MACs and parameters of a user module, in the process that runs user code."""
 
 import copy
+import logging
 import random
 import string
-from collections.abc import Callable, Mapping
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy
+import psutil
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
 from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UnsupportedError
 from headcount.bench.contractions.linalg import formula_advice
-from headcount.bench.counters.base import as_record
+from headcount.bench.counters.base import Count, as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
-from headcount.bench.isolated.user_code import UserCodeError, build, load, run_user_code
+from headcount.bench.isolated.user_code import UserCodeError, build_target, run_user_code
 from headcount.bench.trace.events import Event, tensors_in
 from headcount.bench.trace.modes import tensors_of
 from headcount.formulas.published.expressions import evaluate
 
-META = "meta"
+META, HEADCOUNT = "meta", "headcount"
+FAKE = "meta, with the inputs' values"
+"""Device of a count with fake weights: they have a shape and a type, as on meta, and inputs have values."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,19 +59,27 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
-    function = load(request["spec"])
     random.seed(0)
     torch.manual_seed(0)
     numpy.random.seed(0)
-    module, args, kwargs = build(request["spec"], function, request["settings"])
+    built = build_target(request)
+    module, args, kwargs = built.module, built.args, built.kwargs
     _materialize(module, args, kwargs)
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
-    options = {name: request[name] for name in ("counters", "allow_unsupported", "elementwise", "formula_set")}
+    options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set")}
+    options["backward"] = request.get("backward", False)
     run = partial(read, label=request["spec"], formulas=formulas, **options)
+    call, counters = (module, args, kwargs), request["counters"]
+    # the other tools run where their users run them, unless a device is given
+    tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
     with one_thread():
-        found, device, why_not_meta = _run_on_device(run, (module, args, kwargs), request["device"])
+        first = partial(run, counters=[name for name in counters if name not in tools])
+        found, device, why_not_meta = _run_on_device(first, call, request["device"])
     count = found.headcount
-    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger")
+    reported = {one.counter: replace(one, device=device) for one in found.counters}
+    if tools:
+        reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, count.macs, device)}
+    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger", "modules")
     products = (
         {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
         for one in count.elementwise
@@ -67,16 +88,17 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         **{name: getattr(count, name) for name in names},
         device=device,
         why_not_meta=why_not_meta,
-        trainable_params=sum(p.numel() for p in module.parameters() if p.requires_grad),
         inputs=inputs_of(args, kwargs),
         elementwise=merge_elementwise(products),
         parameters=parameters(module),
-        counters=list(map(as_record, found.counters)),
+        counters=[as_record(reported[name]) for name in counters],
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
         bytes_moved=count.bytes_moved(),
         causal_macs=count.causal_macs,
         other_flops=count.other_flops(),
         libraries=counting_libraries(),
+        backward=options["backward"],
+        notes=built.notes,
     )
 
 
@@ -112,6 +134,8 @@ _FINAL = (UnsupportedError, ElementwiseError, UserCodeError)
 """Errors that are the same on every device."""
 MAX_CHECKED_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that both counts are equal."""
+MAX_CPU_MACS = 200 * 10**9
+"""The tools run a larger model on meta."""
 ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
 """A module, its positional inputs and its keyword inputs."""
 
@@ -121,7 +145,8 @@ def _run_on_device(
 ) -> tuple[ReportedCounts, str, str | None]:
     """Return the counts, their device, and the reason where that is not meta.
 
-    The default is meta; where that fails or counts differently, the device of the module's tensors.
+    The default is meta; where that fails or counts differently, the device of the module's tensors. A module without
+    weights whose forward reads values of its inputs is counted with fake weights and these inputs.
     """
     module, *inputs = call
     own = sorted({tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))} or {"cpu"})
@@ -130,9 +155,11 @@ def _run_on_device(
         try:
             found = run_user_code("a run on meta", lambda: run(_meta_copy(module), *_to_device(inputs, META)), _FINAL)
         except UserCodeError as error:
-            if device == META or META in own:
+            if device == META or own == [META]:
                 raise
             why = str(error)
+            if META in own:
+                return _run_on_fake(run, call), FAKE, why
         else:
             why = None if device or META in own else _difference(run, found.headcount, call, "/".join(own))
             if why is None:
@@ -152,6 +179,28 @@ def _run_on_device(
         raise
 
 
+def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> ReportedCounts:
+    """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where those of weights
+    are read, with the name of the module."""
+    module, args, kwargs = call
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    # the mode is not entered: tensors made in forward have values
+    fake = _copy(module, lambda tensor: FakeTensor(mode, tensor.to(META), torch.device("cpu")))
+    # torch logs the traceback of what is reported here, and its copies of fake buffers warn
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+    try:
+        return run_user_code("a run with fake weights", lambda: run(fake, args, kwargs), _FINAL)
+    except UserCodeError as error:
+        if not isinstance(error.__cause__, DataDependentOutputException | DynamicOutputShapeException):
+            raise
+        paths = {id(part): path for path, part in fake.named_modules()}
+        frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__cause__.__traceback__))
+        path = [paths[id(part)] for part in frames if id(part) in paths][-1]
+        name = path or type(module).__name__
+        raise UserCodeError(f"{name} reads values of weights; --device cpu builds weights that have some") from error
+
+
 def _difference(
     run: Callable[..., ReportedCounts], on_meta: ContractionCount, call: ModuleCall, own: str
 ) -> str | None:
@@ -167,18 +216,68 @@ def _difference(
     return f"it counts {on_meta.macs:,} there and {there.macs:,} on {own}"
 
 
+def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int, device: str) -> Iterator[Count]:
+    """Yield what each tool reports where its users run it: on the module's device, or on the CPU for one on meta.
+
+    On meta, with the reason, where the module is too large for the CPU or does not run there; ``exact`` is headcount's
+    count and ``device`` where headcount has counted it.
+    """
+    module, *inputs = call
+    own = {tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))}
+    where = "/".join(sorted(own - {META})) or "cpu"
+    without_values = device in (META, FAKE)
+    why = _too_large(call, exact) if without_values and where == "cpu" else None
+    if why is None:
+        try:
+            there = (_copy(module, _zeros), *_convert(inputs, _zeros)) if META in own else call
+            found = run_user_code(f"a run on {where}", lambda: run(*there, exact=exact), _FINAL)
+        except UserCodeError as error:
+            if not without_values:
+                raise
+            why = str(error)
+    if why is not None:
+        where, found = META, run(_meta_copy(module), *_to_device(inputs, META), exact=exact)
+    for count in found.counters:
+        yield replace(count, device=where, why_there=why)
+
+
+def _too_large(call: ModuleCall, macs: int) -> str | None:
+    """Return why the tools do not run a module on the CPU; None where they do."""
+    module, *inputs = call
+    stored = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers(), *tensors_of(inputs))}
+    if macs > MAX_CPU_MACS:
+        return f"the model has more than {MAX_CPU_MACS // 10**9} GMACs"
+    if 2 * sum(tensor.nbytes for tensor in stored.values()) > psutil.virtual_memory().available:
+        return "weights and inputs take more than half of the free memory"
+    return None
+
+
 def _meta_copy(module: nn.Module) -> nn.Module:
-    """Return a copy of the module on meta with the same shared and the same frozen parameters."""
+    """Return the module on meta."""
+    return _copy(module, lambda tensor: tensor.to(META))
+
+
+def _copy(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
+    """Return a copy with converted tensors, and the same shared and the same frozen parameters."""
     memo: dict[int, Any] = {}
     for parameter in module.parameters():
-        memo[id(parameter)] = nn.Parameter(parameter.detach().to(META), parameter.requires_grad)
+        memo[id(parameter)] = nn.Parameter(convert(parameter.detach()), parameter.requires_grad)
     for buffer in module.buffers():
-        memo[id(buffer)] = buffer.detach().to(META)
+        memo[id(buffer)] = convert(buffer.detach())
     return copy.deepcopy(module, memo)
 
 
+def _zeros(tensor: Tensor) -> Tensor:
+    """Return a tensor of meta as zeros on the CPU, and any other as it is."""
+    return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor
+
+
 def _to_device(value: Any, device: str) -> Any:
-    return tree_map_only(Tensor, lambda tensor: tensor.to(device), value)
+    return _convert(value, lambda tensor: tensor.to(device))
+
+
+def _convert(value: Any, convert: Callable[[Tensor], Tensor]) -> Any:
+    return tree_map_only(Tensor, convert, value)
 
 
 def parameters(module: nn.Module) -> list[dict[str, Any]]:

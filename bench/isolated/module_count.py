@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headcount.bench.contractions.modules import ModuleRecord, Modules
 from headcount.bench.counters.base import Count, CounterError, as_record
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import ProcessExited, run_isolated
@@ -13,15 +14,16 @@ from headcount.formulas.published.expressions import evaluate
 
 
 @dataclass(frozen=True)
-class ModuleCount:
-    """The count of one forward pass of a user module over the whole batch.
+class ModuleCount(Modules):
+    """The count of one forward pass of a user module over the whole batch, or of forward and ``backward``.
 
     ``bytes_moved``, ``causal_macs`` and ``other_flops`` are those of bench.contractions.costs.
 
     ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
-    ``libraries`` are the versions of those that decide which operations torch runs (bench.env).
+    ``libraries`` are the versions of those that decide which operations torch runs (bench.env). ``notes`` are sentences
+    about how the module was made, to print below a table.
     """
 
     device: str
@@ -30,7 +32,6 @@ class ModuleCount:
     headline: str
     dispatched: int
     with_elementwise: int
-    trainable_params: int
     inputs: Sequence[str]
     ledger: Ledger
     elementwise: Sequence[dict[str, Any]]
@@ -41,11 +42,9 @@ class ModuleCount:
     counters: Sequence[dict[str, Any]]
     audit: Sequence[dict[str, Any]]
     libraries: Mapping[str, str]
-
-    @property
-    def params(self) -> int:
-        """All parameters, each tensor once."""
-        return sum(parameter["params"] for parameter in self.parameters)
+    backward: bool = False
+    modules: Sequence[ModuleRecord] = ()
+    notes: Sequence[str] = ()
 
     @property
     def unsupported(self) -> list[dict[str, Any]]:
@@ -54,34 +53,41 @@ class ModuleCount:
 
     def as_record(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        return {**vars(self), "ledger": self.ledger.as_records()}
+        return {**vars(self), "ledger": self.ledger.as_records(), "modules": list(map(vars, self.modules))}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "ModuleCount":
         """Return the count that :meth:`as_record` wrote."""
-        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"])})
+        modules = tuple(ModuleRecord(**module) for module in record["modules"])
+        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"]), "modules": modules})
 
 
 def count_module(
     spec: str,
-    settings: Mapping[str, int],
+    settings: Mapping[str, Any],
     counters: Sequence[str] = (),
     *,
+    inputs: Sequence[str] = (),
+    dtype: str | None = None,
+    lengths: Mapping[str, int] | None = None,
+    backward: bool = False,
     device: str | None = None,
     allow_unsupported: bool = False,
     elementwise: str = "report",
     formulas: Mapping[str, str] | None = None,
     formula_set: str | None = None,
 ) -> ModuleCount:
-    """Count the module that ``spec`` builds for ``settings``, by every counter of ``counters``.
+    """Count a target by every counter of ``counters``.
 
-    Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
-    that as the reason for its missing count.
+    The arguments are the fields of target.Target and options of count.count_macs. Raises what run_isolated does, and
+    CounterError for unsupported operations. A counter that ends the process has that as the reason for its missing
+    count.
     """
     request = {
         "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
         "allow_unsupported": allow_unsupported, "elementwise": elementwise, "formulas": dict(formulas or {}),
-        "formula_set": formula_set,
+        "formula_set": formula_set, "inputs": list(inputs), "dtype": dtype, "lengths": dict(lengths or {}),
+        "backward": backward,
     }  # fmt: skip
     try:
         return _count(request)

@@ -7,14 +7,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 import headcount
-from headcount.bench.errors import UsageError, require_package
-from headcount.bench.isolated.user_code import UserCodeError, check_spec
-from headcount.models.configs.numbers import parse_int
+from headcount.bench.errors import EnvironmentMissing, UsageError, require_package
+from headcount.bench.isolated.user_code import UserCodeError, check_spec, check_target
 
 TASKS = {
     "count": "headcount.bench.isolated.count_module",
@@ -51,33 +50,44 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
     """Run ``request`` in a separate process and return its answer.
 
     Args:
-        request: ``task``, a key of TASKS; ``spec``, FILE.py:FUNCTION or package.module:FUNCTION; what the task needs.
+        request: ``task``, a key of TASKS; ``spec``, as in target.Target, of user code alone where the task is to
+            derive; what the task needs.
         timeout_s: seconds after which the process is killed (default: from the environment, see TIMEOUT).
 
     Raises:
         UsageError: the user's code is at fault, with its traceback, or took too long.
         ProcessExited: the process ended without an answer.
-        EnvironmentMissing: torch is not installed.
+        EnvironmentMissing: a package, the hub or a model's own code is needed.
         InternalError: headcount is at fault.
     """
     spec = request["spec"]
     require_package("torch")
     try:
-        check_spec(spec)
+        (check_target if request["task"] == "count" else check_spec)(spec)
     except UserCodeError as error:
         raise UsageError(f"{spec}: {error}") from None
-    # a file without a name: nothing is left of it, however this ends
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
-        code = _run(request, out.fileno(), timeout_s or timeout())
+    # files without a name: nothing is left of them, however this ends
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err,
+    ):
+        try:
+            code = _run(request, out.fileno(), timeout_s or timeout(), err.fileno())
+        except UsageError:
+            _print(err)
+            raise
         out.seek(0)
         text = out.read()
+        # warnings of libraries are no part of a run without error, and none of an error of one line
+        if not text or "\n" in json.loads(text).get("error", ""):
+            _print(err)
     if not text:
         if code == INTERNAL_ERROR:
             raise InternalError(f"{spec}: this program failed, with the traceback above")
         raise ProcessExited(spec, code)
     answer = json.loads(text)
     if "error" in answer:
-        raise UsageError(f"{spec}: {answer['error']}")
+        raise (EnvironmentMissing if answer.get("missing") else UsageError)(f"{spec}: {answer['error']}")
     return answer
 
 
@@ -94,12 +104,20 @@ def timeout() -> float:
     return seconds
 
 
-def _run(request: Mapping[str, Any], out: int, timeout_s: float) -> int:
-    """Return the exit code of the process that writes its answer to the descriptor ``out``, and kill its group."""
+def _print(file: TextIO) -> None:
+    file.seek(0)
+    sys.stderr.write(file.read())
+
+
+def _run(request: Mapping[str, Any], out: int, timeout_s: float, err: int | None = None) -> int:
+    """Return the exit code of the process that writes its answer to the descriptor ``out``, and kill its group.
+
+    It writes stderr to ``err``, by default to this process' own.
+    """
     # -P: Python adds no folder to sys.path by itself
     command = [sys.executable, "-P", "-c", _START.format(roots=_ROOTS), json.dumps(request)]
     # a new process group, so that Ctrl-C reaches only this process; the open stdin tells it that we still run
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, process_group=0) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err, process_group=0) as process:
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -111,17 +129,3 @@ def _run(request: Mapping[str, Any], out: int, timeout_s: float) -> int:
                     os.killpg(process.pid, signal.SIGKILL)
             else:
                 process.kill()
-
-
-def parse_settings(words: Sequence[str]) -> dict[str, int]:
-    """Return integers by name from NAME=INTEGER words. Raise UsageError for anything else."""
-    out = {}
-    for word in words:
-        name, _, text = word.partition("=")
-        try:
-            if not name.isidentifier():
-                raise ValueError
-            out[name] = parse_int(text)
-        except ValueError:
-            raise UsageError(f"--set {word}: with --module it takes NAME=INTEGER") from None
-    return out

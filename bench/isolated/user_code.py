@@ -7,11 +7,19 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import headcount
+from headcount.bench.case import resolve_lengths
+from headcount.bench.isolated.target import is_configuration
+from headcount.models.configs.presets import PRESETS, preset
+from headcount.models.configs.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 class UserCodeError(Exception):
@@ -20,6 +28,16 @@ class UserCodeError(Exception):
     def __init__(self, reason: str, trace: str = "") -> None:
         super().__init__(reason)
         self.trace = trace
+
+
+@dataclass(frozen=True)
+class Built:
+    """A module with its positional and keyword inputs, ready to run. ``notes`` are printed under its count."""
+
+    module: "nn.Module"
+    args: tuple
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def check_spec(spec: str) -> None:
@@ -32,9 +50,25 @@ def check_spec(spec: str) -> None:
         raise UserCodeError(f"there is no file {target}")
 
 
+def check_target(spec: str) -> None:
+    """Raise UserCodeError where ``spec`` names no user module, preset or configuration, or a file that is missing."""
+    if spec in PRESETS or spec.startswith("hf:"):
+        return
+    if not is_configuration(spec) and (":" in spec or spec.endswith(".py")):
+        check_spec(spec)
+    elif not is_configuration(spec):
+        near = did_you_mean(spec, PRESETS).removeprefix("; ")
+        presets = f"a preset ({near or 'headcount macs --list'})"
+        raise UserCodeError(f"unknown target {spec!r}; {presets}, FILE.py:FUNCTION, config.json or hf:NAME")
+    elif not os.path.isfile(spec):
+        raise UserCodeError(f"there is no file {spec}")
+
+
 def import_folders(spec: str) -> list[str]:
     """Return the folders that come first on sys.path: the top of the file's package, and the current folder."""
     file, _, _ = spec.rpartition(":")
+    if is_configuration(spec):
+        return []
     return [*([str(_package_top(Path(file).resolve()))] if file.endswith(".py") else []), os.getcwd()]
 
 
@@ -72,19 +106,99 @@ def _import(target: str) -> ModuleType:
     return module
 
 
-def build(spec: str, function: Callable[..., Any], settings: Mapping[str, int]) -> tuple[Any, tuple, dict[str, Any]]:
-    """Call the function with ``settings`` and return its module, positional inputs and keyword inputs."""
+def build_target(request: Mapping[str, Any]) -> Built:
+    """Build what ``request`` names: a user module, a preset, or a model from its configuration.
+
+    Args:
+        request: ``spec`` and, each optional, ``settings``, ``inputs``, ``dtype`` and ``lengths`` of a target.Target;
+            ``device`` of a preset.
+
+    Raises:
+        UserCodeError: nothing can be built from it; one line.
+    """
+    from headcount.bench.isolated.inputs import parse_inputs
+
+    spec, settings, dtype = request["spec"], request.get("settings", {}), request.get("dtype")
+    lengths = {name: value for name, value in request.get("lengths", {}).items() if value is not None}
+    inputs = run_user_code("--input", lambda: parse_inputs(request.get("inputs", ()), dtype or "float32"))
+    if is_configuration(spec):
+        from headcount.bench.isolated.config_file import build_from_config
+
+        return build_from_config(spec, settings, lengths, inputs, dtype, request.get("device") or "meta")
+    if spec in PRESETS:
+        if inputs:
+            raise UserCodeError(f"{spec} is a preset: its lengths, and not --input, set its inputs")
+        return _build_preset(spec, settings, lengths, dtype or "bfloat16", request.get("device") or "meta")
+    function = load(spec)
+    if lengths:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in lengths)
+        raise UserCodeError(f"{flags} go with a preset or a configuration; --set NAME=VALUE and --input set its sizes")
+    module, args, kwargs = build(spec, function, settings, bool(inputs))
+    if dtype:
+        module, args, kwargs = run_user_code(f"--dtype {dtype}", lambda: _cast(module, args, kwargs, dtype))
+    if inputs:
+        args = tuple(tensor for name, tensor in inputs.items() if name.isdecimal())
+        kwargs = {name: tensor for name, tensor in inputs.items() if not name.isdecimal()}
+    return Built(module, args, kwargs)
+
+
+def _build_preset(spec: str, settings: Mapping[str, Any], lengths: Mapping[str, int], dtype: str, device: str) -> Built:
+    """Build a preset with weights of zeros, or none on meta, and its inputs."""
+    import torch
+
+    from headcount.models.build import build as build_model
+    from headcount.models.build import example_inputs
+    from headcount.models.configs.base import ConfigError
+
+    # JSON has no tuples
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    options = {"device": device, "dtype": getattr(torch, dtype)}
+    try:
+        config = preset(spec, fields)
+        inputs = example_inputs(config, resolve_lengths(config, lengths), **options)
+        return Built(build_model(config, initialise=False, **options), (), inputs)
+    except ConfigError as error:
+        raise UserCodeError(str(error)) from None
+
+
+def _cast(module: "nn.Module", args: tuple, kwargs: dict[str, Any], dtype: str) -> tuple[Any, tuple, dict[str, Any]]:
+    """Return a module and its inputs with every floating-point tensor in the type ``dtype``."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    kind = getattr(torch, dtype)
+
+    def cast(tensor: "Tensor") -> "Tensor":
+        return tensor.to(kind) if tensor.is_floating_point() else tensor
+
+    return module.to(kind), *tree_map_only(torch.Tensor, cast, (args, kwargs))
+
+
+def build(
+    spec: str, function: Callable[..., Any], settings: Mapping[str, Any], has_inputs: bool = False
+) -> tuple[Any, tuple, dict[str, Any]]:
+    """Call the function or class with ``settings`` and return its module, positional inputs and keyword inputs.
+
+    ``has_inputs``: the inputs come from elsewhere, so that the module alone may be returned, as a class does.
+    """
     name = spec.rpartition(":")[2]
-    check_settings(spec, function, settings)
-    result = run_user_code(name, lambda: function(**settings))
     from torch import nn
 
+    if inspect.isclass(function) and issubclass(function, nn.Module) and not has_inputs:
+        raise UserCodeError(
+            f"{name} is an nn.Module class: add --input 1,3,224,224, or write a function that returns (module, inputs)"
+        )
+    check_settings(spec, function, settings)
+    result = run_user_code(name, lambda: function(**settings))
+    if has_inputs and isinstance(result, nn.Module):
+        return result, (), {}
     module, inputs = result if isinstance(result, tuple | list) and len(result) == 2 else (None, None)
     if not isinstance(module, nn.Module) or not isinstance(inputs, Mapping | tuple | list):
         parts = f": {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple | list) else ""
+        hint = "; --input 1,3,224,224 gives it inputs" if isinstance(result, nn.Module) else ""
         raise UserCodeError(
             f"{name} must return (module, inputs), inputs a tuple or a dict of keywords; "
-            f"it returned a {type(result).__name__}{parts}"
+            f"it returned a {type(result).__name__}{parts}{hint}"
         )
     return (module, (), dict(inputs)) if isinstance(inputs, Mapping) else (module, tuple(inputs), {})
 

@@ -1,15 +1,16 @@
 """``python -m bench.lock``: lock the MACs and parameters of a module in a file, and check that they stay the same.
 
-    python -m bench.lock --module model.py:make -o macs.lock      count, and write every contraction by name
+    python -m bench.lock model.py:make -o macs.lock              count, and write every contraction by name
     python -m bench.lock --check macs.lock                        count again; exit 1 with what changed
     python -m bench.lock --check macs.lock --format md            the same as a comment on a pull request
     python -m bench.lock --update macs.lock                       count again, and write that
     python -m bench.lock --workflow                               a workflow of GitHub Actions that checks a lock
 
-FUNCTION takes integers by keyword and returns (module, inputs). The lock stores module, integers and options; options
-given with --check or --update replace them. Run it in the folder where the lock was written: FILE.py is relative to
-the current folder. Counts are integers, so there is no tolerance. Exit codes: 0 the count is as locked; 1 it is not, or
-an operation is unsupported; 2 wrong usage, or a file that is no lock; 3 the device is not available.
+TARGET is FILE.py:FUNCTION, which returns (module, inputs), FILE.py:CLASS with --input, a preset, config.json or
+hf:NAME. The lock stores target and options; options given with --check or --update replace them. Run it in the folder
+where the lock was written: files are relative to the current folder. Counts are integers, so there is no tolerance.
+Exit codes: 0 the count is as locked; 1 it is not, or an operation is unsupported; 2 wrong usage, or a file that is no
+lock; 3 the device is not available.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module, parse_formulas
-from headcount.bench.isolated.run import parse_settings
+from headcount.bench.isolated.target import add_target_options, parse_target
 from headcount.bench.measure import DEVICES, check_device
 from headcount.bench.render import open_output
 from headcount.bench.snapshot import file
@@ -37,14 +38,16 @@ POLICIES = ("report", "include", "refuse")
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line parser of bench.lock."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
+    out.add_argument("target", nargs="?", metavar="TARGET", help="what to count: FILE.py:FUNCTION, a preset, …")
     what = out.add_mutually_exclusive_group()
     what.add_argument("--check", metavar="LOCK", help="count again and compare with this lock")
     what.add_argument("--update", metavar="LOCK", help="count again and rewrite this lock")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
     add = how.add_argument
-    add("--module", metavar="SPEC", help="FILE.py:FUNCTION or package.module:FUNCTION of a user module")
-    add("--set", dest="settings", nargs="+", metavar="NAME=INTEGER", help="arguments of FUNCTION")
+    add("--module", metavar="TARGET", help=argparse.SUPPRESS)
+    add_target_options(how)
+    add("--backward", action="store_true", default=None, help="count the gradients too")
     add("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
         add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
@@ -81,14 +84,19 @@ def plan(args: argparse.Namespace) -> Work | str:
 
 def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountRequest:
     """Return the request of the lock with the options of the command line."""
-    given = {name: getattr(args, name) for name in vars(CountRequest("")) if getattr(args, name) is not None}
-    for name, parse in {"settings": parse_settings, "formulas": parse_formulas}.items():
-        if name in given:
-            given[name] = parse(given[name])
-    request = replace((locked and locked.request) or CountRequest(""), **given)
+    base = (locked and locked.request) or CountRequest("")
+    target = parse_target(args.target or args.module or base.module, args)
+    found = {"module": target.spec, "settings": target.settings, "inputs": target.inputs, "lengths": target.lengths}
+    given = {name: value for name, value in found.items() if value}
+    for name in ("dtype", "device", "allow_unsupported", "elementwise", "formula_set", "backward"):
+        if getattr(args, name) is not None:
+            given[name] = getattr(args, name)
+    if args.formulas:
+        given["formulas"] = parse_formulas(args.formulas)
+    request = replace(base, **given)
     if not request.module:
         reason = "a lock written by a program names no module; " if locked else ""
-        raise UsageError(f"{reason}give --module FILE.py:FUNCTION{'' if locked else ', --check LOCK or --update LOCK'}")
+        raise UsageError(f"{reason}give a TARGET, as FILE.py:FUNCTION{'' if locked else ', --check or --update LOCK'}")
     if request.device not in (None, *DEVICES) or request.elementwise not in POLICIES:
         raise UsageError(f"a lock with device {request.device} and elementwise {request.elementwise} cannot be counted")
     if request.formula_set not in (None, *linalg.SETS):

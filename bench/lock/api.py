@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from headcount.bench.count import count_macs
+from headcount.bench.count import OPTIONS, count_call, resolve_call
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.count_module import inputs_of, parameters
 from headcount.bench.render import emit, open_output
@@ -41,29 +39,31 @@ class Lock(CountSnapshot):
             raise CostChanged(f"{path}: {summary(locked, self)}\n\n{table.getvalue()}")
 
 
-def lock(module: nn.Module, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **options: Any) -> Lock:
-    """Count ``module(*inputs, **kwargs)`` as ``count_macs`` does: every contraction and parameter, by name.
+def lock(module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **keywords: Any) -> Lock:
+    """Count as ``count_macs`` does: every contraction and parameter, by name.
 
     Call ``hc.lock(model, x).write("macs.lock")`` once and ``hc.lock(model, x).check("macs.lock")`` from then on.
     A lock written by a program names no module, so ``headcount lock --check`` needs ``--module`` for it.
 
     Args:
-        module: the module to count.
+        module: the module to count, or what ``count_macs`` takes for it.
         inputs: its positional inputs.
         kwargs: its keyword inputs.
-        options: ``backward``, ``training``, ``allow_unsupported``, ``formulas``, ``formula_set`` and ``elementwise`` of
-            ``count_macs``.
+        keywords: options of ``count_macs``; others are keyword inputs.
 
     Raises:
-        UnsupportedError, ElementwiseError: as ``count_macs``.
+        UnsupportedError, ElementwiseError, TypeError, ValueError: as ``count_macs``.
     """
-    counted = count_macs(module, *inputs, kwargs=kwargs, **options)
+    named = {**(kwargs or {}), **{name: keywords.pop(name) for name in keywords.keys() - OPTIONS}}
+    sizes = (keywords.pop("input_size", None), keywords.pop("dtypes", None))
+    call = resolve_call(module, inputs, named, *sizes)
+    counted, (module, args, named) = count_call(call, **keywords), call
     return Lock(
-        name=type(module).__name__,
+        name=counted.name,
         terms=terms_of(counted.ledger, counted.elementwise_ledger),
         parameters=parameters_of(parameters(module)),
         included=counted.included,
         unsupported=tuple(line.text() for line in counted.unsupported),
-        inputs=tuple(inputs_of(inputs, dict(kwargs or {}))),
+        inputs=tuple(inputs_of(args, named)),
         versions=file.versions(counting_libraries()),
     )

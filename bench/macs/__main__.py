@@ -61,7 +61,7 @@ def plan(args: argparse.Namespace) -> Work | str:
     checked = args.check or args.audit
     return Work(
         _sections(args),
-        strict=checked,
+        strict=checked or bool(args.module),
         remark=peak_memory,
         verdict="every verdict and every count is as stated" if checked else "",
         result=partial(_result(args), in_flops=args.flops),
@@ -83,7 +83,7 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     lengths = {name: getattr(args, name) for name in LENGTHS}
     if args.columns and (args.compare or args.module or args.audit):
         raise UsageError("--columns goes with --table, --preset and --grid")
-    assumed = _assumptions(args)
+    assumed = assumptions(args)
     if args.compare:
         return _comparison(args, lengths)
     if args.convert:
@@ -95,7 +95,11 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         require_package("torch")
         check_device(args.device)
     if args.module:
-        return _module(args, counters)
+        others = [name for name in (*LENGTHS, "preset", "table", "grid") if getattr(args, name)]
+        if others:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+            raise UsageError(f"{flags} and --module do not go together; sizes of a module are set by --set NAME=VALUE")
+        return target_sections(args.module, args, counters)
     if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula or args.formula_set:
         raise UsageError("--depth, --allow-unsupported, --elementwise, --formula and --formula-set go with --module")
     if not args.preset:
@@ -118,7 +122,7 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     return (section for part in parts for section in part)
 
 
-def _assumptions(args) -> accounts.Assumptions:
+def assumptions(args) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
     names = ("context", "generate", "element_bytes", "window", "optimizer", "prices", "peak_macs", "bandwidth")
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -201,7 +205,8 @@ def _comparison(args, lengths) -> Iterator[Section]:
         return iter(saved_sections(*(found[text] for text in args.compare), COMPARED))
     from headcount.bench.macs import compare
 
-    a, b = (cases.parse(text, args.set, lengths) for text in args.compare)
+    lengths = lengths | {name: getattr(args, name) for name in ("image_size", "images")}
+    a, b = (cases.parse(text, args.set, lengths, args.input or (), args.dtype) for text in args.compare)
     # By default one counter validates each crossover.
     counters = parse_counters(args.counter or ["torch"])
     if counters:
@@ -211,29 +216,33 @@ def _comparison(args, lengths) -> Iterator[Section]:
     return compare.sections(a, b, counters, args.device)
 
 
-def _module(args, counters) -> Iterator[Section]:
-    from headcount.bench.isolated.module_count import count_module, parse_formulas
-    from headcount.bench.isolated.run import parse_settings
-    from headcount.bench.macs import module
+def target_sections(
+    spec: str, args: argparse.Namespace, counters: Sequence[str], *, by_module: bool = False
+) -> Iterator[Section]:
+    """Count the target that ``spec`` and ``args`` name, and return its tables. Raises for wrong usage at once.
 
-    others = [name for name in (*LENGTHS, "preset", "table", "grid") if getattr(args, name)]
-    if others:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
-        raise UsageError(f"{flags} and --module do not go together; sizes of a module are set by --set NAME=INTEGER")
+    ``by_module``: the first table is the tree of modules, not the products by module and kind.
+    """
+    from headcount.bench.isolated.module_count import count_module, parse_formulas
+    from headcount.bench.isolated.target import parse_target
+    from headcount.bench.macs import module, tree
+
     if args.depth is not None and args.depth < 1:
         raise UsageError(f"--depth must be at least 1, not {args.depth}")
-    tools = [name for name in counters if name in registry.NAMES]
     count = count_module(
-        args.module,
-        parse_settings(args.set),
-        tools,
+        **vars(parse_target(spec, args)),
+        counters=[name for name in counters if name in registry.NAMES],
         device=args.device,
+        backward=args.backward,
         allow_unsupported=args.allow_unsupported,
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
         formula_set=args.formula_set,
     )
-    return module.sections(args.module, count, args.depth)
+    if not by_module:
+        return module.sections(module.ledger_section(spec, count, args.depth), count, args.check)
+    shown = count if args.elementwise else replace(count, elementwise=())
+    return module.sections(tree.section(count, args.depth or 3), shown, args.check)
 
 
 def _ranks(args, lengths) -> Iterator[Section]:

@@ -107,7 +107,7 @@ def _row(cells: Cells, counters: Sequence[str]) -> Row:
     if values["headcount"]:
         failures.append(f"{where}: headcount counts {found.headcount.macs:,}, exact {exact:,}")
     for cell in found.counters:
-        records.append({**place, **as_record(cell)})
+        records.append({**as_record(cell), **place})
         values[cell.counter] = "failed" if cell.reason else cell.difference
         if cell.reason:
             notes.append(f"{cell.counter} failed: {cell.reason[:LONGEST]}")

@@ -1,4 +1,4 @@
-"""Cases of --compare: a preset with some of its fields changed, or a user module.
+"""Cases of --compare: a preset with some of its fields changed, a user module, or a configuration.
 
 Importable without torch.
 """
@@ -6,11 +6,13 @@ Importable without torch.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module
-from headcount.bench.isolated.run import parse_settings, run_isolated
+from headcount.bench.isolated.run import run_isolated
+from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_settings
 from headcount.bench.measure import measure
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
@@ -21,24 +23,28 @@ from headcount.models.configs.presets import PRESETS, assignments, parse_overrid
 
 @dataclass(frozen=True)
 class ModuleCase:
-    """The module that ``spec`` builds for ``lengths``, counted in another process.
+    """A user module or a configuration, counted in another process.
 
     Its ledger is the count of one run. ``saved`` is the count, term by term.
     """
 
     name: str
-    spec: str
-    lengths: Mapping[str, int]
+    target: Target
     ledger: Ledger
     saved: CountSnapshot
     preset: None = None
+
+    @property
+    def lengths(self) -> Mapping[str, Any]:
+        """Sizes that were given, as text beside the name."""
+        return {**self.target.settings, **self.target.lengths}
 
     def check_runs(self) -> None:
         """Do nothing: the module has already run."""
 
     def letters(self) -> tuple[str, ...]:
-        """Return T, where the function takes it."""
-        return tuple(letter for letter in ("T",) if letter in self.lengths)
+        """Return T, where the user's function takes it."""
+        return ("T",) if "T" in self.target.settings and not is_configuration(self.target.spec) else ()
 
     def uneven(self) -> tuple[str, ...]:
         """Return no letters: the layers of a user module are unknown."""
@@ -46,9 +52,9 @@ class ModuleCase:
 
     def ledger_in(self, letter: str, size: Size) -> Ledger:
         """Return the derived polynomials in ``letter`` as a ledger. Raises UsageError if the count is no polynomial."""
-        rest = {name: value for name, value in self.lengths.items() if name != letter}
-        start = {letter: max(2, self.lengths[letter])}
-        request = {"task": "derive", "spec": self.spec, "settings": rest, "base": start, "step": {letter: 1}}
+        rest = {name: value for name, value in self.target.settings.items() if name != letter}
+        start = {letter: max(2, self.target.settings[letter])}
+        request = {"task": "derive", "spec": self.target.spec, "settings": rest, "base": start, "step": {letter: 1}}
         found = run_isolated(request)
         if found["witness"]:
             raise UsageError(f"{self.name} has no closed form in {letter}: {found['witness']}")
@@ -57,28 +63,39 @@ class ModuleCase:
 
     def at(self, letter: str, size: int) -> "ModuleCase":
         """Return the module built with another size."""
-        return of_module(self.spec, {**self.lengths, letter: size})
+        return of_target(replace(self.target, settings={**self.target.settings, letter: size}))
 
 
-def of_module(spec: str, sizes: Mapping[str, int]) -> ModuleCase:
-    """Count the module that ``spec`` builds. Raises what isolated.module_count.count_module does."""
-    count = count_module(spec, sizes)
+def of_target(target: Target) -> ModuleCase:
+    """Count a user module or a configuration. Raises what isolated.module_count.count_module does."""
+    count = count_module(**vars(target))
     # Entries for weights count parameters only: the operations that use them are in the ledger already.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
-    name = ",".join((spec, *(f"{key}={value}" for key, value in sizes.items())))
-    saved = replace(snapshot_of(count, CountRequest(spec, sizes), file.versions(count.libraries)), name=name)
-    return ModuleCase(name, spec, sizes, Ledger((*count.ledger, *weights)), saved)
+    name = ",".join((target.spec, *(f"{key}={value}" for key, value in target.settings.items())))
+    options = {key: value for key, value in vars(target).items() if key != "spec"}
+    saved = snapshot_of(count, CountRequest(target.spec, **options), file.versions(count.libraries))
+    return ModuleCase(name, target, Ledger((*count.ledger, *weights)), replace(saved, name=name))
 
 
-def parse(text: str, extra: Sequence[str], lengths: Mapping[str, int | None]) -> Case | ModuleCase:
-    """Return the case of ``NAME,FIELD=VALUE,…`` with the assignments of ``extra``, or a user module.
+def parse(
+    text: str,
+    extra: Sequence[str],
+    lengths: Mapping[str, int | None],
+    inputs: Sequence[str] = (),
+    dtype: str | None = None,
+) -> Case | ModuleCase:
+    """Return the case of ``NAME,FIELD=VALUE,…`` with the assignments of ``extra``, a preset, module or configuration.
 
-    A user module is ``FILE.py:FUNCTION,NAME=INTEGER,…``; ``extra`` and ``lengths`` do not apply to it.
-    Raises ConfigError, with the valid names, for a preset, field, value or length that does not exist.
+    A user module is ``FILE.py:FUNCTION,NAME=VALUE,…``; ``extra`` and ``lengths`` do not apply to it, and ``inputs``
+    and ``dtype`` not to a preset. Raises ConfigError, with the valid names, for a preset, field, value or length that
+    does not exist.
     """
     name = text.partition(",")[0]
+    if is_configuration(name):
+        known = {key: size for key, size in lengths.items() if key in LENGTHS and size is not None}
+        return of_target(Target(name, parse_settings([*assignments(text), *extra]), tuple(inputs), dtype, known))
     if ":" in name:
-        return of_module(name, parse_settings(assignments(text)))
+        return of_target(Target(name, parse_settings(assignments(text)), tuple(inputs), dtype))
     full = ",".join((text, *extra))
     case = Case.of(name, parse_overrides(name, assignments(full)), lengths, called=full)
     # Raise for a length beyond the model's positions before anything is printed.
@@ -106,6 +123,8 @@ def is_saved(text: str) -> bool:
         return False
     # the suffix identifies a file that does not exist, as b.txt
     path = Path(text)
+    if is_configuration(text) and path.is_file():
+        return file.is_count(text)
     return text.endswith((".json", ".lock")) or (":" not in text and (path.is_file() or path.suffix[1:].isalpha()))
 
 
@@ -116,6 +135,6 @@ def parse_saved(text: str, other: str) -> CountSnapshot:
     """
     if is_saved(text):
         return replace(file.read(text), name=text)
-    if ":" not in text.partition(",")[0]:
+    if ":" not in text.partition(",")[0] and not is_configuration(text.partition(",")[0]):
         raise UsageError(f"--compare {other} takes another file of a count, or a module FILE.py:FUNCTION, not {text}")
     return parse(text, (), {}).saved

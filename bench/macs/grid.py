@@ -14,12 +14,14 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.measure import as_records, measure
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column, plural
+from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import Variant, variants_with
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.suggest import did_you_mean
 
 DEFAULT_D_MODEL = 512
 MAX_POINTS = 100_000
@@ -52,7 +54,8 @@ def parse(text: str) -> Grid:
     for key in values:
         if key not in letters:
             choices = " or ".join(", ".join(variant.grid.letters) for variant in variants)
-            raise UsageError(f"unknown grid key {key!r}; choose from {choices}, with {', '.join(COMMON)}")
+            near = did_you_mean(key, letters)
+            raise UsageError(f"unknown grid key {key!r}; choose from {choices}, with {', '.join(COMMON)}{near}")
     own = set(values) - set(COMMON)
     # the first variant that has every letter: MHA where s and r are not given
     variant = next((variant for variant in variants if own and own <= set(variant.grid.letters)), None)
@@ -74,8 +77,10 @@ def parse(text: str) -> Grid:
 
 
 def _read_words(text: str) -> dict[str, tuple[int, ...]]:
-    values = {}
-    for word in text.split():
+    """Return the sizes by letter; a first word ``mqa`` is g=1, and ``gqa`` needs g."""
+    name, *words = text.split() or [""]
+    values = {"g": (1,)} if name == "mqa" else {}
+    for word in words if name in NARROWED else text.split():
         key, equals, numbers = word.partition("=")
         try:
             sizes = tuple(map(parse_int, numbers.split(",")))
@@ -84,6 +89,8 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
         if key in values:
             raise UsageError(f"grid key {key!r} is given twice")
         values[key] = sizes
+    if name == "gqa" and "g" not in values:
+        raise UsageError("a grid of gqa needs g, as in 'gqa h=8 g=2,4 T=10'")
     if not values:
         raise UsageError("an empty grid; write one as in 'K=1,2 E=8 D=64 T=10,128'")
     return values

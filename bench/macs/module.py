@@ -10,11 +10,14 @@ from headcount.bench.table import TONES, Column, Row, Section, Table, plural
 from headcount.formulas import prices
 
 
-def sections(spec: str, count: ModuleCount, depth: int | None) -> Iterator[Section]:
-    """Yield the count by module and kind, every counter, and why each reported count differs."""
-    yield _ledger_section(spec, count, depth)
+def sections(ledger: Section, count: ModuleCount, check: bool = False) -> Iterator[Section]:
+    """Yield ``ledger``, every counter, why each reported count differs, and what the count leaves out.
+
+    A counter that fails is a failure; with ``check`` so is a count that the trace does not explain.
+    """
+    yield ledger
     if count.counters:
-        yield _counters_section(count)
+        yield _counters_section(count, check)
         yield causes_section("module-causes", CAUSES, count.counters)
     if count.elementwise:
         yield _elementwise_section(count)
@@ -30,12 +33,14 @@ def sections(spec: str, count: ModuleCount, depth: int | None) -> Iterator[Secti
 BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "share", "params"))
 
 
-def _ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
+def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
+    """Return the count by module and kind."""
     params: dict[str, int] = {}
     for parameter in count.parameters:
         path = cut(folded(parameter["path"]), depth)
         params[path] = params.get(path, 0) + parameter["params"]
-    notes = [f"Counted on {count.device}, one forward pass over the whole batch."]
+    passes = "one forward and backward pass" if count.backward else "one forward pass"
+    notes = [f"Counted on {count.device}, {passes} over the whole batch."]
     if count.why_not_meta:
         notes.append(f"Not on meta: {count.why_not_meta.rstrip('.')}.")
     notes.append("A * stands for the index of a repeated layer; sizes are rows m, summed k and columns n, b times.")
@@ -130,12 +135,14 @@ def _elementwise_section(count: ModuleCount) -> Section:
     return Section(layout, rows)
 
 
-def _counters_section(count: ModuleCount) -> Section:
+def _counters_section(count: ModuleCount, check: bool) -> Section:
     layout = Table(
         "module-counters",
         "counters",
         [
             Column("counter", "counter"),
+            Column("version", "version", priority=2),
+            Column("device", "device", priority=1),
             Column("macs", "reported\nMACs", kind="int", of="MACs", priority=0),
             Column("difference", "minus\nheadcount", kind="int", sign=True, of="MACs", priority=0),
             Column("explained", "explained\nby trace", priority=0, tones=TONES),
@@ -147,16 +154,19 @@ def _counters_section(count: ModuleCount) -> Section:
         failures, notes = [], []
         if cell["failed"]:
             verdict, notes = "failed", [f"failed: {cell['failed']}"]
+            failures = [f"{cell['counter']} failed: {cell['failed']}"]
         elif cell["explained"]:
             verdict = "explained" if cell["difference"] else _verdict_if_equal(count)
         else:
             verdict = "unexplained"
-            failures = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]
-            notes = list(failures)
+            notes = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]
+            failures = list(notes) if check else []
         if cell["unverified"]:
             unverified = f"its rules are unverified for {', '.join(cell['unverified'])}"
             notes.append(unverified)
             failures = [f"{failure} ({unverified})" for failure in failures]
-        values = {key: cell[key] for key in ("counter", "macs", "difference")}
+        if cell["counted_there_because"]:
+            notes.append(f"on {cell['device']}: {cell['counted_there_because'].rstrip('.')}")
+        values = {key: cell[key] for key in ("counter", "version", "device", "macs", "difference")}
         rows.append(Row({**values, "explained": verdict}, notes=notes, records=[cell], failures=failures))
     return Section(layout, rows)

@@ -15,13 +15,16 @@ from headcount.formulas.published import tables
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
     """Return the parser with every option, in groups."""
     out = Parser(prog=prog, description=description)
+    out.instead = "did you mean headcount count"
     _what(out.add_argument_group("what to count"))
-    _sizes(out.add_argument_group("sizes"))
-    _counters(out.add_argument_group("counters"))
-    _modules(out.add_argument_group("your module, with --module"))
-    _memory(out.add_argument_group("memory and decoding"))
+    add_sizes(out.add_argument_group("sizes"))
+    add_counters(out.add_argument_group("counters"))
+    add_modules(out.add_argument_group("your module, with --module"))
+    add_memory(out.add_argument_group("memory and decoding"))
     plan_options(out.add_argument_group("many devices"))
     add_output(out)
+    # what only the verbs offer
+    out.set_defaults(input=None, dtype=None, image_size=None, images=None, backward=False, decode=False)
     return out
 
 
@@ -50,13 +53,15 @@ def _what(group) -> None:
     group.add_argument("--list", action="store_true", help="list tables, presets, counters, columns")
 
 
-def _sizes(group) -> None:
+def add_sizes(group: argparse._ArgumentGroup) -> None:
+    """Add the options that change a preset: fields and lengths."""
     group.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
     for name, what in LENGTHS.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
 
 
-def _counters(group) -> None:
+def add_counters(group: argparse._ArgumentGroup) -> None:
+    """Add the options that choose counters and their device."""
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
     group.add_argument(
         "--counter", nargs="+", metavar="NAME", choices=counters, type=registry.canonical, help=", ".join(counters)
@@ -68,7 +73,8 @@ def _counters(group) -> None:
     )
 
 
-def _modules(group) -> None:
+def add_modules(group: argparse._ArgumentGroup) -> None:
+    """Add the options of a module: depth, and operators without a rule."""
     group.add_argument("--depth", type=int, metavar="N", help="merge modules below depth N")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
         group.add_argument(f"--allow-{name}", dest="allow_unsupported", action="store_true", help=text)
@@ -85,7 +91,8 @@ def _modules(group) -> None:
     )  # fmt: skip
 
 
-def _memory(group) -> None:
+def add_memory(group: argparse._ArgumentGroup) -> None:
+    """Add --columns and its assumptions."""
     group.add_argument("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
     group.add_argument(
         "--context", type=int, metavar="N", help="stored tokens after a decode step (default: the input's length)"

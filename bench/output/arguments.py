@@ -33,6 +33,24 @@ def _split_example(line: str, width: int) -> list[str]:
     return [f"    {command}", *textwrap.wrap(what.strip(), width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
 
 
+class BriefHelp(Help):
+    """Print one line for each option: its choices, then as much of its help as fits."""
+
+    def __init__(self, prog: str, width: int) -> None:
+        super().__init__(prog, max_help_position=26, width=width)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return [textwrap.shorten(text, width, placeholder=" …")]
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        name = action.metavar or action.dest.upper()
+        return f"{name} …" if action.nargs in ("+", "*") else name
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        text = super()._expand_help(action)
+        return f"{', '.join(action.choices)}: {text}" if action.choices and not action.metavar else text
+
+
 _HUGE_EXPONENT = re.compile(r"[eE][+-]?[0-9_]{4,}")
 """An exponent that writes thousands of digits in few characters."""
 

@@ -22,7 +22,7 @@ class Style:
 
     ``width``: of the terminal in characters, None for no limit. ``wide``: print every column, however narrow the
     terminal is. ``unit``: raw for integers, M, G, or auto for integers where they fit and M or G where they do not.
-    ``flops``: print FLOPs instead of MACs. ``colour``: colour the verdicts.
+    ``flops``: print FLOPs instead of MACs. ``colour``: colour the verdicts. ``hints``: notes name command-line options.
     """
 
     width: int | None = None
@@ -30,6 +30,7 @@ class Style:
     unit: str = AUTO
     flops: bool = False
     colour: bool = False
+    hints: bool = True
 
     @classmethod
     def of(cls, stream: TextIO, **choices: Any) -> "Style":

@@ -10,6 +10,8 @@ from typing import TextIO
 
 from headcount.bench.errors import UsageError
 
+LOCK = ".lock"
+"""The usual ending of a lock, which is JSON whatever its name."""
 ENDINGS = {"text": ".txt", "md": ".md", "json": ".json", "csv": ".csv", "latex": ".tex"}
 """The ending of a file in each format."""
 
@@ -17,12 +19,15 @@ ENDINGS = {"text": ".txt", "md": ".md", "json": ".json", "csv": ".csv", "latex":
 def infer_format(name: str | None, path: str | None) -> str:
     """Return the format ``name``, else the one of the file's ending, else text.
 
-    Raises UsageError where name and ending contradict each other.
+    Raises UsageError where name and ending contradict each other, and for an ending of no format without a name.
     """
     file = "" if not path or is_folder(path) else path.lower()
     by_ending = next((known for known, ending in ENDINGS.items() if file.endswith(ending)), None)
     if name and by_ending and name != by_ending:
         raise UsageError(f"--out {path} ends as {by_ending} does, but --format is {name}")
+    ending = os.path.splitext(file)[1]
+    if ending and not (name or by_ending or ending == LOCK):
+        raise UsageError(f"--out {path}: unknown ending {ending}; use {', '.join(ENDINGS.values())} or --format")
     return name or by_ending or "text"
 
 

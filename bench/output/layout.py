@@ -69,9 +69,9 @@ def fit(
     if free_width() < 0:
         sizes = {i: widths(column, squeeze=True) for i, column in visible.items()}
     hidden = ", ".join(" ".join(column.head_lines) for i, column in enumerate(columns) if i not in visible)
-    notes = [f"Hidden columns (use --wide): {hidden}."] if hidden else []
+    notes = [f"Hidden columns{' (use --wide)' if style.hints else ''}: {hidden}."] if hidden else []
     if any(column not in columns for column in visible.values()):
-        notes.append("Rounded; --unit raw prints integers.")
+        notes.append("Rounded; --unit raw prints integers." if style.hints else "The table is rounded.")
     return Layout(list(visible.values()), _distribute(list(sizes.values()), free_width()), notes)
 
 

@@ -16,6 +16,8 @@ from headcount.formulas.ledger import Entry, Ledger
 
 LOCK_VERSION = 2
 """Schema version of a lock. Version 1 called unsupported operations uncounted and is read, too."""
+ADDED = ("inputs", "dtype", "lengths", "backward")
+"""Options that a lock has only where they are set."""
 JSON_VERSION = 1
 """Schema version of the JSON of ``headcount macs --module`` that is read."""
 
@@ -30,6 +32,7 @@ def versions(libraries: Mapping[str, str]) -> dict[str, str]:
 def text(snapshot: CountSnapshot) -> str:
     """Return the file of ``snapshot``: the same for the same count, whatever the order of its terms."""
     request = snapshot.request or CountRequest("")
+    options = {name: value for name, value in request.options().items() if value or name not in ADDED}
     contractions = [
         {"path": term.path, "kind": term.kind, "sizes": dict(term.dims), "times": term.times, "macs": term.size}
         for term in snapshot.terms
@@ -39,7 +42,7 @@ def text(snapshot: CountSnapshot) -> str:
         "lock_version": LOCK_VERSION,
         "module": request.module or None,
         "settings": request.settings,
-        "options": request.options(),
+        "options": options,
         "contractions": sorted(contractions, key=_order),
         "parameters": sorted(({**vars(one), "params": one.params} for one in snapshot.parameters), key=_order),
         "unsupported": sorted(snapshot.unsupported),
@@ -90,12 +93,24 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def is_count(path: str | Path) -> bool:
+    """Return whether a JSON file is meant as a count: a configuration is an object without a version of ours."""
+    try:
+        data = json.loads(read_file(path))
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(data, dict) or "lock_version" in data or "schema_version" in data
+
+
 def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
     """Return the snapshot of a lock, and the sums in it."""
     word = "uncounted" if data["lock_version"] == 1 else "unsupported"
     names = ("device", "elementwise", "formulas")
     options = {name: data["options"][name] for name in names} | {"allow_unsupported": data["options"][f"allow_{word}"]}
     options["formula_set"] = data["options"].get("formula_set")
+    options |= {name: data["options"][name] for name in ADDED if name in data["options"]}
+    if "inputs" in options:
+        options["inputs"] = tuple(options["inputs"])
     request = CountRequest(data["module"] or "", data["settings"], **options)
     snapshot = CountSnapshot(
         name=data["name"],

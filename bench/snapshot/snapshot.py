@@ -31,26 +31,33 @@ class Parameter:
 
 @dataclass(frozen=True)
 class CountRequest:
-    """How a module is counted: FILE.py:FUNCTION, the function's integers, and the options of the count."""
+    """How a module is counted: the fields of isolated.target.Target, and the options of the count."""
 
     module: str
-    settings: Mapping[str, int] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     device: str | None = None
     allow_unsupported: bool = False
     elementwise: str = "report"
     formulas: Mapping[str, str] = field(default_factory=dict)
     formula_set: str | None = None
+    inputs: tuple[str, ...] = ()
+    dtype: str | None = None
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    backward: bool = False
 
     def options(self) -> dict[str, Any]:
         """Return the options by the names of the arguments of ``isolated.module_count.count_module``."""
         return {name: value for name, value in vars(self).items() if name not in ("module", "settings")}
 
     def described(self) -> dict[str, str]:
-        """Return the module, its integers and the options that differ from their defaults, as text."""
+        """Return the module, its settings and the options that differ from their defaults, as text."""
         defaults = CountRequest("").options()
-        options = {name: str(value) for name, value in self.options().items() if value != defaults[name]}
-        settings = {f"--set {name}": str(size) for name, size in self.settings.items()}
-        return {"module": self.module, **settings, **options}
+        options = {name: value for name, value in self.options().items() if value != defaults[name]}
+        if self.inputs:
+            options["inputs"] = " ".join(self.inputs)
+        found = {f"--set {name}": value for name, value in self.settings.items()} | options
+        found |= {f"--{name.replace('_', '-')}": size for name, size in found.pop("lengths", {}).items()}
+        return {"module": self.module, **{name: str(value) for name, value in found.items()}}
 
 
 @dataclass(frozen=True)

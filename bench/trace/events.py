@@ -51,6 +51,26 @@ class ModuleFact:
     attributes: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A parameter tensor: its name at the first module that holds it, shape, flag, bytes an element and storage."""
+
+    name: str
+    shape: tuple[int, ...]
+    trainable: bool
+    element_bytes: int
+    storage: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFact:
+    """A process group: its size, this process' rank in it, and its description, ``mesh_tp`` for a mesh's dimension."""
+
+    size: int
+    rank: int
+    description: str
+
+
 @dataclass(slots=True)
 class Event:
     """One call. Tensors in ``args``, ``kwargs`` and ``out`` are TensorFacts, sequences are tuples.
@@ -102,20 +122,27 @@ class Event:
 class Trace:
     """All events in order of their beginning, the model's modules, and the storages of its weights.
 
-    ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``modules[0]`` is the model. ``left`` are
-    calls, with the module's path, after which work may run untraced: other threads, disabled modes.
-    ``given`` are the storages of tensors that modules hold as plain attributes.
+    ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``weights`` are the parameter tensors, each
+    once; ``modules[0]`` is the model. ``left`` are calls, with the module's path, after which work may run untraced:
+    other threads, disabled modes. ``given`` are the storages of tensors that modules hold as plain attributes.
     """
 
     events: list[Event] = field(default_factory=list)
     modules: list[ModuleFact] = field(default_factory=list)
     parameters: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     buffers: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    weights: list[Weight] = field(default_factory=list)
     args: tuple = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     out: Any = None
     left: list[tuple[str, str]] = field(default_factory=list)
     given: set[int] = field(default_factory=set)
+    groups: Mapping[str, GroupFact] = field(default_factory=dict)
+
+    def add_weight(self, name: str, shape: tuple[int, ...], trainable: bool, element_bytes: int, storage: int) -> None:
+        """Add a parameter tensor."""
+        self.weights.append(Weight(name, shape, trainable, element_bytes, storage))
+        self.parameters.setdefault(storage, (name, shape))
 
     def around(self, event: Event, what: str | None = None) -> Iterator[Event]:
         """Iterate over the events that contain ``event``, innermost first; with ``what`` those of this sort only."""

@@ -1,6 +1,7 @@
 """Run a module once and record the run as events."""
 
 import copy
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.trace.collector import no_full_gc
-from headcount.bench.trace.events import Trace
+from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
 from headcount.bench.trace.recorder import Recorder
@@ -78,6 +79,7 @@ def record(
     trace = recorder.trace
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
+    trace.groups = _process_groups()
     return trace
 
 
@@ -97,6 +99,15 @@ def _restore_modes(changed: AttributePatches) -> None:
     changed.callback(leave)
     changed.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
     changed.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+
+
+def _process_groups() -> dict[str, GroupFact]:
+    """Return the process groups that this process belongs to, by name."""
+    distributed = sys.modules.get("torch.distributed.distributed_c10d")
+    if distributed is None or not distributed.is_initialized():
+        return {}
+    known = distributed._world.pg_names.items()
+    return {name: GroupFact(group.size(), group.rank(), group.group_desc) for group, name in known}
 
 
 def fresh(module: nn.Module) -> nn.Module:

@@ -88,7 +88,9 @@ class Recorder:
             attributes = [value for value in vars(module).values() if isinstance(value, _CONTAINERS)]
             self.trace.given |= {self._storage(tensor) for tensor in tensors_of(attributes)}
         for name, tensor in model.named_parameters():
-            self.trace.parameters.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
+            self.trace.add_weight(
+                name, tuple(tensor.shape), tensor.requires_grad, tensor.element_size(), self._storage(tensor)
+            )
         for name, tensor in model.named_buffers():
             self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
 

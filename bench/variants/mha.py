@@ -1,5 +1,9 @@
 """Multi-head, grouped-query and multi-query attention in grids and searches. Importable without torch."""
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 from headcount.bench.variants.variant import HEADS, WIDTH, Grid, Printed, Search, Variant
 from headcount.formulas import mha
 from headcount.models.configs.mha import MultiHeadAttentionConfig
@@ -31,3 +35,17 @@ VARIANT = Variant(
         lambda sizes, _: {"g divides h": sizes["h"] % sizes["g"] == 0},
     ),
 )
+
+
+def _narrowed(label: str, condition: str, holds: Callable[[dict[str, Any]], Any]) -> Variant:
+    """Return MHA whose search takes only the sizes for which ``holds`` is true."""
+    rules = VARIANT.search.conditions
+    search = replace(VARIANT.search, conditions=lambda sizes, of: {**rules(sizes, of), condition: holds(sizes)})
+    return replace(VARIANT, label=label, search=search)
+
+
+NARROWED = {
+    "gqa": _narrowed("GQA", "g < h", lambda sizes: sizes["g"] < sizes["h"]),
+    "mqa": _narrowed("MQA", "g = 1", lambda sizes: sizes["g"] == 1),
+}
+"""MHA with fewer key/value heads, by the names that papers use."""

@@ -112,6 +112,9 @@ def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
     values = {}
     for field, equals, value in parts:
         if field not in types:
+            letters = {**ATTENTIONS[attention].fields_by_letter, **MODELS[base["model"]].fields_by_letter}
+            if field in letters:
+                raise ConfigError(f"{field} is {letters[field]}: --set {letters[field]}={value or 'VALUE'}")
             raise ConfigError(f"unknown field {field!r} of {name}; {choices(field, sorted(types))}")
         if not equals:
             raise ConfigError(f"{field} has no value; write {field}=VALUE")

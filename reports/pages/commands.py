@@ -19,8 +19,8 @@ def page(facts: Facts) -> Page:
         "Installed, `headcount NAME`; from a checkout, `python -m` and the package's name do the same.",
         [
             *(
-                Section(f"headcount {name}", [partial(options, name=name)], [f"python -m {package} --help"])
-                for name, (package, _) in COMMANDS.items()
+                Section(f"headcount {name}", [partial(options, name=name)], [f"headcount {name} --help"])
+                for name in COMMANDS
             ),
             Section("Run times", [run_times], ["make benchmark"]),
         ],
@@ -29,9 +29,10 @@ def page(facts: Facts) -> Page:
 
 def parsers(name: str) -> list[argparse.ArgumentParser]:
     """Return the command line of ``headcount NAME``, and those of the commands below it."""
-    package = f"headcount.{COMMANDS[name][0]}"
-    main = import_module(f"{package}.__main__")
-    below = {other: import_module(f"{package}.{other}") for other in getattr(main, "SUBCOMMANDS", ())}
+    module = f"headcount.{COMMANDS[name][0]}"
+    main = import_module(module)
+    package, names = module.removesuffix(".__main__"), getattr(main, "SUBCOMMANDS", ())
+    below = {other: import_module(f"{package}.{other}") for other in names}
     return [main.parser(f"headcount {name}"), *(it.parser(f"headcount {name} {other}") for other, it in below.items())]
 
 
@@ -73,13 +74,6 @@ def run_times(facts: Facts) -> str:
             + (f", peak memory {peak}" if peak else "")
         )
     return "\n".join(lines)
-
-
-def run_times_sentence(facts: Facts) -> str:
-    """Return the run times in one sentence."""
-    timed = _timings(facts)
-    each = ", ".join(f"`{info['command']}` {_format_time(info)}" for info in timed)
-    return f"On {timed[0]['machine']} (`make benchmark`, start-up included): {each}."
 
 
 def _timings(facts: Facts) -> list[dict[str, Any]]:

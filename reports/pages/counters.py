@@ -21,7 +21,7 @@ def page(facts: Facts) -> Page:
         "What each counter misses and adds",
         "ptflops (two backends), fvcore and PyTorch's own counter, compared with headcount's count.",
         [
-            Section("Counts by formulation", [heat.PLOT.shown, audit.summary], [audit.COMMAND]),
+            Section("Counts by formulation", [audit.summary_sentence, heat.PLOT.shown, audit.summary], [audit.COMMAND]),
             Section("Causes of the differences", [audit.causes, audit.failed_calls], [audit.COMMAND]),
             Section("On grids of prime sizes", [grids], [f"python -m bench.macs --grid '{spec}'" for spec in GRIDS]),
             Section("ptflops of the papers' time", [older_ptflops], ["make ptflops"]),

@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 from headcount.formulas.ledger import MAC_KINDS, OTHER_KINDS, STORED_KINDS, Entry, Ledger, divide, ledger
-from headcount.formulas.symbols import LEGEND, by_letter
+from headcount.formulas.symbols import LEGEND, by_letter, symbol
 
 ROUTED = Entry(
     "a.q_proj", "expert_linear", {"B": 2, "T": 7, "K": 3, "d_m": 13, "D": 5}, weight={"E": 11, "d_m": 13, "D": 5}
@@ -106,3 +106,44 @@ def test_records_round_trip():
     # records written before the field existed have none
     older = [{name: value for name, value in one.items() if name != "from_input"} for one in form.as_records()]
     assert Ledger.from_records(older) == form
+
+
+def two_modules():
+    weight = {"i": 5, "j": 7}
+    return ledger(
+        Entry("layers.*.<b>", "linear", {"T": 3, **weight}, times=2, weight=weight),
+        Entry("layers.*", "softmax", {"T": 3, "j": 7}, times=2),
+        Entry("", "scores", {"T": 3, "S": 11}),
+    )
+
+
+def test_ledger_prints_a_tree_with_sums():
+    lines = [line.split() for line in str(two_modules()).splitlines()]
+    linear, softmax, params = 2 * 3 * 5 * 7, 2 * 3 * 7, 2 * 5 * 7
+    assert lines == [
+        ["module", "MACs", "elements", "params"],
+        ["(model)", str(linear + 3 * 11), str(softmax), str(params)],
+        ["layers", str(linear), str(softmax), str(params)],
+        ["*", str(linear), str(softmax), str(params)],
+        ["<b>", str(linear), "–", str(params)],
+        ["(linear)", "2", "x", "T=3", "i=5", "j=7", str(linear), "–", str(params)],
+        ["(softmax)", "2", "x", "T=3", "j=7", "–", str(softmax), "–"],
+        ["(scores)", "T=3", "S=11", str(3 * 11), "–", "–"],
+    ]
+    assert len({len(line) for line in str(two_modules()).splitlines()}) == 1
+
+
+def test_ledger_has_html_and_a_data_frame():
+    page = two_modules()._repr_html_()
+    assert "&lt;b&gt;" in page and "<b>" not in page and page.count("<tr>") == 8
+    frame = two_modules().to_dataframe()
+    assert list(frame["path"]) == ["layers.*.<b>", "layers.*", ""]
+    assert list(frame["macs"]) == [210, 0, 33] and list(frame["flops"]) == [420, 0, 66]
+    assert list(frame["params"]) == [70, 0, 0] and list(frame["size"]) == [210, 42, 33]
+
+
+def test_ledger_of_symbols_prints_formulas():
+    T, d = symbol("T"), symbol("d_m")
+    lines = str(ledger(Entry("", "linear", {"T": T, "d_m": d, "2": 2}, times=d))).splitlines()
+    assert lines[1].split() == ["(model)", "2*T*d_m^2", "–", "–"]
+    assert lines[2].split() == ["(linear)", "d_m", "x", "T", "d_m", "2", "2*T*d_m^2", "–", "–"]

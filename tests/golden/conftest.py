@@ -153,6 +153,7 @@ REPLACEMENTS = (
     (r"^\d+\.\d s(?=,|$)", "0.0 s"),
     # versions of what counted
     (r'"versions": \{[^}]*\}', '"versions": {}'),
+    (r"\b2\.\d\d\.\d(\+\w+)? *", "2.N "),
 )
 """Pattern and replacement of what differs between machines, in this order."""
 

@@ -126,6 +126,7 @@ def test_sigterm_leaves_nothing(tmp_path):
     process = start(f"{LONG}\t-o\told.txt", tmp_path)
     while not list(tmp_path.glob(".old.txt.*.tmp")) and process.poll() is None:
         time.sleep(0.01)
+    time.sleep(0.2)
     process.terminate()
     _, err = process.communicate(timeout=20)
     assert process.returncode == 143 and b"Traceback" not in err

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import headcount as hc
-from headcount.models.configs.registry import ATTENTIONS, VARIANTS
+from headcount.models.configs.registry import VARIANTS
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "numpy", "pandas", "sympy", "matplotlib", "tabulate")
@@ -40,8 +40,9 @@ def test_light_commands_import_no_torch(program):
 def test_the_public_names():
     assert sorted(hc.__all__) == [
         "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset",
+        "summary",
     ]  # fmt: skip
-    assert dir(hc) == sorted({*hc.__all__, *VARIANTS})
+    assert dir(hc) == sorted({*hc.__all__, *VARIANTS, "gqa", "mqa"})
     for name in dir(hc):
         assert getattr(hc, name).__doc__, name
     with pytest.raises(AttributeError, match="module 'headcount' has no attribute 'flops'"):
@@ -66,14 +67,73 @@ def test_preset_macs_match_closed_form():
     assert hc.count(layer, x).macs == form.macs == wanted
 
 
-def test_readme_examples_run():
-    """Its module is a layer of the sizes that it states."""
-    examples = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(examples) == 1
-    sizes = {"d_model": 13, "num_experts": 11, "top_k": 3, "head_dim": 5}
-    names = {"module": hc.build(ATTENTIONS["moa"](**sizes)), "x": torch.zeros(1, 7, 13)}
-    for text in examples:
-        exec(text, names)
+def test_readme_examples_run(tmp_path, monkeypatch):
+    text = (ROOT / "README.md").read_text("utf-8")
+    blocks = dict(re.findall(r"^```(py|python)\n(.*?)^```", text, re.DOTALL | re.MULTILINE))
+    (tmp_path / "model.py").write_text(blocks["py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    names = {}
+    exec(blocks["python"], names)
     assert (
         names["layer"].macs == 128 * 512 * 32 + 2 * 16 * 128 * 512 * 256 + 2 * 128 * 512 * 256 + 2 * 16 * 128**2 * 256
     )
+    del sys.modules["model"]
+
+
+B, T, S, D = 2, 7, 11, 13
+MHA = {"B": B, "T": T, "S": S, "d_m": D, "h": 6, "d_h": 5}
+MOA = {"B": B, "T": T, "S": S, "d_m": D, "E": 11, "K": 3, "D": 5}
+MOH = {**MHA, "s": 2, "r": 3, "g": 6}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "message"),
+    [
+        ("moa", {**MOA, "K": 12}, "K must be at most E = 11, not 12"),
+        ("moa", {**MOA, "g": 2}, "g must divide D, and 2 does not divide 5"),
+        ("mha", {**MHA, "g": 4}, "g must divide h, and 4 does not divide 6"),
+        ("gqa", {**MHA, "g": 4}, "g must divide h, and 4 does not divide 6"),
+        ("mha", {**MHA, "T": -2}, "T must be a whole number of at least 1, not -2"),
+        ("mha", {**MHA, "T": 1.5}, "T must be a whole number of at least 1, not 1.5"),
+        ("mha", {**MHA, "d_h": 0}, "d_h must be a whole number of at least 1, not 0"),
+        ("mqa", {**MHA, "n": -1}, "n must be a whole number of at least 0, not -1"),
+        ("mqa", {**MHA, "n": 12}, "n must be at most S = 11, not 12"),
+        ("moh", {**MOH, "s": 7}, "s must be at most h = 6, not 7"),
+        ("moh", {**MOH, "r": 5}, "r must be at most h - s = 4, not 5"),
+        ("switchhead", {**MHA, "E": 3, "K": 5}, "K must be at most E = 3, not 5"),
+    ],
+)
+def test_sizes_of_no_layer_raise(name, sizes, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        getattr(hc, name).layer("", **sizes)
+
+
+def test_gqa_and_mqa_are_mha_with_fewer_key_value_heads():
+    shared = 2 * B * T * D * 6 * 5 + 2 * B * 6 * T * S * 5
+    for form, g in ((hc.mqa.layer("", **MHA), 1), (hc.gqa.layer("", g=3, **MHA), 3), (hc.mha.layer("", **MHA), 6)):
+        assert form.macs == shared + 2 * B * S * D * g * 5
+    with pytest.raises(TypeError, match="needs g"):
+        hc.gqa.layer("", **MHA)
+    with pytest.raises(TypeError, match="^g is 1 in mqa.layer, not 2"):
+        hc.mqa.layer("", g=2, **MHA)
+    assert hc.mha.macs_eq19(T=T, d_m=D) == T**2 * D + 4 * T * D**2
+
+
+def test_symbols_are_not_checked():
+    sympy = pytest.importorskip("sympy")
+    K, E, t, g = sympy.symbols("K E T g", positive=True)
+    form = hc.moa.layer("", **{**MOA, "K": K, "E": E, "T": t, "S": t})
+    assert (
+        sympy.expand(form.macs - (B * t * D * E + 2 * B * t * K * D * 5 + 2 * B * t * D * 5 + 2 * B * K * t**2 * 5))
+        == 0
+    )
+    assert hc.mha.layer("", **{**MHA, "g": g}).macs.has(g)
+
+
+def test_editors_see_every_public_name():
+    """A type checker reads what is imported under TYPE_CHECKING, and that the package is typed."""
+    source = (ROOT / "headcount" / "__init__.py").read_text()
+    block = source.partition("if TYPE_CHECKING:")[2].partition("__version__")[0]
+    assert {name for name in dir(hc) if not re.search(rf"\b{name}\b(,| =|$)", block, re.MULTILINE)} == set()
+    assert (ROOT / "headcount" / "py.typed").is_file()

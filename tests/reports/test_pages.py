@@ -45,10 +45,10 @@ def test_commands_of_sections_parse(name):
             if command.startswith("make "):
                 assert f"\n{shlex.split(command)[1]}:" in (ROOT / "Makefile").read_text()
                 continue
-            package, arguments = parse_command(command)
-            module = import_module(f"headcount.{package}" + (".__main__" if "compile" not in package else ""))
+            name, arguments = parse_command(command)
+            module = import_module(f"headcount.{name}")
             if "--help" not in arguments and hasattr(module, "parser"):
-                module.parser().parse_args(arguments)
+                module.parser(" ".join(shlex.split(command)[:2])).parse_args(arguments)
 
 
 @pytest.mark.parametrize("name", NAMES)

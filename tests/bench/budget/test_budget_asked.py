@@ -23,6 +23,18 @@ def section(*argv):
     return found
 
 
+@pytest.mark.parametrize(
+    ("name", "holds"), [("gqa", lambda h, g: g < h), ("mqa", lambda h, g: g == 1), ("mha", lambda h, g: True)]
+)
+def test_gqa_and_mqa_are_mha_with_fewer_key_value_heads(name, holds):
+    small = ["--range", "h=1:12", "g=1:12", "d_h=16", "--limit", "0", "--min-distance", "0", "--all-integers"]
+    found = plan(parser().parse_args(["--macs", "9G", "--attention", name, *small]))
+    pairs = [(h, g) for h in range(1, 13) for g in range(1, 13) if h % g == 0 and holds(h, g)]
+    assert found.result([]).endswith(f"of {len(pairs)} candidates.")
+    (table,) = found.sections
+    assert all((row.values["h"], row.values["g"]) in pairs for row in table.rows)
+
+
 AMOUNTS = {
     "7": 7, "1.5k": 1_500, "0.02M": 20_000, "3G": 3 * 10**9, "5T": 5 * 10**12, "11Ki": 11 * 1024, "13MiB": 13 * 2**20,
     "2.5Gi": 5 * 2**29, "17GB": 17 * 10**9, "19B": 19,

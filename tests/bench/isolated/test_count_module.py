@@ -2,6 +2,8 @@
 
 import json
 import sys
+from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 from headcount.bench.isolated import count_module
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError
+from headcount.bench.macs.tree import section
 
 FACTORY = """
 import threading
@@ -34,6 +37,10 @@ def by_device_by_keyword():
     module, tensors = by_device()
     return module, dict(zip("ab", tensors))
 def on_meta(): return nn.Linear(5, 7, device="meta"), (torch.ones(3, 5, device="meta"),)
+def of_meta_alone(m, a, b):
+    assert a.is_meta, "it has values"
+    return a @ b
+def meta_alone(): return By(of_meta_alone), (torch.ones(3, 5), torch.ones(5, 7))
 def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 """
 
@@ -46,9 +53,9 @@ def answer(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
-    def count(function, device=None):
+    def count(function, device=None, counters=()):
         request = {
-            "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": [],
+            "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": list(counters),
             "device": device, "allow_unsupported": False, "elementwise": "report", "formulas": {}, "formula_set": None,
         }  # fmt: skip
         return ModuleCount.from_record(json.loads(json.dumps(count_module.answer(request))))
@@ -63,6 +70,16 @@ def place(found):
 @pytest.mark.parametrize("device", [None, "meta"])
 def test_module_is_counted_on_meta(answer, device):
     assert place(answer("linear", device)) == (3 * 5 * 7, "meta", None)
+
+
+def test_tree_of_a_module(answer):
+    found = answer("linear")
+    printed = section(found)
+    assert (found.name, found.params, found.trainable_params, found.uncalled_modules()) == ("Linear", 42, 42, ())
+    row = {"module": "(model)", "type": "Linear", "output": "3x7", "params": 5 * 7 + 7, "macs": 3 * 5 * 7}
+    assert [(one.values, one.records) for one in printed.rows] == [({**row, "share": 100}, [row])]
+    assert printed.below[-1] == "Counted on meta, one forward pass over the whole batch."
+    assert printed.facts["active_params"] == 42 and printed.facts["weight_bytes"] == 4 * 42
 
 
 @pytest.mark.parametrize("function", ["lazy", "lazy_by_keyword"])
@@ -102,6 +119,41 @@ def test_failing_module_is_a_user_error(answer, monkeypatch):
     for function in ("linear", "lazy_by_keyword"):
         with pytest.raises(ZeroDivisionError):
             answer(function)
+
+
+@pytest.mark.parametrize(("device", "there", "biases"), [(None, "cpu", 3 * 7), ("meta", "meta", 3 * 7 + 3 * 5 * 7)])
+@pytest.mark.parametrize("function", ["linear", "on_meta"])
+def test_tools_run_on_the_cpu_and_headcount_on_meta(answer, function, device, there, biases):
+    """On meta ptflops counts a biased linear layer twice, on the CPU once; weights of meta are zeros there."""
+    found = answer(function, device, ["ptflops-pytorch", "headcount"])
+    (tool, own), macs = found.counters, 3 * 5 * 7
+    assert (tool["device"], tool["macs"], tool["explained"]) == (there, macs + biases, True)
+    assert (tool["tool"], tool["version"]) == ("ptflops", version("ptflops"))
+    assert (own["device"], own["macs"], found.device) == ("meta", macs, "meta")
+
+
+def test_large_models_are_read_on_meta(answer, monkeypatch):
+    monkeypatch.setattr(count_module, "MAX_CPU_MACS", 3 * 5 * 7 - 1)
+    (tool,) = answer("linear", counters=["torch"]).counters
+    assert (tool["device"], tool["counted_there_because"]) == ("meta", "the model has more than 0 GMACs")
+    monkeypatch.setattr(count_module, "MAX_CPU_MACS", 3 * 5 * 7)
+    stored = 4 * (3 * 5 + 5 * 7 + 7)
+    for free, where in ((2 * stored, "cpu"), (2 * stored - 1, "meta")):
+        memory = SimpleNamespace(available=free)
+        monkeypatch.setattr(count_module.psutil, "virtual_memory", lambda memory=memory: memory)
+        (tool,) = answer("linear", counters=["torch"]).counters
+        assert tool["device"] == where
+    assert tool["counted_there_because"] == "weights and inputs take more than half of the free memory"
+
+
+def test_tools_follow_the_device_that_runs(answer):
+    """What needs values runs on the CPU alone; what the CPU cannot run is read on meta, with the reason."""
+    for function in ("of_values", "of_numbers"):
+        (tool,) = answer(function, counters=["torch"]).counters
+        assert (tool["device"], tool["counted_there_because"], tool["explained"]) == ("cpu", None, True)
+    (tool,) = answer("meta_alone", counters=["torch"]).counters
+    assert (tool["device"], tool["macs"]) == ("meta", 3 * 5 * 7)
+    assert tool["counted_there_because"] == "a run on cpu raised AssertionError: it has values"
 
 
 def test_parameters_are_named_by_module_once():

@@ -24,6 +24,14 @@ def breaks_us(T=3):
     ours.Kinds = None                      # from here on our own code raises
     return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
 
+def warns(T=3):
+    print("a warning", file=sys.stderr, flush=True)
+    return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
+
+def warns_and_fails(): return warns()[0], 1 // 0
+def warns_and_ends(): return warns(), os._exit(7)
+def is_no_module(): return warns()[1]
+
 def listens(T=3): return torch.nn.Linear(5, 7), (torch.ones(len(sys.stdin.read()) + T, 5),)
 
 def hangs(T=3):
@@ -48,6 +56,15 @@ def test_internal_error_exits_1_with_traceback(factory, warm, capfd):
     out, err = capfd.readouterr()
     assert not out and "TypeError: 'NoneType' object is not callable" in err
     assert err.splitlines()[-1].startswith(f"python -m bench.macs: error: {spec}: ")
+
+
+def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
+    for function, code in (("warns", 0), ("warns_and_fails", 2), ("warns_and_ends", 2), ("is_no_module", 2)):
+        assert main(["--counter", "torch", "--module", f"{factory}:{function}"]) == code
+        lines = capfd.readouterr().err.splitlines()
+        assert ("a warning" in lines) == (function in ("warns_and_fails", "warns_and_ends")), function
+    # an error of headcount's own, of one line
+    assert len(lines) == 1
 
 
 def test_user_code_has_no_input(factory):

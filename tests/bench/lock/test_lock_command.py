@@ -65,7 +65,8 @@ def test_file_that_changes_within_a_second_is_read_again(folder):
 def test_options_reach_count_and_lock(folder, monkeypatch):
     counted = []
     options = {"device": "meta", "allow_unsupported": True, "elementwise": "include", "formulas": {"mylib.op": "a0*o"}}
-    options["formula_set"] = "linalg"
+    options |= {"formula_set": "linalg", "inputs": ("1,7", "ids=1,5:long"), "dtype": "bfloat16", "backward": True}
+    options["lengths"] = {"seq_len": 11, "images": 2}
 
     def count(*what, **how):
         counted.append((*what, how))
@@ -75,7 +76,17 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
 
     monkeypatch.setattr(command, "count_module", count)
     given = ["--device", "meta", "--allow-unsupported", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
-    given += ["--formula-set", "linalg"]
+    given += ["--formula-set", "linalg", "--input", "1,7", "--input", "ids=1,5:long", "--dtype", "bfloat16"]
+    given += ["--backward", "--seq-len", "11", "--images", "2"]
     assert main(["--module", "model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
     assert main(["--check", "macs.lock"]) == 0
     assert counted == [("model.py:make", {"n": 7}, options)] * 2
+
+
+def test_lock_of_class_counts_same_again(folder, capsys):
+    """Linear of 7 to 3 on 5 rows, once more for each gradient: 5 * 7 * 3 three times."""
+    (folder / "net.py").write_text("from torch import nn\nclass Net(nn.Linear):\n    pass\n")
+    words = ["net.py:Net", "--set", "in_features=7", "out_features=3", "bias=false", "--input", "5,7", "--backward"]
+    assert main([*words, "-o", "net.lock"]) == 0 and main(["--check", "net.lock"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "net.lock: as locked, 315 MACs and 21 parameters"
+    assert main(["--check", "net.lock", "--input", "11,7"]) == 1

@@ -75,7 +75,10 @@ BROKEN = {
     "fractional size": (term(times=2.0), "is broken: sum of macs"),
     "unknown kind": (term(kind="speed"), "is broken: unknown kind 'speed'"),
     "option of another type": (edited(options={**OPTIONS, "device": 7}), "is broken: device has the wrong type: 7"),
-    "boolean setting": (edited(settings={"n": True}), "is broken: settings has the wrong type: True"),
+    "boolean length": (
+        edited(options={**OPTIONS, "lengths": {"n": True}}),
+        "is broken: lengths has the wrong type: True",
+    ),
     "terminal codes": (term(path=["\x1b[2J\nx"]), "is broken: path has the wrong type: ['\\x1b[2J\\nx']"),
     **{f"{name} of another type": (edited(**{name: 7.5}), "is broken: ") for name in FIELDS},
     **{f"no {name}": (without(name), f"is not the count of a module: it has no '{name}'") for name in FIELDS},

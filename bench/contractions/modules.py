@@ -1,0 +1,199 @@
+"""The modules of a counted model: class, output, parameters, calls, and the parameters that one token uses."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+from os.path import commonprefix
+from typing import TYPE_CHECKING
+
+from headcount.bench.contractions.zero_mac_ops import FREE, GATHERS, base
+from headcount.bench.trace.events import MODULE, OPERATION, Event, TensorFact, Trace, tensors_in
+
+if TYPE_CHECKING:
+    from headcount.bench.contractions.product import Product
+
+    ProductsByEvent = Mapping[int, Sequence[tuple[str, Product]]]
+
+MAX_SHAPES = 2
+"""The most shapes of a module's output that are printed."""
+_FOLLOWED = FREE | GATHERS
+_SELECTIONS = frozenset("topk nonzero argmax sort multinomial".split())
+"""Operations by which a model may select parameters for a token."""
+
+
+@dataclass(frozen=True)
+class ModuleRecord:
+    """One module. Parameters are its own, not those of modules inside; a tensor belongs to the first that holds it.
+
+    ``used_params`` are those that an operation of the run read, ``active_params`` those that one token uses (None
+    where unknown, see :func:`active_shares`). ``output`` are the shapes of the tensors that its first call returned.
+    ``calls`` is the number of its calls in the forward pass.
+    """
+
+    path: str
+    type: str
+    output: str = ""
+    params: int = 0
+    trainable_params: int = 0
+    used_params: int = 0
+    active_params: int | None = 0
+    weight_bytes: int = 0
+    calls: int = 0
+
+
+class Modules:
+    """Sums over ``modules``, each tensor once."""
+
+    modules: Sequence[ModuleRecord]
+
+    @property
+    def name(self) -> str:
+        """The class of the counted model."""
+        return self.modules[0].type if self.modules else ""
+
+    @property
+    def params(self) -> int:
+        """All parameters."""
+        return sum(module.params for module in self.modules)
+
+    @property
+    def trainable_params(self) -> int:
+        """Parameters that require gradients."""
+        return sum(module.trainable_params for module in self.modules)
+
+    @property
+    def active_params(self) -> int | None:
+        """Parameters that one token uses, see :func:`active_shares`; None where that is unknown."""
+        parts = [module.active_params for module in self.modules]
+        return None if None in parts else sum(parts)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all parameters, in their dtypes."""
+        return sum(module.weight_bytes for module in self.modules)
+
+    def uncalled_modules(self) -> tuple[str, ...]:
+        """Return the topmost modules with parameters that did not run and none of whose parameters was read."""
+        ran, holding = set(), {}
+        for module in self.modules:
+            outer = tuple(outer_paths(module.path))
+            if module.calls or module.used_params:
+                ran.update(outer)
+            if module.params:
+                holding |= dict.fromkeys(outer)
+        return tuple(path for path in holding if path not in ran and (not path or path.rpartition(".")[0] in ran))
+
+
+def outer_paths(path: str) -> Iterator[str]:
+    """Iterate over the paths of the modules around a module and its own: the model, which is the empty path, first."""
+    yield ""
+    names = path.split(".") if path else []
+    for depth in range(len(names)):
+        yield ".".join(names[: depth + 1])
+
+
+def module_records(trace: Trace, by_event: "ProductsByEvent") -> tuple[ModuleRecord, ...]:
+    """Return a record of each module that was called or holds parameters, itself or in a module inside."""
+    calls: dict[int, list[Event]] = {}
+    read: set[int] = set()
+    for event in trace.events:
+        if event.what == OPERATION:
+            read.update(fact.storage for fact in event.tensors())
+        elif event.what == MODULE and event.module is not None and not (event.backward or event.failed):
+            calls.setdefault(event.module, []).append(event)
+    used = {weight.name for weight in trace.weights if weight.storage in read or weight.storage < 0}
+    active = active_shares(trace, by_event)
+    own: dict[str, dict[str, int | None]] = {}
+    holding: set[str] = set()
+    for weight in trace.weights:
+        path, params = weight.name.rpartition(".")[0], prod(weight.shape)
+        in_use = params if weight.name in used else 0
+        parts = {
+            "params": params,
+            "trainable_params": params if weight.trainable else 0,
+            "used_params": in_use,
+            "active_params": None if active is None else int(active.get(weight.storage, 1) * in_use),
+            "weight_bytes": params * weight.element_bytes,
+        }
+        sums = own.setdefault(path, {})
+        for name, value in parts.items():
+            sums[name] = None if value is None else sums.get(name, 0) + value
+        holding.update(outer_paths(path))
+    return tuple(
+        ModuleRecord(
+            fact.path, fact.kind.__name__, _shapes(calls.get(number, ())), **own.get(fact.path, {}),
+            calls=len(calls.get(number, ())),
+        )
+        for number, fact in enumerate(trace.modules)
+        if number in calls or fact.path in holding
+    )  # fmt: skip
+
+
+def _shapes(calls: Sequence[Event]) -> str:
+    """Return the shapes of the tensors that the first of ``calls`` returned: ``2x7x5``."""
+    found = ["x".join(map(str, fact.shape)) or "scalar" for fact in tensors_in(calls[0].out)] if calls else []
+    return ", ".join(found[:MAX_SHAPES] + (["…"] if len(found) > MAX_SHAPES else []))
+
+
+def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fraction] | None:
+    """Return the share of each expert weight that one token uses, by storage; None where it is unknown.
+
+    Weights of E experts are those of a product with one matrix for each row or group of rows. Their share is K / E
+    where a top-K over E scores runs nearby and the products multiply exactly K rows for each of its tokens. It is
+    unknown for other expert weights, and where the run selects anything else by value. A tensor with E rows beside
+    them that no product multiplies is their bias. Every other parameter that an operation reads is used by every token.
+    """
+    rows: dict[int, Fraction] = {}
+    multiplied: set[int] = set()
+    for kind, product in (pair for parts in by_event.values() for pair in parts):
+        weights = {_parameter(trace, fact) for fact in product.operands} - {None}
+        multiplied |= weights
+        for weight in weights if kind == "expert_linear" else ():
+            shape = trace.parameters[weight][1]
+            rows[weight] = rows.get(weight, 0) + Fraction(product.macs * shape[0], prod(shape))
+    tokens, selecting = _selections(trace)
+    shares: dict[int, Fraction] = {}
+    beside: dict[tuple[str, int], Fraction] = {}
+    for weight, number in rows.items():
+        name, (experts, *_) = trace.parameters[weight]
+        owner = name.rpartition(".")[0]
+        found = [(path, k) for (path, size, k), seen in tokens.items() if (size, seen * k) == (experts, number)]
+        if not found:
+            return None
+        router, top_k = max(found, key=lambda place: len(commonprefix([place[0].split("."), owner.split(".")])))
+        selecting.discard(router)
+        shares[weight] = beside[owner, experts] = Fraction(top_k, experts)
+    for weight in trace.weights:
+        place = (weight.name.rpartition(".")[0], *weight.shape[:1])
+        if place in beside and len(weight.shape) == 2 and weight.storage not in multiplied:
+            shares[weight.storage] = beside[place]
+    return None if selecting else shares
+
+
+def _selections(trace: Trace) -> tuple[dict[tuple[str, int, int], int], set[str]]:
+    """Return the tokens of each top-K, by module path, E and K, and the modules that select anything by value."""
+    tokens: dict[tuple[str, int, int], int] = {}
+    selecting: set[str] = set()
+    for event in trace.operations():
+        if event.name not in _SELECTIONS or event.backward:
+            continue
+        first, chosen = next(event.tensors()), next(tensors_in(event.out), None)
+        if event.name != "nonzero" and "float" not in first.dtype:
+            continue
+        selecting.add(event.path)
+        if event.name == "topk" and chosen is not None and chosen.shape[:-1] == first.shape[:-1]:
+            key = (event.path, first.shape[-1], chosen.shape[-1])
+            tokens[key] = tokens.get(key, 0) + prod(first.shape[:-1])
+    return tokens, selecting
+
+
+def _parameter(trace: Trace, fact: TensorFact) -> int | None:
+    """Return the storage of the parameter that a tensor views, copies or gathers from; None for other tensors."""
+    while fact.storage not in trace.parameters and fact.source is not None:
+        event = trace.events[fact.source]
+        first = next(event.tensors(), None)
+        if first is None or first.source == fact.source or base(event.name) not in _FOLLOWED:
+            return None
+        fact = first
+    return fact.storage if fact.storage in trace.parameters else None

@@ -1,0 +1,201 @@
+"""Build a model and its inputs from a configuration file, without weights and, but for ``hf:NAME``, without network.
+
+``model_type`` means transformers, ``_class_name`` diffusers and ``architecture`` timm.
+"""
+
+import contextlib
+import inspect
+import json
+import logging
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.isolated.hub import find_beside, find_config, require_library
+from headcount.bench.isolated.model_inputs import Inputs
+from headcount.bench.isolated.target import DTYPES
+from headcount.bench.isolated.user_code import Built, UserCodeError
+from headcount.models.configs.suggest import did_you_mean
+
+AUTO_CLASSES = (
+    "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForImageTextToText", "AutoModelForMaskedLM",
+    "AutoModelForImageClassification", "AutoModel",
+)  # fmt: skip
+"""Classes of transformers of which the first that has the configuration is taken, where its file names no class."""
+DEFAULT_DTYPE = "bfloat16"
+"""Type of the weights where neither the user nor the configuration gives one: some models run in no wider type."""
+
+
+def build_from_config(
+    source: str,
+    fields: Mapping[str, Any],
+    lengths: Mapping[str, int],
+    inputs: Mapping[str, Tensor],
+    dtype: str | None = None,
+    device: str = "meta",
+) -> Built:
+    """Build the model of a configuration, its weights on ``device``, and the inputs that its forward needs.
+
+    Args:
+        source: path of a configuration file, or ``hf:NAME[@REVISION]``.
+        fields: values by field; ``text_config.hidden_size`` names a field of a part.
+        lengths: any of target.LENGTHS.
+        inputs: tensors by forward's parameter name or position, instead of those made here.
+        dtype: type of the weights (default: the configuration's, else DEFAULT_DTYPE).
+
+    Raises:
+        UserCodeError: one line: what is wrong with the configuration, a field, a length or an input.
+        EnvironmentMissing: the library, the hub or code of the model's own is needed and not there.
+    """
+    path = find_config(source) if source.startswith("hf:") else Path(source)
+    config = _read_json(path)
+    library = next((library for key, library in _LIBRARIES.items() if config.get(key)), None)
+    if library is None:
+        raise UserCodeError(
+            f"{path.name} has none of model_type (transformers), _class_name (diffusers), architecture (timm)"
+        )
+    name, build = library
+    require_library(name)
+    package = import_module(name)
+    logging.getLogger(name).setLevel(logging.ERROR)
+    if dtype not in (None, *DTYPES):
+        raise UserCodeError(f"unknown type {dtype!r}; choose from {', '.join(DTYPES)}")
+    with torch.device(device):
+        model, settings, notes = build(package, config, fields, dtype)
+    model.eval()
+    weights = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    beside = find_beside(path, "preprocessor_config.json", source)
+    maker = Inputs(model, settings, lengths, inputs, weights, _read_json(beside) if beside else {})
+    getattr(maker, name)()
+    revision = [f"{source} is revision {path.parent.name}"] if source.startswith("hf:") else []
+    made = f"{type(model).__name__} of {name} {package.__version__}, {str(weights).removeprefix('torch.')}"
+    return Built(model, *maker.finish(), notes=(made, *revision, *notes, *maker.notes))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserCodeError(f"cannot read {path.name} as JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UserCodeError(f"{path.name} holds a {type(found).__name__}, no JSON object")
+    return found
+
+
+@contextlib.contextmanager
+def _one_line(reason: str):
+    """Raise an error of a library as a UserCodeError of one line."""
+    try:
+        yield
+    except (UserCodeError, EnvironmentMissing):
+        raise
+    except Exception as error:
+        text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        raise UserCodeError(f"{reason}: {type(error).__name__}: {text[:300]}") from error
+
+
+def _check_fields(fields: Mapping[str, Any], known: set[str]) -> None:
+    for field in fields:
+        if field not in known:
+            raise UserCodeError(f"--set {field}: unknown field{did_you_mean(field, sorted(known))}")
+
+
+_Model = tuple[nn.Module, Any, list[str]]
+"""A model, its configuration and notes on what was done with it."""
+
+
+def _from_transformers(package: Any, data: dict[str, Any], fields: Mapping[str, Any], dtype: str | None) -> _Model:
+    kind, notes = data["model_type"], []
+    own_code = "its model needs code of its own (auto_map), which is not run (trust_remote_code=False)"
+    if kind not in package.CONFIG_MAPPING:
+        near = did_you_mean(kind, package.CONFIG_MAPPING)
+        unknown = f"transformers {package.__version__} has no model_type {kind!r}{near}"
+        raise EnvironmentMissing(own_code if "auto_map" in data else unknown)
+    if quantization := data.pop("quantization_config", None):
+        method = quantization.get("quant_method", "") if isinstance(quantization, Mapping) else ""
+        notes.append(f"quantization_config ({method}) is not applied: weights are counted unquantized")
+    make = package.CONFIG_MAPPING[kind].from_dict
+    with _one_line("the configuration is wrong"):
+        config = make(data)
+    _check_fields(fields, _field_names(config))
+    for field, value in fields.items():
+        *parts, name = field.split(".")
+        part, values = config, data
+        for one in parts:
+            part, values = getattr(part, one), values.setdefault(one, {})
+        name = part.attribute_map.get(name, name)
+        values[name] = value
+        if name == "num_hidden_layers" and "layer_types" in values and f"{field}.layer_types" not in fields:
+            values["layer_types"] = values["layer_types"][:value]
+    if fields:
+        with _one_line("--set"):
+            config = make(data)
+    wanted = data.get("architectures") or []
+    names = [name for name in wanted if hasattr(package, name)]
+    if wanted and not names:
+        if "auto_map" in data:
+            raise EnvironmentMissing(own_code)
+        notes.append(f"transformers {package.__version__} has no {', '.join(wanted)}, which architectures names")
+    cls = getattr(package, names[0]) if names else _auto_class(package, config)
+    if not names:
+        notes.append(f"{cls.__name__} was chosen: architectures names no class")
+    own = config.dtype or config.get_text_config().dtype or DEFAULT_DTYPE
+    with _one_line(f"building {cls.__name__}"):
+        model = cls._from_config(config, dtype=getattr(torch, str(dtype or own).removeprefix("torch.")))
+    return model, config, notes
+
+
+def _field_names(config: Any, prefix: str = "") -> set[str]:
+    """Return the names of a configuration's fields, those of its parts with the part's name before a dot."""
+    names = {prefix + name for name in (*config.to_dict(), *config.attribute_map)}
+    for part in config.sub_configs:
+        if getattr(config, part, None) is not None:
+            names |= _field_names(getattr(config, part), f"{prefix}{part}.")
+    return names
+
+
+def _auto_class(package: Any, config: Any) -> type:
+    for name in AUTO_CLASSES:
+        mapping = getattr(package, name)._model_mapping
+        if type(config) in mapping:
+            found = mapping[type(config)]
+            return found[0] if isinstance(found, tuple) else found
+    raise UserCodeError(f"transformers has no model for model_type {config.model_type!r}")
+
+
+def _from_diffusers(package: Any, data: dict[str, Any], fields: Mapping[str, Any], dtype: str | None) -> _Model:
+    cls = getattr(package, data["_class_name"], None)
+    if not (inspect.isclass(cls) and issubclass(cls, nn.Module)):
+        raise EnvironmentMissing(f"diffusers {package.__version__} has no model {data['_class_name']!r}")
+    _check_fields(fields, set(inspect.signature(cls.__init__).parameters) - {"self"})
+    with _one_line(f"building {cls.__name__}"):
+        model = cls.from_config({**data, **fields}).to(getattr(torch, dtype or DEFAULT_DTYPE))
+    return model, model.config, []
+
+
+def _from_timm(package: Any, data: dict[str, Any], fields: Mapping[str, Any], dtype: str | None) -> _Model:
+    name = data["architecture"]
+    if not package.is_model(name):
+        near = did_you_mean(name, package.list_models())
+        raise EnvironmentMissing(f"timm {package.__version__} has no model {name!r}{near}")
+    keywords = {key: data[key] for key in ("num_classes", "global_pool") if key in data}
+    with _one_line(f"building {name}"):
+        model = package.create_model(name, pretrained=False, **{**keywords, **data.get("model_args", {}), **fields})
+    return (
+        model.to(getattr(torch, dtype or DEFAULT_DTYPE)),
+        {**model.pretrained_cfg, **data.get("pretrained_cfg", {})},
+        [],
+    )
+
+
+_LIBRARIES: dict[str, tuple[str, Callable[..., _Model]]] = {
+    "model_type": ("transformers", _from_transformers),
+    "_class_name": ("diffusers", _from_diffusers),
+    "architecture": ("timm", _from_timm),
+}
+"""Name of the library and what builds its models, by the key that its configurations have."""

@@ -1,0 +1,79 @@
+"""Find a configuration of the Hugging Face hub: the local cache first, then one attempt to download it."""
+
+import os
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+
+from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.isolated.user_code import UserCodeError
+
+TIMEOUT_S = float(os.environ.get("HF_HUB_DOWNLOAD_TIMEOUT") or 1)
+"""Seconds that the hub has to answer. The name server of a machine without network may take far longer."""
+
+
+def require_library(name: str) -> None:
+    """Raise EnvironmentMissing, with the installation command, where the library ``name`` is not installed."""
+    if find_spec(name) is None:
+        raise EnvironmentMissing(f"this configuration needs {name}, which is not installed: pip install {name}")
+
+
+@cache
+def find_config(spec: str) -> Path:
+    """Return the path of the ``config.json`` of ``hf:NAME[@REVISION]``; its folder is called like the commit.
+
+    Raises:
+        EnvironmentMissing: the file is not in the cache and the hub does not answer.
+        UserCodeError: the hub has no such repository, revision or file.
+    """
+    require_library("huggingface_hub")
+    from huggingface_hub import try_to_load_from_cache
+
+    name, _, revision = spec.removeprefix("hf:").partition("@")
+    revision = revision or "main"
+    try:
+        cached = try_to_load_from_cache(name, "config.json", revision=revision)
+    except ValueError as error:
+        raise UserCodeError(f"it is no hf:NAME[@REVISION]: {str(error).splitlines()[0]}") from error
+    return Path(cached if isinstance(cached, str) else _download(name, "config.json", revision))
+
+
+def find_beside(config: Path, name: str, spec: str) -> Path | None:
+    """Return the path of another file of the configuration's repository or folder, None where there is none."""
+    path = config.with_name(name)
+    if path.is_file() or not spec.startswith("hf:"):
+        return path if path.is_file() else None
+    try:
+        return Path(_download(spec.removeprefix("hf:").partition("@")[0], name, config.parent.name))
+    except (EnvironmentMissing, UserCodeError):
+        return None
+
+
+def _download(name: str, file: str, revision: str) -> str:
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import disable_progress_bars
+
+    errors: list[Exception] = [TimeoutError(f"no answer within {TIMEOUT_S:g} s")]
+
+    def attempt() -> None:
+        try:
+            get_hf_file_metadata(hf_hub_url(name, file, revision=revision), timeout=TIMEOUT_S)
+            errors.clear()
+        except Exception as error:
+            errors[:] = [error]
+
+    # hf_hub_download alone repeats its attempt for 20 s; a daemon thread, since a name server may take longer too
+    thread = Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    if not errors:
+        disable_progress_bars()
+        return hf_hub_download(name, file, revision=revision)
+    reason = f"{file} of {name} at revision {revision}: {str(errors[0]).strip().splitlines()[0]}"
+    if isinstance(errors[0], HfHubHTTPError):
+        raise UserCodeError(f"the hub has no {reason}") from errors[0]
+    raise EnvironmentMissing(f"the local cache does not have, and the hub cannot be reached for, {reason}") from errors[
+        0
+    ]

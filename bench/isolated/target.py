@@ -1,0 +1,116 @@
+"""A target: what a command counts, as the user names it. Imports no torch."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headcount.bench.errors import UsageError
+from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.presets import PRESETS, parse_overrides
+
+LENGTHS = {
+    "seq_len": "sequence length in tokens",
+    "tgt_len": "target length in tokens, of a decoder",
+    "batch_size": "batch size",
+    "image_size": "height and width of an image in pixels",
+    "images": "images of a vision-language model",
+}
+"""Input lengths of a preset or a configuration by name, with the help text of their options."""
+DTYPES = (
+    "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool complex64"
+).split()
+"""Types of tensors by torch's names."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A user module, a preset, a configuration file or a hub name, and what is changed of it.
+
+    Args:
+        spec: FILE.py:NAME, package.module:NAME, a preset, ``config.json`` or ``hf:NAME``.
+        settings: keywords of the function or class, or fields of the configuration.
+        inputs: texts of --input, ``SIZES[:DTYPE]`` or ``NAME=SIZES[:DTYPE]``.
+        dtype: type of the weights, one of DTYPES; None for the module's own.
+        lengths: input lengths by their names in LENGTHS.
+    """
+
+    spec: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    dtype: str | None = None
+    lengths: Mapping[str, int] = field(default_factory=dict)
+
+
+def is_configuration(spec: str) -> bool:
+    """Return whether ``spec`` names a configuration, of a file or of the hub, and no code of the user."""
+    return spec.endswith(".json") or spec.startswith("hf:")
+
+
+def parse_input(text: str) -> tuple[str, list[int], str | None]:
+    """Return name, sizes and type of an --input text; the name is empty and the type None where not given.
+
+    Raises UsageError for a text that is no ``[NAME=]SIZES[:DTYPE]``, for a size below 1 and an unknown type.
+    """
+    name, equals, rest = text.rpartition("=")
+    sizes, colon, dtype = rest.partition(":")
+    try:
+        if equals and not name.isidentifier():
+            raise ValueError
+        shape = [parse_int(size) for size in sizes.split(",")] if sizes else []
+        if min(shape, default=1) < 1:
+            raise ValueError
+    except ValueError:
+        raise UsageError(f"--input {text}: it takes [NAME=]SIZES[:DTYPE], as 1,3,224,224 or ids=1,128:long") from None
+    if colon and dtype not in DTYPES:
+        raise UsageError(f"--input {text}: unknown type {dtype!r}; choose from {', '.join(DTYPES)}")
+    return name, shape, dtype or None
+
+
+def parse_value(text: str) -> Any:
+    """Return the JSON value of a ``--set`` text: an integer, a float, true, false or null; other texts themselves."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
+    """Return values by name from NAME=VALUE words; the fields of a preset where ``spec`` names one.
+
+    Raises UsageError for any other word, and ConfigError for a field that the preset does not have.
+    """
+    if spec in PRESETS:
+        return parse_overrides(spec, words)
+    out = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not (equals and name.replace(".", "_").isidentifier()):
+            raise UsageError(f"--set {word}: it takes NAME=VALUE")
+        out[name] = parse_value(text)
+    return out
+
+
+def add_target_options(group: argparse._ArgumentGroup) -> None:
+    """Add the options that change a target: fields and keywords, inputs, the type of the weights, lengths."""
+    add = group.add_argument
+    add("--set", nargs="+", metavar="NAME=VALUE", help="fields of a preset or configuration; keywords of your function")
+    add("--input", nargs="+", action="extend", type=_checked_input, metavar="SIZES", help="[NAME=]1,128[:long], …")
+    add("--dtype", choices=DTYPES, metavar="TYPE", help="type of the weights (default: the model's own)")
+    for name, what in LENGTHS.items():
+        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
+
+
+def _checked_input(text: str) -> str:
+    parse_input(text)
+    return text
+
+
+def parse_target(spec: str, args: argparse.Namespace) -> Target:
+    """Return the target that ``spec`` and the options of :func:`add_target_options` name.
+
+    Raises UsageError for what cannot be parsed, and ConfigError for a field of a preset that does not exist.
+    """
+    lengths = {name: getattr(args, name) for name in LENGTHS if getattr(args, name, None) is not None}
+    return Target(spec, parse_settings(args.set or (), spec), tuple(args.input or ()), args.dtype, lengths)

@@ -1,0 +1,246 @@
+"""Verbs, each a job of bench.macs: ``headcount count``, ``table``, ``grid``, ``compare``, ``audit`` and ``convert``."""
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+from headcount.bench.case import Case
+from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.env import peak_memory
+from headcount.bench.errors import UsageError, require_package
+from headcount.bench.isolated.target import add_target_options, parse_target
+from headcount.bench.macs import __main__ as macs
+from headcount.bench.macs import columns, options, results
+from headcount.bench.measure import check_device, parse_counters
+from headcount.bench.output.arguments import BriefHelp
+from headcount.bench.table import Section
+from headcount.formulas.published import tables
+from headcount.models.configs.presets import PRESETS
+
+TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
+DECODED = ("decode_macs", "decode_bytes")
+"""Columns of --decode."""
+FURTHER = (
+    "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes", "peak_macs", "bandwidth",
+    "wide", "unit", "version",
+)  # fmt: skip
+"""Options that a verb's help names in one line, so that it fits on a screen; that of bench.macs explains them."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb's ``usage`` and description, the function that adds its options, and the one that plans its work."""
+
+    usage: str
+    description: str
+    add_options: Callable[[Parser], None]
+    plan: Callable[[argparse.Namespace], Work | str]
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the command line of the verb that ends ``prog``."""
+    verb = VERBS[prog.split()[-1]]
+    usage = f"{prog} {verb.usage} [OPTION …]"
+    out = Parser(prog=prog, usage=usage, description=verb.description, help=BriefHelp, add_help=False)
+    out.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+    verb.add_options(out)
+    add_output(out)
+    further = [action for action in out._actions if action.dest in FURTHER and action.help != argparse.SUPPRESS]
+    out.epilog = f"Further options (headcount macs --help): {', '.join(one.option_strings[-1] for one in further)}"
+    for action in further:
+        action.help = argparse.SUPPRESS
+    return out
+
+
+def main(argv: Sequence[str] | None = None, prog: str = "headcount count") -> int:
+    """Run the verb that ends ``prog``; return its exit code."""
+    return serve(prog, parser(prog), lambda args: _plan(prog, args), argv)
+
+
+def _plan(prog: str, args: argparse.Namespace) -> Work | str:
+    # options that a verb does not offer have the defaults of bench.macs
+    defaults = vars(options.parser(prog, "").parse_args([]))
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    return VERBS[prog.split()[-1]].plan(argparse.Namespace(**defaults | given))
+
+
+def _add_count(out: Parser) -> None:
+    model = out.add_argument_group("the model")
+    model.add_argument("target", metavar="TARGET", help=TARGET)
+    add_target_options(model)
+    how = out.add_argument_group("how to count")
+    how.add_argument("--backward", action="store_true", help="count the gradients too")
+    options.add_counters(how)
+    options.add_modules(how)
+    memory = out.add_argument_group("memory and decoding, of presets")
+    memory.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
+    options.add_memory(memory)
+
+
+def _count(args: argparse.Namespace) -> Work:
+    counters = parse_counters(args.counter) if args.counter else []
+    if args.backward and counters:
+        raise UsageError("--backward goes without --counter: the other tools count the forward pass")
+    return _work(args, _target_sections(args, counters))
+
+
+def _work(args: argparse.Namespace, sections: Iterator[Section]) -> Work:
+    """Return the tables of one target."""
+    result = partial(results.module_result, in_flops=args.flops)
+    return Work(sections, remark=peak_memory, result=result)
+
+
+def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Iterator[Section]:
+    """Return the tables of a target, and of a preset those of --columns and --decode too."""
+    if args.decode:
+        args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
+    if args.target not in PRESETS:
+        if args.columns:
+            raise UsageError(f"--columns and --decode go with a preset, and {args.target} is none")
+        require_package("torch")
+        check_device(args.device)
+        return macs.target_sections(args.target, args, counters, by_module=True)
+    given = macs.assumptions(args)
+    target = parse_target(args.target, args)
+    case = Case.of(target.spec, target.settings, target.lengths)
+    case.check_runs()
+    check_device(args.device)
+    parts = [macs.target_sections(args.target, args, counters, by_module=True)]
+    if args.columns:
+        parts.append([columns.section_of([case], args.target, args.columns, given)])
+    return chain(*parts)
+
+
+def _add_table(out: Parser) -> None:
+    out.add_argument(
+        "table", nargs="*", metavar="NAME", choices=tables.names(), default=(),
+        help=f"{', '.join(tables.names())} (default: those of arXiv 2210.05144)",
+    )  # fmt: skip
+    how = out.add_argument_group("how to count")
+    how.add_argument("--params", action="store_true", help="also the vocabularies that parameters imply")
+    _add_check(how)
+    options.add_counters(how)
+    options.add_memory(out.add_argument_group("memory and decoding"))
+
+
+def _add_grid(out: Parser) -> None:
+    out.add_argument("grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
+    how = out.add_argument_group("how to count")
+    _add_check(how)
+    options.add_counters(how)
+    options.add_memory(out.add_argument_group("memory and decoding"))
+
+
+def _add_check(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--check", action="store_true", help="exit with code 1 if a number is not as stated")
+
+
+def _add_compare(out: Parser) -> None:
+    text = "a TARGET of headcount count, with ,FIELD=VALUE,… behind it, or the lock or JSON of a count"
+    models = out.add_argument_group("the models")
+    models.add_argument("a", metavar="A", help=text)
+    models.add_argument("b", metavar="B", help="the other one")
+    add_target_options(models)
+    options.add_counters(out.add_argument_group("how to count"))
+
+
+def _compare(args: argparse.Namespace) -> Work | str:
+    args.compare = [args.a, args.b]
+    return macs.plan(args)
+
+
+def _add_audit(out: Parser) -> None:
+    text = "as of headcount count (default: equivalent formulations of each layer)"
+    model = out.add_argument_group("the model")
+    model.add_argument("target", nargs="?", metavar="TARGET", help=text)
+    add_target_options(model)
+    how = out.add_argument_group("how to count")
+    options.add_counters(how)
+    options.add_modules(how)
+
+
+def _audit(args: argparse.Namespace) -> Work | str:
+    if args.target:
+        return _work(args, _target_sections(args, parse_counters(args.counter)))
+    args.audit = True
+    return macs.plan(args)
+
+
+def _add_convert(out: Parser) -> None:
+    out.add_argument("words", nargs="+", metavar="WORD", help="presets, then s=N r=N, and router=linear for matrices")
+    options.add_sizes(out.add_argument_group("sizes"))
+
+
+def _convert(args: argparse.Namespace) -> Work | str:
+    args.preset = [word for word in args.words if "=" not in word]
+    args.convert = [word for word in args.words if "=" in word]
+    if not args.convert:
+        raise UsageError("nothing to convert to; write headcount convert PRESET s=16 r=8")
+    return macs.plan(args)
+
+
+VERBS = {
+    "count": Verb(
+        "TARGET",
+        """MACs and parameters of one model, counted exactly.
+
+    headcount count config.json --seq-len 1024
+    headcount count model.py:Net --input 1,3,224,224
+    headcount count model.py:make --set n=7     make returns (module, inputs)
+    headcount count llama3-8b --counter torch fvcore
+""",
+        _add_count,
+        _count,
+    ),
+    "table": Verb(
+        "[NAME …]",
+        """The papers' MAC and parameter columns, each printed number judged.
+
+    headcount table moa-table3
+    headcount table moh-llm --columns kv_bytes
+""",
+        _add_table,
+        macs.plan,
+    ),
+    "grid": Verb(
+        "SPEC …",
+        """One attention layer at every combination of sizes.
+
+    headcount grid 'K=1,2,4 E=8 D=64 T=10,128'
+""",
+        _add_grid,
+        macs.plan,
+    ),
+    "compare": Verb(
+        "A B",
+        """The difference of two models by module and kind, and the sizes where it changes its sign.
+
+    headcount compare moa-16K32E256D transformer-big
+    headcount compare model.py:make model.py:make,width=11
+    headcount compare old/config.json new/config.json --seq-len 1024
+""",
+        _add_compare,
+        _compare,
+    ),
+    "audit": Verb(
+        "[TARGET]",
+        """What all installed counters report, and the calls that make each difference.
+
+    headcount audit model.py:make
+    headcount audit --device meta
+""",
+        _add_audit,
+        _audit,
+    ),
+    "convert": Verb(
+        "PRESET … s=N r=N",
+        """A dense preset as mixture-of-head attention.
+
+    headcount convert llama3-8b s=16 r=8
+""",
+        _add_convert,
+        _convert,
+    ),
+}

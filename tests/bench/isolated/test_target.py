@@ -1,0 +1,104 @@
+"""What a target is, its inputs and what is built from it."""
+
+import pytest
+import torch
+from torch import nn
+
+from headcount.bench.errors import UsageError
+from headcount.bench.isolated.inputs import parse_inputs
+from headcount.bench.isolated.target import is_configuration, parse_input, parse_settings
+from headcount.bench.isolated.user_code import UserCodeError, build_target
+
+FILE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=7):
+        super().__init__()
+        self.proj = nn.Linear(width, 3)
+    def forward(self, x, scale=None):
+        return self.proj(x) if scale is None else self.proj(x) * scale
+
+def alone(): return Net()
+def make(): return Net(), (torch.ones(2, 7),)
+def scaled(): return Net(), {"x": torch.ones(2, 7), "scale": torch.ones(1, dtype=torch.long)}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "target_net.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def built(name, **request):
+    return build_target({"spec": f"target_net.py:{name}", **request})
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("1,3,11,13", ("", [1, 3, 11, 13], None)),
+        ("1,128:long", ("", [1, 128], "long")),
+        ("input_ids=1,128:int32", ("input_ids", [1, 128], "int32")),
+        ("scale=:float16", ("scale", [], "float16")),
+    ],
+)
+def test_input_text_is_parsed(text, parts):
+    assert parse_input(text) == parts
+
+
+@pytest.mark.parametrize("text", ["1,x", "1,,2", "0,3", "-1", "1 2", "a b=1", "=1,2", "1,2:", "1:tensor"])
+def test_wrong_input_text_raises(text):
+    with pytest.raises(UsageError, match="--input"):
+        parse_input(text)
+
+
+def test_inputs_have_names_positions_and_types():
+    found = parse_inputs(["2,3", "mask=2:bool", "5:long"], "bfloat16")
+    assert [(name, tuple(one.shape), one.dtype) for name, one in found.items()] == [
+        ("0", (2, 3), torch.bfloat16), ("mask", (2,), torch.bool), ("1", (5,), torch.long),
+    ]  # fmt: skip
+
+
+def test_settings_are_json_values():
+    words = ["n=7", "rate=0.5", "deep=true", "kind=silu", "rope.factor=2", "sizes=[1, 2]"]
+    found = {"n": 7, "rate": 0.5, "deep": True, "kind": "silu", "rope.factor": 2, "sizes": [1, 2]}
+    assert parse_settings(words) == found
+    for word in ("n", "=7", "a b=7"):
+        with pytest.raises(UsageError, match="NAME=VALUE"):
+            parse_settings([word])
+
+
+def test_class_takes_settings_and_inputs():
+    one = built("Net", settings={"width": 11}, inputs=["5,11", "scale=1"], lengths={"seq_len": None})
+    assert isinstance(one.module, nn.Module) and one.module.proj.in_features == 11
+    assert [tuple(x.shape) for x in one.args] == [(5, 11)] and list(one.kwargs) == ["scale"]
+
+
+def test_inputs_replace_those_of_function():
+    assert tuple(built("make", inputs=["5,7"]).args[0].shape) == (5, 7)
+    assert tuple(built("alone", inputs=["x=5,7"]).kwargs["x"].shape) == (5, 7)
+
+
+def test_dtype_casts_weights_and_inputs():
+    one = built("scaled", dtype="bfloat16")
+    assert one.module.proj.weight.dtype == one.kwargs["x"].dtype == torch.bfloat16
+    assert one.kwargs["scale"].dtype == torch.long
+    assert built("alone", dtype="float64", inputs=["2,7"]).args[0].dtype == torch.float64
+    assert built("alone", dtype="float64", inputs=["2,7:float32"]).args[0].dtype == torch.float32
+
+
+def test_class_without_inputs_raises():
+    with pytest.raises(UserCodeError, match=r"Net is an nn.Module class: add --input 1,3,224,224"):
+        built("Net")
+    with pytest.raises(UserCodeError, match=r"alone must return \(module, inputs\).*--input"):
+        built("alone")
+    with pytest.raises(UserCodeError, match=r"--seq-len, --images go with a preset"):
+        built("make", lengths={"seq_len": 7, "images": 1})
+
+
+def test_configuration_is_recognised():
+    assert [is_configuration(spec) for spec in ("config.json", "hf:gpt2", "model.py:make")] == [True, True, False]

@@ -1,0 +1,87 @@
+"""What hc.count, hc.assert_macs and hc.lock take as a module and as its inputs."""
+
+from collections import UserDict
+
+import pytest
+import torch
+from torch import nn
+
+import headcount as hc
+
+B, D, H = 3, 5, 7
+MACS = B * D * H
+X = torch.ones(B, D)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(D, H)
+
+    def forward(self, x, mask=None, *, backward=False):
+        return self.proj(x) if mask is None else self.proj(x) @ mask
+
+    def encode(self, x):
+        return self.proj(self.proj(x) @ torch.ones(H, D))
+
+
+class Pair(nn.Module):
+    def forward(self, pair):
+        return pair[0] @ pair[1] if isinstance(pair, tuple) else pair["a"] @ pair["b"]
+
+
+def make(d=D):
+    return nn.Linear(d, H), (torch.ones(B, d),)
+
+
+@pytest.mark.parametrize(
+    "inputs, keywords, macs",
+    [
+        pytest.param((), {"x": X}, MACS, id="keyword"),
+        pytest.param((X,), {"kwargs": {"backward": True}}, MACS, id="keyword-of-an-option"),
+        pytest.param(({"x": X},), {}, MACS, id="mapping"),
+        pytest.param((UserDict(x=X),), {"mask": torch.ones(H, 2)}, MACS + B * H * 2, id="batch-encoding"),
+        pytest.param(((X, torch.ones(H, 2)),), {}, MACS + B * H * 2, id="tuple"),
+        pytest.param((), {"input_size": (B, D)}, MACS, id="size"),
+        pytest.param((), {"input_size": [(B, D), (H, 2)]}, MACS + B * H * 2, id="sizes"),
+    ],
+)
+def test_inputs_are_named_or_made(inputs, keywords, macs):
+    assert hc.count(Net(), *inputs, **keywords).macs == macs
+    hc.assert_macs(Net(), *inputs, expected=macs, **keywords)
+    assert hc.lock(Net(), *inputs, **keywords).macs == macs
+
+
+def test_sizes_have_types():
+    model = nn.Sequential(nn.Embedding(E := 11, D), nn.Linear(D, H)).bfloat16()
+    assert hc.count(model, input_size=(B, 2), dtypes=[torch.long]).macs == 2 * MACS
+    assert hc.count(model[1], input_size=torch.Size([E, D])).modules[0].output == f"{E}x{H}"
+
+
+def test_pair_that_forward_takes_stays_whole():
+    pair = (X, torch.ones(D, H))
+    assert hc.count(Pair(), pair).macs == hc.count(Pair(), dict(zip("ab", pair, strict=True))).macs == MACS
+
+
+def test_function_method_and_exported_program():
+    assert hc.count(lambda a, b: a @ b, X, torch.ones(D, H)).macs == MACS
+    encoded = hc.count(Net().encode, X)
+    assert (encoded.macs, encoded.params) == (2 * MACS + B * H * D, D * H + H)
+    assert hc.count(make).macs == hc.count(make, d=D).macs == MACS and hc.count(make, d=11).macs == B * 11 * H
+    program = torch.export.export(Net(), (X,))
+    assert hc.count(program).macs == hc.count(program, X).macs == MACS
+    assert hc.lock(make).parameters == hc.lock(*make()).parameters
+
+
+@pytest.mark.parametrize("model, what", [(None, "None"), (nn.Linear, "the class Linear"), ("gpt2", "'gpt2'")])
+def test_what_cannot_run_is_one_line(model, what):
+    with pytest.raises(TypeError, match=f"^cannot count {what}: give an nn.Module, [^\n]*$"):
+        hc.count(model, X)
+
+
+@pytest.mark.parametrize("size, types", [(5, None), ("1,3", None), ((B, 1.5), None), ((B, D), [torch.long] * 2)])
+def test_wrong_sizes_are_one_line(size, types):
+    with pytest.raises(ValueError, match=r"^input_size=[^\n]*: give \(1, 3, 224, 224\)"):
+        hc.count(Net(), input_size=size, dtypes=types)
+    with pytest.raises(ValueError, match="give inputs or input_size, not both"):
+        hc.count(Net(), X, input_size=(B, D))
