@@ -19,8 +19,15 @@ from headcount.bench.isolated.target import is_configuration
 from headcount.bench.isolated.user_code import UserCodeError, import_folders
 
 
-def main() -> int:
-    """Answer the request. Return 0, or INTERNAL_ERROR after printing the traceback of an error of headcount."""
+def main() -> None:
+    """Answer the request and end the process, with INTERNAL_ERROR after printing the traceback of an error of ours."""
+    code = _main()
+    sys.stderr.flush()
+    # threads, pools and exit functions of the user do not delay the answer
+    os._exit(code)
+
+
+def _main() -> int:
     request = json.loads(sys.argv.pop())
     reset_warning_filters()
     _exit_with_parent()
