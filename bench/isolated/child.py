@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,8 @@ from headcount.bench.isolated.target import is_configuration
 from headcount.bench.isolated.user_code import UserCodeError, import_folders
 
 
-def main() -> None:
-    """Answer the request and end the process, with INTERNAL_ERROR after printing the traceback of an error of ours."""
-    code = _main()
-    sys.stderr.flush()
-    # threads, pools and exit functions of the user do not delay the answer
-    os._exit(code)
-
-
-def _main() -> int:
+def main() -> int:
+    """Answer the request. Return 0, or INTERNAL_ERROR after printing the traceback of an error of headcount."""
     request = json.loads(sys.argv.pop())
     reset_warning_filters()
     _exit_with_parent()
@@ -38,6 +32,8 @@ def _main() -> int:
         answer = _answer(request)
         with open(out, "w", encoding="utf-8") as file:
             json.dump(answer, file)
+        with suppress(ValueError):
+            sys.stdout.flush()
     except Exception:
         traceback.print_exc()
         return INTERNAL_ERROR

@@ -106,21 +106,23 @@ def build_formula(text: str) -> Formula:
     """Return the function that gives the MACs of a call by an expression in the sizes of its tensors.
 
     ``a`` is the number of elements of the first tensor, ``a0`` its first size; ``o`` is the result. Raises
-    UserCodeError for a letter that the call does not have, and for a result that is no whole number.
+    UserCodeError for a letter that the call does not have, and for a result that is no whole number from 0 on.
     """
 
-    def macs(event: Event) -> int:
+    def count(event: Event) -> int:
         sizes: dict[str, int] = {}
         for letter, fact in (*zip(string.ascii_lowercase, event.tensors(), strict=False), ("o", None)):
             fact = fact or next(tensors_in(event.out), None)
             if fact is not None:
                 sizes |= {letter: fact.numel, **{f"{letter}{axis}": size for axis, size in enumerate(fact.shape)}}
         try:
-            return evaluate(text, sizes)
+            if (macs := evaluate(text, sizes)) < 0:
+                raise ValueError(f"it gives {macs}, below 0")
+            return macs
         except (ValueError, ZeroDivisionError) as error:
             raise UserCodeError(f"--formula {event.name}={text}: {error}") from error
 
-    return macs
+    return count
 
 
 def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:

@@ -53,10 +53,11 @@ def answer(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
-    def count(function, device=None, counters=()):
+    def count(function, device=None, counters=(), formulas=None):
         request = {
             "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": list(counters),
-            "device": device, "allow_unsupported": False, "elementwise": "report", "formulas": {}, "formula_set": None,
+            "device": device, "allow_unsupported": False, "elementwise": "report",
+            "formulas": formulas or {}, "formula_set": None,
         }  # fmt: skip
         return ModuleCount.from_record(json.loads(json.dumps(count_module.answer(request))))
 
@@ -154,6 +155,11 @@ def test_tools_follow_the_device_that_runs(answer):
     (tool,) = answer("meta_alone", counters=["torch"]).counters
     assert (tool["device"], tool["macs"]) == ("meta", 3 * 5 * 7)
     assert tool["counted_there_because"] == "a run on cpu raised AssertionError: it has values"
+
+
+def test_negative_formula_is_a_user_error(answer):
+    with pytest.raises(UserCodeError, match="^--formula addmm=a-100: it gives -93, below 0$"):
+        answer("on_meta", formulas={"addmm": "a-100"})
 
 
 def test_parameters_are_named_by_module_once():
