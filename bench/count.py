@@ -64,9 +64,14 @@ def resolve_call(
         model = model.module()
     elif not isinstance(model, nn.Module):
         # make() takes settings, never tensors
-        made = None if inputs or any(isinstance(value, Tensor) for value in kwargs.values()) else model(**kwargs)
-        is_pair = isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module)
-        model, inputs, kwargs = (made[0], (made[1],), {}) if is_pair else (FunctionModule(model), inputs, kwargs)
+        has_inputs = inputs or any(isinstance(value, Tensor) for value in kwargs.values())
+        made = None if has_inputs or not _accepts(model, (), kwargs) else model(**kwargs)
+        if isinstance(made, nn.Module):
+            model, kwargs = made, {}
+        elif isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
+            model, inputs, kwargs = made[0], (made[1],), {}
+        else:
+            model = FunctionModule(model)
     if input_size is not None:
         if inputs:
             raise ValueError("give inputs or input_size, not both")
@@ -81,14 +86,18 @@ def unpack(module: nn.Module, inputs: Sequence[Any], kwargs: dict[str, Any]) -> 
     if not isinstance(only, Mapping | tuple):
         return args, kwargs
     unpacked = ((), {**only, **kwargs}) if isinstance(only, Mapping) else (only, kwargs)
+    return unpacked if _accepts(module.forward, *unpacked) else (args, kwargs)
+
+
+def _accepts(function: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any]) -> bool:
+    """Return whether ``function`` takes the arguments; True for one in C++, which has no signature."""
     try:
-        inspect.signature(module.forward).bind(*unpacked[0], **unpacked[1])
+        inspect.signature(function).bind(*args, **kwargs)
     except TypeError:
-        return args, kwargs
+        return False
     except ValueError:
-        # a forward in C++ has no signature
-        return unpacked
-    return unpacked
+        return True
+    return True
 
 
 def make_inputs(

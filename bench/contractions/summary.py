@@ -16,6 +16,8 @@ from headcount.bench.table import DASH, Column, Row, Section, Table, macs_column
 from headcount.formulas.ledger import Entry, Ledger, flops
 
 WIDTH = 80
+LABEL_WIDTH, OUTPUT_WIDTH = 32, 14
+"""The least widths of a module with its class and of its output, where a text is too narrow for all."""
 INDENT = "  "
 MODEL = "(model)"
 LISTS = ("ModuleList", "ModuleDict", "")
@@ -191,9 +193,16 @@ def section(count: Any, notes: Sequence[str], depth: int | None, name: str = "mo
 
 
 def text(printed: Section) -> str:
-    """Return a section in lines of at most 80 characters."""
+    """Return a section in lines of at most 80 characters; the class is written behind its module to leave room."""
+    rows = []
+    for row in printed.rows:
+        label = ": ".join(filter(None, (row.values["module"], row.values["type"])))
+        rows.append(replace(row, values={**row.values, "module": label}))
+    module, _, output, *numbers = COLUMNS_OF_TREE
+    columns = (replace(module, wraps=LABEL_WIDTH), replace(output, wraps=OUTPUT_WIDTH), *numbers)
+    labelled = replace(printed, table=replace(printed.table, columns=columns), rows=rows)
     stream = io.StringIO()
-    emit([printed], "text", stream, Style(width=WIDTH, hints=False))
+    emit([labelled], "text", stream, Style(width=WIDTH, hints=False))
     return stream.getvalue().rstrip("\n")
 
 

@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -53,28 +53,36 @@ def build_from_config(
         EnvironmentMissing: the library, the hub or code of the model's own is needed and not there.
     """
     path = find_config(source) if source.startswith("hf:") else Path(source)
+    if dtype not in (None, *DTYPES):
+        raise UserCodeError(f"unknown type {dtype!r}; choose from {', '.join(DTYPES)}")
     config = _read_json(path)
     library = next((library for key, library in _LIBRARIES.items() if config.get(key)), None)
     if library is None:
-        raise UserCodeError(
-            f"{path.name} has none of model_type (transformers), _class_name (diffusers), architecture (timm)"
-        )
+        keys = ", ".join(f"{key} ({library})" for key, (library, _) in _LIBRARIES.items())
+        raise UserCodeError(f"{path.name} names no model; it needs one of {keys}")
     name, build = library
     require_library(name)
-    package = import_module(name)
+    with _one_line(f"importing {name}"):
+        package = import_module(name)
     logging.getLogger(name).setLevel(logging.ERROR)
-    if dtype not in (None, *DTYPES):
-        raise UserCodeError(f"unknown type {dtype!r}; choose from {', '.join(DTYPES)}")
-    with torch.device(device):
+    with torch.device(device), _one_line("the configuration cannot be built"):
         model, settings, notes = build(package, config, fields, dtype)
     model.eval()
     weights = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    beside = find_beside(path, "preprocessor_config.json", source)
-    maker = Inputs(model, settings, lengths, inputs, weights, _read_json(beside) if beside else {})
-    getattr(maker, name)()
-    revision = [f"{source} is revision {path.parent.name}"] if source.startswith("hf:") else []
+    maker = Inputs(model, settings, lengths, inputs, weights, lambda: _preprocessor(path, source))
+    with _one_line("inputs"):
+        getattr(maker, name)()
     made = f"{type(model).__name__} of {name} {package.__version__}, {str(weights).removeprefix('torch.')}"
-    return Built(model, *maker.finish(), notes=(made, *revision, *notes, *maker.notes))
+    revisions = {source: path.parent.name} if source.startswith("hf:") else {}
+    revised = [f"{source} is revision {revision}" for source, revision in revisions.items()]
+    versions = {name: package.__version__, **revisions}
+    return Built(model, (), maker.finish(), (made, *revised, *notes, *maker.notes), versions)
+
+
+def _preprocessor(config: Path, source: str) -> dict[str, Any]:
+    """Return the content of ``preprocessor_config.json`` beside a configuration, empty where there is none."""
+    path = find_beside(config, "preprocessor_config.json", source)
+    return _read_json(path) if path else {}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -88,15 +96,17 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _one_line(reason: str):
-    """Raise an error of a library as a UserCodeError of one line."""
+def _one_line(reason: str) -> Iterator[None]:
+    """Raise an error of a library as one line: as EnvironmentMissing for an import, else as UserCodeError."""
     try:
         yield
     except (UserCodeError, EnvironmentMissing):
         raise
     except Exception as error:
         text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-        raise UserCodeError(f"{reason}: {type(error).__name__}: {text[:300]}") from error
+        # a package that the model needs
+        kind = EnvironmentMissing if isinstance(error, ImportError) else UserCodeError
+        raise kind(f"{reason}: {type(error).__name__}: {text[:300]}") from error
 
 
 def _check_fields(fields: Mapping[str, Any], known: set[str]) -> None:
@@ -130,7 +140,7 @@ def _from_transformers(package: Any, data: dict[str, Any], fields: Mapping[str, 
             part, values = getattr(part, one), values.setdefault(one, {})
         name = part.attribute_map.get(name, name)
         values[name] = value
-        if name == "num_hidden_layers" and "layer_types" in values and f"{field}.layer_types" not in fields:
+        if name == "num_hidden_layers" and "layer_types" in values:
             values["layer_types"] = values["layer_types"][:value]
     if fields:
         with _one_line("--set"):
@@ -186,11 +196,8 @@ def _from_timm(package: Any, data: dict[str, Any], fields: Mapping[str, Any], dt
     keywords = {key: data[key] for key in ("num_classes", "global_pool") if key in data}
     with _one_line(f"building {name}"):
         model = package.create_model(name, pretrained=False, **{**keywords, **data.get("model_args", {}), **fields})
-    return (
-        model.to(getattr(torch, dtype or DEFAULT_DTYPE)),
-        {**model.pretrained_cfg, **data.get("pretrained_cfg", {})},
-        [],
-    )
+    settings = {**model.pretrained_cfg, **data.get("pretrained_cfg", {})}
+    return model.to(getattr(torch, dtype or DEFAULT_DTYPE)), settings, []
 
 
 _LIBRARIES: dict[str, tuple[str, Callable[..., _Model]]] = {

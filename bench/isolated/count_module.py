@@ -96,7 +96,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         bytes_moved=count.bytes_moved(),
         causal_macs=count.causal_macs,
         other_flops=count.other_flops(),
-        libraries=counting_libraries(),
+        libraries={**counting_libraries(), **built.versions},
         backward=options["backward"],
         notes=built.notes,
     )
@@ -196,10 +196,10 @@ def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> Report
     except UserCodeError as error:
         if not isinstance(error.__cause__, DataDependentOutputException | DynamicOutputShapeException):
             raise
-        paths = {id(part): path for path, part in fake.named_modules()}
         frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__cause__.__traceback__))
-        path = [paths[id(part)] for part in frames if id(part) in paths][-1]
-        name = path or type(module).__name__
+        parts = [part for part in frames if isinstance(part, nn.Module)]
+        # the first is the copy of the module that ran
+        name = next(path for path, part in parts[0].named_modules() if part is parts[-1]) or type(module).__name__
         raise UserCodeError(f"{name} reads values of weights; --device cpu builds weights that have some") from error
 
 

@@ -74,6 +74,4 @@ def _download(name: str, file: str, revision: str) -> str:
     reason = f"{file} of {name} at revision {revision}: {str(errors[0]).strip().splitlines()[0]}"
     if isinstance(errors[0], HfHubHTTPError):
         raise UserCodeError(f"the hub has no {reason}") from errors[0]
-    raise EnvironmentMissing(f"the local cache does not have, and the hub cannot be reached for, {reason}") from errors[
-        0
-    ]
+    raise EnvironmentMissing(f"not in the local cache, and the hub cannot be reached: {reason}") from errors[0]

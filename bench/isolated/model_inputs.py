@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from headcount.bench.isolated.user_code import UserCodeError
 
@@ -14,7 +15,7 @@ VAE_FACTOR = 8
 """Pixels of an image for each latent, along a side, of the autoencoders of Stable Diffusion and Flux."""
 
 
-_POSITIONS = re.compile(r"wpe$|position_embeddings?$|embed_positions$")
+_POSITIONS = re.compile(r"(wpe|position_embeddings?|embed_positions)$")
 """Paths of learned position tables."""
 
 
@@ -27,12 +28,12 @@ class Inputs:
         lengths: any of target.LENGTHS.
         given: tensors by name or position; floating-point ones are cast to ``dtype``.
         dtype: type of the weights.
-        preprocessor: content of ``preprocessor_config.json``.
+        preprocessor: reads ``preprocessor_config.json``.
     """
 
     def __init__(
         self, model: nn.Module, config: Any, lengths: Mapping[str, int], given: Mapping[str, Tensor],
-        dtype: torch.dtype, preprocessor: Mapping[str, Any],
+        dtype: torch.dtype, preprocessor: Callable[[], Mapping[str, Any]],
     ) -> None:  # fmt: skip
         self.model, self.config, self.lengths, self.dtype = model, config, lengths, dtype
         self.preprocessor = preprocessor
@@ -48,8 +49,8 @@ class Inputs:
             self.tensors[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
         self.batch = self._length("batch_size", 1)
 
-    def finish(self) -> tuple[tuple, dict[str, Any]]:
-        """Return positional and keyword inputs. Raise UserCodeError for what is missing, unused or too long."""
+    def finish(self) -> dict[str, Any]:
+        """Return the keyword inputs. Raise UserCodeError for what is missing, unused or too long."""
         required = [
             name
             for name, one in self.signature.parameters.items()
@@ -62,7 +63,7 @@ class Inputs:
         if unused:
             raise UserCodeError(f"{', '.join(unused)}: {self._signature()} has no input of that length")
         self._check_positions()
-        return (), self.tensors
+        return self.tensors
 
     def transformers(self) -> None:
         """Add token ids, decoder ids, images, log-mel features; images of a vision-language model with placeholders."""
@@ -119,6 +120,9 @@ class Inputs:
         number = self._length("images", 0)
         if not number or self._has("pixel_values"):
             return
+        tiled = {"aspect_ratio_ids", "pixel_attention_mask"} & set(self.signature.parameters)
+        if tiled or _first(self.config, "image_grid_pinpoints"):
+            raise UserCodeError(f"--images: images of {self._signature()} are tiled: add --input pixel_values=SIZES")
         if "image_grid_thw" in self.signature.parameters:
             # sides are rounded to whole merged patches, as the processor does
             merge, patch = vision.spatial_merge_size, vision.patch_size
@@ -132,17 +136,18 @@ class Inputs:
             rows, columns = (side // vision.patch_size for side in self._image_size(vision))
             full = _first(self.config, "vision_feature_select_strategy") == "full"
             tokens = _first(self.config, "mm_tokens_per_image") or rows * columns + full
+        # a text token follows each image, which ends it
         length, taken = self._length("seq_len"), number * (tokens + 1)
+        images = "1 image" if number == 1 else f"{number} images"
         if length < taken:
-            # a text token follows each image, which ends it
-            raise UserCodeError(f"--seq-len {length}: {number} images of {tokens} tokens need at least {taken}")
+            raise UserCodeError(f"--seq-len {length}: {images} of {tokens} tokens: the least is {taken}")
         ids = self._tokens(length)
         for start in range(0, taken, tokens + 1):
             ids[:, start : start + tokens] = placeholder
         self.tensors["input_ids"] = ids
         self._add("mm_token_type_ids", lambda: (ids == placeholder).int())
         self._add("token_type_ids", lambda: (ids == placeholder).int())
-        self.notes.append(f"{number * tokens:,} of {length:,} tokens are placeholders of {number} images")
+        self.notes.append(f"{number * tokens:,} of {length:,} tokens are placeholders of {images}")
 
     def _image(self, vision: Any, number: int = 1) -> Tensor:
         return self._floats(self.batch * number, self._channels(vision), *self._image_size(vision))
@@ -154,11 +159,13 @@ class Inputs:
         """Return height and width: the user's, the configuration's, or the preprocessor's."""
         if side := self._optional("image_size"):
             return [side, side]
-        cropped = self.preprocessor.get("crop_size") if self.preprocessor.get("do_center_crop") else None
-        size = _first(vision, "image_size") or cropped or self.preprocessor.get("size")
+        size = _first(vision, "image_size")
+        if size is None:
+            found = self.preprocessor()
+            size = found.get("crop_size" if found.get("do_center_crop") else "size")
         if isinstance(size, Mapping):
             size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
-        return list(size) if isinstance(size, list | tuple) else [side := self._length("image_size", size), side]
+        return list(size) if isinstance(size, list | tuple) else [self._length("image_size", size)] * 2
 
     def _latent_side(self) -> list[int]:
         if side := self._optional("image_size"):
@@ -169,15 +176,11 @@ class Inputs:
 
     def _tokens(self, length: int) -> Tensor:
         """Return token ids (batch, length), all the smallest token that has no special meaning."""
-        special = {
-            value
-            for part in (self.config, self.config.get_text_config())
-            for name, value in part.to_dict().items()
-            if name.endswith(("_token_id", "_token_index"))
-        }
-        return torch.full(
-            (self.batch, length), next(token for token in range(len(special) + 1) if token not in special)
-        )
+        fields = self.config.to_dict() | self.config.get_text_config().to_dict()
+        # some of these are lists
+        special = tree_leaves([value for name, value in fields.items() if name.endswith(("_token_id", "_token_index"))])
+        token = next(token for token in range(len(special) + 1) if token not in special)
+        return torch.full((self.batch, length), token)
 
     def _floats(self, *sizes: int) -> Tensor:
         return torch.ones(sizes, dtype=self.dtype)
@@ -207,9 +210,7 @@ class Inputs:
     def _check_positions(self) -> None:
         """Raise UserCodeError where a text is longer than a table of positions: on meta no lookup fails."""
         for path, table in self.model.named_modules():
-            if not isinstance(table, nn.Embedding) or not re.search(
-                r"wpe$|position_embeddings?$|embed_positions$", path
-            ):
+            if not (isinstance(table, nn.Embedding) and _POSITIONS.search(path)):
                 continue
             name = "decoder_input_ids" if "decoder" in path and "decoder_input_ids" in self.tensors else "input_ids"
             if name not in self.tensors or "vision" in path:

@@ -9,6 +9,7 @@ from headcount.bench.contractions.modules import ModuleRecord, Modules
 from headcount.bench.counters.base import Count, CounterError, as_record
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import ProcessExited, run_isolated
+from headcount.bench.output.progress import stage
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.expressions import evaluate
 
@@ -105,7 +106,9 @@ def count_module(
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
-    answer = run_isolated(request)
+    tools = ", ".join(request["counters"])
+    with stage(f"counting {request['spec']}" + (f" with {tools}" if tools else "")):
+        answer = run_isolated(request)
     if "refused" in answer:
         raise CounterError("headcount", request["spec"], answer["refused"])
     return ModuleCount.from_record(answer)

@@ -32,12 +32,16 @@ class UserCodeError(Exception):
 
 @dataclass(frozen=True)
 class Built:
-    """A module with its positional and keyword inputs, ready to run. ``notes`` are printed under its count."""
+    """A module with its positional and keyword inputs, ready to run. ``notes`` are printed under its count.
+
+    ``versions`` are those of what it was built from, and are locked.
+    """
 
     module: "nn.Module"
     args: tuple
     kwargs: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_spec(spec: str) -> None:

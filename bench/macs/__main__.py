@@ -29,6 +29,7 @@ from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.macs import columns, options, results
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
+from headcount.bench.output.progress import stage
 from headcount.bench.render import FORMATS
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
@@ -81,11 +82,11 @@ def _result(args: argparse.Namespace) -> Callable[..., str]:
 
 def _sections(args: argparse.Namespace) -> Iterator[Section]:
     lengths = {name: getattr(args, name) for name in LENGTHS}
-    if args.columns and (args.compare or args.module or args.audit):
-        raise UsageError("--columns goes with --table, --preset and --grid")
+    if args.columns and (args.module or args.audit):
+        raise UsageError("--columns goes with --table, --preset, --grid and --compare")
     assumed = assumptions(args)
     if args.compare:
-        return _comparison(args, lengths)
+        return _comparison(args, lengths, assumed)
     if args.convert:
         return _conversions(args, lengths)
     if args.plan or args.reduce_bytes is not None:
@@ -136,7 +137,9 @@ def assumptions(args) -> accounts.Assumptions:
         values["prices"] = accounts.read_prices(args.prices)
     renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
     given = accounts.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
-    accounts.check(args.columns, given)
+    # a table and a comparison have columns of their own, which they check
+    others = args.preset or args.grid
+    accounts.check([name for name in args.columns if others or name in accounts.ACCOUNTS], given)
     return given
 
 
@@ -148,7 +151,7 @@ def _tables(names, counters, args, given) -> Iterator[Section]:
     with published.counting(cases, counters, args.device) as counted:
         for table in reproduced:
             main, *others = published.sections(table, counters, counted)
-            main = columns.extended(main, args.columns, given) if args.columns else main
+            main = columns.of_table(main, args.columns, given) if args.columns else main
             yield main if args.params or not others else published.without_vocabularies(main)
             yield from others if args.params else ()
 
@@ -167,7 +170,8 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
 
     def sections():
         for case in cases:
-            measured = measure(case, counters, device=args.device, causes=True)
+            with stage(f"counting {case.name}"):
+                measured = measure(case, counters, device=args.device, causes=True)
             for section in entries.sections(case.name, measured, f"{case.name}{changed}: ledger"):
                 # with --columns, the ledger is detail
                 yield replace(section, detail=section.detail or bool(args.columns))
@@ -192,14 +196,16 @@ def _conversions(args, lengths) -> Iterator[Section]:
     return (section for part in parts for section in part)
 
 
-def _comparison(args, lengths) -> Iterator[Section]:
+def _comparison(args, lengths, given) -> Iterator[Section]:
     from headcount.bench.macs import cases
 
     if args.table or args.preset or args.grid:
         raise UsageError("--compare goes without --table, --preset and --grid")
     if files := [text for text in args.compare if cases.is_saved(text)]:
-        if args.set or args.counter or any(size is not None for size in lengths.values()):
-            raise UsageError(f"{files[0]} is a count that was made: --set, --counter and lengths change nothing in it")
+        if args.set or args.counter or args.columns or any(size is not None for size in lengths.values()):
+            raise UsageError(
+                f"{files[0]} is a count that was made: --set, --counter, --columns and lengths change nothing in it"
+            )
         # files first: a missing one is the error, not the preset on the other side
         found = {text: cases.parse_saved(text, files[0]) for text in (*files, *args.compare)}
         return iter(saved_sections(*(found[text] for text in args.compare), COMPARED))
@@ -213,7 +219,8 @@ def _comparison(args, lengths) -> Iterator[Section]:
         check_device(args.device)
         for case in (a, b):
             case.check_runs()
-    return compare.sections(a, b, counters, args.device)
+    found = compare.sections(a, b, counters, args.device)
+    return iter(columns.of_comparison(found, (a, b), args.columns, given)) if args.columns else found
 
 
 def target_sections(

@@ -1,13 +1,15 @@
 """Columns of --columns: added to another table, or a table of cases. Importable without torch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from headcount.bench.accounts import ACCOUNTS, Assumptions, ideal_statement, statement, values
 from headcount.bench.case import Case, describe_input
+from headcount.bench.errors import UsageError
 from headcount.bench.table import Column, Row, Section, Table
+from headcount.models.configs.suggest import did_you_mean
 
 IDEAL = "_ideal"
 """The suffix of column keys for the ideal form."""
@@ -37,6 +39,46 @@ def extended(section: Section, names: Sequence[str], given: Assumptions) -> Sect
     # a sequence stays a sequence, so that column widths fit its rows
     more = list(rows()) if isinstance(section.rows, Sequence) else rows()
     return replace(section, table=replace(table, columns=columns, notes_above=notes), rows=more)
+
+
+def of_table(section: Section, names: Sequence[str], given: Assumptions) -> Section:
+    """Return ``section`` with its first column and ``names``: accounts of its rows' cases, or columns of its own."""
+    check_names(names, [section])
+    wanted = [name for name in names if name in ACCOUNTS]
+    return selected(extended(section, wanted, given) if wanted else section, names)
+
+
+def of_comparison(
+    sections: Iterable[Section], sides: Sequence[Any], names: Sequence[str], given: Assumptions
+) -> list[Section]:
+    """Return the sections that have columns of ``names``, with these alone, and the accounts of both sides."""
+    sections = list(sections)
+    check_names(names, sections)
+    keys = set(names)
+    found = [selected(one, names) for one in sections if keys & {column.key for column in one.table.columns}]
+    wanted = [name for name in names if name in ACCOUNTS]
+    if wanted and not all(isinstance(side, Case) for side in sides):
+        raise UsageError(f"{', '.join(wanted)} are columns of presets, not of your modules")
+    return [*found, section_of(sides, " and ".join(side.name for side in sides), wanted, given)] if wanted else found
+
+
+def check_names(names: Sequence[str], sections: Iterable[Section]) -> None:
+    """Raise UsageError for a name that is neither an account nor a column of ``sections``."""
+    own = list(dict.fromkeys(column.key for one in sections for column in one.table.columns))
+    for name in names:
+        if name not in (*own, *ACCOUNTS):
+            near = did_you_mean(name, [*own, *ACCOUNTS])
+            more = "headcount macs --list names others"
+            raise UsageError(f"unknown column {name!r}{near or ';'} these tables have {', '.join(own)}; {more}")
+
+
+def selected(section: Section, names: Sequence[str]) -> Section:
+    """Return ``section`` with its first column, then those of ``names`` in their order, none of them hidden."""
+    keys = {column.key for column in section.table.columns}
+    first, wanted = section.table.columns[0].key, [key for name in names for key in (name, name + IDEAL)]
+    found = section.only(first, *(key for key in wanted if key in keys and key != first))
+    columns = [replace(column, priority=0) for column in found.table.columns]
+    return replace(found, table=replace(found.table, columns=columns))
 
 
 def _columns(name: str, given: Assumptions, ideal: bool) -> list[Column]:

@@ -58,14 +58,17 @@ def _counts(records: Iterable[dict[str, Any]]) -> list[str]:
 
 def comparison_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a comparison: the difference of A and B, and their crossovers."""
-    total = printed[0].rows[-1].values
-    difference = total["difference"] if "difference" in total else total["difference_exact"]
+    totals = [one.rows[-1].values for one in printed if one.rows and one.rows[-1].total]
+    differences = [total[key] for total in totals for key in ("difference", "difference_exact") if key in total]
+    if not differences:
+        return ""
+    difference = differences[0]
     if difference:
         out = f"A: {macs(abs(difference), in_flops)} {'more' if difference > 0 else 'less'} than B"
     else:
         out = f"A: as many {'FLOPs' if in_flops else 'MACs'} as B"
-    if printed[-1].table.name == "compare-crossovers":
-        found = [row.values["letter"] for row in printed[-1].rows if row.values["counted"] != "no crossover"]
+    if crossovers := _rows(printed, "compare-crossovers"):
+        found = [row.values["letter"] for row in crossovers if row.values["counted"] != "no crossover"]
         letters = ", ".join(dict.fromkeys(found))
         out += f"; {plural(len(found), 'crossover')} ({letters})" if found else "; no crossover"
     return f"{out}."

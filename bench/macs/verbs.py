@@ -144,6 +144,7 @@ def _add_compare(out: Parser) -> None:
     models.add_argument("b", metavar="B", help="the other one")
     add_target_options(models)
     options.add_counters(out.add_argument_group("how to count"))
+    options.add_memory(out.add_argument_group("memory and decoding"))
 
 
 def _compare(args: argparse.Namespace) -> Work | str:

@@ -1,5 +1,6 @@
 """Progress on stderr, where that is a terminal and a step takes longer than a moment."""
 
+import shutil
 import sys
 import threading
 import time
@@ -17,27 +18,36 @@ END = object()
 is_enabled = True
 """Whether progress is printed; off for a command that prints its own."""
 
+_stages: list[str] = []
+"""The stages that run, the outermost first."""
+
 
 @contextmanager
 def stage(what: str) -> Iterator[None]:
-    """Show ``what`` and the seconds that it takes while the block runs, and clear the line afterwards."""
-    if not is_enabled or not sys.stderr.isatty():
-        yield
-        return
+    """Show ``what`` and the seconds that it takes while the block runs, and clear the line afterwards.
+
+    A stage inside another one is added to its line.
+    """
+    _stages.append(what)
     over = threading.Event()
-    display = threading.Thread(target=_show, args=(what, over), daemon=True)
-    display.start()
+    display = None
+    if is_enabled and len(_stages) == 1 and sys.stderr.isatty():
+        display = threading.Thread(target=_show, args=(over,), daemon=True)
+        display.start()
     try:
         yield
     finally:
         over.set()
-        display.join()
+        if display:
+            display.join()
+        _stages.pop()
 
 
-def _show(what: str, over: threading.Event) -> None:
+def _show(over: threading.Event) -> None:
     started, wait = time.monotonic(), PATIENCE_S
     while not over.wait(wait):
-        print(f"{CLEAR}{what}, {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
+        line = f"{': '.join(_stages)}, {time.monotonic() - started:.0f} s"
+        print(CLEAR + line[-shutil.get_terminal_size().columns + 1 :], end="", file=sys.stderr, flush=True)
         wait = EVERY_S
     if wait == EVERY_S:
         print(CLEAR, end="", file=sys.stderr, flush=True)

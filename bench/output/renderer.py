@@ -61,7 +61,8 @@ class Renderer(ABC):
         cell = self.cell(column, row)
         if self.style.table_width is None or column.side == "right" or display_width(cell) <= width:
             return [cell]
-        return wrap(cell, width, subsequent_indent=" " * (len(cell) - len(cell.lstrip())))
+        indent = len(cell) - len(cell.lstrip())
+        return wrap(cell, width, subsequent_indent=" " * (indent + 2 if indent else 0))
 
     def fit(self, rows: Sequence[Row] | None) -> Layout:
         """Return the layout of the current table for ``rows``; None for the widths that its columns reserve.

@@ -65,9 +65,13 @@ def test_pair_that_forward_takes_stays_whole():
 
 def test_function_method_and_exported_program():
     assert hc.count(lambda a, b: a @ b, X, torch.ones(D, H)).macs == MACS
+    assert hc.count(lambda a, b: a @ b, input_size=[(B, D), (D, H)]).macs == MACS
     encoded = hc.count(Net().encode, X)
     assert (encoded.macs, encoded.params) == (2 * MACS + B * H * D, D * H + H)
     assert hc.count(make).macs == hc.count(make, d=D).macs == MACS and hc.count(make, d=11).macs == B * 11 * H
+    assert hc.count(lambda: nn.Linear(D, H), input_size=(B, D)).macs == MACS
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        hc.count(lambda: nn.Linear(D, H))
     program = torch.export.export(Net(), (X,))
     assert hc.count(program).macs == hc.count(program, X).macs == MACS
     assert hc.lock(make).parameters == hc.lock(*make()).parameters

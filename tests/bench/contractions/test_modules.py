@@ -1,5 +1,7 @@
 """Modules of a count: classes, outputs, parameters, calls, active parameters, and the printed tree."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 from torch import nn
@@ -63,11 +65,21 @@ def test_modules_have_class_output_and_calls(net):
 
 def test_tree_folds_equal_layers(net):
     lines = [line.split() for line in str(net).splitlines()]
-    three = ["blocks.1-3", "(3x)", "Linear", f"{B}x{T}x{D}", str(3 * SQUARE), str(3 * B * T * D * D)]
+    three = ["blocks.1-3", "(3x):", "Linear", f"{B}x{T}x{D}", str(3 * SQUARE), str(3 * B * T * D * D)]
     assert three in [line[:-1] for line in lines]
-    assert ["vision", "Sequential", str(IDLE), "–", "–"] in lines
+    assert ["vision:", "Sequential", str(IDLE), "–", "–"] in lines
     assert "Did not run: vision" in str(net) and f"Active params: {USED}" in str(net)
     assert max(map(len, str(net).splitlines())) <= 80
+
+
+def test_long_names_keep_their_indent():
+    norm = nn.Linear(2**16, 2**16, device="meta")
+    layer = nn.Sequential(OrderedDict(post_attention_layernorm=norm, rotary=nn.LSTM(2**16, 2**13, device="meta")))
+    count = hc.count(nn.Sequential(nn.Sequential(layer)), torch.ones(1, 1024, 2**16, device="meta"))
+    lines = str(count).splitlines()
+    row = next(i for i, line in enumerate(lines) if line.startswith("      post_attention_layernorm: "))
+    assert "1x1024x65536" in lines[row] and lines[row + 1].startswith("        Linear")
+    assert max(map(len, lines)) == 80
 
 
 def test_depth_cuts_the_tree():
@@ -89,6 +101,9 @@ def test_encoder_fast_path_uses_its_parameters():
     count = hc.count(encoder, torch.ones(3, 11, 12))
     params = 2 * (4 * (12 * 12 + 12) + 2 * 12 * 17 + 17 + 12 + 4 * 12)
     assert (count.params, count.active_params, count.uncalled_modules()) == (params, params, ())
+    # the long class of out_proj hides no output
+    lines = [line.split() for line in str(count).splitlines()]
+    assert ["layers.0-1", "(2x):", "TransformerEncoderLayer", "3x11x12", f"{params:,}"] in [line[:5] for line in lines]
 
 
 class Experts(nn.Module):

@@ -52,3 +52,34 @@ def test_ideal_columns_match_hand_formulas(capsys):
     _, out, _ = run(capsys, "--table", "moh-llm", "--columns", "decode_macs", "--format", "json")
     row = json.loads(out)["tables"][0]["rows"][0]
     assert row["decode_macs_ideal"] is None and row["missing"] == {"decode_macs_ideal": "every head is used"}
+
+
+def test_table_has_the_columns_that_are_asked_for(capsys):
+    code, out, _ = run(capsys, "--table", "moa-table3", "--format", "csv", "--columns", "verdict", "macs", "kv_bytes")
+    head, base, *_ = out.splitlines()
+    # four attentions of 6 + 6 decoder layers share one context of 10 tokens: K, V of 128, two bytes each
+    assert code == 0 and head == "row,verdict,macs,kv_bytes,notes"
+    assert base == f"Base: 8K8E128D,reproduced,632258560,{2 * 6 * 10 * 2 * 128 * 2},"
+    code, out, _ = run(capsys, "--table", "moh-llm", "--format", "csv", "--columns", "decode_macs")
+    assert code == 0 and out.startswith("row,decode_macs,decode_macs_ideal,notes\n")
+
+
+def test_comparison_has_the_columns_that_are_asked_for(capsys):
+    both = ["--compare", "moa-16K32E256D", "transformer-big", "--format", "json"]
+    names = {"block": "compare-block", "kind": "compare-kind", "params": "compare-params"}
+    for asked, tables in (
+        (["difference_exact"], [names["block"], names["kind"]]),
+        (["a_params", "kv_bytes"], [names["params"], "memory"]),
+        (["letter", "above"], ["compare-crossovers"]),
+    ):
+        code, out, _ = run(capsys, *both, "--columns", *asked)
+        assert (code, [table["name"] for table in json.loads(out)["tables"]]) == (0, tables)
+
+
+def test_unknown_column_names_those_of_the_table(capsys):
+    for argv in (["--table", "moa-table3"], ["--compare", "moa-8K8E128D", "transformer-base"]):
+        code, out, err = run(capsys, *argv, "--columns", "kv_byte")
+        assert (code, out) == (2, "") and "unknown column 'kv_byte'; did you mean kv_bytes" in err
+        assert "these tables have" in err and len(err.splitlines()) == 1
+    code, _, err = run(capsys, "--grid", "K=2 E=5 D=7 T=13", "--columns", "verdict")
+    assert code == 2 and "unknown column 'verdict'" in err

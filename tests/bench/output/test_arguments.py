@@ -50,6 +50,10 @@ def test_progress_is_shown_and_erased(monkeypatch):
             assert time.monotonic() < deadline, terminal.getvalue()
             time.sleep(0.005)
     assert terminal.getvalue().endswith(" s\r\033[K")
+    with progress.stage("counting"), progress.stage("model.py:make"):
+        while "\033[Kcounting: model.py:make, 0 s" not in terminal.getvalue():
+            assert time.monotonic() < deadline, terminal.getvalue()
+            time.sleep(0.005)
     monkeypatch.setattr(progress, "is_enabled", False)
     with progress.stage("nothing"):
         time.sleep(0.05)

@@ -1,0 +1,270 @@
+"""A model of a configuration: its class, type and fields, its inputs and what is refused in one line."""
+
+import json
+import time
+
+import pytest
+import torch
+
+from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.isolated import config_file, count_module, hub
+from headcount.bench.isolated.config_file import build_from_config
+from headcount.bench.isolated.run import run_isolated
+from headcount.bench.isolated.user_code import UserCodeError
+
+pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+
+LLAMA = dict(
+    model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=24, head_dim=6, intermediate_size=32,
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=53, bos_token_id=0, eos_token_id=2,
+)  # fmt: skip
+MACS = 2 * (13 * 24 * 24 * 2 + 13 * 24 * 24 + 2 * 4 * 13 * 13 * 6 + 3 * 13 * 24 * 32) + 13 * 24 * 53
+"""Of 13 tokens: queries and outputs, keys and values, scores, feed-forwards, the head."""
+GPT2 = dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_embd=20, n_layer=1, n_head=4, n_positions=31)
+BERT = dict(
+    hidden_size=20, intermediate_size=28, num_hidden_layers=1, num_attention_heads=4, vocab_size=53,
+    max_position_embeddings=33, num_conv_pos_embedding_groups=2,
+)  # fmt: skip
+VISION = dict(
+    hidden_size=20, intermediate_size=28, num_hidden_layers=1, num_attention_heads=4, image_size=21, patch_size=7
+)
+LLAVA = {
+    "model_type": "llava", "architectures": ["LlavaForConditionalGeneration"], "image_token_index": 50,
+    "vision_feature_layer": -1, "text_config": LLAMA, "vision_config": {"model_type": "clip_vision_model", **VISION},
+}  # fmt: skip
+RESNET = dict(
+    model_type="resnet", architectures=["ResNetModel"], embedding_size=5, hidden_sizes=[8], depths=[1],
+    layer_type="basic",
+)  # fmt: skip
+LENGTH = {"seq_len": 13}
+
+
+@pytest.fixture
+def build(tmp_path):
+    """A function that builds the model of a configuration."""
+
+    def make(config, lengths=LENGTH, fields=(), inputs=(), dtype=None, device="meta"):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config))
+        return build_from_config(str(path), dict(fields), lengths, dict(inputs), dtype, device)
+
+    return make
+
+
+def request(spec, **more):
+    return {
+        "task": "count", "spec": str(spec), "settings": {}, "counters": [], "device": None, "allow_unsupported": False,
+        "elementwise": "report", "formulas": {}, "formula_set": None, "lengths": LENGTH, **more,
+    }  # fmt: skip
+
+
+def test_class_dtype_and_notes(build):
+    built = build({**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}})
+    assert type(built.module).__name__ == "LlamaForCausalLM" and not built.module.training
+    assert {(p.device.type, p.dtype) for p in built.module.parameters()} == {("meta", torch.bfloat16)}
+    assert built.notes[0].startswith("LlamaForCausalLM of transformers 5.") and built.notes[0].endswith("bfloat16")
+    assert "quantization_config (gptq) is not applied" in built.notes[1]
+    ids = built.kwargs["input_ids"]
+    # 0 begins a text: the smallest token without a meaning is 1
+    assert ids.tolist() == [[1] * 13] and ids.device.type == "cpu"
+    assert build({**LLAMA, "eos_token_id": [1, 2]}).kwargs["input_ids"].tolist() == [[3] * 13]
+    assert build({**LLAMA, "torch_dtype": "float16"}).module.dtype == torch.float16
+    assert build({**LLAMA, "torch_dtype": "float16"}, dtype="float32").module.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("names", "config", "chosen"),
+    [
+        ([], LLAMA, "LlamaForCausalLM"),
+        (["LlamaOfTomorrow"], LLAMA, "LlamaForCausalLM"),
+        ([], {"model_type": "t5", "num_layers": 1, "d_model": 20, "vocab_size": 53}, "T5ForConditionalGeneration"),
+        ([], {"model_type": "vit", **VISION}, "ViTForImageClassification"),
+        (["LlamaModel"], LLAMA, "LlamaModel"),
+    ],
+)
+def test_class_without_architecture(build, names, config, chosen):
+    lengths = {} if chosen.startswith("ViT") else LENGTH
+    built = build({**config, "architectures": names}, lengths)
+    assert type(built.module).__name__ == chosen
+    assert any("was chosen" in note for note in built.notes) == (chosen != "LlamaModel")
+
+
+def test_fields_are_set(build):
+    built = build(LLAMA, fields={"num_hidden_layers": 1, "vocab_size": 47})
+    assert len(built.module.model.layers) == 1 and built.module.lm_head.out_features == 47
+    assert build(GPT2, fields={"num_hidden_layers": 2}).module.config.n_layer == 2
+    assert len(build(LLAVA, fields={"text_config.num_hidden_layers": 1}).module.model.language_model.layers) == 1
+    mixed = {**LLAMA, "model_type": "qwen2", "architectures": [], "layer_types": ["full_attention"] * 2}
+    assert build(mixed, fields={"num_hidden_layers": 1}).module.config.layer_types == ["full_attention"]
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "message"),
+    [
+        (LLAMA, {"fields": {"num_hidden_layer": 1}}, r"unknown field; did you mean num_hidden_layers"),
+        (LLAVA, {"fields": {"num_hidden_layers": 1}}, r"did you mean .*text_config.num_hidden_layers"),
+        (LLAMA, {"fields": {"num_hidden_layers": "two"}}, "^--set: "),
+        (LLAMA, {"dtype": "bf16"}, "unknown type 'bf16'; choose from .*bfloat16"),
+        (LLAMA, {"lengths": {}}, r"^LlamaForCausalLM.forward\(input_ids, .*\) needs --seq-len$"),
+        (LLAMA, {"lengths": {**LENGTH, "image_size": 32}}, "^--image-size: Llama.* has no input of that length"),
+        (LLAMA, {"inputs": {"ids": torch.ones(1, 13)}}, "^--input ids: .* has no such input"),
+        (GPT2, {"lengths": {"seq_len": 32}}, "^input_ids has 32 tokens, and transformer.wpe has 31 positions"),
+        ({**BERT, "model_type": "roberta"}, {"lengths": {"seq_len": 32}}, "has 32 tokens, .* has 31 positions"),
+        ({**BERT, "model_type": "opt"}, {"lengths": {"seq_len": 34}}, "has 34 tokens, .* has 33 positions"),
+        (RESNET, {"lengths": {}}, r"ResNetModel.forward\(pixel_values.* needs --image-size"),
+        ({"model_type": "wav2vec2", "architectures": ["Wav2Vec2Model"], **BERT}, {"lengths": {}}, "add --input NAME="),
+        (LLAVA, {"lengths": {"seq_len": 9, "images": 1}}, "^--seq-len 9: 1 image of 9 tokens: the least is 10"),
+        ({"model_type": "llava_next"}, {"lengths": {**LENGTH, "images": 1}}, "are tiled: add --input pixel_values="),
+        ({"model_type": "musicgen"}, {}, "^the configuration cannot be built: ValueError: Multiple valid text"),
+        ({"hidden_size": 24}, {}, "names no model; it needs one of model_type"),
+        ([1], {}, "holds a list, no JSON object"),
+        ({**LLAMA, "hidden_size": "wide"}, {}, "^the configuration is wrong: "),
+    ],
+)  # fmt: skip
+def test_wrong_configuration_raises(build, config, more, message):
+    with pytest.raises(UserCodeError, match=message) as error:
+        build(config, **more)
+    assert "\n" not in str(error.value) and not error.value.trace
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "chatglm", "auto_map": {"AutoModel": "code.Model"}}, "code of its own"),
+        ({**LLAMA, "architectures": ["OwnLlama"], "auto_map": {"AutoModel": "code.Model"}}, "code of its own"),
+        ({"model_type": "lama"}, "has no model_type 'lama'; did you mean llama"),
+    ],
+)
+def test_model_that_is_not_there_raises(build, config, message):
+    with pytest.raises(EnvironmentMissing, match=message) as error:
+        build(config)
+    assert "\n" not in str(error.value)
+
+
+def test_library_that_is_not_installed(build, monkeypatch):
+    monkeypatch.setattr(hub, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentMissing, match="needs transformers, which is not installed: pip install transf"):
+        build(LLAMA)
+
+
+def test_image_size_of_preprocessor(build, tmp_path):
+    sizes = {}
+    for name, found in {"size": {"height": 17, "width": 19}, "crop_size": 23, "shortest_edge": 29}.items():
+        content = {name: found} if name != "shortest_edge" else {"size": {name: found}}
+        content["do_center_crop"] = name == "crop_size"
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(content))
+        sizes[name] = tuple(build(RESNET, {"batch_size": 2}).kwargs["pixel_values"].shape)
+    assert sizes == {"size": (2, 3, 17, 19), "crop_size": (2, 3, 23, 23), "shortest_edge": (2, 3, 29, 29)}
+    assert build(RESNET, {"image_size": 31}).kwargs["pixel_values"].shape[2:] == (31, 31)
+
+
+def test_given_inputs_are_taken(build):
+    built = build(LLAMA, {}, inputs={"0": torch.ones(2, 5, dtype=torch.long)})
+    assert built.kwargs["input_ids"].shape == (2, 5)
+    waves = {"model_type": "wav2vec2", "architectures": ["Wav2Vec2Model"], **BERT}
+    assert build(waves, {}, inputs={"input_values": torch.ones(1, 400)}).kwargs["input_values"].dtype == torch.bfloat16
+
+
+def test_images_have_placeholders(build):
+    built = build(LLAVA, {"seq_len": 23, "images": 2, "batch_size": 3})
+    assert built.kwargs["pixel_values"].shape == (6, 3, 21, 21)
+    assert built.kwargs["input_ids"][1].tolist() == [50] * 9 + [1] + [50] * 9 + [1] * 4
+    assert "18 of 23 tokens are placeholders of 2 images" in built.notes
+    assert "pixel_values" not in build(LLAVA).kwargs
+
+
+OWN = """
+import torch
+from torch import nn
+class Reads(nn.Module):
+    def __init__(self, of_weight):
+        super().__init__()
+        self.inner = nn.Linear(5, 7, device="meta")
+        self.of_weight = of_weight
+    def forward(self, x):
+        n = self.inner.weight.sum() if self.of_weight else x.sum()
+        return self.inner(x[: int(n)])
+class Outer(nn.Sequential): pass
+def inputs(): return Outer(Reads(False)), (torch.full((3, 5), 2 / 15),)
+def weights(): return Outer(Reads(True)), (torch.ones(3, 5),)
+"""
+
+
+def test_fake_weights_and_real_inputs(tmp_path, monkeypatch):
+    (tmp_path / "fake_weights.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = count_module.answer(request("fake_weights:inputs", lengths={}))
+    assert (found["macs"], found["device"]) == (2 * 5 * 7, count_module.FAKE)
+    assert found["why_not_meta"].startswith("a run on meta raised ")
+    with pytest.raises(UserCodeError, match="^0 reads values of weights; --device cpu "):
+        count_module.answer(request("fake_weights:weights", lengths={}))
+
+
+def test_configuration_is_counted_on_cpu(build, tmp_path):
+    build(LLAMA)
+    found = count_module.answer(request(tmp_path / "config.json", device="cpu"))
+    assert (found["macs"], found["device"]) == (MACS, "cpu")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of the hub that holds one configuration; any attempt to reach the hub fails."""
+    import huggingface_hub
+
+    repository = tmp_path / "models--some--llama"
+    (repository / "snapshots" / "abc123").mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc123")
+    (repository / "snapshots" / "abc123" / "config.json").write_text(json.dumps(LLAMA))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    hub.find_config.cache_clear()
+    yield
+    hub.find_config.cache_clear()
+
+
+def test_hub_name_is_read_from_cache(cache):
+    built = build_from_config("hf:some/llama", {}, LENGTH, {})
+    assert "hf:some/llama is revision abc123" in built.notes
+    found = count_module.answer(request("hf:some/llama@abc123"))
+    assert (found["macs"], found["libraries"]["hf:some/llama@abc123"]) == (MACS, "abc123")
+
+
+def test_hub_is_tried_once(cache):
+    start = time.monotonic()
+    with pytest.raises(
+        EnvironmentMissing, match="^hf:some/other@v2: not in the local cache, .* at revision v2"
+    ) as error:
+        run_isolated(request("hf:some/other@v2"))
+    assert "\n" not in str(error.value)
+    # the whole command stays below 2 s on an idle machine
+    assert time.monotonic() - start < 6
+    with pytest.raises(UsageError, match="is no hf:NAME"):
+        run_isolated(request("hf:some/llama/with/parts"))
+
+
+def test_hub_without_answer(cache, monkeypatch):
+    import huggingface_hub
+
+    monkeypatch.setattr(hub, "TIMEOUT_S", 0.01)
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: time.sleep(1))
+    with pytest.raises(EnvironmentMissing, match=r"no answer within 0\.01 s"):
+        hub.find_config("hf:some/other")
+
+
+def test_hub_downloads(cache, monkeypatch, tmp_path):
+    import huggingface_hub
+
+    path = tmp_path / "snapshots" / "def456" / "config.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(LLAMA))
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: None)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file, revision: str(path.with_name(file)))
+    assert hub.find_config("hf:some/other@v3") == path
+
+
+def test_auto_classes_exist():
+    import transformers
+
+    assert all(hasattr(transformers, name) for name in config_file.AUTO_CLASSES)
