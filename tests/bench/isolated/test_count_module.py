@@ -41,6 +41,11 @@ def of_meta_alone(m, a, b):
     assert a.is_meta, "it has values"
     return a @ b
 def meta_alone(): return By(of_meta_alone), (torch.ones(3, 5), torch.ones(5, 7))
+class Changes(nn.Linear):
+    def forward(self, x):
+        self.weight.mul_(2)
+        return super().forward(x.add_(1))
+def changes(): return Changes(5, 7), (torch.ones(3, 5),)
 def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 """
 
@@ -155,6 +160,12 @@ def test_tools_follow_the_device_that_runs(answer):
     (tool,) = answer("meta_alone", counters=["torch"]).counters
     assert (tool["device"], tool["macs"]) == ("meta", 3 * 5 * 7)
     assert tool["counted_there_because"] == "a run on cpu raised AssertionError: it has values"
+
+
+def test_in_place_changes_are_named(answer):
+    expected = ("the run changes inputs in place: 0", "the run changes weights in place: weight")
+    assert tuple(answer("changes").notes) == expected
+    assert tuple(answer("on_meta").notes) == ()
 
 
 def test_negative_formula_is_a_user_error(answer):
