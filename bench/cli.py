@@ -3,7 +3,9 @@
 import argparse
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from headcount.models.configs.suggest import did_you_mean
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+_ENDED: list[int] = []
+"""The exit code after a SIGTERM."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -124,6 +128,7 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     form = args.format = files.infer_format(args.format, args.out)
     if args.out:
         files.check_writable(args.out)
+        _check_not_input(args)
     with progress.stage(prog):
         work = plan(args)
     if isinstance(work, str):
@@ -149,6 +154,15 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     return 1 if failures else 0
 
 
+def _check_not_input(args: argparse.Namespace) -> None:
+    """Raise UsageError where --out is a file that another argument names, as PATH or PATH:FUNCTION."""
+    for name, value in vars(args).items():
+        for word in value if isinstance(value, list) else [value]:
+            paths = (word, word.rpartition(":")[0]) if isinstance(word, str) and name != "out" else ()
+            if any(os.path.isfile(path) and os.path.realpath(path) == os.path.realpath(args.out) for path in paths):
+                raise UsageError(f"--out {args.out} is an input of this command")
+
+
 def _report(prog: str, work: Work, sections: Sequence[Section], started: float) -> list[str]:
     """Print failures, time and verdict on stderr, and return the failures."""
     failures = [failure for section in sections for row in section.rows for failure in row.failures]
@@ -162,9 +176,10 @@ def _report(prog: str, work: Work, sections: Sequence[Section], started: float) 
 
 
 def run(prog: str, command: Callable[[], int]) -> int:
-    """Run ``command`` and return its exit code. An error or Ctrl-C is reported in one line and has an exit code too."""
+    """Run ``command`` and return its exit code. An error or Ctrl-C is reported in one line, with a code too."""
     _prepare_streams()
     reset_warning_filters()
+    _unwind_on_sigterm()
     try:
         code = command()
         sys.stdout.flush()
@@ -175,11 +190,25 @@ def run(prog: str, command: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return _exit_with(f"\n{prog}: interrupted", INTERRUPTED)
     except Exception as error:
+        if _ENDED:
+            # an import of C code takes the SystemExit for an error of its own
+            sys.exit(_ENDED[0])
         found = format_error(error)
         if found is None:
             raise
         text, code = found
         return _exit_with(f"{prog}: error: {text}", code)
+
+
+def _unwind_on_sigterm() -> None:
+    """Let SIGTERM raise SystemExit, so that temporary files and other processes are removed first."""
+
+    def end(number: int, _: Any) -> NoReturn:
+        _ENDED.append(128 + number)
+        sys.exit(_ENDED[0])
+
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
 
 
 def start(prog: str, module: str, package: str) -> NoReturn:

@@ -159,6 +159,7 @@ def count_macs(
     mode unless ``training``, and is not changed. ``formulas`` give the MACs of unsupported operations by name:
     ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``. ``formula_set="linalg"`` counts matrix
     decompositions, solvers and FFTs by the stated formulas of bench.contractions.linalg.
+    Other threads may run modules and compile meanwhile; one thread counts at a time, and the others wait.
 
     Raises UnsupportedError (operation, shapes, module path) for operations that may hold products and have no rule;
     ``allow_unsupported`` leaves them in ``.unsupported`` instead. Raises what resolve_call does; whatever the module

@@ -65,6 +65,8 @@ def format_error(error: Exception) -> tuple[str, int] | None:
         return missing(package), EnvironmentMissing.exit_code
     if _is_out_of_memory(error):
         return "this needs more memory than there is", EnvironmentMissing.exit_code
+    if (futures := sys.modules.get("concurrent.futures")) and isinstance(error, futures.BrokenExecutor):
+        return "a process that counts was ended from outside, perhaps for want of memory", EnvironmentMissing.exit_code
     if isinstance(error, OSError) and _is_about_user_file(error):
         named = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{named}", UsageError.exit_code

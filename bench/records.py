@@ -22,6 +22,8 @@ except ImportError:
     fcntl = None
 
 SCHEMA_VERSION = 2
+_START = b'{"schema_version": '
+"""The first bytes of a record."""
 
 NOT_COMPARED = ("bias", "form")
 """Sizes in which a recorded layer may differ: none has biases, and which heads are computed depends on the
@@ -181,7 +183,7 @@ def folders() -> tuple[Path, ...]:
 
 
 def append(path: Path, *found: Mapping[str, Any]) -> None:
-    """Append records as whole lines, all or none. Raises UsageError where the file cannot be written."""
+    """Append records as whole lines, all or none. Raises UsageError where the file cannot be written or has others."""
     lines = (
         json.dumps({"schema_version": SCHEMA_VERSION, **one}, ensure_ascii=False, allow_nan=False) for one in found
     )
@@ -194,6 +196,9 @@ def append(path: Path, *found: Mapping[str, Any]) -> None:
             if fcntl:
                 # until the file is closed
                 fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            if not _START.startswith(file.read(len(_START))):
+                raise UsageError(f"cannot append to {path}: it does not begin with a record")
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - 1))
             # a line that a killed run left unfinished must not swallow this one

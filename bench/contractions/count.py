@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from headcount.bench.contractions import costs, summary
@@ -221,7 +222,7 @@ def count_contractions(
 
     Raises UnsupportedError for unsupported operators, which neither have a rule nor are known to be free of
     contractions; with ``allow_unsupported`` they are only in the audit. ``elementwise`` is one of POLICIES; "refuse"
-    raises ElementwiseError if a contraction is written elementwise.
+    raises ElementwiseError if a contraction is written elementwise, and a formula without a whole number ValueError.
     """
     if elementwise not in POLICIES:
         raise ValueError(f"elementwise={elementwise!r} is none of {', '.join(POLICIES)}")
@@ -308,7 +309,10 @@ def _complex_call(trace: Trace, event: Event) -> int | None:
 
 def _products(trace: Trace, event: Event, formulas: Mapping[str, Formula]) -> list[Product] | None:
     if event.name in formulas:
-        return [Product({"i": formulas[event.name](event)}, tuple(event.tensors()), "contraction")]
+        macs = formulas[event.name](event)
+        if not isinstance(macs, Integral) or macs < 0:
+            raise ValueError(f"the formula of {event.name} gives {macs!r}, which is no whole number from 0 on")
+        return [Product({"i": macs}, tuple(event.tensors()), "contraction")]
     if event.name == "mul" and _is_einsum(trace, event):
         return [Product({"m": event.out.numel, "i": 1}, tuple(event.tensors()))]
     found = products(event)

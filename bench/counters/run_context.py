@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterError, CounterResult
-from headcount.bench.trace.names import keep_flex_eager, patched, restore_training_flags, set_eval_mode
+from headcount.bench.trace.names import keep_eager, patched, restore_training_flags, set_eval_mode
 
 
 @contextmanager
@@ -29,15 +29,9 @@ def run_context(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
     try:
         with restore_training_flags(model), patched() as replaced:
             set_eval_mode(model)
-            keep_flex_eager(replaced)
+            keep_eager(replaced)
             # Not inference_mode: there ptflops' aten backend counts 0 for every nn.Linear.
-            # A compiled function runs as it is written: equally on the first call and on later ones.
-            with (
-                torch.compiler.set_stance("force_eager"),
-                torch.no_grad(),
-                redirect_stdout(printed),
-                redirect_stderr(printed),
-            ):
+            with torch.no_grad(), redirect_stdout(printed), redirect_stderr(printed):
                 yield printed
     except CounterError:
         raise

@@ -32,7 +32,7 @@ from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError, build_target, run_user_code
-from headcount.bench.trace.events import Event, tensors_in
+from headcount.bench.trace.events import Event, Trace, tensors_in
 from headcount.bench.trace.modes import tensors_of
 from headcount.formulas.published.expressions import evaluate
 
@@ -98,29 +98,42 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         other_flops=count.other_flops(),
         libraries={**counting_libraries(), **built.versions},
         backward=options["backward"],
-        notes=built.notes,
+        notes=(*built.notes, *_in_place_changes(count.trace)),
     )
+
+
+def _in_place_changes(trace: Trace) -> Iterator[str]:
+    """Yield a sentence for the inputs and one for the weights to which the run writes, if there are any."""
+    written = {storage for event in trace.operations() for storage in event.writes}
+    places = {**{str(place): value for place, value in enumerate(trace.args)}, **trace.kwargs}
+    inputs = [place for place, value in places.items() if any(fact.storage in written for fact in tensors_in(value))]
+    weights = [name for storage, (name, _) in trace.parameters.items() if storage in written]
+    for kind, names in (("inputs", inputs), ("weights", weights)):
+        if names:
+            yield f"the run changes {kind} in place: {', '.join(names)}"
 
 
 def build_formula(text: str) -> Formula:
     """Return the function that gives the MACs of a call by an expression in the sizes of its tensors.
 
     ``a`` is the number of elements of the first tensor, ``a0`` its first size; ``o`` is the result. Raises
-    UserCodeError for a letter that the call does not have, and for a result that is no whole number.
+    UserCodeError for a letter that the call does not have, and for a result that is no whole number from 0 on.
     """
 
-    def macs(event: Event) -> int:
+    def count(event: Event) -> int:
         sizes: dict[str, int] = {}
         for letter, fact in (*zip(string.ascii_lowercase, event.tensors(), strict=False), ("o", None)):
             fact = fact or next(tensors_in(event.out), None)
             if fact is not None:
                 sizes |= {letter: fact.numel, **{f"{letter}{axis}": size for axis, size in enumerate(fact.shape)}}
         try:
-            return evaluate(text, sizes)
+            if (macs := evaluate(text, sizes)) < 0:
+                raise ValueError(f"it gives {macs}, below 0")
+            return macs
         except (ValueError, ZeroDivisionError) as error:
             raise UserCodeError(f"--formula {event.name}={text}: {error}") from error
 
-    return macs
+    return count
 
 
 def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:

@@ -27,9 +27,10 @@ INTERNAL_ERROR = 70
 _ROOTS = [str(headcount.CHECKOUT)] if headcount.CHECKOUT else []
 _START = (
     "import sys; sys.path[:0] = {roots!r}; import headcount; del sys.path[:len({roots!r})]; "
-    "from headcount.bench.isolated.child import main; sys.exit(main())"
+    "from headcount.bench.isolated.child import main; import os; os._exit(main())"
 )
-"""The program of the process. Once headcount is imported its packages are found without the checkout on sys.path."""
+"""The program of the process. Once headcount is imported its packages are found without the checkout on sys.path.
+It ends with the answer: threads, pools and exit functions that user code leaves behind do not delay it."""
 
 
 class InternalError(RuntimeError):

@@ -6,13 +6,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tqdm import tqdm
 
-from headcount.bench.errors import EnvironmentMissing, reset_warning_filters
+from headcount.bench.errors import reset_warning_filters
 from headcount.bench.trace.collector import keep_freed_memory
 
 
@@ -29,7 +29,7 @@ class Workers(Executor):
     """Executor of ``number`` processes that see no GPU; ``bar`` shows a progress bar on stderr if it is a terminal.
 
     As a context manager it kills the processes where the block ends with an error, Ctrl-C included. They also exit
-    when this process ends. Raises EnvironmentMissing where one was ended from outside.
+    when this process ends. A call whose process was ended from outside raises BrokenExecutor.
     """
 
     def __init__(self, number: int, bar: bool = False) -> None:
@@ -45,6 +45,8 @@ class Workers(Executor):
             future = self._pool.submit(call, *args, **named)
         self._bar.total += 1
         future.add_done_callback(lambda _: self._bar.update())
+        # Python 3.11 stops at a cancelled call, and leaves the others waiting, when a process was killed
+        future.set_exception = partial(_set_exception, future)
         return future
 
     def __exit__(self, error: type[BaseException] | None, *_: Any) -> None:
@@ -54,8 +56,11 @@ class Workers(Executor):
         # waits for the pool's thread, whose pipe Python's shutdown would otherwise write to after it is closed
         self._pool.shutdown(cancel_futures=bool(error))
         self._bar.close()
-        if error is BrokenProcessPool:
-            raise EnvironmentMissing("a process that counts was ended from outside, perhaps for want of memory")
+
+
+def _set_exception(future: Future, error: BaseException) -> None:
+    if not future.cancelled():
+        Future.set_exception(future, error)
 
 
 def _initialize() -> None:

@@ -73,6 +73,8 @@ def plan(args: argparse.Namespace) -> Work | str:
         raise UsageError("--update writes the file that it reads; --out goes with --module and --check")
     path = args.check or args.update
     locked = file.read(path) if path else None
+    if args.update and not locked.versions:
+        raise UsageError(f"{args.update} is no lock; --module SPEC --out FILE writes one")
     request = _request(args, locked)
     check_device(request.device)
     answer = count_module(request.module, request.settings, **request.options())

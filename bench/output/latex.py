@@ -100,7 +100,9 @@ class Latex(Renderer):
 
 
 def _line(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    line = " & ".join(cells) + r" \\"
+    # After the end of a line or a rule TeX takes these for its arguments.
+    return "{}" * line.startswith(("*", "[")) + line
 
 
 def _cell(text: str, is_broken: bool, formula: bool) -> str:

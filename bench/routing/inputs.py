@@ -13,6 +13,7 @@ from headcount.bench.errors import UsageError, named_file, read_file
 from headcount.bench.variants.variant import variants_with
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError, ModelConfig
+from headcount.models.configs.numbers import LONGEST
 from headcount.models.configs.presets import PRESETS
 
 SEPARATOR = "|"
@@ -104,8 +105,8 @@ def _example(where: str, line: str, config: ModelConfig) -> Example:
 def _ids(where: str, text: str, vocab_size: int, first: int) -> list[int]:
     ids = []
     for position, word in enumerate(text.split(), first):
-        if not word.isascii() or not word.isdigit():
-            raise UsageError(f"{where}, position {position}: {word!r} is no token id")
+        if not word.isascii() or not word.isdigit() or len(word) > LONGEST:
+            raise UsageError(f"{where}, position {position}: {word[:LONGEST]!r} is no token id")
         if int(word) >= vocab_size:
             raise UsageError(f"{where}, position {position}: {word} is not in the vocabulary 0..{vocab_size - 1}")
         ids.append(int(word))

@@ -61,7 +61,7 @@ def read(path: str | Path) -> CountSnapshot:
     """
     content = read_file(path)
     try:
-        data = json.loads(content)
+        data = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {_short(error)}") from None
     kinds = {"lock_version": (LOCK_VERSION, _of_lock), "schema_version": (JSON_VERSION, _of_tables)}
@@ -84,6 +84,13 @@ def read(path: str | Path) -> CountSnapshot:
     except (TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path} is broken: {_short(error)}") from None
     return snapshot
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
 
 
 def is_count(path: str | Path) -> bool:

@@ -3,23 +3,34 @@
 import atexit
 import ctypes
 import gc
+import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_ONE_COUNT = threading.RLock()
+"""Held while a thread counts."""
+if hasattr(os, "register_at_fork"):
+    # A child that is forked during a count would keep its patches.
+    os.register_at_fork(
+        before=_ONE_COUNT.acquire, after_in_child=_ONE_COUNT.release, after_in_parent=_ONE_COUNT.release
+    )
 
 
 @contextmanager
 def no_full_gc() -> Iterator[None]:
-    """Run no full garbage collection in the block.
+    """Run no full garbage collection in the block, which one thread enters at a time: the thresholds are the process's.
 
     A trace is a million objects without a cycle, and each full collection would visit all of them again.
     """
-    before = gc.get_threshold()
-    gc.set_threshold(before[0], before[1], 10**6)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+    with _ONE_COUNT:
+        before = gc.get_threshold()
+        try:
+            gc.set_threshold(before[0], before[1], 10**6)
+            yield
+        finally:
+            gc.set_threshold(*before)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -24,26 +24,58 @@ ORIGINAL = "_headcount_original"
 """The attribute of a replaced function that holds the function itself."""
 
 
-class AttributePatches(ExitStack):
-    """Attributes set on modules and classes; leaving the block restores the previous values, in reverse order."""
+class AttributePatches:
+    """Attributes set on modules and classes, and other changes, with the calls that undo them."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], Any]] = []
+        self.callback(torch._C._stash_obj_in_tls, ORIGINAL, bool(IN_PATCHED_THREAD))
+        torch._C._stash_obj_in_tls(ORIGINAL, True)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set ``owner.name`` until the block ends."""
         before = vars(owner).get(name, _MISSING)
+        self.callback(*((_delete, owner, name) if before is _MISSING else (setattr, owner, name, before)))
         setattr(owner, name, value)
-        if before is _MISSING:
-            self.callback(delattr, owner, name)
-        else:
-            self.callback(setattr, owner, name, before)
+
+    def callback(self, call: Callable[..., Any], *args: Any) -> None:
+        """Call ``call(*args)`` when the block ends; twice has to be as once. An interrupt may follow each line."""
+        self._undo.append(functools.partial(call, *args))
+
+    def undo(self) -> None:
+        """Undo all changes, the last one first. After an interrupt it can be called again."""
+        while self._undo:
+            self._undo[-1]()
+            self._undo.pop()
+
+
+def _delete(owner: Any, name: str) -> None:
+    if name in vars(owner):
+        delattr(owner, name)
+
+
+class PatchedThread:
+    """Whether this is a thread that patched names, or one in which autograd runs its backward."""
+
+    def __bool__(self) -> bool:
+        # torch passes this storage on to the threads of autograd.
+        return torch._C._is_key_in_tls(ORIGINAL) and torch._C._get_obj_in_tls(ORIGINAL)
+
+
+IN_PATCHED_THREAD = PatchedThread()
+"""True where patches hold: other threads see what they replace."""
 
 
 @contextmanager
 def patched(*values: tuple[Any, str, Any]) -> Iterator[AttributePatches]:
     """Set ``values`` (owner, name, value) and restore them, and later patches, on leaving."""
-    with AttributePatches() as out:
+    out = AttributePatches()
+    try:
         for owner, name, value in values:
             out.set(owner, name, value)
         yield out
+    finally:
+        out.undo()
 
 
 @contextmanager
@@ -70,23 +102,26 @@ def set_eval_mode(model: nn.Module) -> None:
         model.eval()
 
 
-def keep_flex_eager(replaced: AttributePatches) -> None:
-    """Stop eager FlexAttention from compiling itself: modes do not see compiled code."""
+def keep_eager(replaced: AttributePatches) -> None:
+    """Run compiled functions, and FlexAttention, which compiles itself, eagerly: modes do not see compiled code."""
+    # torch.compiler.set_stance would hold for every thread.
+    patch_names(["torch._dynamo.eval_frame._callback_from_stance"], replaced, lambda *_: None)
+    # From torch 2.12 on a function with fullgraph=True may not run uncompiled, unless its caller counts the graphs.
+    patch_names(["torch._dynamo.eval_frame.set_fullgraph_compiled_frame_count"], replaced, lambda *_: 0)
     if flex := sys.modules.get("torch.nn.attention.flex_attention"):
-        replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+        replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", IN_PATCHED_THREAD)
 
 
 def skip_shape_propagation(replaced: AttributePatches) -> None:
     """Stop modes from seeing DTensor run each new operation once more on fake tensors, to learn its whole shapes."""
     if sharding := sys.modules.get("torch.distributed.tensor._sharding_prop"):
         owner, name = sharding.ShardingPropagator, "_propagate_tensor_meta_non_cached"
-        propagate = getattr(owner, name)
 
-        def without_modes(*args: Any) -> Any:
+        def without_modes(_: str, propagate: Callable, args: tuple, kwargs: dict) -> Any:
             with _disable_current_modes():
-                return propagate(*args)
+                return propagate(*args, **kwargs)
 
-        replaced.set(owner, name, without_modes)
+        replaced.set(owner, name, wrap(name, getattr(owner, name), without_modes))
 
 
 def patch_names(names: Sequence[str], replaced: AttributePatches, around: Callable[..., Any]) -> None:
@@ -102,12 +137,12 @@ def patch_names(names: Sequence[str], replaced: AttributePatches, around: Callab
 
 
 def wrap(name: str, original: Callable, around: Callable[..., Any]) -> Callable:
-    """Return a function that calls ``around(name, original, args, kwargs)``."""
+    """Return a function that calls ``around(name, original, args, kwargs)``, in other threads the ``original``."""
 
     # A class has attributes that a function cannot take over.
     @functools.wraps(original, updated=())
     def wrapper(*args, **kwargs):
-        return around(name, original, args, kwargs)
+        return around(name, original, args, kwargs) if IN_PATCHED_THREAD else original(*args, **kwargs)
 
     setattr(wrapper, ORIGINAL, original)
     return wrapper
@@ -131,7 +166,9 @@ class Guards:
         }
 
     def has_torch_function(self, values: Any) -> bool:
-        """Return whether a tensor subclass or a mode of the model overrides the call."""
+        """Return whether a tensor subclass or a mode of the model overrides the call; in other threads as torch."""
+        if not IN_PATCHED_THREAD:
+            return torch._C._has_torch_function(values)
         # Tensor subclasses disable this for their own calls.
         if not torch._C._is_torch_function_enabled():
             return False

@@ -4,19 +4,19 @@ import copy
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.utils._python_dispatch as python_dispatch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import results_of
-from headcount.bench.trace.names import restore_training_flags, set_eval_mode
+from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
 from headcount.bench.trace.recorder import Recorder
 from headcount.bench.trace.shapes import cache_shapes
 
@@ -47,32 +47,58 @@ def record(
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
     recorder = Recorder(model)
     shapes = cache_shapes(model, names, recorder.trace.events)
-    with ExitStack() as stack:
-        for context in (no_full_gc(), restore_training_flags(model), _restore_buffers(model), torch.random.fork_rng()):
-            stack.enter_context(context)
-        if hooked:
-            for module in model.modules():
-                stack.callback(module.register_forward_hook(lambda *_: None).remove)
-        stack.enter_context(torch.set_grad_enabled(backward))
-        if backward:
-            # The fused recurrent layer of oneDNN computes the gradient of the first state even if it is not needed.
-            stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
-            torch._C._set_mkldnn_enabled(False)
-        stack.enter_context(shapes)
-        if not training:
-            set_eval_mode(model)
-        torch.random.default_generator.manual_seed(0)
-        if backward:
-            args, kwargs = tree_map_only(Tensor, _as_leaf, (tuple(args), kwargs))
-        with recorder.recording(names):
-            out = model(*args, **kwargs)
+    with no_full_gc():
+        changed = AttributePatches()
+        # No context manager: an interrupt may come first in its __exit__.
+        try:
+            _restore_modes(changed)
+            if hooked:
+                for module in model.modules():
+                    changed.callback(module.register_forward_hook(lambda *_: None).remove)
+            torch._C._set_grad_enabled(backward)
             if backward:
-                _run_backward(model, out)
+                # The fused recurrent layer of oneDNN computes the gradient of the first state even if not needed.
+                torch._C._set_mkldnn_enabled(False)
+            with restore_training_flags(model), _restore_buffers(model), torch.random.fork_rng(), shapes:
+                if not training:
+                    set_eval_mode(model)
+                torch.random.default_generator.manual_seed(0)
+                if backward:
+                    args, kwargs = tree_map_only(Tensor, _as_leaf, (tuple(args), kwargs))
+                dispatch, function = recorder.start(names, changed)
+                with dispatch, function:
+                    out = model(*args, **kwargs)
+                    if backward:
+                        _run_backward(model, out)
+        finally:
+            try:
+                changed.undo()
+            except KeyboardInterrupt:
+                changed.undo()
+                raise
     trace = recorder.trace
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
     trace.groups = _process_groups()
     return trace
+
+
+def _restore_modes(changed: AttributePatches) -> None:
+    """Let ``changed`` restore autograd and the modes of this thread, of which an interrupt may leave some."""
+    modes = torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()
+
+    def leave() -> None:
+        while torch._C._len_torch_dispatch_stack() > modes[0]:
+            python_dispatch._pop_mode()
+        while torch._C._len_torch_function_stack() > modes[1]:
+            torch.overrides._pop_mode()
+
+    for name, value in vars(python_dispatch).items():
+        if name.startswith("_is_in_"):
+            changed.callback(setattr, python_dispatch, name, value)
+    changed.callback(leave)
+    changed.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
+    changed.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
 
 
 def _process_groups() -> dict[str, GroupFact]:
@@ -131,7 +157,7 @@ def _run_backward(model: nn.Module, out: Any) -> None:
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
     # Created outside the recording, as in a larger model. Contiguous: a grouped product refuses the stride 0 that
     # sum() sends back.
-    with _disable_current_modes(), torch._C.DisableTorchFunction():
+    with python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
         gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
     before = {parameter: parameter.grad for parameter in model.parameters()}
     try:

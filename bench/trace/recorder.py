@@ -5,9 +5,8 @@ import functools
 import multiprocessing.pool
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -28,7 +27,15 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
 from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, backward_state, tensors_of
-from headcount.bench.trace.names import Guards, keep_flex_eager, patch_names, patched, skip_shape_propagation, wrap
+from headcount.bench.trace.names import (
+    IN_PATCHED_THREAD,
+    AttributePatches,
+    Guards,
+    keep_eager,
+    patch_names,
+    skip_shape_propagation,
+    wrap,
+)
 
 _UNTRACED = (
     (threading.Thread, "start"),
@@ -52,7 +59,7 @@ _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
 
 class Recorder:
-    """Append events to ``trace`` in the block :meth:`recording`."""
+    """Append events to ``trace`` from :meth:`start` on."""
 
     def __init__(self, model: nn.Module) -> None:
         self.trace = Trace()
@@ -87,36 +94,31 @@ class Recorder:
         for name, tensor in model.named_buffers():
             self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
 
-    @contextmanager
-    def recording(self, names: Sequence[str] = ()):
-        """Record every call in the block; ``names`` are the Python names whose calls are events."""
-        with ExitStack() as stack:
-            replaced = stack.enter_context(patched())
-            guards = Guards(FunctionTracer, replaced)
-            # nn.MultiheadAttention calls torch.overrides before it takes its fast path.
-            for module in (F, torch.functional, torch._tensor, torch.overrides):
-                guards.open(vars(module))
-            replaced.set(nn.Module, "__call__", wrap("", nn.Module.__call__, self._module_call))
-            # From torch 2.14 on a stored reference to apply is implemented in C and cannot be patched: the operations
-            # that it runs are recorded as part of the event around it.
-            for owner in _APPLY_OWNERS:
-                replaced.set(owner, "apply", classmethod(_apply))
-            _recorders.append(self)
-            stack.callback(_recorders.pop)
-            keep_flex_eager(replaced)
-            skip_shape_propagation(replaced)
-            patch_names(names, replaced, self._named_call)
-            for owner, name in _UNTRACED:
-                full_name = f"{owner.__name__}.{name}"
-                replaced.set(owner, name, wrap(full_name, getattr(owner, name), self._untraced_call))
-            # Compiled functions run eagerly: modes do not see compiled code.
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-            # torch 2.12 warns if a function with fullgraph=True was not compiled.
-            stack.enter_context(warnings.catch_warnings())
-            warnings.filterwarnings("ignore", "torch.compile with fullgraph=True found no compiled frames")
-            stack.enter_context(DispatchTracer(self))
-            stack.enter_context(FunctionTracer(self, guards))
-            yield
+    def start(self, names: Sequence[str], replaced: AttributePatches) -> tuple[DispatchTracer, FunctionTracer]:
+        """Patch what no mode sees, until ``replaced`` is undone, and return the modes that record the rest.
+
+        ``names`` are the Python names whose calls are events.
+        """
+        if _recorders:
+            raise RuntimeError("a count inside a count: the module that is counted counts; call its layers instead")
+        guards = Guards(FunctionTracer, replaced)
+        # nn.MultiheadAttention calls torch.overrides before it takes its fast path.
+        for module in (F, torch.functional, torch._tensor, torch.overrides):
+            guards.open(vars(module))
+        replaced.set(nn.Module, "__call__", wrap("", nn.Module.__call__, self._module_call))
+        # From torch 2.14 on a stored reference to apply is implemented in C and cannot be patched: the operations
+        # that it runs are recorded as part of the event around it.
+        for owner in _APPLY_OWNERS:
+            replaced.set(owner, "apply", classmethod(_apply))
+        replaced.callback(_recorders.clear)
+        _recorders.append(self)
+        keep_eager(replaced)
+        skip_shape_propagation(replaced)
+        patch_names(names, replaced, self._named_call)
+        for owner, name in _UNTRACED:
+            full_name = f"{owner.__name__}.{name}"
+            replaced.set(owner, name, wrap(full_name, getattr(owner, name), self._untraced_call))
+        return DispatchTracer(self), FunctionTracer(self, guards)
 
     def begin(self, what: str, name: str, args: tuple, kwargs: dict, path: str | None = None) -> Event:
         """Open an event inside the innermost open one."""
@@ -285,14 +287,15 @@ def _is_plain(value: Any) -> bool:
 
 
 _recorders: list[Recorder] = []
-"""The recorders at work, the innermost last."""
+"""The recorder at work, if any."""
 
 
 def _apply(cls, *args, **kwargs):
     """Record a call of a ``torch.autograd.Function`` as an event and mark its nodes in the autograd graph."""
     original = super(_SingleLevelFunction, cls).apply
     # A stored reference may outlive the recording. A transform calls a Function that it derives from this one.
-    if not _recorders or issubclass(cls, Function) and torch._C._are_functorch_transforms_active():
+    is_derived = issubclass(cls, Function) and torch._C._are_functorch_transforms_active()
+    if is_derived or not (_recorders and IN_PATCHED_THREAD):
         return original(*args, **kwargs)
     recorder = _recorders[-1]
     name = f"{cls.__module__}.{cls.__qualname__}"

@@ -23,6 +23,7 @@ def command(plan, *argv):
     parser = Parser(prog="a command")
     add_output(parser)
     parser.add_argument("--share", type=Value("share below 1", Fraction, lambda share: 0 <= share < 1))
+    parser.add_argument("--module")
     argv = argv if "--out" in argv else ("--format", "csv", *argv)
     return serve("a command", parser, plan, argv)
 
@@ -71,6 +72,16 @@ def test_unwritable_output_fails_first(name, capsys, tmp_path):
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"a command: error: cannot write {place}: ")
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize("named", ["{}", "{}:make"])
+def test_input_is_not_overwritten(named, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("theirs")
+    argv = ["--module", named.format(tmp_path / "in.txt"), "--out", "in.txt"]
+    assert command(lambda args: pytest.fail("this draws, measures and stores"), *argv) == 2
+    assert capsys.readouterr() == ("", "a command: error: --out in.txt is an input of this command\n")
+    assert (tmp_path / "in.txt").read_text() == "theirs"
 
 
 def test_temporary_file_of_another_process_stays(capsys, tmp_path):

@@ -82,6 +82,14 @@ def test_unusable_file_raises(tmp_path):
     assert not (tmp_path / "r.jsonl").exists()
 
 
+def test_other_files_are_not_appended_to(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text("import torch\n")
+    with pytest.raises(UsageError, match="cannot append to .*model.py: it does not begin with a record"):
+        records.append(path)
+    assert path.read_text() == "import torch\n"
+
+
 def test_installed_copy_stores_in_user_data_folder(monkeypatch, tmp_path):
     assert records.writable() == records.shipped()
     monkeypatch.setattr(records.headcount, "CHECKOUT", None)

@@ -121,6 +121,18 @@ def test_interrupt_is_one_line(tmp_path):
     assert err.decode().strip().splitlines()[-1].endswith("interrupted") and b"Traceback" not in err
 
 
+def test_sigterm_leaves_nothing(tmp_path):
+    (tmp_path / "old.txt").write_text("old")
+    process = start(f"{LONG}\t-o\told.txt", tmp_path)
+    while not list(tmp_path.glob(".old.txt.*.tmp")) and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 143 and b"Traceback" not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["old.txt"] and (tmp_path / "old.txt").read_text() == "old"
+
+
 def test_killed_writer_leaves_complete_file(tmp_path):
     old = tmp_path / "old"
     complete = subprocess.run(argv(JSON), cwd=tmp_path, env=environment(), capture_output=True).stdout

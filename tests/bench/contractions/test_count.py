@@ -98,6 +98,12 @@ def test_unsupported_operator_raises():
     assert_macs(spectrum, X, expected="B", B=2, formulas={"_fft_r2c": lambda event: event.args[0].shape[0]})
 
 
+@pytest.mark.parametrize("macs", [-1, 1.5, None, "7"])
+def test_formula_without_whole_number_raises(macs):
+    with pytest.raises(ValueError, match=f"^the formula of addmm gives {macs!r}, which is no whole number from 0 on$"):
+        count_macs(nn.Linear(3, 5), torch.ones(4, 3), formulas={"addmm": lambda event: macs})
+
+
 def test_formula_for_custom_operator():
     @torch.library.custom_op("headcount_test::twice", mutates_args=())
     def twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

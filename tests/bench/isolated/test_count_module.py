@@ -41,6 +41,11 @@ def of_meta_alone(m, a, b):
     assert a.is_meta, "it has values"
     return a @ b
 def meta_alone(): return By(of_meta_alone), (torch.ones(3, 5), torch.ones(5, 7))
+class Changes(nn.Linear):
+    def forward(self, x):
+        self.weight.mul_(2)
+        return super().forward(x.add_(1))
+def changes(): return Changes(5, 7), (torch.ones(3, 5),)
 def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 """
 
@@ -53,10 +58,11 @@ def answer(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
-    def count(function, device=None, counters=()):
+    def count(function, device=None, counters=(), formulas=None):
         request = {
             "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": list(counters),
-            "device": device, "allow_unsupported": False, "elementwise": "report", "formulas": {}, "formula_set": None,
+            "device": device, "allow_unsupported": False, "elementwise": "report",
+            "formulas": formulas or {}, "formula_set": None,
         }  # fmt: skip
         return ModuleCount.from_record(json.loads(json.dumps(count_module.answer(request))))
 
@@ -154,6 +160,17 @@ def test_tools_follow_the_device_that_runs(answer):
     (tool,) = answer("meta_alone", counters=["torch"]).counters
     assert (tool["device"], tool["macs"]) == ("meta", 3 * 5 * 7)
     assert tool["counted_there_because"] == "a run on cpu raised AssertionError: it has values"
+
+
+def test_in_place_changes_are_named(answer):
+    expected = ("the run changes inputs in place: 0", "the run changes weights in place: weight")
+    assert tuple(answer("changes").notes) == expected
+    assert tuple(answer("on_meta").notes) == ()
+
+
+def test_negative_formula_is_a_user_error(answer):
+    with pytest.raises(UserCodeError, match="^--formula addmm=a-100: it gives -93, below 0$"):
+        answer("on_meta", formulas={"addmm": "a-100"})
 
 
 def test_parameters_are_named_by_module_once():

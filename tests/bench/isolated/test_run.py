@@ -34,6 +34,15 @@ def is_no_module(): return warns()[1]
 
 def listens(T=3): return torch.nn.Linear(5, 7), (torch.ones(len(sys.stdin.read()) + T, 5),)
 
+def leaves_behind(T=3):
+    import atexit, concurrent.futures, multiprocessing, threading
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    threading.Timer(600, print).start()
+    concurrent.futures.ThreadPoolExecutor(1).submit(time.sleep, 600)
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,)).start()
+    atexit.register(time.sleep, 600)
+    return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
+
 def hangs(T=3):
     helper = subprocess.Popen(["sleep", "600"])
     with open(os.environ["MARKER"] + ".part", "w") as marker:
@@ -69,6 +78,12 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
 
 def test_user_code_has_no_input(factory):
     done = subprocess.run([*COMMAND, f"{factory}:listens"], capture_output=True, cwd=ROOT)
+    assert done.returncode == 0 and b" 105 " in done.stdout
+
+
+def test_answer_ends_process(factory):
+    """Threads, timers, pools, processes and exit functions that are left behind would take ten minutes."""
+    done = subprocess.run([*COMMAND, f"{factory}:leaves_behind"], capture_output=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0 and b" 105 " in done.stdout
 
 

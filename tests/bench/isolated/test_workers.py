@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import BrokenExecutor
 
 import pytest
 
 import headcount
-from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.errors import format_error
 from headcount.bench.isolated.workers import Workers
 
 
@@ -42,12 +43,16 @@ def test_error_ends_workers(error):
     assert sleeping.done() or sleeping.cancel() or sleeping.exception(10)
 
 
-def test_killed_worker_raises():
-    with (
-        pytest.raises(EnvironmentMissing, match="^a process that counts was ended from outside"),
-        Workers(2) as workers,
-    ):
-        workers.submit(signal.raise_signal, signal.SIGKILL).result()
+def test_killed_worker_is_one_line_and_exit_3(capfd):
+    """Of the calls that wait the first is cancelled: the last has to end nevertheless."""
+    with pytest.raises(BrokenExecutor) as raised, Workers(1) as workers:
+        first = workers.submit(os.getpid).result()
+        calls = [workers.submit(time.sleep, 600) for _ in range(5)]
+        assert calls[3].cancel()
+        os.kill(first, signal.SIGKILL)
+        calls[4].result(30)
+    text = "a process that counts was ended from outside, perhaps for want of memory"
+    assert format_error(raised.value) == (text, 3) and capfd.readouterr().err == ""
 
 
 PARENT = """

@@ -8,6 +8,7 @@ import pytest
 
 from headcount.bench.lock import __main__ as command
 from headcount.bench.lock.__main__ import main
+from headcount.bench.macs.__main__ import main as macs
 from headcount.formulas.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -43,6 +44,14 @@ def test_changed_layer_is_named_with_both_counts(folder, capsys):
     assert (total["locked"], total["counted"]) == (3 * 847 + 1001, 3 * 847 + 1309)
     assert rows["params", "3.weight"]["difference"] == 4 * 11
     assert main(["--update", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
+
+
+def test_update_refuses_other_json(folder, capsys):
+    assert macs(["--module", "model.py:make", "-o", "macs.json"]) == 0
+    before = (folder / "macs.json").read_text()
+    assert main(["--update", "macs.json", "--module", "model.py:make"]) == 2
+    assert capsys.readouterr().err.endswith("macs.json is no lock; --module SPEC --out FILE writes one\n")
+    assert (folder / "macs.json").read_text() == before
 
 
 def test_file_that_changes_within_a_second_is_read_again(folder):

@@ -207,6 +207,7 @@ BROKEN = {
     "target out of range": (write("1 2 | 3 41\n"), "line 1, position 4: 41 is not in the vocabulary 0..40"),
     "negative": (write("1 -2\n"), "line 1, position 2: '-2' is no token id"),
     "superscript digit": (write("1 2²\n"), "line 1, position 2: '2²' is no token id"),
+    "5001 digits": (write(f"1 {'9' * 5001}\n"), f"line 1, position 2: '{'9' * 100}' is no token id"),
     "one side": (write("1 2 |\n"), "line 1: no tokens on one side of '|'"),
     "binary": (
         lambda p: (p / "tokens.txt").write_bytes(b"\xff\xfe"),

@@ -59,6 +59,10 @@ OPTIONS = LOCK.request.options()
 BROKEN = {
     "merge conflict": (CONFLICT, "is not JSON: "),
     "not UTF-8": (TEXT.replace("attn", "é").encode("latin-1"), "is not JSON: "),
+    "key twice": (
+        TEXT.replace(' "macs": 4207,', ' "macs": 1,\n "macs": 4207,'),
+        "is not JSON: an object has a key twice",
+    ),
     "deep nesting": ("[" * 100_000, "is not JSON: "),
     "number of 5001 digits": (TEXT.replace("4207", "9" * 5001), "is not JSON: "),
     "other JSON": ('{"name": "x"}', "is neither "),

@@ -1,0 +1,145 @@
+"""Counts beside other threads: equal numbers, nothing of other threads recorded, and torch afterwards as before."""
+
+import asyncio
+import gc
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._dynamo import eval_frame
+from torch._dynamo.mutation_guard import install_generation_tagging_init
+from torch.nn.attention import flex_attention
+
+from headcount.bench.count import count_macs
+from tests.bench.contractions.written import module
+
+FLEX = "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
+MLP_MACS = 4 * 3 * 5 + 4 * 5 * 7
+
+
+def count_mlp(_: Any = None) -> int:
+    return count_macs(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 7)), torch.ones(4, 3)).macs
+
+
+def process_state() -> dict[Any, Any]:
+    """Return what the names of torch and threading stand for; state that torch keeps in these modules is left out."""
+    owners = (nn.Module, F, torch.functional, torch.overrides, threading.Thread, eval_frame, flex_attention)
+    names = {(owner, name): value for owner in owners for name, value in vars(owner).items() if callable(value)}
+    settings = gc.get_threshold(), torch.is_grad_enabled(), eval_frame._stance, vars(flex_attention)[FLEX]
+    return {**names, "settings": settings}
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    # torch's first compilation replaces nn.Module.__init__ for good
+    install_generation_tagging_init()
+    before = process_state()
+    yield
+    assert process_state() == before
+
+
+def test_counts_in_threads_are_right():
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(count_mlp, range(200))) == [MLP_MACS] * 200
+
+
+def test_counts_in_event_loop_are_right():
+    async def gather() -> list[int]:
+        return await asyncio.gather(*(asyncio.to_thread(count_mlp) for _ in range(40)))
+
+    assert asyncio.run(gather()) == [MLP_MACS] * 40
+
+
+def run_beside(call: Callable[[], Any], counts: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
+    """Return the results of ``call``, repeated in a thread, and of 30 ``counts`` meanwhile. Its errors are results."""
+    done, found = threading.Event(), []
+
+    def repeat() -> None:
+        while not done.is_set():
+            try:
+                found.append(call())
+            except Exception as error:
+                found.append(error)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        return found, [counts() for _ in range(30)]
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_thread_that_runs_modules_is_left_alone():
+    net, x = nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 3)), torch.ones(2, 3)
+
+    def counted() -> set[str]:
+        return {entry.path for entry in count_macs(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.ones(4, 3)).ledger}
+
+    found, paths = run_beside(lambda: net(x).shape == (2, 3), counted)
+    assert found and set(found) == {True}
+    assert paths == [{"0"}] * 30
+
+
+def test_compilation_in_other_threads_is_left_alone():
+    """Another thread compiles meanwhile; what is counted is not compiled."""
+    compiled = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        compiled.append(threading.current_thread())
+        return graph.forward
+
+    counted = torch.compile(lambda x: x @ x, backend=backend, fullgraph=True)
+    started, ended = threading.Event(), threading.Event()
+    x = torch.ones(7, 7)
+
+    def compile_sin() -> None:
+        started.wait()
+        torch.compile(torch.sin, backend=backend)(x)
+        ended.set()
+
+    thread = threading.Thread(target=compile_sin)
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        started.set()
+        ended.wait()
+        return counted(x)
+
+    thread.start()
+    assert count_macs(module(forward), x).macs == 7**3
+    thread.join()
+    assert compiled == [thread]
+
+
+def test_count_inside_count_raises():
+    with pytest.raises(RuntimeError, match="^a count inside a count: [^\n]*$"):
+        count_macs(module(lambda x: x * count_mlp()), torch.ones(3))
+    assert count_mlp() == MLP_MACS
+
+
+# torch's own callbacks of weak references are interrupted too
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_interrupted_counts_restore_torch():
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    # torch's constructors leave autograd off where they are interrupted
+    model, x = nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.ones(4, 3)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for step in range(1, 60):
+            with suppress(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, step * 5e-5)
+                count_macs(model, x)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert count_mlp() == MLP_MACS
