@@ -21,7 +21,7 @@ CONFIG = """\
 """Sizes in the config.json of LLaMA-3-8B."""
 CALL = (counting.count_config, COUNT, CONFIG)
 """The call of headcount.reports.counting that the README needs."""
-SHOWN, LEFT_OUT = 7, "…"
+SHOWN, LEFT_OUT = 6, "…"
 RECORD = "readings.json"
 
 
