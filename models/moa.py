@@ -15,9 +15,6 @@ from headcount.models.losses import balance_and_z_loss
 from headcount.models.rotary import Rotary, rotate
 from headcount.models.router import TopKRouter
 
-# assumed: below it a CUDA launch per expert costs more than copies of weights; not measured
-FEW_ROWS = 64
-
 
 def reference(
     layer: nn.Module,
@@ -94,12 +91,12 @@ class MixtureOfAttentionHeads(Attention):
     def automatic(self, query: Tensor) -> str:
         """Return ``triton`` where it is available, else all experts at once where all are selected, else ``grouped``.
 
-        A few rows are gathered with their weights instead: on CUDA, where an expert's launch costs more than
-        copying its weights; and on meta, where grouped rows have shapes in bfloat16 only.
+        Fewer rows than experts are gathered with their weights instead on CUDA, where each expert is a launch; more
+        rows would copy more matrices than there are. On meta grouped rows have shapes in bfloat16 only.
         """
         if self.is_available("triton", query):
             return "triton"
         if self.config.top_k == self.config.num_experts:
             return "dense-all"
-        few = query.is_cuda and query.shape[0] * query.shape[1] * self.config.top_k < FEW_ROWS
+        few = query.is_cuda and query.shape[0] * query.shape[1] * self.config.top_k < self.config.num_experts
         return "gathered" if few or query.is_meta and query.dtype != torch.bfloat16 else "grouped"

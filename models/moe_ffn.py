@@ -11,7 +11,6 @@ from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.losses import balance_and_z_loss
-from headcount.models.moa import FEW_ROWS
 from headcount.models.router import Routing, TopKRouter
 
 
@@ -80,6 +79,6 @@ class MixtureFeedForward(Selectable):
         return y if self.output_bias is None else y + self.output_bias
 
     def automatic(self, query: Float[Tensor, "batch seq d_model"]) -> str:
-        """Return ``grouped``, but ``reference`` for few rows on CUDA, and on meta, where grouped needs bfloat16."""
-        few = query.is_cuda and query.shape[0] * query.shape[1] * self.config.top_k < FEW_ROWS
+        """Return ``grouped``, but ``reference`` for fewer rows than experts on CUDA, and on meta without bfloat16."""
+        few = query.is_cuda and query.shape[0] * query.shape[1] * self.config.top_k < self.config.num_experts
         return REFERENCE if few or query.is_meta and query.dtype != torch.bfloat16 else "grouped"

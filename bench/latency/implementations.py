@@ -17,8 +17,6 @@ AUTO = "auto"
 """The implementation that a layer chooses itself."""
 FUSED = "fused"
 """The implementation of the dense layers that others are compared with."""
-FEW_TOKENS = 64
-"""Calls of at most this many tokens are also timed with the implementations meant for few rows."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +131,12 @@ def _resolve_impls(
 ) -> list[str]:
     here = [impl for impl in config.implementations if device is None or missing_on(impl, device) is None]
     if not requested:
-        few = tokens is not None and tokens <= FEW_TOKENS
-        return [impl.name for impl in here if impl.timed or few and impl.few_rows]
+        # gathering copies a matrix for each row: more of them than there are, with as many rows as experts
+        return [
+            impl.name
+            for impl in here
+            if impl.timed or impl.few_rows and tokens is not None and tokens * config.top_k < config.num_experts
+        ]
     known = [impl.name for impl in config.implementations] + [AUTO]
     chosen = [how for how in requested if how in known]
     if not chosen:

@@ -45,13 +45,14 @@ class Implementation(NamedTuple):
     """One way to run a layer, on the parameters of the reference and with its results.
 
     ``target``: its function below headcount.models, imported only when it is selected. ``timed``: whether benchmarks
-    time it by default; ``few_rows``: whether they time it by default where a call has few tokens. ``masks``: whether
-    it supports causal and padding masks, and so decoding. ``form``: the form whose ledger counts its work, where that
-    is not the configuration's form; ``gradient``: the form whose gradient it has, where that differs. ``package``: the
-    package that it requires besides a CUDA device; None for an implementation that runs everywhere. ``one_graph``:
-    whether torch.compile(fullgraph=True) traces it; sizes that the host reads break a graph. ``executes``: pairs of
-    fields (field, other) where its work is that of a configuration whose ``field`` has the value of ``other``:
-    ("top_k", "num_experts") of an implementation that runs every expert for every token.
+    time it by default; ``few_rows``: whether they time it by default where a call has fewer rows, K for each token,
+    than experts. ``masks``: whether it supports causal and padding masks, and so decoding. ``form``: the form whose
+    ledger counts its work, where that is not the configuration's form; ``gradient``: the form whose gradient it has,
+    where that differs. ``package``: the package that it requires besides a CUDA device; None for an implementation
+    that runs everywhere. ``one_graph``: whether torch.compile(fullgraph=True) traces it; sizes that the host reads
+    break a graph. ``executes``: pairs of fields (field, other) where its work is that of a configuration whose
+    ``field`` has the value of ``other``: ("top_k", "num_experts") of an implementation that runs every expert for
+    every token.
     """
 
     name: str

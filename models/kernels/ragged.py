@@ -12,10 +12,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.models import moh_ideal
-from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, hidden_keys
+from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, hidden_keys, split_heads
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.autocast import to_autocast_dtype
+from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, smallest_integer
 from headcount.models.kernels.selection import log_once
 from headcount.models.moh import fused
@@ -52,29 +53,48 @@ def ragged(
     if x.is_meta:
         # rows gathered one by one: sizes of segments are values, which meta does not have
         return moh_ideal.reference(layer, x, key, value, **masks, rotary=rotary, dropout=dropout)
-    hidden = hidden_keys(x.shape[1], key.shape[1], causal, key_padding_mask, x.device)
-    return _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden)
+    masks = dict(causal=causal, key_padding_mask=key_padding_mask)
+    return _packed_by_head(layer, x, key, value, query_padding_mask, rotary, masks)
 
 
-def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, hidden):
-    """Multiply head by head over the rows that selected it; sizes lie on the host."""
-    config, head_dim = layer.config, layer.config.head_dim
+def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, masks):
+    """Compute shared heads for all tokens at once, and routed ones head by head; sizes lie on the host."""
+    config, head_dim, shared = layer.config, layer.config.head_dim, layer.config.num_shared_heads
     by_norm = config.router is Router.QUERY_NORM
-    full = layer.q_proj(x).unflatten(-1, (-1, head_dim)) if by_norm else None
+    full = split_heads(layer.q_proj(x), head_dim) if by_norm else None
     selected, gates = layer.router(x, query_padding_mask, full)
-    segments = make_segments(selected, config.num_heads)
-    if by_norm:
-        query = full.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
-    else:
-        by_head = layer.q_proj.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
-        bias = None if layer.q_proj.bias is None else to_autocast_dtype(layer.q_proj.bias.unflatten(0, (-1, head_dim)))
-        query = SpreadSegments.apply(to_autocast_dtype(x.flatten(0, 1)), to_autocast_dtype(by_head), bias, segments)
-        query = query.view(*selected.shape, head_dim)
-    out = _attend_by_head(rotate(query, rotary).reshape(-1, head_dim), key, value, segments, x.shape[1], hidden)
-    outputs = layer.out_proj.weight.t().unflatten(0, (-1, head_dim))
-    out, gates, outputs = (to_autocast_dtype(t) for t in (out, gates.reshape(-1), outputs))
-    y = CollectSegments.apply(out, gates, outputs, x.shape[0] * x.shape[1], segments)
-    y = y.view(*x.shape[:2], -1)
+    gates = to_autocast_dtype(gates)
+    width, group = shared * head_dim, config.num_heads // config.num_kv_heads
+    parts = []
+    if shared:
+        if by_norm:
+            query = full[:, :, :shared]
+        else:
+            bias = None if layer.q_proj.bias is None else layer.q_proj.bias[:width]
+            query = split_heads(F.linear(x, layer.q_proj.weight[:width], bias), head_dim)
+        # a slice is not copied
+        read = slice(shared) if group == 1 else torch.arange(shared, device=x.device) // group
+        out = fused_attend(rotate(query, rotary), key[:, :, read], value[:, :, read], **masks)
+        parts.append(F.linear((out * gates[..., :shared, None]).flatten(-2), layer.out_proj.weight[:, :width]))
+    if config.top_k:
+        routed = selected[..., shared:]
+        segments = make_segments(routed - shared, config.num_routed_heads)
+        if by_norm:
+            query = full.gather(2, routed[..., None].expand(-1, -1, -1, head_dim))
+        else:
+            by_head = layer.q_proj.weight[width:].unflatten(0, (-1, head_dim)).transpose(1, 2)
+            bias = layer.q_proj.bias
+            bias = None if bias is None else to_autocast_dtype(bias[width:].unflatten(0, (-1, head_dim)))
+            query = SpreadSegments.apply(to_autocast_dtype(x.flatten(0, 1)), to_autocast_dtype(by_head), bias, segments)
+            query = query.view(*routed.shape, head_dim)
+        hidden = hidden_keys(x.shape[1], key.shape[1], **masks, device=x.device)
+        rows = rotate(query, rotary).reshape(-1, head_dim)
+        out = _attend_by_head(rows, key, value, segments, shared, group, x.shape[1], hidden)
+        outputs = to_autocast_dtype(layer.out_proj.weight[:, width:].t().unflatten(0, (-1, head_dim)))
+        weights = gates[..., shared:].reshape(-1)
+        sums = CollectSegments.apply(to_autocast_dtype(out), weights, outputs, x.shape[0] * x.shape[1], segments)
+        parts.append(sums.view(*x.shape[:2], -1))
+    y = sum(parts[1:], parts[0])
     return y if layer.out_proj.bias is None else y + layer.out_proj.bias
 
 
@@ -83,11 +103,12 @@ def _attend_by_head(
     key: Float[Tensor, "batch src kv_heads head_dim"],
     value: Float[Tensor, "batch src kv_heads head_dim"],
     segments: Segments,
+    shared: int,
+    group: int,
     tgt_len: int,
     hidden: Bool[Tensor, "#batch #tgt src"] | None,
 ) -> Float[Tensor, "rows head_dim"]:
-    """Attend from each head's rows to that head's keys, sequence by sequence."""
-    group = len(segments.rows) // key.shape[2]
+    """Attend from each routed head's rows to its keys, sequence by sequence; routed heads follow ``shared`` others."""
     visible = None if hidden is None else ~hidden.expand(key.shape[0], tgt_len, -1)
     places, outs = [], []
     for head, rows, tokens in segments.filled():
@@ -95,7 +116,7 @@ def _attend_by_head(
         for b, (own, at) in enumerate(zip(rows.split(sizes), tokens.split(sizes), strict=True)):
             if own.numel():
                 q = query.index_select(0, own)[None, None]
-                k, v = (t[b, :, head // group][None, None] for t in (key, value))
+                k, v = (t[b, :, (shared + head) // group][None, None] for t in (key, value))
                 seen = None if visible is None else visible[b].index_select(0, at - b * tgt_len)
                 places.append(own)
                 outs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=seen)[0, 0])

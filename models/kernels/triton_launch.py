@@ -46,6 +46,7 @@ def route(x: Tensor, w: Tensor, top_k: int, renormalise: bool, with_logits: bool
     chosen = _configured("route", E=num_experts, N=num_tokens)
     num_blocks = triton.cdiv(num_tokens, chosen.blocks["BM"])
     selects = top_k < num_experts
+    x, w = x.contiguous(), w.contiguous()
     gates = x.new_empty(num_tokens, top_k, dtype=torch.float32)
     experts, ranks = (x.new_empty(num_tokens, top_k if selects else 0, dtype=torch.int32) for _ in range(2))
     counts = x.new_empty(num_blocks, num_experts if selects else 0, dtype=torch.int32)
@@ -92,7 +93,8 @@ def expert(
 ) -> Tensor:
     """Multiply each row of ``a`` (N*K / rows_per_a, in) by its expert's matrix of ``w`` (E, in, out): (N*K, out)."""
     num_experts, in_features, out_features = w.shape
-    a, rows = a.contiguous(), order.numel()
+    a, bias, gates, order, ends = (None if t is None else t.contiguous() for t in (a, bias, gates, order, ends))
+    rows = order.numel()
     chosen = _configured("expert", rows=rows // num_experts, i=in_features, o=out_features)
     c = a.new_empty(rows, out_features)
     tiles = min(rows, triton.cdiv(rows, chosen.blocks["BM"]) + num_experts - 1)
@@ -120,7 +122,8 @@ def weight_grad(
 ) -> tuple[Tensor, Tensor]:
     """Return dW (E, in, out) and db (E, out or 0) from ``a`` and ``g``, one row for each row or for each token."""
     (a_rows, in_features), (g_rows, out_features) = a.shape, g.shape
-    a, g, num_experts, rows = a.contiguous(), g.contiguous(), ends.numel(), order.numel()
+    a, g, gates, order, ends = (None if t is None else t.contiguous() for t in (a, g, gates, order, ends))
+    num_experts, rows = ends.numel(), order.numel()
     chosen = _configured("weight_grad")
     dw = a.new_empty(num_experts, in_features, out_features)
     db = a.new_empty(num_experts, out_features if biased else 0)

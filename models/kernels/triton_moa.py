@@ -19,6 +19,9 @@ from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEA
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
 
+# by compilation for compute capability 9.0: heads of 128 need 262,144 bytes of shared memory, and 232,448 are there
+WIDEST_FLOAT32_HEAD_OF_MQA = 64
+
 
 def run(
     layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, query_padding_mask: QueryMask, **core
@@ -52,9 +55,10 @@ def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
 
 
 def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> bool:
-    """Return whether attention applies the gates itself; with gradients torch's core runs instead."""
+    """Return whether attention applies the gates itself; with gradients, and for wide float32 heads, torch's core."""
     plain = key.shape[2] == 1 and core["rotary"] is None
-    fits = plain and key.shape[1] <= MOST_KEYS_OF_MQA and q.shape[-1] <= WIDEST_HEAD_OF_MQA
+    widest = WIDEST_FLOAT32_HEAD_OF_MQA if q.is_cuda and q.dtype == torch.float32 else WIDEST_HEAD_OF_MQA
+    fits = plain and key.shape[1] <= MOST_KEYS_OF_MQA and q.shape[-1] <= widest
     return fits and not core["dropout"] and not needs_gradient(q, key, value, gates)
 
 

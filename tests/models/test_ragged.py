@@ -4,6 +4,7 @@ import logging
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 
 from headcount.bench.count import count_macs
@@ -75,6 +76,19 @@ def test_macs_on_meta_match_cpu(case, mask):
         counts.append(count_macs(module, torch.zeros(B, T, 13, device=device), kwargs=mask).macs)
     ideal = build(make_config(dict(attention="moh", d_model=13, form="ideal", **CASES[case])), device="meta")
     assert counts == [count_macs(ideal, torch.zeros(B, T, 13, device="meta"), kwargs=mask).macs] * 2
+
+
+@pytest.mark.parametrize("case, k", [("h7-s3-r4-biased", 3), ("h6-s6-r0-g1", 6), ("h6-s0-r2-g3", 0)])
+def test_shared_heads_are_one_attention_call(case, k, monkeypatch):
+    module, shapes, attention = layer(case), [], F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda q, *rest, **how: shapes.append(q.shape) or attention(q, *rest, **how)
+    )
+    module(features(B, T, 13))
+    own = [shape for shape in shapes if shape[:2] != (1, 1)]
+    assert own == ([(B, k, T, 4)] if k else [])
+    routed = sum(shape[2] for shape in shapes if shape[:2] == (1, 1))
+    assert routed == B * T * CASES[case]["top_k"]
 
 
 def on_a_device(tgt_len, **masks):

@@ -129,6 +129,40 @@ def test_products_of_rows_match_reference(name, operator, has_third, dtype):
     assert not gradients_found[1][idle].any()
 
 
+def strided(x):
+    """Return the values of ``x`` with two elements between neighbours of its last axis."""
+    return torch.stack([x, torch.full_like(x, 7)], -1)[..., 0]
+
+
+@pytest.mark.parametrize("position, name", list(enumerate(["x", "w"])))
+def test_route_accepts_strided_operand(position, name):
+    given = [features(19, 24), features(5, 24, seed=1)]
+    expected = ops.route(*given, 2, Gates.PRINTED, True)
+    given[position] = strided(given[position])
+    assert not given[position].is_contiguous()
+    for one, other in zip(ops.route(*given, 2, Gates.PRINTED, True), expected, strict=True):
+        assert torch.equal(one, other), name
+
+
+@pytest.mark.parametrize("position, name", list(enumerate(["x", "w", "bias-or-gates", "order", "ends"])))
+@pytest.mark.parametrize("operator", [ops.spread, ops.collect], ids=["spread", "collect"])
+def test_products_accept_strided_operand(operator, position, name):
+    experts, num_experts = selection("N19-E5-K2")
+    order, ends = ops.plan(experts[None], num_experts)
+    rows, third = (19, features(5, 20, seed=2)) if operator is ops.spread else (38, features(38, seed=2))
+    given = [features(rows, 24), features(5, 24, 20, seed=1), third, order, ends]
+
+    def results():
+        inputs = [t.detach().requires_grad_(t.is_floating_point()) for t in given]
+        out = operator(*inputs, 2)
+        return out, *torch.autograd.grad(out, inputs[:3], features(*out.shape, seed=4))
+
+    expected = results()
+    given[position] = strided(given[position])
+    for one, other in zip(results(), expected, strict=True):
+        assert torch.equal(one, other), name
+
+
 def test_spread_accepts_any_strides():
     experts, num_experts = selection("N19-E5-K2")
     order, ends = ops.plan(experts[None], num_experts)

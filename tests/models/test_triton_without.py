@@ -8,7 +8,7 @@ from headcount.bench.contractions.count import count_contractions
 from headcount.bench.trace.record import record
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from headcount.models.kernels import selection
+from headcount.models.kernels import selection, triton_moa
 from headcount.models.kernels.selection import missing, runnable
 from headcount.models.kernels.triton_configs import TABLE, launch_for
 
@@ -94,7 +94,7 @@ def test_auto_selects_triton_for_16_bits(spec, monkeypatch):
     layers = [build(make_config(values)) for values in LAYERS.values()]
     with FakeTensorMode():
         query = torch.empty(2, 3, 11, dtype=torch.bfloat16, device="cuda")
-    others = ["gathered", "dense-all", "fused"]
+    others = ["grouped", "dense-all", "fused"]
     assert [layer.automatic(query) for layer in layers] == (["triton"] * 3 if spec else others)
     assert [layer.automatic(query.float()) for layer in layers] == others
 
@@ -108,3 +108,23 @@ def test_every_size_has_a_launch(kernel):
         assert launch_for(kernel, **smallest | row.least) in [other.launch for other in TABLE[kernel]]
         assert set(row.least) <= set(smallest)
     assert launch_for(kernel, **smallest) == TABLE[kernel][-1].launch
+
+
+@pytest.mark.parametrize(
+    "dtype, head_dim, fits",
+    [
+        (torch.float32, 64, True),
+        (torch.float32, 65, False),
+        (torch.float32, 128, False),
+        (torch.bfloat16, 128, True),
+        (torch.float16, 256, True),
+        (torch.bfloat16, 257, False),
+    ],
+)
+def test_wide_float32_heads_leave_mqa_to_torch(dtype, head_dim, fits):
+    with FakeTensorMode():
+        q, key = (torch.empty(2, 7, heads, head_dim, dtype=dtype, device="cuda") for heads in (5, 1))
+        gates = torch.empty(2, 7, 5, device="cuda")
+    core = dict(rotary=None, dropout=0.0, causal=False, key_padding_mask=None)
+    with torch.no_grad():
+        assert triton_moa._in_one_kernel(q, key, key, gates, core) is fits

@@ -36,7 +36,8 @@ def short_blocks(quick):
 @pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])
 def test_record_for_each_impl(which, layers):
     found = measured(which=which, blocks=3)
-    impls = ["gathered", "dense-all", "grouped", "loop"]
+    # 6 experts, 2 for each token: fewer rows than experts with the 2 tokens of a step, not with 14
+    impls = ["gathered"] * (which == "decode") + ["dense-all", "grouped", "loop"]
     assert list(found) == [*(f"subject {impl}" for impl in impls), "mqa fused", "mha fused", "mha-inner fused"]
     assert [found[f"subject {impl}"]["implementation_used"] for impl in impls] == impls
     for record in found.values():
@@ -114,7 +115,7 @@ def test_failing_impl_is_a_row(error, status, layers, monkeypatch):
     monkeypatch.setattr(measure, "make_run", make_run)
     found = measured()
     assert found["subject loop"]["status"] == status
-    assert [r["status"] for r in found.values()].count("timed") == 6
+    assert [r["status"] for r in found.values()].count("timed") == 5
     assert bool(measure.failures(list(found.values()))) == status.startswith("failed")
 
 
