@@ -11,6 +11,7 @@ import torch
 import torch.utils._python_dispatch as python_dispatch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.trace.collector import no_full_gc
@@ -157,7 +158,7 @@ def _run_backward(model: nn.Module, out: Any) -> None:
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
     # Created outside the recording, as in a larger model. Contiguous: a grouped product refuses the stride 0 that
     # sum() sends back.
-    with python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
         gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
     before = {parameter: parameter.grad for parameter in model.parameters()}
     try:
