@@ -212,7 +212,7 @@ class Inputs:
         for path, table in self.model.named_modules():
             if not (isinstance(table, nn.Embedding) and _POSITIONS.search(path)):
                 continue
-            name = "decoder_input_ids" if "decoder" in path and "decoder_input_ids" in self.tensors else "input_ids"
+            name = "decoder_input_ids" if "decoder." in path and "decoder_input_ids" in self.tensors else "input_ids"
             if name not in self.tensors or "vision" in path:
                 continue
             # positions of RoBERTa begin after the padding's, those of OPT and BART at an offset
