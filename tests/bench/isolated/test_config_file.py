@@ -232,14 +232,11 @@ def test_hub_name_is_read_from_cache(cache):
 
 
 def test_hub_is_tried_once(cache):
-    start = time.monotonic()
     with pytest.raises(
         EnvironmentMissing, match="^hf:some/other@v2: not in the local cache, .* at revision v2"
     ) as error:
         run_isolated(request("hf:some/other@v2"))
     assert "\n" not in str(error.value)
-    # the whole command stays below 2 s on an idle machine
-    assert time.monotonic() - start < 6
     with pytest.raises(UsageError, match="is no hf:NAME"):
         run_isolated(request("hf:some/llama/with/parts"))
 

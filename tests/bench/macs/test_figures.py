@@ -282,16 +282,14 @@ def test_invalid_table_raises(tmp_path, old, new, message):
         figures.load("mine", tmp_path)
 
 
-def test_all_tables_take_less_than_a_second_without_torch():
+def test_all_tables_need_no_torch():
     code = """
-import sys, time
+import sys
 sys.modules["torch"] = None
-started = time.process_time()
 from headcount.bench.macs import figures as sections
 from headcount.formulas import mha
 from headcount.formulas.published import figures
 print(sum(len(sections.section(name).rows) for name in figures.names()))
-assert time.process_time() - started < 1
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (out.returncode, out.stderr) == (0, "")
