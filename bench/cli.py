@@ -191,7 +191,7 @@ def run(prog: str, command: Callable[[], int]) -> int:
         return _exit_with(f"\n{prog}: interrupted", INTERRUPTED)
     except Exception as error:
         if _ENDED:
-            # an import of C code takes the SystemExit for an error of its own
+            # an import of C code reports SystemExit as an error of that import
             sys.exit(_ENDED[0])
         found = format_error(error)
         if found is None:

@@ -31,7 +31,7 @@ def model(
 ) -> Ledger:
     """Return the ledger of one pre-norm layer per ``attention`` over T tokens, as executed: all T x T pairs.
 
-    bias: biases of the feed-forward block and of norms, beside attention's own. gated: SwiGLU without biases. tied: the
+    bias: biases of the feed-forward block and of norms; attention has its own. gated: SwiGLU without biases. tied: the
     output projection uses the embedding's weight. parallel: attention and feed-forward block read one norm.
     positions: learned (P rows), rotary, or relative as in Transformer-XL (a projection and two vectors of the h heads).
     """

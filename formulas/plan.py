@@ -4,7 +4,7 @@ A plan divides letters of the ledger:
 
     letter       divided by   parallelism
     T            cp           context: the queries; S too in the projections of keys and values, which are gathered
-    T            cp tp        sequence (sp): where no letter of the next row stands, as in norms and residual additions
+    T            cp tp        sequence (sp): entries without a letter of the next row, as norms and residual additions
     h g F V k    tp           tensor: heads, key/value heads, inner width, vocabulary
     E            ep           expert: the weights of E / ep experts
     layers       pp           pipeline
@@ -34,7 +34,7 @@ class PlanError(ValueError):
 class Plan:
     """Degrees of a parallel plan, 1 for none; pp x dp x cp x tp ranks.
 
-    ``sp``: sequence parallel beside ``tp``. ``ring``: keys and values rotate over ``cp`` instead of being gathered.
+    ``sp``: sequence parallel, with ``tp``. ``ring``: keys and values rotate over ``cp`` instead of being gathered.
     ``ep``: expert parallel on ranks of dp x cp x tp, which send rows to their experts; ``replicated``: they share all
     tokens instead, and sum. ``stages``: layers of each of ``pp`` stages, by default as even as embedding and logits,
     which count as a layer each, allow. ``zero``: optimizer states (1), gradients (2), weights (3) divided over
@@ -76,7 +76,7 @@ def parse(text: str) -> Plan:
         value, _, own = value.partition(":")
         flag = flag or own
         if name in given:
-            raise PlanError(f"{name} stands twice in {text!r}")
+            raise PlanError(f"{name} is given twice in {text!r}")
         if name in UNSUPPORTED:
             raise PlanError(f"{name} is not supported; a plan is {GRAMMAR}")
         given |= _word(name, value, flag, bool(equals))

@@ -1,6 +1,6 @@
 """What one rank of a model under a parallel plan multiplies, holds and sends, in closed form. Imports no torch.
 
-A rank's ledger has the entries of the whole model with smaller sizes (formulas/plan.py). Collectives stand where
+A rank's ledger has the entries of the whole model with smaller sizes (formulas/plan.py). Collectives are where
 neighbouring entries are divided differently. Their elements are those that leave a rank in a ring or in direct sends,
 the least that any algorithm sends; NCCL may choose a tree, which sends other numbers.
 """

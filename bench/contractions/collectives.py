@@ -50,7 +50,7 @@ _SILENT = {
 
 
 def is_collective(name: str) -> bool:
-    """Return whether ``name`` is a known collective, or a call beside them that sends nothing."""
+    """Return whether ``name`` is a known collective, or a call of these namespaces that sends nothing."""
     return name in _COLLECTIVES or name in _SILENT
 
 

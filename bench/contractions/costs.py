@@ -1,4 +1,4 @@
-"""Costs of a recorded run beside its MACs: bytes moved, MACs of the pairs that masks leave, other FLOPs."""
+"""Further costs of a recorded run: bytes moved, MACs of the pairs that masks leave, other FLOPs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod

@@ -141,8 +141,8 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
 
     Weights of E experts are those of a product with one matrix for each row or group of rows. Their share is K / E
     where a top-K over E scores runs nearby and the products multiply exactly K rows for each of its tokens. It is
-    unknown for other expert weights, and where the run selects anything else by value. A tensor with E rows beside
-    them that no product multiplies is their bias. Every other parameter that an operation reads is used by every token.
+    unknown for other expert weights, and where the run selects anything else by value. A tensor with E rows in the same
+    module that no product multiplies is their bias. Every other parameter that is read is used by every token.
     """
     rows: dict[int, Fraction] = {}
     multiplied: set[int] = set()
@@ -154,7 +154,7 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
             rows[weight] = rows.get(weight, 0) + Fraction(product.macs * shape[0], prod(shape))
     tokens, selecting = _selections(trace)
     shares: dict[int, Fraction] = {}
-    beside: dict[tuple[str, int], Fraction] = {}
+    biases: dict[tuple[str, int], Fraction] = {}
     for weight, number in rows.items():
         name, (experts, *_) = trace.parameters[weight]
         owner = name.rpartition(".")[0]
@@ -163,11 +163,11 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
             return None
         router, top_k = max(found, key=lambda place: len(commonprefix([place[0].split("."), owner.split(".")])))
         selecting.discard(router)
-        shares[weight] = beside[owner, experts] = Fraction(top_k, experts)
+        shares[weight] = biases[owner, experts] = Fraction(top_k, experts)
     for weight in trace.weights:
         place = (weight.name.rpartition(".")[0], *weight.shape[:1])
-        if place in beside and len(weight.shape) == 2 and weight.storage not in multiplied:
-            shares[weight.storage] = beside[place]
+        if place in biases and len(weight.shape) == 2 and weight.storage not in multiplied:
+            shares[weight.storage] = biases[place]
     return None if selecting else shares
 
 

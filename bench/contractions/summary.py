@@ -99,7 +99,7 @@ class Node:
     def children(self) -> list[tuple[str, list["Node"]]]:
         """Return the modules inside by label, equal ones among numbered layers together: ``0-31 (32x)``.
 
-        Modules in a list stand for the list: ``layers.0-31 (32x)``.
+        The modules of a list replace it: ``layers.0-31 (32x)``.
         """
         groups: dict[Any, list[str]] = {}
         for name, node in self.inside.items():

@@ -80,7 +80,7 @@ def build_from_config(
 
 
 def _preprocessor(config: Path, source: str) -> dict[str, Any]:
-    """Return the content of ``preprocessor_config.json`` beside a configuration, empty where there is none."""
+    """Return the content of the ``preprocessor_config.json`` in a configuration's folder, empty where there is none."""
     path = find_beside(config, "preprocessor_config.json", source)
     return _read_json(path) if path else {}
 

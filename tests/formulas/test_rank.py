@@ -229,7 +229,7 @@ def test_sent_bytes_as_a_formula():
         ("tp=²", "tp must be an integer from 1"),
         ("pt=2", "words dp, cp, tp, ep, pp"),
         ("vpp=2", f"vpp is not supported; a plan is {GRAMMAR}"),
-        ("tp=2,tp=4", "tp stands twice"),
+        ("tp=2,tp=4", "tp is given twice"),
         ("tp", "tp needs a value"),
         ("sp=2,tp=2", "sp takes no value"),
         ("sp", "it needs tp=2"),
