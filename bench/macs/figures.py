@@ -20,7 +20,7 @@ def section(name: str) -> Section:
         Column("value", "by the rule", align="right", priority=0),
         Column("verdict", "verdict", priority=0, tones=TONES),
     ]
-    notes = [f"Source: {table.source}, {table.place}. Read: {table.read}, {table.address}."]
+    notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.figures]
     rows = [_row(table.name, cell) for cell in figures.judge(table, _cases())]
@@ -37,7 +37,7 @@ def _row(table: str, cell: Judged) -> Row:
         "row": cell.model.name,
         "figure": cell.figure.head,
         "printed": cell.printed,
-        "value": cell.figure.format(cell.value, cell.printed),
+        "value": cell.shown,
         "verdict": cell.verdict,
     }
     record = {**values, "because": cell.because, "expected_verdict": cell.expected}
