@@ -83,12 +83,15 @@ class Figure:
         return " to ".join(ends) + (f"E{exponent}" if exponent else "")
 
     @property
+    def text(self) -> str:
+        """The expression, or that of each kind of row."""
+        return self.value if isinstance(self.value, str) else "; ".join(f"{k}: {v}" for k, v in self.value.items())
+
+    @property
     def statement(self) -> str:
         """What the figure is, in words."""
-        text = self.value if isinstance(self.value, str) else "; ".join(f"{k}: {v}" for k, v in self.value.items())
-        return f"{self.head}: {text}" + (
-            f"; work by {self.rule}: {statement(CONVENTIONS[self.rule])}" if self.rule else "."
-        )
+        rule = f"; work by {self.rule}: {statement(CONVENTIONS[self.rule])}" if self.rule else "."
+        return f"{self.head}: {self.text}{rule}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +168,18 @@ class Judged:
     def shown(self) -> str:
         """The value, written as the cell is printed."""
         return self.figure.format(self.value, _number(self.model, self.figure, self.printed))
+
+    @property
+    def last_digits(self) -> Fraction:
+        """The value, of an interval its nearest end, minus the printed number in units of the last printed digit.
+
+        The figure is printed from -1/2 on, and below 1/2.
+        """
+        cell = Interval.of(_number(self.model, self.figure, self.printed), self.figure.trailing_zeros)
+        unit = cell.high - cell.low
+        printed = (cell.low + cell.high + self.figure.truncated * unit) / 2
+        nearest = max(self.value.low, min(self.value.high, printed * self.figure.scale)) / self.figure.scale
+        return (nearest - printed) / unit
 
 
 def names(folder: Traversable = FOLDER) -> tuple[str, ...]:
