@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,34 +98,26 @@ def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) 
 def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
     """Return a cell's value by part, without zeros; nothing where the value of a part is no whole number."""
     whole = facts.cases(cell.model.preset, cell.model.set)
+    ledgers = {label: whole.ledger.select(lambda e, label=label: part(e) == label) for label in map(part, whole.ledger)}
     found = {}
-    for label in dict.fromkeys(map(part, whole.ledger)):
-        only = SimpleNamespace(
-            ledger=whole.ledger.select(lambda entry, label=label: part(entry) == label), lengths=whole.lengths
-        )
+    for label, ledger in ledgers.items():
+        only = SimpleNamespace(ledger=ledger, lengths=whole.lengths)
         try:
             found[label] = evaluate(cell.model, cell.figure, lambda *_, only=only: only, rule=rule or None).low
-        except ZeroDivisionError:
+        except ZeroDivisionError:  # a quotient of parts
             return {}
-    return {label: int(size) for label, size in found.items() if size} if all(map(_is_whole, found.values())) else {}
-
-
-def _is_whole(size: Fraction) -> bool:
-    return size.denominator == 1
+    is_whole = all(size.denominator == 1 for size in found.values())
+    return {label: int(size) for label, size in found.items() if size and is_whole}
 
 
 def _printing(figure: Figure, text: str) -> dict[str, Any]:
     """Return how a figure is printed, as the page's ``printed`` takes it."""
     mantissa, mark, exponent = text.replace(",", "").partition("E")
-    zeros = len(mantissa) - len(mantissa.rstrip("0")) if figure.trailing_zeros and "." not in mantissa else 0
-    shift = [0, 1] if figure.truncated else [1, 2]
-    return {
-        "unit": mark + exponent,
-        "decimals": len(mantissa.partition(".")[2]),
-        "scale": str(figure.scale * 10 ** int(exponent or 0)),
-        "multiple": str(10**zeros),
-        "shift": shift,
-    }
+    digits = len(mantissa.partition(".")[2])
+    zeros = len(mantissa) - len(mantissa.rstrip("0")) if figure.trailing_zeros and not digits else 0
+    scale, shift = figure.scale * 10 ** int(exponent or 0), [0, 1] if figure.truncated else [1, 2]
+    rule = {"unit": mark + exponent, "decimals": digits, "scale": str(scale)}
+    return {**rule, "multiple": str(10**zeros), "shift": shift}
 
 
 def _columns(facts: Facts, table: PublishedTable, column: Column) -> Iterator[dict[str, Any]]:

@@ -41,9 +41,9 @@ def summary(facts: Facts) -> str:
     """Return the number of figures by verdict for each table and in total."""
     rows = []
     for name, (_, cells) in facts.figures.items():
-        found = [cell.verdict for cell in cells]
-        rows.append({"table": document.link(name, "training", name), "figures": len(found)})
-        rows[-1] |= {verdict: found.count(verdict) for verdict in VERDICTS}
+        found = Counter(cell.verdict for cell in cells)
+        counts = {verdict: found[verdict] for verdict in VERDICTS}
+        rows.append({"table": document.link(name, "training", name), "figures": len(cells), **counts})
     rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
     return document.records([{key: row[key] for key in row if key == "table" or rows[-1][key]} for row in rows])
 
@@ -73,20 +73,14 @@ def _group(verdict: str, because: str, cells: Sequence[Judged]) -> str:
     return f"- **{verdict}**: {which}" + (f"; {because}." if because else ".")
 
 
+KEYS = ("table", "row", "figure", "printed", "by the rule", "verdict", "because")
+
+
 def data(facts: Facts) -> str:
     """Return every printed figure with its verdict, as CSV."""
-    return document.table_as_csv(
-        [
-            {
-                "table": name,
-                "row": cell.model.name,
-                "figure": cell.figure.head,
-                "printed": cell.printed,
-                "by the rule": cell.shown,
-                "verdict": cell.verdict,
-                "because": cell.because,
-            }
-            for name, (_, cells) in facts.figures.items()
-            for cell in cells
-        ]
-    )
+    rows = [
+        (name, cell.model.name, cell.figure.head, cell.printed, cell.shown, cell.verdict, cell.because)
+        for name, (_, cells) in facts.figures.items()
+        for cell in cells
+    ]
+    return document.table_as_csv([dict(zip(KEYS, row, strict=True)) for row in rows])

@@ -83,7 +83,7 @@ function sumHtml(row, column, counted) {
   const same = own === row[2];
   return (
     `<p class="big"><span>printed <b>${escaped(row[2])}</b></span> <span class="${same ? "yes" : "no"}">${same ? "✓ these switches print" : "✗ these switches print"} <b>${escaped(own)}</b></span></p>` +
-    `<p><b>${escaped(row[0])}</b>, preset ${escaped(row[1])}: ${grouped(sum)}</p>`
+    `<p><b>${escaped(row[0])}</b>${column.label ? "" : `, preset ${escaped(row[1])}`}: ${grouped(sum)}</p>`
   );
 }
 
