@@ -10,7 +10,7 @@ givens of one row, ``fit`` counts the sizes that print its rows.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib.resources.abc import Traversable
 from itertools import product
@@ -97,8 +97,8 @@ class Figure:
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """A printed row. ``set``: changed fields of ``preset``; ``printed``: cells by figure; ``verdicts``: those other
-    than reproduced, as typed; ``explain``: by figure, the ``set`` and ``given`` that print it, and why; ``part``: a
-    regular expression of module paths."""
+    than reproduced, as typed; ``explain``: by figure, the ``set`` and ``given`` that print it, whether ``truncated``,
+    and why; ``part``: a regular expression of module paths."""
 
     name: str
     printed: Mapping[str, str]
@@ -245,10 +245,11 @@ def _fitted(fit: Fit, found: int) -> tuple[str, str]:
 def _explained(model: Model, figure: Figure, text: str, cases: Cases) -> tuple[str, str]:
     if instead := model.explain.get(figure.name):
         changed = evaluate(model, figure, cases, instead.get("set"), instead.get("given"))
-        if figure.prints(changed, text):
+        if replace(figure, truncated=instead.get("truncated", figure.truncated)).prints(changed, text):
             instead_of = {**instead.get("set", {}), **instead.get("given", {})}
             sizes = ", ".join(f"{name} {value}" for name, value in instead_of.items())
-            return "explained", f"{sizes}: {figure.format(changed, text)}; {instead['because']}"
+            shown = f"{sizes}: {figure.format(changed, text)}; " * bool(sizes)
+            return "explained", f"{shown}{instead['because']}"
     if figure.tried:
         by_rule = {rule: evaluate(model, figure, cases, rule=rule) for rule in figure.tried}
         if not any(figure.prints(value, text) for value in by_rule.values()):

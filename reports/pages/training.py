@@ -66,11 +66,11 @@ def table(facts: Facts, name: str) -> str:
 
 def _group(verdict: str, because: str, cells: Sequence[Judged]) -> str:
     """Return the figures of one verdict and reason as a line."""
-    named = ", ".join(
+    named = "; ".join(
         f"{cell.model.name}, {cell.figure.head}: printed {cell.printed}, by the rule {cell.shown}" for cell in cells
     )
     which = named if len(cells) <= MOST_NAMED else f"{len(cells)} figures"
-    return f"- **{verdict}**: {which}" + (f"; {because}." if because else ".")
+    return f"- **{verdict}**: {which}" + (f" ({because})." if because else ".")
 
 
 KEYS = ("table", "row", "figure", "printed", "by the rule", "verdict", "because")

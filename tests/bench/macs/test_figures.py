@@ -39,7 +39,7 @@ VERDICTS = {
     "switchhead-table1": {REPRODUCED: 4, FITTED: 8},
     "switchhead-table2": {REPRODUCED: 5},
     "switchhead-table7": {REPRODUCED: 4, EXPLAINED: 1},
-    "maxtext": {REPRODUCED: 44, NOT: 2},
+    "maxtext": {REPRODUCED: 41, EXPLAINED: 3, NOT: 2},
 }
 
 
