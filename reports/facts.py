@@ -14,14 +14,17 @@ from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
+from headcount.bench.macs import figures as judged_figures
 from headcount.bench.measure import parse_counters
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published import claims, data, proofs, sentences, tables
+from headcount.formulas.published import claims, data, figures, proofs, sentences, tables
+from headcount.formulas.published.claims import Cell as PrintedCell
 from headcount.formulas.published.claims import Check, Claim, Claims, Entries, Rows
 from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.expressions import Expression
+from headcount.formulas.published.figures import Cases, FigureTable, Judged
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.published.sentences import Finding, OwnLayers, own_layers
 from headcount.formulas.published.tables import PublishedTable
@@ -191,8 +194,22 @@ class Facts:
             return list(sentences.of_rows(check, {**self.tables, **self.data}, self.executed(check)))
         if isinstance(check, Entries):
             return list(sentences.of_entries(check, self.data[check.table]))
+        if isinstance(check, PrintedCell):
+            return [sentences.of_cell(check, self.cases)]
         (letters,) = _kinds(Case.of(check.preset))
         return [sentences.of_sizes(check, letters)]
+
+    @cached_property
+    def cases(self) -> Cases:
+        """Return a function that makes a case of a preset once."""
+        return judged_figures.cases()
+
+    @cached_property
+    def figures(self) -> Mapping[str, tuple[FigureTable, list[Judged]]]:
+        """Return the tables of figures by name, each with its judged cells. Raises Disagreement as all methods do."""
+        check_sections([judged_figures.section(name) for name in figures.names()])
+        found = map(figures.load, figures.names())
+        return {table.name: (table, list(figures.judge(table, self.cases))) for table in found}
 
     def compared(self, check: Rows) -> Mapping[str, Ledger]:
         """Return the ledgers of a check's rows, by letter."""

@@ -1,13 +1,11 @@
 """Tables of printed training FLOPs, utilisation and parameters: each cell, what its rule gives, and the verdict."""
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas.published import figures
-from headcount.formulas.published.figures import Judged
+from headcount.formulas.published.figures import Cases, Judged
 
 
 def section(name: str) -> Section:
@@ -20,10 +18,10 @@ def section(name: str) -> Section:
         Column("value", "by the rule", align="right", priority=0),
         Column("verdict", "verdict", priority=0, tones=TONES),
     ]
-    notes = [f"Source: {table.source}, {table.place}. Read: {table.read}, {table.address}."]
+    notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.figures]
-    rows = [_row(table.name, cell) for cell in figures.judge(table, _cases())]
+    rows = [_row(table.name, cell) for cell in figures.judge(table, cases())]
     facts = {"source": table.source, "place": table.place, "read": table.read, "address": table.address}
     layout = Table(table.name, f"{table.name}: {table.title}", columns, notes, note_column="verdict")
     return Section(layout, rows, facts=facts)
@@ -37,7 +35,7 @@ def _row(table: str, cell: Judged) -> Row:
         "row": cell.model.name,
         "figure": cell.figure.head,
         "printed": cell.printed,
-        "value": cell.figure.format(cell.value, cell.printed),
+        "value": cell.shown,
         "verdict": cell.verdict,
     }
     record = {**values, "because": cell.because, "expected_verdict": cell.expected}
@@ -45,11 +43,7 @@ def _row(table: str, cell: Judged) -> Row:
     return Row(values, notes=notes, records=[record], failures=failures)
 
 
-def _cases():
+def cases() -> Cases:
     """Return a function that makes a case once for each preset and fields."""
     made = cache(lambda preset, fields: Case.of(preset, dict(fields)))
-
-    def cases(preset: str, fields: Mapping[str, Any]) -> Case:
-        return made(preset, tuple(sorted(fields.items())))
-
-    return cases
+    return lambda preset, fields: made(preset, tuple(sorted(fields.items())))

@@ -16,13 +16,14 @@ from headcount.formulas.published.expressions import Expression, Relation, expre
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its source, the names of its printed and executed costs, and a remark."""
+    """A paper: its source, the names of its printed and executed costs, a remark, and the page of its sentences."""
 
     name: str
     source: str
     printed: str
     executed: str
     about: str = ""
+    page: str = "claims"
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,23 @@ class Entries:
     table: str
 
 
-Check = Rows | Sizes | Entries
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table of figures, printed by its rule, by another ``rule``, or with other sizes or givens.
+
+    ``table``, ``row`` and ``figure`` name it (formulas/published/figures.py).
+    """
+
+    label: str
+    table: str
+    row: str
+    figure: str
+    rule: str = ""
+    set: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
+
+
+Check = Rows | Sizes | Entries | Cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,10 +197,11 @@ def _claim(**fields) -> Claim:
     return Claim(**_with_checks(**fields))
 
 
-def _with_checks(*, rows=(), sizes=(), entries=(), **texts) -> dict[str, Any]:
+def _with_checks(*, rows=(), sizes=(), entries=(), cells=(), **texts) -> dict[str, Any]:
     of_one = ((Rows, rows), (Sizes, sizes))
     checks = [kind(**{**one, "relation": relation(one["relation"])}) for kind, found in of_one for one in found]
     checks += [Entries(**{**one, "relations": tuple(map(relation, one["relations"]))}) for one in entries]
+    checks += [Cell(**one) for one in cells]
     return {**texts, "checks": tuple(checks)}
 
 

@@ -7,10 +7,12 @@ from fractions import Fraction
 import sympy
 
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published.claims import Claim, Entries, Rows, Sizes
+from headcount.formulas.published import figures
+from headcount.formulas.published.claims import Cell, Claim, Entries, Rows, Sizes
 from headcount.formulas.published.costs import costs
 from headcount.formulas.published.data import DataTable
-from headcount.formulas.published.expressions import Relation
+from headcount.formulas.published.expressions import Relation, relation
+from headcount.formulas.published.figures import Cases
 from headcount.formulas.published.rounding import UNITS
 from headcount.formulas.published.tables import PublishedTable
 
@@ -77,6 +79,18 @@ def of_entries(check: Entries, table: DataTable) -> Iterator[Finding]:
     for entry in table.entries:
         values = {letter: Fraction(entry[letter]) for letter in named}
         yield Finding(str(entry[table.columns[0].key]), PRINTED, check.relations, values)
+
+
+def of_cell(check: Cell, cases: Cases) -> Finding:
+    """Return the finding on a printed cell: the number by its rule is the printed one where it prints so."""
+    table = figures.load(check.table)
+    model = next(one for one in table.models if one.name == check.row)
+    figure = next(one for one in table.figures if one.name == check.figure)
+    text = model.printed[figure.name]
+    value = figures.evaluate(model, figure, cases, check.set, check.given, check.rule or None)
+    printed = Fraction(text.replace(",", ""))
+    by_rule = printed if figure.prints(value, text) else value.low / figure.scale
+    return Finding(check.label, PRINTED, (relation("by_rule == printed"),), {"by_rule": by_rule, "printed": printed})
 
 
 def crossovers(check: Rows, forms: Mapping[str, Ledger]) -> list[int]:

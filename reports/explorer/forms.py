@@ -94,6 +94,9 @@ def forms() -> list[Form]:
             out.append(Form(f"{name}-ideal", f"{own.label} ideal", own, sizes, ideal=True))
     # a MoA layer without its router: as many heads on one key and value head
     out.insert(3, Form("mqa", "MQA of K heads", plain, {"h": K, "g": 1, "d_h": D}))
+    latent = next(form for form in out if {"d_c"} <= form.sizes.keys())
+    sizes = {**latent.sizes, "d_q": symbol("d_q")}
+    out.append(replace(latent, name="mla-queries", label=f"{latent.variant.label} with d_q", sizes=sizes))
     return out
 
 

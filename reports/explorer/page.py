@@ -24,7 +24,7 @@ SCRIPTS = (
 FOLDER = files("headcount.reports.explorer") / "template"
 MAX_MESSAGE = 160
 """The longest message of a counter, in characters."""
-HIDDEN = ("mha", "mla", "mla-ideal", "switchhead")
+HIDDEN = ("mha", "mla", "mla-ideal", "switchhead", "mla-queries")
 """Layers that the page hides at first; at its first sizes MHA is MHA of the same width."""
 
 

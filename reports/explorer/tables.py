@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 from headcount.bench.case import Case
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry
 from headcount.formulas.published.columns import Column, Row
+from headcount.formulas.published.figures import Figure, Judged, evaluate
 from headcount.formulas.published.rounding import SHIFTS, UNITS
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Verdict
@@ -21,6 +23,10 @@ _LINEAR = {
 }
 _LABELS = {"scores": "first T S product (scores)", "values": "second T S product (values)", "bias": "other biases"}
 """Labels of kinds that are not the kind itself."""
+UNCOUNTED = "megatron_model"
+"""The rule that gives the size of a part that a figure's rule does not count."""
+Models = dict[str, dict[str, Any]]
+"""By model and quantity, the total of each part."""
 _PROPERTIES = {"macs": "size", "params": "params"}
 """The property of an entry that a column sums, by the column's quantity."""
 
@@ -35,19 +41,21 @@ def part(entry: Entry) -> str:
 
 
 def tables(facts: Facts) -> dict[str, Any]:
-    """Return the tables that print MACs or parameters.
+    """Return the tables that print MACs or parameters, then those of figures that are sums over a model.
 
-    ``parts``: by label, whether the part is a contraction; ``models``: by preset and quantity, the total of each
-    part; ``tables``: each with its columns, see :func:`_columns`.
+    ``parts``: by label, whether the part is a contraction; ``models``: by preset and quantity, the totals of parts,
+    each by its place in ``parts``, as text from 2^53 on; ``tables``: each with its columns, see :func:`_columns` and
+    :func:`_figures`.
     """
-    models: dict[str, dict[str, dict[str, int]]] = {}
+    models: Models = {}
     parts: dict[str, bool] = {}
     found = []
     for table in facts.tables.values():
         columns = [one for column in table.columns for one in _columns(facts, table, column)]
         if not columns:
             continue
-        found.append({"name": table.name, "title": table.title, "columns": columns})
+        command = f"headcount macs --table {table.name} --counter closed-form"
+        found.append({"name": table.name, "title": table.title, "command": command, "columns": columns})
         for row in table.rows:
             ledger = facts.ledger(row.preset)
             for quantity in (column["quantity"] for column in columns):
@@ -55,7 +63,61 @@ def tables(facts: Facts) -> dict[str, Any]:
                 models.setdefault(row.preset, {})[quantity] = {label: size for label, size in totals.items() if size}
             for entry in ledger:
                 parts[part(entry)] = parts.get(part(entry), False) or conventions.exact(entry)
+    for name, (table, cells) in facts.figures.items():
+        columns = [one for figure in table.figures if (one := _figures(facts, figure, cells, models))]
+        if columns:
+            found.append({"name": name, "title": table.title, "command": f"headcount table {name}", "columns": columns})
+    place = {label: i for i, label in enumerate(parts)}
+    for model in models.values():
+        for quantity, totals in model.items():
+            model[quantity] = [(place[label], size if size < 2**53 else str(size)) for label, size in totals.items()]
     return {"parts": parts, "models": models, "tables": found}
+
+
+def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) -> dict[str, Any] | None:
+    """Return a column of figures with its rows that are sums of whole numbers over the parts of their models, which go
+    into ``models``; None without such a row. A row may have a printing of its own."""
+    found = [(cell, _totals(facts, cell, figure.rule)) for cell in cells if cell.figure is figure and cell.model.preset]
+    sums = [(cell, counted) for cell, counted in found if sum(counted.values()) == cell.value.low == cell.value.high]
+    if figure.formula or not sums:
+        return None
+    multiplicity = {label: 1 for _, counted in sums for label in counted}
+    rows, usual = [], _printing(figure, sums[0][0].printed)
+    for cell, counted in sums:
+        others = _totals(facts, cell, UNCOUNTED) if figure.rule else {}
+        totals = {label: size for label, size in others.items() if not multiplicity.get(label)} | counted
+        multiplicity = dict.fromkeys(totals, 0) | multiplicity
+        name, own = f"{cell.model.preset}, {cell.model.name}", _printing(figure, cell.printed)
+        models.setdefault(name, {})[figure.name] = totals
+        row = [cell.model.name, name, cell.printed.replace(",", ""), cell.verdict, cell.because]
+        rows.append([*row, [], own] if own != usual else row)
+    head = {"quantity": figure.name, "label": figure.head, "suffix": "", "rule": figure.statement}
+    return {**head, "multiplicity": multiplicity, "print": usual, "rows": rows}
+
+
+def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
+    """Return a cell's value by part, without zeros; nothing where the value of a part is no whole number."""
+    whole = facts.cases(cell.model.preset, cell.model.set)
+    ledgers = {label: whole.ledger.select(lambda e, label=label: part(e) == label) for label in map(part, whole.ledger)}
+    found = {}
+    for label, ledger in ledgers.items():
+        only = SimpleNamespace(ledger=ledger, lengths=whole.lengths)
+        try:
+            found[label] = evaluate(cell.model, cell.figure, lambda *_, only=only: only, rule=rule or None).low
+        except ZeroDivisionError:  # a quotient of parts
+            return {}
+    is_whole = all(size.denominator == 1 for size in found.values())
+    return {label: int(size) for label, size in found.items() if size and is_whole}
+
+
+def _printing(figure: Figure, text: str) -> dict[str, Any]:
+    """Return how a figure is printed, as the page's ``printed`` takes it."""
+    mantissa, mark, exponent = text.replace(",", "").partition("E")
+    digits = len(mantissa.partition(".")[2])
+    zeros = len(mantissa) - len(mantissa.rstrip("0")) if figure.trailing_zeros and not digits else 0
+    scale, shift = figure.scale * 10 ** int(exponent or 0), [0, 1] if figure.truncated else [1, 2]
+    rule = {"unit": mark + exponent, "decimals": digits, "scale": str(scale)}
+    return {**rule, "multiple": str(10**zeros), "shift": shift}
 
 
 def _columns(facts: Facts, table: PublishedTable, column: Column) -> Iterator[dict[str, Any]]:

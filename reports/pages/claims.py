@@ -23,7 +23,11 @@ def page(facts: Facts) -> Page:
         "claims",
         "The papers' sentences about cost",
         text("claims.how", largest_sum=facts.largest_sum),
-        [Section(paper.name, [partial(sentences, paper=key)]) for key, paper in facts.claims.papers.items()],
+        [
+            Section(paper.name, [partial(sentences, paper=key)])
+            for key, paper in facts.claims.papers.items()
+            if paper.page == "claims"
+        ],
         calls=calls,
     )
 
@@ -51,6 +55,8 @@ def sentences(facts: Facts, paper: str) -> str:
         row |= {"all sizes": verdicts.everywhere, "smallest counterexample": verdicts.smallest}
         rows.append(row | {"as released": verdicts.released})
         paragraphs.append(paragraph(sentence, facts))
+    empty = {key for key in rows[0] if not any(row[key] for row in rows)}
+    rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
     about = f"Source: {source.source}. {source.about}".strip()
     return "\n\n".join([about, document.records(rows), *paragraphs])
 

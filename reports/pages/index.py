@@ -63,7 +63,7 @@ def sentences(facts: Facts) -> str:
             for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
             if (names := [name for name, one in judged.items() if (one.own or "").startswith(start)])
         ]
-        lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', 'claims', paper.name)}.")
+        lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', paper.page, paper.name)}.")
     return document.records(rows, dict.fromkeys(HOLDING, {"align": "right"})) + "\n\n" + "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from headcount.formulas import backward, decoding, mha, mla, mla_ideal, moa, moh, moh_ideal, switchhead
 
-LETTERS = ("T", "d_m", "B", "K", "E", "D", "h", "g", "d_h", "s", "r", "d_c", "d_r", "d_v")
+LETTERS = ("T", "d_m", "B", "K", "E", "D", "h", "g", "d_h", "s", "r", "d_c", "d_r", "d_v", "d_q")
 MOH, MLA = ("h", "s", "r", "d_h", "g"), ("h", "d_h", "d_r", "d_v", "d_c")
 
 FORMS = {
@@ -18,6 +18,7 @@ FORMS = {
     "mla": lambda z, **lengths: mla.layer("", d_q=None, **pick(z, *MLA), **lengths),
     "mla-ideal": lambda z, **lengths: mla_ideal.layer("", d_q=None, **pick(z, *MLA), **lengths),
     "switchhead": lambda z, **lengths: switchhead.layer("", **pick(z, "h", "E", "K", "d_h"), **lengths),
+    "mla-queries": lambda z, **lengths: mla.layer("", **pick(z, *MLA, "d_q"), **lengths),
 }
 """Functions from sizes by letter and lengths to a ledger of integers."""
 

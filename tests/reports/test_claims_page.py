@@ -59,6 +59,14 @@ def test_disagreeing_count_raises():
         ("same-model-same-bleu", "fails", None, "not reproducible"),
         ("training-run", "not reproducible", None, "not reproducible"),
         ("most-experts", "not reproducible", None, "not reproducible"),
+        ("all-training-flops", "fails", None, None),
+        ("one-rule-for-training-compute", "fails", None, None),
+        ("width-5140", "fails", None, None),
+        ("width-5120", "holds", None, None),
+        ("data-parallel-4", "fails", None, None),
+        ("data-parallel-8", "holds", None, None),
+        ("one-rule-for-four-models", "holds in 2 of 4", None, None),
+        ("two-experts-of-four", "fails", None, None),
     ],
 )  # fmt: skip
 def test_sentence_has_verdicts(name, own, everywhere, released):

@@ -10,8 +10,9 @@ import pytest
 import sympy
 
 from headcount.bench.case import Case
+from headcount.bench.macs import figures as sections
 from headcount.bench.macs import grid
-from headcount.formulas.published import tables
+from headcount.formulas.published import figures, tables
 from headcount.formulas.published.verdicts import judge
 from headcount.models.configs.base import ConfigError
 from headcount.reports.explorer import forms, nodes, page
@@ -121,14 +122,13 @@ def test_sizes_are_nodes():
 def test_printed_cells_match_verdicts():
     published = explorer_facts.data()["published"]
     assert {"moa-table1", "moa-table2", "moa-table3", "moh-dit"} <= {table["name"] for table in published["tables"]}
-    for table in published["tables"]:
+    for table in (table for table in published["tables"] if table["name"] in tables.names()):
         typed = tables.load(table["name"])
         verdicts = judge(typed, {row.name: Case.of(row.preset) for row in typed.rows})
         for column in table["columns"]:
             rule = typed.column(column["quantity"])
             for name, preset, cell, status, because, *adjust in column["rows"]:
-                parts = published["models"][preset][column["quantity"]]
-                sum_ = sum(column["multiplicity"][part] * size for part, size in parts.items())
+                sum_ = counted(published, column, preset)
                 assert sum_ == rule.total(Case.of(preset))
                 prints = rule.printing.like(cell).text(sum_) == cell
                 if rule.judged:
@@ -139,9 +139,51 @@ def test_printed_cells_match_verdicts():
                     assert rule.printing.like(cell).text(closed) == cell or typed.row(name).rounded_from
 
 
+def counted(published, column, model):
+    """Sum the parts that the column's rule counts."""
+    labels = list(published["parts"])
+    sizes = published["models"][model][column["quantity"]]
+    return sum(column["multiplicity"][labels[place]] * int(size) for place, size in sizes)
+
+
+def test_figures_match_verdicts():
+    published, tried = explorer_facts.data()["published"], 0
+    for table in (table for table in published["tables"] if table["name"] in figures.names()):
+        typed = figures.load(table["name"])
+        judged = {(c.model.name, c.figure.name): c for c in figures.judge(typed, sections.cases())}
+        for column in table["columns"]:
+            for name, model, text, status, because, *own in column["rows"]:
+                cell = judged[name, column["quantity"]]
+                assert (counted(published, column, model), status, because) == (
+                    cell.value.low,
+                    cell.verdict,
+                    cell.because,
+                )
+                rule = own[1] if own else column["print"]
+                above, below = rule["shift"]
+                steps = Fraction(cell.value.low * 10 ** rule["decimals"], int(rule["scale"]) * int(rule["multiple"]))
+                last = int(rule["multiple"]) * ((steps + Fraction(above, below)) // 1)
+                prints = last == Fraction(text.partition("E")[0]) * 10 ** rule["decimals"]
+                assert prints == (status in ("reproduced", "explained (sizes fitted)"))
+                tried += 1
+    assert tried > 120
+
+
+def test_models_of_training_tables_are_offered():
+    offered = {one["name"]: one for one in explorer_facts.data()["presets"]}
+    assert offered["mistral-7b"]["sizes"] == {"d_m": 4096, "h": 32, "g": 8, "d_h": 128}
+    assert offered["qwen2_5-72b"]["sizes"] == {"d_m": 8192, "h": 64, "g": 8, "d_h": 128}
+    latent = {"d_m": 7168, "h": 128, "g": 128, "d_h": 128, "d_r": 64, "d_v": 128, "d_c": 512, "d_q": 1536}
+    assert offered["deepseek-v3"]["sizes"] == latent
+    z = {"T": 4096, "B": 1, **latent}
+    # arXiv 2412.19437: 1536 (7168 + 128 * 192) + 576 * 7168 + 512 * 128 * 256 + 128 * 128 * 7168, and two norms
+    weights = 1536 * (7168 + 128 * 192) + 576 * 7168 + 512 * 128 * 256 + 128 * 128 * 7168 + 1536 + 512
+    assert total(by_name()[offered["deepseek-v3"]["form"]], "params", z) == weights
+
+
 def test_page_loads_nothing():
     text = explorer_facts.text()
-    assert len(text.encode()) <= 200_000
+    assert len(text.encode()) <= 215_000
     assert "default-src 'none'" in text
     assert not re.search(r"https?:|//[a-z]|url\(|\bsrc=|@import|<link|\beval\(|Function\(|setAttributeNS", text)
     assert text == page.render(json.loads(json.dumps(explorer_facts.data())))

@@ -32,17 +32,25 @@ CALL = """
 const hash = toHash(fromHash("T=77&K=3&s=0&account=decode&show=moa,mla&printed=1&tab=judge&cell=a.cpu.torch"));
 const junk = fromHash("T=-5&K=1e9&d_m=0&account=nothing&tab=<b>&E=12345678901&h=7.5&unknown=1&toString=2");
 const hashes = { again: toHash(fromHash(hash)), hash, start: toHash(fromHash("")), junk: toHash(junk) };
+const ofMacs = PUBLISHED.tables.filter(({ columns }) => !columns[0].label);
 const texts = ({ quantity, print, rows }) => rows.map(([, preset, cell]) => {
-  const sizes = Object.values(PUBLISHED.models[preset][quantity]);
-  return sizes.map((size) => added.map((n) => printed(BigInt(size) * 7n + BigInt(n), print, cell)));
+  const sizes = PUBLISHED.models[preset][quantity];
+  return sizes.map(([, size]) => added.map((n) => printed(BigInt(size) * 7n + BigInt(n), print, cell)));
 });
-const rounded = PUBLISHED.tables.map(({ columns }) => columns.map(texts));
+const rounded = ofMacs.map(({ columns }) => columns.map(texts));
+const labels = Object.keys(PUBLISHED.parts);
+const figures = PUBLISHED.tables.filter((table) => !ofMacs.includes(table)).flatMap(({ columns }) =>
+  columns.flatMap(({ quantity, multiplicity, print, rows }) => rows.map(([, model, cell, status, , , own]) => {
+    const counted = PUBLISHED.models[model][quantity].filter(([place]) => multiplicity[labels[place]]);
+    const sum = counted.reduce((sum, [, size]) => sum + BigInt(size), 0n);
+    return [cell, status, printed(sum, own || print, cell)];
+  })));
 const crossings = near.map((point) => crossingsOf(FORMS.slice(0, 4), "forward", bigs(point)).map(
   ({ T, sign, a, b }) => [a.name, b.name, Number(T), sign]));
 const sizes = bigs(point);
 const commands = FORMS.flatMap((form) => DATA.accounts.map((account) =>
   ({ ...reproduce(form, account, sizes), value: String(total(form, account.name, sizes)) })));
-answer({ evaluated, hashes, rounded, crossings, commands });
+answer({ evaluated, hashes, rounded, figures, crossings, commands });
 """
 
 
@@ -76,14 +84,21 @@ def test_random_points_equal_python_integers(called):
 
 def test_rounding_follows_table_rules(called):
     published, found = explorer_facts.data()["published"], 0
-    for table, columns in zip(published["tables"], called["rounded"], strict=True):
+    of_macs = [table for table in published["tables"] if table["name"] in load_tables()]
+    for table, columns in zip(of_macs, called["rounded"], strict=True):
         for column, rows in zip(table["columns"], columns, strict=True):
             printing = load_tables()[table["name"]].column(column["quantity"]).printing
             for (_, preset, cell, *_), texts in zip(column["rows"], rows, strict=True):
-                sizes = published["models"][preset][column["quantity"]].values()
+                sizes = [int(size) for _, size in published["models"][preset][column["quantity"]]]
                 assert texts == [[printing.like(cell).text(7 * size + n) for n in ADDED] for size in sizes]
                 found += len(sizes)
     assert found > 500
+
+
+def test_figures_print_as_their_verdicts_say(called):
+    assert len(called["figures"]) > 120
+    for cell, status, own in called["figures"]:
+        assert (own == cell) == (status in ("reproduced", "explained (sizes fitted)"))
 
 
 def test_address_holds_only_valid_settings(called):

@@ -82,8 +82,18 @@ class Refusing(Executor):
         raise AssertionError(f"{call.__name__} is asked for")
 
 
-@pytest.mark.parametrize("name", ["commands", "method", "moh", "notation", "time"])
+@pytest.mark.parametrize("name", ["commands", "method", "moh", "notation", "time", "training"])
 def test_closed_form_pages_count_nothing(name):
     facts = Facts(Refusing(), recount=True)
     PAGES[name].begin(facts)
     assert all(make(facts) for make in PAGES[name].outputs().values())
+
+
+def test_training_page_has_every_figure_that_its_rule_does_not_print():
+    text = text_of("training")
+    rows = list(csv.DictReader(io.StringIO((GENERATED / "training.csv").read_text("utf-8"))))
+    assert len(rows) >= 250
+    for row in rows:
+        if row["verdict"] in ("explained", "not reproducible"):
+            assert f"{row['row']}, {row['figure']}: printed {row['printed']}, by the rule {row['by the rule']}" in text
+        assert row["verdict"] != "unexplained" and f"## {row['table']}\n" in text

@@ -25,7 +25,8 @@ function countedParts() {
 /** Return the parts of a model with their totals, and how many times each counts if switched on. */
 function partsOf(preset) {
   const { quantity, multiplicity } = judgedColumn();
-  return Object.entries(PUBLISHED.models[preset][quantity]).map(([text, size]) => {
+  return PUBLISHED.models[preset][quantity].map(([place, size]) => {
+    const text = PARTS[place];
     const contraction = PUBLISHED.parts[text];
     return { id: numberOf(text), text, contraction, size: BigInt(size), times: BigInt(multiplicity[text] || 1) };
   });
@@ -33,6 +34,9 @@ function partsOf(preset) {
 
 const adjustmentsOf = (row) =>
   (row[5] || []).map(([text, size], i) => ({ id: `a${i}`, text, size: BigInt(size), times: 1n }));
+
+/** Return how a row is printed: as its column, or as the row says. */
+const printOf = (row, column) => row[6] || column.print;
 
 const countedSum = (row, counted) =>
   [...partsOf(row[1]), ...(row === judgedRow() ? adjustmentsOf(row) : [])].reduce(
@@ -49,23 +53,23 @@ function drawJudge() {
     .join("");
   element("column-of").innerHTML = table.columns
     .map((one, i) =>
-      option(i, { macs: "MACs", params: "parameters" }[one.quantity] + (one.suffix ? `, ${one.suffix}` : ""), one === column),
+      option(i, (one.label || { macs: "MACs", params: "parameters" }[one.quantity]) + (one.suffix ? `, ${one.suffix}` : ""), one === column),
     )
     .join("");
   element("rule").textContent = column.rule;
   element("printed-rows").innerHTML = column.rows.map((one, i) => printedRowHtml(one, i, column, counted)).join("");
-  const fits = column.rows.filter((one) => printed(countedSum(one, counted), column.print, one[2]) === one[2]).length;
+  const fits = column.rows.filter((one) => printed(countedSum(one, counted), printOf(one, column), one[2]) === one[2]).length;
   element("fits").textContent = `These switches print ${fits} of the ${column.rows.length} rows.`;
   element("sum").innerHTML = sumHtml(row, column, counted);
   element("parts").innerHTML = partsHtml(row, counted);
   element("verdict").innerHTML = row[3]
     ? `<p>By the table's rule: <b class="v-${row[3].split(" ")[0]}">${escaped(row[3])}</b>${row[4] ? `. ${escaped(row[4])}` : ""}</p>`
     : "<p>The table's rule does not judge this column: the paper's vocabularies are not printed.</p>";
-  element("judge-command").textContent = `headcount macs --table ${table.name} --counter closed-form`;
+  element("judge-command").textContent = table.command;
 }
 
 function printedRowHtml(row, i, column, counted) {
-  const own = printed(countedSum(row, counted), column.print, row[2]);
+  const own = printed(countedSum(row, counted), printOf(row, column), row[2]);
   const same = own === row[2];
   return (
     `<tr class="${row === judgedRow() ? "chosen" : ""}" data-row="${i}"><td class="${same ? "yes" : "no"}">${same ? "✓" : "✗"}</td>` +
@@ -75,11 +79,11 @@ function printedRowHtml(row, i, column, counted) {
 
 function sumHtml(row, column, counted) {
   const sum = countedSum(row, counted);
-  const own = printed(sum, column.print, row[2]);
+  const own = printed(sum, printOf(row, column), row[2]);
   const same = own === row[2];
   return (
     `<p class="big"><span>printed <b>${escaped(row[2])}</b></span> <span class="${same ? "yes" : "no"}">${same ? "✓ these switches print" : "✗ these switches print"} <b>${escaped(own)}</b></span></p>` +
-    `<p><b>${escaped(row[0])}</b>, preset ${escaped(row[1])}: ${grouped(sum)}</p>`
+    `<p><b>${escaped(row[0])}</b>${column.label ? "" : `, preset ${escaped(row[1])}`}: ${grouped(sum)}</p>`
   );
 }
 

@@ -18,6 +18,7 @@ REPRODUCED, EXPLAINED, FITTED, NOT = (
     "reproduced", "explained", "explained (sizes fitted)", "not reproducible",
 )  # fmt: skip
 VERDICTS = {
+    "kaplan-table1": {REPRODUCED: 11, NOT: 1},
     "gpt3-d1": {REPRODUCED: 40, EXPLAINED: 2},
     "palm-table1": {REPRODUCED: 3},
     "palm-table21": {REPRODUCED: 5},
@@ -25,8 +26,9 @@ VERDICTS = {
     "palm-table3": {REPRODUCED: 5},
     "chinchilla-a4": {FITTED: 6},
     "chinchilla-a9": {FITTED: 50},
-    "megatron-table1": {REPRODUCED: 30},
+    "megatron-table1": {REPRODUCED: 40},
     "megatron-days": {REPRODUCED: 1, EXPLAINED: 1},
+    "selective-table2": {REPRODUCED: 5},
     "selective-table5": {REPRODUCED: 12},
     "selective-text": {REPRODUCED: 6},
     "llama3-table4": {REPRODUCED: 9, EXPLAINED: 1},
@@ -37,7 +39,7 @@ VERDICTS = {
     "switchhead-table1": {REPRODUCED: 4, FITTED: 8},
     "switchhead-table2": {REPRODUCED: 5},
     "switchhead-table7": {REPRODUCED: 4, EXPLAINED: 1},
-    "maxtext": {REPRODUCED: 16, NOT: 2},
+    "maxtext": {REPRODUCED: 41, EXPLAINED: 3, NOT: 2},
 }
 
 
@@ -80,7 +82,8 @@ def test_other_last_digit_is_not_reproduced(name, by):
     for model in table.models:
         # a quotient of rounded inputs may print more than one number
         if not any(isinstance(given, str) and "/" not in given for given in model.given.values()):
-            printed = {f: text for f, text in model.printed.items() if f not in model.verdicts}
+            formulas = {figure.name for figure in table.figures if figure.formula}
+            printed = {f: text for f, text in model.printed.items() if f not in {*model.verdicts, *formulas}}
             models.append(replace(model, printed={f: last_digit_changed(text, by) for f, text in printed.items()}))
     found = judge(replace(table, figures=exact, models=tuple(models), fits=()))
     assert [cell for cell in found if cell.verdict == REPRODUCED] == []
@@ -113,6 +116,27 @@ def test_wrong_figure_without_rules_tried_is_unexplained():
     table = figures.load("gpt3-d1")
     first = replace(table.models[0], printed={"flops": "1.81E+20"})
     assert [cell.verdict for cell in judge(replace(table, models=(first,)))] == ["unexplained"]
+
+
+@pytest.mark.parametrize("wrong", ["2 * L * C * d_a + 1", "L * C * d_a", "4 * L * C * d_a", "2 * L * d * d_a"])
+def test_other_formula_is_not_reproduced(wrong):
+    table = figures.load("kaplan-table1")
+    mask = replace(table.models[2], printed={"masked": wrong})
+    assert [cell.verdict for cell in judge(replace(table, models=(mask,)))] == ["unexplained"]
+
+
+def test_formulas_are_those_of_a_layer_by_hand():
+    L, d, F, d_a, V, C = 5, 11, 17, 39, 23, 19
+    assert [int(cell.value.low) for cell in judge(figures.load("kaplan-table1"))] == [
+        *((V + C) * d, 0, 3 * L * d * d_a, 6 * L * d * d_a, 2 * L * C * d_a, L * d * d_a, 2 * L * d * d_a),
+        *(2 * L * d * F, 4 * L * d * F, 2 * d * V, 2 * d * L * (2 * d_a + F)),
+        4 * d * L * (2 * d_a + F) + 2 * L * C * d_a,
+    ]
+
+
+def test_reading_names_both_sources_or_says_once():
+    assert figures.load("palm-table1").reading.endswith("; read once.")
+    assert "karpathy/nanoGPT" in figures.load("chinchilla-a9").reading
 
 
 def test_gpt3_sizes():
@@ -244,7 +268,26 @@ def test_switchhead_macs(name, macs):
 def test_switchhead_fits_count_their_solutions():
     because = {cell.model.name: cell.because for cell in judge(figures.load("switchhead-table1"))}
     assert because["MoA 47M, h = 2"].startswith("1 of the sizes tried (x 60 to 120, E 1 to 63)")
-    assert because["MoA 262M, h = 2"].startswith("227 of the sizes tried (x 120 to 170, E 1 to 63)")
+    assert because["MoA 262M, h = 2"].startswith("800 of the sizes tried (x 138 to 147, E 1 to 250)")
+
+
+def moa_macs(h, x, experts):
+    """Return the MACs of a MoA layer of Table 1 at d 1024, T 512 and C 2."""
+    d, T, C = 1024, 512, 2
+    return h * (2 * C * T**2 * x + 2 * T * x * d) + 2 * T * x * d + 2 * C * T * x * d + 2 * h * T * x + experts * T * d
+
+
+def test_switchhead_fit_tries_every_size_that_prints():
+    # in units of a tenth of the last digit, a tie on both sides
+    cells = {2: (105, 115), 4: (165, 175), 8: (285, 295), 12: (405, 415)}
+    found = [
+        (x, experts)
+        for x in range(1, 400)
+        for experts in range(1, 800)
+        if all(low * 10**7 <= moa_macs(h, x, experts) < high * 10**7 for h, (low, high) in cells.items())
+    ]
+    assert (len(found), min(found)[0], max(found)[0], max(e for _, e in found)) == (800, 139, 146, 246)
+    assert sum(experts < 64 for _, experts in found) == 227
 
 
 @pytest.mark.parametrize("h, d_h, d, T, row", [(10, 41, 412, 512, 0), (16, 64, 1024, 1024, 3)])
@@ -255,14 +298,16 @@ def test_dense_rows_of_switchhead_are_mha_layers(h, d_h, d, T, row):
 
 def test_maxtext_rule_halves_attention():
     (weights, attention), tokens = (6 * (6_738_415_616 - 131_072_000 - 65 * 4096), 6 * 32 * 4096 * 8192), 4 * 8192
-    _, total = (
-        cell.value.low for cell in judge(figures.load("maxtext")) if cell.model.name == "llama2-7b, 8192 tokens"
+    (total,) = (
+        cell.value.low
+        for cell in judge(figures.load("maxtext"))
+        if (cell.model.name, cell.figure.name) == ("llama2-7b, 8192 tokens", "since")
     )
     assert total == tokens * (weights + attention)
 
 
 def test_unknown_table_raises():
-    with pytest.raises(ValueError, match="^unknown table 'gpt4'; choose from gpt3-d1"):
+    with pytest.raises(ValueError, match="^unknown table 'gpt4'; choose from kaplan-table1, gpt3-d1"):
         figures.load("gpt4")
 
 

@@ -1,0 +1,86 @@
+"""Tables of training FLOPs, utilisation and parameters: rules, verdicts, and the arithmetic of what is not printed."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+from headcount.formulas.conventions import CONVENTIONS, statement
+from headcount.formulas.published.figures import VERDICTS, Judged
+from headcount.reports import document
+from headcount.reports.document import Page, Section, text
+from headcount.reports.facts import Facts
+from headcount.reports.pages import claims
+from headcount.reports.plots import figures as figures_plot
+from headcount.reports.plots.plot import files
+
+DATA = "training.csv"
+MOST_NAMED = 6
+"""The most figures of one verdict and reason that are listed by name."""
+
+
+def page(facts: Facts) -> Page:
+    """Return the page."""
+    paper = facts.claims.papers["training"]
+    return Page(
+        "training",
+        "Training FLOPs, utilisation and parameters",
+        text("training.about", count=sum(len(cells) for _, cells in facts.figures.values()), data=DATA),
+        [
+            Section("Verdicts", [summary, figures_plot.PLOT.shown]),
+            *(
+                Section(name, [partial(table, name=name)], [f"python -m bench.macs --table {name}"])
+                for name in facts.figures
+            ),
+            Section(paper.name, [partial(claims.sentences, paper="training")]),
+        ],
+        files(figures_plot.PLOT) | {DATA: data},
+    )
+
+
+def summary(facts: Facts) -> str:
+    """Return the number of figures by verdict for each table and in total."""
+    rows = []
+    for name, (_, cells) in facts.figures.items():
+        found = Counter(cell.verdict for cell in cells)
+        counts = {verdict: found[verdict] for verdict in VERDICTS}
+        rows.append({"table": document.link(name, "training", name), "figures": len(cells), **counts})
+    rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
+    return document.records([{key: row[key] for key in row if key == "table" or rows[-1][key]} for row in rows])
+
+
+def table(facts: Facts, name: str) -> str:
+    """Return a table's source and rules, and each figure that its rule does not print, with the reason."""
+    found, cells = facts.figures[name]
+    groups: dict[tuple[str, str], list[Judged]] = {}
+    for cell in cells:
+        groups.setdefault((cell.verdict, cell.because), []).append(cell)
+    lines = [f"- {one.head}: `{one.text}`{f', work by {one.rule}' * bool(one.rule)}." for one in found.figures]
+    rules = dict.fromkeys(one.rule for one in found.figures if one.rule)
+    lines += [f"- *{rule}*: {statement(CONVENTIONS[rule])}" for rule in rules]
+    lines += [_group(*key, group) for key, group in groups.items() if key != ("reproduced", "")]
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(cell.verdict for cell in cells).items())
+    title = f"{found.title[0].upper()}{found.title[1:]}"
+    about = f"{title}. {found.source}, {found.place}. {found.reading} {found.about}".strip()
+    return "\n".join([about, "", f"Figures: {counts}.", "", *lines])
+
+
+def _group(verdict: str, because: str, cells: Sequence[Judged]) -> str:
+    """Return the figures of one verdict and reason as a line."""
+    named = "; ".join(
+        f"{cell.model.name}, {cell.figure.head}: printed {cell.printed}, by the rule {cell.shown}" for cell in cells
+    )
+    which = named if len(cells) <= MOST_NAMED else f"{len(cells)} figures"
+    return f"- **{verdict}**: {which}" + (f" ({because})." if because else ".")
+
+
+KEYS = ("table", "row", "figure", "printed", "by the rule", "verdict", "because")
+
+
+def data(facts: Facts) -> str:
+    """Return every printed figure with its verdict, as CSV."""
+    rows = [
+        (name, cell.model.name, cell.figure.head, cell.printed, cell.shown, cell.verdict, cell.because)
+        for name, (_, cells) in facts.figures.items()
+        for cell in cells
+    ]
+    return document.table_as_csv([dict(zip(KEYS, row, strict=True)) for row in rows])
