@@ -171,7 +171,7 @@ def count_macs(
 
 
 def count_call(call: ModuleCall, *, backward: bool = False, training: bool = False, **options: Any) -> ContractionCount:
-    """Count a call as :func:`count_macs` does; ``options`` are those of count_contractions."""
+    """Count a call as ``count_macs`` does; ``options`` are those of count_contractions."""
     module, args, kwargs = call
     return count_contractions(record(fresh(module), args, kwargs, backward=backward, training=training), **options)
 
@@ -181,7 +181,7 @@ OPTIONS = inspect.signature(count_macs).parameters.keys()
 
 
 def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) -> ContractionCount:
-    """Count as :func:`count_macs` does; the result prints as a tree of ``depth`` levels, all of them for None."""
+    """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None."""
     return replace(count_macs(module, *inputs, **options), depth=depth)
 
 
