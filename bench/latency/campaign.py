@@ -6,7 +6,7 @@ same DIR skips what that file holds. The last lines name the missing cases.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from headcount.bench.cli import Parser, Work, add_output
@@ -42,9 +42,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace) -> Work:
+def plan(args: argparse.Namespace) -> Work | Callable[[], int]:
     """Return the sections of a campaign; each begins when the one before it has been printed."""
     schedule.check_limits(args, "tokens", "blocks", "within")
+    if watch := schedule.in_worker(args.device):
+        return watch
     check_device(args.device, ["cpu"])
     from headcount.bench.latency.session import LATENCY_FILE, CheckSession, TimingSession, environment_of
     from headcount.bench.latency.table import Columns

@@ -6,7 +6,7 @@ and a second run must give the same bits.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headcount.bench import records
@@ -57,8 +57,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace) -> Work:
+def plan(args: argparse.Namespace) -> Work | Callable[[], int]:
     """Return a row for each implementation of each case."""
+    if args.json and (watch := schedule.in_worker(args.device)):
+        return watch
     check_device(args.device, ["cpu"])
     cases = check_cases(args.layer, args.device, args.dtype)
     for case in cases:
