@@ -77,9 +77,11 @@ def read_finished(path: Path | None, kind: str) -> dict[str, list[dict[str, Any]
     return done
 
 
-def in_worker(device: str) -> Callable[[], int] | None:
-    """Return a function that runs this command in worker processes; None in a worker, and where none is needed."""
-    if device != "cuda" or watched.worker() or not hasattr(os, "killpg"):
+def in_worker(device: str, argv: Sequence[str]) -> Callable[[], int] | None:
+    """Return a function that runs this program in worker processes; None in a worker, where none is needed, and where
+    another program calls this one with ``argv``."""
+    program = sys.orig_argv[-len(argv) :] == list(argv)
+    if device != "cuda" or not program or watched.worker() or not hasattr(os, "killpg"):
         return None
     return lambda: watched.run_watched([sys.executable, *sys.orig_argv[1:]])
 

@@ -141,9 +141,9 @@ class TimingSession(Session):
         self._peaks: dict[str, Peaks] = {}
         self._telemetry = Telemetry(columns.device)
 
-    def section(self, cases: Sequence[TimingCase]) -> Section:
-        """Return the table of ``cases``, timed as it is printed."""
-        return Section(self.columns.table(self.environ, self.blocks), self.rows(cases), self.columns.below())
+    def section(self, cases: Sequence[TimingCase], more: bool = False) -> Section:
+        """Return the table of ``cases``, timed as it is printed. ``more``: other cases follow in this process."""
+        return Section(self.columns.table(self.environ, self.blocks), self.rows(cases, more), self.columns.below())
 
     def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
         """Return a record with times for each implementation."""
