@@ -108,7 +108,9 @@ def expert(
         None if t is None else t.contiguous() for t in (a, bias, gates, order, ends, other)
     )
     rows = order.numel()
-    chosen = _configured("expert", rows=rows // num_experts, i=in_features, o=out_features)
+    # the widest block leaves no registers for the sums of rows
+    widest = out_features if other is None else min(out_features, 128)
+    chosen = _configured("expert", rows=rows // num_experts, i=in_features, o=widest)
     c = a.new_empty(rows, out_features)
     tiles = min(rows, triton.cdiv(rows, chosen.blocks["BM"]) + num_experts - 1)
     blocks = triton.cdiv(out_features, chosen.blocks["BN"])
