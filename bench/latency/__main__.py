@@ -19,7 +19,7 @@ device.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
-        return serve(name, other.parser(name), other.plan, argv[1:])
+        return serve(name, other.parser(name), lambda args: other.plan(args, argv[1:]), argv[1:])
     return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
 
 
@@ -118,7 +118,7 @@ def replace_jaxtyping() -> None:
         jaxtyping.Float = jaxtyping.Int = jaxtyping.Bool = Annotated
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Callable[[], int]:
     """Return the requested cases, measured as they are printed; ``argv`` is recorded with them."""
     if args.list:
         return _list_names()
@@ -128,6 +128,8 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     if args.device in HARDWARE:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
     set_defaults(args)
+    if (args.out_dir or args.json or args.record) and (watch := schedule.in_worker(args.device, argv)):
+        return watch
     check_device(args.device, ["cpu"])
     if args.threads:
         import torch

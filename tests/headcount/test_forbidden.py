@@ -26,7 +26,7 @@ ALLOWED = {
     "bench/isolated/run.py": {"subprocess": "the process of user code, from a list of words, without a shell"},
     "bench/trace/collector.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
-    "bench/latency/session.py": {"execv": "the same command again, once a device is lost"},
+    "bench/isolated/watched.py": {"subprocess": "this command again, as a worker that can be replaced"},
     "bench/budget/__main__.py": {"savefig": "into memory; bench/output/files.py writes it"},
     "bench/routing/__main__.py": {"savefig": "the same"},
     "reports/plots/plot.py": {"savefig": "into memory; the report writes the text"},
