@@ -30,7 +30,7 @@ def check_figure_path(path: str) -> None:
 
 @contextmanager
 def figure(path: str, width: float, height: float, rows: int = 1) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure of this size in inches and its axes, an array for several ``rows``. Write it to ``path`` at the end.
+    """Yield a figure of this size in inches and its axes, an array for several ``rows``, then write it to ``path``.
 
     Raises UsageError for a path that cannot be written, EnvironmentMissing without matplotlib.
     """
