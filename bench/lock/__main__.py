@@ -19,7 +19,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.resources import files
 
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.contractions import linalg
@@ -27,6 +26,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module, parse_formulas
 from headcount.bench.isolated.target import add_target_options, parse_target
 from headcount.bench.lock.history import badge, history
+from headcount.bench.lock.workflow import workflow
 from headcount.bench.measure import DEVICES, check_device
 from headcount.bench.output.files import write
 from headcount.bench.render import open_output
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 def plan(args: argparse.Namespace) -> Work | str:
     """Return the work for ``args``; the module is counted before anything is printed."""
     if args.workflow:
-        return files(__package__).joinpath("workflow.yml").read_text("utf-8").removesuffix("\n")
+        return workflow().removesuffix("\n")
     if args.plot and not args.history:
         raise UsageError("--plot goes with --history")
     if (args.history or args.badge) and not args.target:
