@@ -59,7 +59,11 @@ def read(path: str | Path) -> CountSnapshot:
 
     Raises UsageError for a file that cannot be read, that is neither, or whose sums are not those of its entries.
     """
-    content = read_file(path)
+    return parse(read_file(path), path)
+
+
+def parse(content: str, path: str | Path) -> CountSnapshot:
+    """Return the snapshot in the text ``content`` of the file ``path``. Raises UsageError as :func:`read`."""
     try:
         data = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:

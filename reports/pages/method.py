@@ -1,8 +1,8 @@
 """Methodology: conventions, user modules, latency, formats and exit codes."""
 
 from functools import partial
-from importlib.resources import files
 
+from headcount.bench.lock.workflow import workflow as lock_workflow
 from headcount.bench.render import SCHEMA_VERSION
 from headcount.reports import document
 from headcount.reports.document import Page, Section, text
@@ -39,8 +39,7 @@ def _words(part: str, facts: Facts) -> str:
 
 def workflow(facts: Facts) -> str:
     """Return the workflow of ``headcount lock --workflow``."""
-    found = files("headcount.bench.lock").joinpath("workflow.yml").read_text("utf-8")
-    return f"```yaml\n{found}```"
+    return f"```yaml\n{lock_workflow()}```"
 
 
 def exit_codes(facts: Facts) -> str:
