@@ -13,6 +13,7 @@ from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
+from headcount.models.moe_ffn import MixtureFeedForward
 from tests.cases import MODEL_FIELDS, features, padding, randomise
 from tests.models.test_attention_layers import outcome
 
@@ -75,7 +76,7 @@ def test_expert_initialization_range():
 def test_every_model_supports_moe_ffn(case):
     config = make_config(WITH_EXPERTS[case])
     model, tokens = build(config).train(), {}
-    blocks = {path: module for path, module in model.named_modules() if path.endswith("feed_forward")}
+    blocks = {path: module for path, module in model.named_modules() if isinstance(module, MixtureFeedForward)}
     for path, block in blocks.items():
         block.register_forward_pre_hook(lambda module, args, path=path: tokens.update({path: args[0][..., 0].numel()}))
     out = model(*example_inputs(config, dict.fromkeys(config.lengths, 7)).values())
