@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from headcount.formulas import llama
 from headcount.formulas.blocks import layer_norm, residual
@@ -9,7 +10,6 @@ from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.transformer import Mixer, feed_forward
 
 CAUSAL_PATHS = llama.CAUSAL_PATHS
-NO_DECODE_STEP = "closed form of a forward pass only"
 
 
 def model(
@@ -28,6 +28,7 @@ def model(
     tied: bool,
     parallel: bool,
     positions: str,
+    n: Size | None = None,
 ) -> Ledger:
     """Return the :func:`llama.language_model` of one layer per ``attention``.
 
@@ -36,10 +37,10 @@ def model(
     """
     sizes, width, heads = {"B": B, "T": T, "d_m": d_m}, {"d_m": d_m}, {"h": h, "d_h": d_h}
 
-    def relative(mixer: Mixer, path: str, **lengths: Size) -> Ledger:
-        position = Entry(at(path, "position_proj"), "linear", {"T": T, **width, **heads}, weight={**width, **heads})
+    def relative(mixer: Mixer, path: str, *, S: Size, **lengths: Any) -> Ledger:
+        position = Entry(at(path, "position_proj"), "linear", {"S": S, **width, **heads}, weight={**width, **heads})
         vectors = Entry(path, "bias", {"B": B, "T": T, "2": 2, **heads}, weight={"2": 2, **heads})
-        return ledger(mixer(path, **lengths), position, [vectors] if bias else ())
+        return ledger(mixer(path, S=S, **lengths), position, [vectors] if bias else ())
 
     learned = [
         Entry("position_embedding", "embedding", {"T": T, **width}, weight={"P": P, **width}),
@@ -51,8 +52,12 @@ def model(
         [(mixers[mixer], block) for mixer in attention],
         **sizes,
         V=V,
+        n=n,
         tied=tied,
         parallel=parallel,
         norm=layer_norm if bias else llama.root_mean_square_norm,
         positions={"learned": learned, "relative": (), "rotary": None}[positions],
     )
+
+
+step = llama.decode_step(model)

@@ -44,6 +44,4 @@ def model(
     return llama.language_model(zip(attention, blocks, strict=True), **sizes)
 
 
-def step(attention: Sequence[Mixer], *, new: Size, stored: Size, **sizes: Size) -> Ledger:
-    """Return the ledger of a decode step: ``new`` tokens, ``stored`` in the caches after the step, logits per token."""
-    return model(attention, T=new, n=stored - new, **sizes)
+step = llama.decode_step(model)

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from headcount.formulas import decoding, deepseek, jetmoe, mae, mha, mla
+from headcount.formulas import decoder, decoding, deepseek, jetmoe, mae, mha, mla
 
 MAE = partial(mae.layer, "a", B=2, T=1, S=17, d_m=13, h=5, d_h=3, G=7, n=16)
 
@@ -47,3 +47,14 @@ def test_deepseek_step():
     mixture = 3 * (2 + 3) * 13 * 7 + 13 * 5
     assert step.macs == 2 * (3 * attention + 3 * 13 * 11 + 2 * mixture + 13 * 29)
     assert decoding.cache_elements(step) == 2 * 3 * 17 * (11 + 2)
+
+
+def test_decoder_step():
+    form = dict(bias=False, gated=True, tied=True, parallel=True)
+    sizes = {"B": 2, "d_m": 13, "F": 11, "V": 29, "P": 19, "h": 3, "d_h": 5}
+    mixer = partial(mha.layer, d_m=13, h=3, d_h=5, g=1, bias=False)
+    macs = 2 * (4 * (13 * 5 * (3 + 1 + 1 + 3) + 2 * 3 * 17 * 5 + 3 * 13 * 11) + 13 * 29)
+    for positions, more in (("rotary", 0), ("learned", 0), ("relative", 4 * 17 * 13 * 3 * 5)):
+        step = decoder.step([mixer] * 4, new=1, stored=17, positions=positions, **form, **sizes)
+        assert step.macs == macs + more
+        assert decoding.cache_elements(step) == 2 * 4 * 2 * 17 * 5
