@@ -41,6 +41,29 @@ def root_mean_square_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
     return rms_norm(path, {"B": B, "T": T}, {"d_m": d_m})
 
 
+def layer(
+    path: str,
+    parts: tuple[Mixer, Block],
+    *,
+    n: Size | None,
+    norm: Callable[..., Entry] = root_mean_square_norm,
+    parallel: bool = False,
+    rotary: bool = True,
+    **sizes: Size,
+) -> Ledger:
+    """Return the ledger of the attention and the feed-forward block of ``parts``; see :func:`language_model`."""
+    attention, feed_forward = parts
+    B, T = sizes["B"], sizes["T"]
+    return ledger(
+        norm(at(path, "self_attn_norm"), **sizes),
+        attention(at(path, "self_attn"), B=B, T=T, S=past_len(n) + T, n=n, rotary=rotary),
+        residual(path, **sizes),
+        () if parallel else [norm(at(path, "feed_forward_norm"), **sizes)],
+        feed_forward(at(path, "feed_forward"), **sizes),
+        residual(path, **sizes),
+    )
+
+
 def language_model(
     layers: Iterable[tuple[Mixer, Block]],
     *,
@@ -61,22 +84,11 @@ def language_model(
     attention and feed-forward block read one norm. positions: entries after the embedding; None: rotary positions.
     """
     sizes = {"B": B, "T": T, "d_m": d_m}
-
-    def layer(path: str, parts: tuple[Mixer, Block]) -> Ledger:
-        attention, feed_forward = parts
-        return ledger(
-            norm(at(path, "self_attn_norm"), **sizes),
-            attention(at(path, "self_attn"), B=B, T=T, S=past_len(n) + T, n=n, rotary=positions is None),
-            residual(path, **sizes),
-            () if parallel else [norm(at(path, "feed_forward_norm"), **sizes)],
-            feed_forward(at(path, "feed_forward"), **sizes),
-            residual(path, **sizes),
-        )
-
+    block = partial(layer, n=n, norm=norm, parallel=parallel, rotary=positions is None, **sizes)
     return ledger(
         Entry("embedding", "embedding", sizes, weight={"V": V, "d_m": d_m}),
         positions or (),
-        stack("layers", list(layers), layer),
+        stack("layers", list(layers), block),
         norm("norm", **sizes),
         tied_output(V=V, **sizes) if tied else linear("output_proj", {"B": B, "T": T}, {"d_m": d_m}, {"V": V}),
     )

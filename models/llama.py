@@ -97,10 +97,16 @@ class Llama(nn.Module):
         """
         if caches is not None and padding_mask is not None:
             raise ValueError("padding_mask is for whole sequences: with caches every token is real")
+        return self.output_proj(self.norm(self.run_layers(tokens, padding_mask, caches)))
+
+    def run_layers(
+        self, tokens: Tensor, padding_mask: Tensor | None, caches: Sequence[KeyValueCache] | None
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Return the output of the last layer."""
         x, rotary = self.embed(tokens, caches[0].length if caches else 0)
         for i, layer in enumerate(self.layers):
             x = layer(x, rotary, padding_mask, caches[i] if caches else None)
-        return self.output_proj(self.norm(x))
+        return x
 
     def embed(
         self, tokens: Int[Tensor, "batch seq"], start: int

@@ -140,6 +140,7 @@ MODEL_CASES = {
     "jetmoe": JETMOE,
     "deepseek": DEEPSEEK,
     "deepseek-no-query-latent": DEEPSEEK | dict(query_rank=None, num_dense_layers=2, num_shared_experts=1),
+    "deepseek-predictors": DEEPSEEK | dict(num_predicted=2),
     "decoder-learned": DECODER | MHA,
     "decoder-untied": DECODER | GQA | dict(tied=False, bias=False, gated=True),
     "decoder-parallel": DECODER | MHA | PALM,

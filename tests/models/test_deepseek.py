@@ -32,3 +32,14 @@ def test_shared_and_routed_experts_match_equations():
     expected = torch.stack([of_token(token) for token in x.flatten(0, 1)]).view_as(x)
     assert_close(block(x), expected)
     assert [hasattr(layer.feed_forward, "router") for layer in model.layers] == [False, True, True]
+
+
+@torch.no_grad()
+def test_predictors_see_the_tokens_before_those_predicted():
+    model = randomise(build(make_config(MODEL_FIELDS["deepseek-predictors"]), dtype=torch.float64))
+    tokens = torch.randint(41, (2, 13), generator=torch.Generator().manual_seed(5))
+    changed = tokens.clone()
+    changed[:, 7] = (tokens[:, 7] + 1) % 41
+    for k, (one, other) in enumerate(zip(model(tokens), model(changed), strict=True)):
+        assert one.shape == (2, 13 - k, 41)
+        assert (one != other).any(-1).any(0).tolist() == [i + k >= 7 for i in range(13 - k)]
