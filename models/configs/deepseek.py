@@ -42,7 +42,7 @@ class DeepSeekConfig(LlamaConfig):
         check_range("num_dense_layers", self.num_dense_layers, 1, self.num_layers)
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Return input lengths by letter. Raises ConfigError where no token has ``num_predicted`` + 1 after it."""
+        """Return input lengths by letter. Raises ConfigError where the last predictor would have no token."""
         check_range("seq_len", lengths["seq_len"], self.num_predicted + 1)
         return super().length_letters(lengths)
 
