@@ -102,6 +102,29 @@ def add_target_options(group: argparse._ArgumentGroup) -> None:
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
 
 
+def add_ranks(group: argparse._ArgumentGroup) -> None:
+    """Add the options of a module that the user's own function divides."""
+    add = group.add_argument
+    add("--ranks", type=int, metavar="N", help="ranks over which FILE.py:FUNCTION of --plan divides the module")
+    add("--rank", type=int, metavar="R", help="the rank that is counted (default: 0)")
+
+
+def parse_ranks(args: argparse.Namespace) -> dict[str, Any]:
+    """Return ``plan``, ``ranks`` and ``rank`` as module_count.count_module takes them; empty without a plan.
+
+    Raises UsageError for one without the others, and for a rank that does not exist.
+    """
+    plan, ranks, rank = (getattr(args, name, None) for name in ("plan", "ranks", "rank"))
+    if plan is None and ranks is None and rank is None:
+        return {}
+    is_function = ":" in (plan or "") and "=" not in plan
+    if plan is None or is_function != (ranks is not None):
+        raise UsageError("--ranks N goes with --plan FILE.py:FUNCTION, and a preset takes a plan alone, --plan tp=8,sp")
+    if ranks is not None and not 0 <= (rank or 0) < ranks:
+        raise UsageError(f"--rank {rank or 0}: --ranks {ranks} has ranks 0 to {ranks - 1}")
+    return {"plan": plan, "ranks": ranks, "rank": rank or 0}
+
+
 def _checked_input(text: str) -> str:
     parse_input(text)
     return text

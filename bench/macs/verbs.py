@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from headcount.bench.case import Case
+from headcount.bench.case import LENGTHS, Case
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
-from headcount.bench.isolated.target import add_target_options, parse_target
+from headcount.bench.isolated.target import add_ranks, add_target_options, parse_target
 from headcount.bench.macs import __main__ as macs
 from headcount.bench.macs import columns, options, results
 from headcount.bench.measure import check_device, parse_counters
@@ -77,10 +77,17 @@ def _add_count(out: Parser) -> None:
     memory = out.add_argument_group("memory and decoding, of presets")
     memory.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     options.add_memory(memory)
+    devices = out.add_argument_group("one rank of many devices")
+    options.plan_options(devices)
+    add_ranks(devices)
 
 
 def _count(args: argparse.Namespace) -> Work:
     counters = parse_counters(args.counter) if args.counter else []
+    if args.plan and args.ranks is None and args.target in PRESETS:
+        args.preset, args.counter = [args.target], ["headcount"]
+        lengths = {name: getattr(args, name) for name in LENGTHS}
+        return Work(macs.rank_sections(args, lengths), remark=peak_memory)
     if args.backward and counters:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
     return _work(args, _target_sections(args, counters))
@@ -191,6 +198,8 @@ VERBS = {
     headcount count model.py:Net --input 1,3,224,224
     headcount count model.py:make --set n=7     make returns (module, inputs)
     headcount count llama3-8b --counter torch fvcore
+    headcount count llama3-8b --plan tp=8,sp            one rank, against its closed form
+    headcount count model.py:make --ranks 8 --plan plan.py:apply    one rank, divided by apply(module)
 """,
         _add_count,
         _count,
