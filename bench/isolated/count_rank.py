@@ -25,9 +25,9 @@ from headcount.bench.case import Case
 from headcount.bench.contractions.count import ElementwiseError, UnsupportedError
 from headcount.bench.isolated.count_module import META, answer_or_refuse, build_and_run, copy_module, module_count
 from headcount.bench.isolated.module_count import ModuleCount
-from headcount.bench.isolated.user_code import Built, UserCodeError, load, run_user_code
+from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.recorder import local_part
-from headcount.formulas.plan import Plan, parse
+from headcount.formulas.plan import Plan, PlanError, parse
 from headcount.formulas.rank import RankCost, Transfer
 from headcount.models import sharded
 from headcount.models.llama import Llama
@@ -48,13 +48,19 @@ def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
         built, run = build_and_run(request)
     count = partial(_count, run=run, backward=request["backward"], saved=request.get("saved", False))
     if user_function:
+        how = f"rank {request['rank']} of {request['ranks']}, divided by {request['plan']}"
+        built = replace(built, notes=(*built.notes, how))
         with fake_process_group(request["ranks"], request["rank"]):
             yield "all", count(built, partial(_divide_by_user, user_function), nullcontext())
         return
-    plan = parse(request["plan"])
+    try:
+        plan = parse(request["plan"])
+        costs = Case.of(request["spec"], request["settings"], request["lengths"], plan=plan).ranks
+    except PlanError as error:
+        raise UserCodeError(str(error)) from None
     _check_countable(built.module, plan)
     with fake_process_group(plan.ranks):
-        for cost in Case.of(request["spec"], request["settings"], request["lengths"], plan=plan).ranks:
+        for cost in costs:
             yield cost.stage, count(_stage(built, cost), partial(_divide_by_plan, plan), implicit_replication())
 
 
@@ -149,10 +155,12 @@ def _in_one_line(reason: str, function: Callable[[], Any]) -> Any:
     try:
         return run_user_code(reason, function, (UnsupportedError, ElementwiseError, UserCodeError))
     except UserCodeError as error:
-        frames = traceback.extract_tb(error.__cause__.__traceback__) if error.__cause__ else []
-        if frames and frames[-1].filename.startswith(os.path.dirname(torch.__file__)):
-            raise UserCodeError(str(error)) from error
-        raise
+        cause = error.__cause__
+        frames = traceback.extract_tb(cause.__traceback__) if cause else []
+        if not (frames and frames[-1].filename.startswith(os.path.dirname(torch.__file__))):
+            raise
+        first = str(cause).strip().partition("\n")[0][:LONGEST]
+        raise UserCodeError(f"{reason} raised {type(cause).__name__}: {first}") from error
 
 
 def _saved_bytes(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> int:

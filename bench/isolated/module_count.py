@@ -53,6 +53,11 @@ class ModuleCount(Modules):
     saved_bytes: int | None = None
 
     @property
+    def passes(self) -> str:
+        """What was run, as text."""
+        return "one forward and backward pass" if self.backward else "one forward pass"
+
+    @property
     def unsupported(self) -> list[dict[str, Any]]:
         """The audit's records of operations that may hold products and are not counted."""
         return [line for line in self.audit if line["state"] == "unknown"]

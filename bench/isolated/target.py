@@ -109,20 +109,19 @@ def add_ranks(group: argparse._ArgumentGroup) -> None:
     add("--rank", type=int, metavar="R", help="the rank that is counted (default: 0)")
 
 
-def parse_ranks(args: argparse.Namespace) -> dict[str, Any]:
-    """Return ``plan``, ``ranks`` and ``rank`` as module_count.count_module takes them; empty without a plan.
+def check_ranks(spec: str, plan: str | None, ranks: int | None, rank: int | None) -> None:
+    """Raise UsageError where plan and ranks do not go together or with the target, and for a rank that does not exist.
 
-    Raises UsageError for one without the others, and for a rank that does not exist.
+    A plan is a function that divides the target over ``ranks`` ranks, or, of a preset, a text of formulas.plan.
     """
-    plan, ranks, rank = (getattr(args, name, None) for name in ("plan", "ranks", "rank"))
     if plan is None and ranks is None and rank is None:
-        return {}
-    is_function = ":" in (plan or "") and "=" not in plan
-    if plan is None or is_function != (ranks is not None):
-        raise UsageError("--ranks N goes with --plan FILE.py:FUNCTION, and a preset takes a plan alone, --plan tp=8,sp")
+        return
+    if plan is None or ranks is None and (rank is not None or spec not in PRESETS):
+        raise UsageError("a module is divided by --ranks N --plan FILE.py:FUNCTION, a preset also by --plan tp=8,sp")
+    if ranks is not None and ranks < 1:
+        raise UsageError(f"--ranks must be at least 1, not {ranks}")
     if ranks is not None and not 0 <= (rank or 0) < ranks:
-        raise UsageError(f"--rank {rank or 0}: --ranks {ranks} has ranks 0 to {ranks - 1}")
-    return {"plan": plan, "ranks": ranks, "rank": rank or 0}
+        raise UsageError(f"--rank {rank}: the ranks of --ranks {ranks} are 0 to {ranks - 1}")
 
 
 def _checked_input(text: str) -> str:

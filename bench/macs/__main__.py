@@ -260,11 +260,12 @@ def target_sections(
     ``by_module``: the first table is the tree of modules, not the products by module and kind.
     """
     from headcount.bench.isolated.module_count import count_module, parse_formulas
-    from headcount.bench.isolated.target import parse_ranks, parse_target
+    from headcount.bench.isolated.target import check_ranks, parse_target
     from headcount.bench.macs import module, tree
 
     if args.depth is not None and args.depth < 1:
         raise UsageError(f"--depth must be at least 1, not {args.depth}")
+    check_ranks(spec, args.plan, args.ranks, args.rank)
     count = count_module(
         **vars(parse_target(spec, args)),
         counters=[name for name in counters if name in registry.NAMES],
@@ -274,7 +275,9 @@ def target_sections(
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
         formula_set=args.formula_set,
-        **parse_ranks(args),
+        plan=args.plan,
+        ranks=args.ranks,
+        rank=args.rank or 0,
     )
     if not by_module:
         return module.sections(module.ledger_section(spec, count, args.depth), count, args.check)

@@ -1,10 +1,12 @@
 """``bench.macs --module``: the tables of one user module under every counter. Imports no torch."""
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 
 from headcount.bench.contractions.summary import cut, folded, merged, sizes
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
+from headcount.bench.macs.columns import TRANSFER_COLUMNS
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
 from headcount.bench.table import TONES, Column, Row, Section, Table, plural
 from headcount.formulas import prices
@@ -16,6 +18,8 @@ def sections(ledger: Section, count: ModuleCount, check: bool = False) -> Iterat
     A counter that fails is a failure; with ``check`` so is a count that the trace does not explain.
     """
     yield ledger
+    if count.collectives:
+        yield _collectives_section(count)
     if count.counters:
         yield _counters_section(count, check)
         yield causes_section("module-causes", CAUSES, count.counters)
@@ -30,6 +34,27 @@ def sections(ledger: Section, count: ModuleCount, check: bool = False) -> Iterat
         yield Section(layout, [Row({"text": line["text"]}, records=[line]) for line in count.unsupported])
 
 
+def _collectives_section(count: ModuleCount) -> Section:
+    """Return the collectives of a rank by module, repeated layers as one row, with what leaves the rank."""
+    sums: dict[tuple, list[int]] = {}
+    for one in count.collectives:
+        key = folded(one.path), one.kind, one.axis, one.group, one.phase, one.element
+        times, sent = sums.get(key, (0, 0))
+        sums[key] = times + one.times, sent + one.sent
+    rows = []
+    for key, (times, sent) in sums.items():
+        values = dict(zip(("path", "kind", "axis", "group", "phase", "dtype"), key, strict=True))
+        # a type's name has its bits: bfloat16, float8_e4m3fn
+        bits = re.search(r"\d+", values["dtype"])
+        values |= {"times": times, "sent": sent, "bytes": sent * (int(bits[0]) // 8 if bits else 1)}
+        values["path"] = values["path"] or "(model)"
+        rows.append(Row(values, records=[values]))
+    layout = Table(
+        "module-collectives", "collectives of the rank", [*TRANSFER_COLUMNS, Column("dtype", "type", priority=3)]
+    )
+    return Section(layout, rows)
+
+
 BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "share", "params"))
 
 
@@ -39,8 +64,7 @@ def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
     for parameter in count.parameters:
         path = cut(folded(parameter["path"]), depth)
         params[path] = params.get(path, 0) + parameter["params"]
-    passes = "one forward and backward pass" if count.backward else "one forward pass"
-    notes = [f"Counted on {count.device}, {passes} over the whole batch."]
+    notes = [f"Counted on {count.device}, {count.passes} over the whole batch."]
     if count.why_not_meta:
         notes.append(f"Not on meta: {count.why_not_meta.rstrip('.')}.")
     notes.append("A * stands for the index of a repeated layer; sizes are rows m, summed k and columns n, b times.")

@@ -10,6 +10,7 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount, count_ranks
 from headcount.bench.isolated.target import Target
+from headcount.bench.macs.columns import TRANSFER_COLUMNS
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
@@ -41,17 +42,6 @@ _LAYERS = re.compile(r"(?<=\.)\d+(-\d+)?(?=\.|$)")
 """Indices of repeated layers in a path: 7, or 0-5."""
 VERDICT = Column("verdict", "counted", priority=0, wraps=20)
 EQUAL, COUNTED, CLOSED_FORM = "equal", "count", "formula"
-TRANSFER_COLUMNS = [
-    Column("stage", "stage"),
-    Column("path", "module", code=True),
-    Column("kind", "collective"),
-    Column("axis", "axis"),
-    Column("group", "ranks", kind="int", priority=2),
-    Column("phase", "pass"),
-    Column("times", "times", kind="int"),
-    Column("sent", "sent", "elements", kind="int", of="elements", priority=3),
-    Column("bytes", "sent", "bytes", kind="int", of="bytes", priority=0),
-]
 
 
 def chosen_columns(names: Sequence[str]) -> list[Column]:
@@ -111,7 +101,11 @@ def sections(
     yield Section(Table(f"{case.name}-ranks", heading, columns, notes, note_column="verdict" if target else ""), rows)
     moved = [_transfer_row(cost.stage, one, element_bytes) for cost in costs for one in cost.transfers]
     if moved:
-        layout = Table(f"{case.name}-collectives", f"{case.name}: collectives of a rank", TRANSFER_COLUMNS)
+        layout = Table(
+            f"{case.name}-collectives",
+            f"{case.name}: collectives of a rank",
+            [Column("stage", "stage"), *TRANSFER_COLUMNS],
+        )
         yield Section(layout, moved, detail=True)
 
 

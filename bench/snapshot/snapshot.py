@@ -1,11 +1,13 @@
 """One module's count, as files store it: contractions and parameters by name, and how they were counted."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, divide
+from headcount.formulas.rank import RankCost, Transfer
 
 if TYPE_CHECKING:
     from headcount.bench.isolated.module_count import ModuleCount
@@ -30,6 +32,18 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Collective:
+    """``times`` collectives of one kind over a dimension of the mesh, with the elements of each that leave the rank."""
+
+    path: str
+    kind: str
+    axis: str
+    phase: str
+    sent: int
+    times: int
+
+
+@dataclass(frozen=True)
 class CountRequest:
     """How a module is counted: the fields of isolated.target.Target, and the options of the count."""
 
@@ -44,6 +58,9 @@ class CountRequest:
     dtype: str | None = None
     lengths: Mapping[str, int] = field(default_factory=dict)
     backward: bool = False
+    plan: str | None = None
+    ranks: int | None = None
+    rank: int = 0
 
     def options(self) -> dict[str, Any]:
         """Return the options by the names of the arguments of ``isolated.module_count.count_module``."""
@@ -66,7 +83,8 @@ class CountSnapshot:
 
     ``macs`` includes those written elementwise where ``included``. ``unsupported`` are unsupported operations and
     ``inputs`` the module's input tensors, both as text. ``inputs`` and ``versions`` are empty where they are unknown;
-    ``request`` is None for a module that a program counted itself.
+    ``request`` is None for a module that a program counted itself. ``collectives`` are those of a rank of a divided
+    module.
     """
 
     name: str
@@ -77,6 +95,7 @@ class CountSnapshot:
     inputs: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     request: CountRequest | None = None
+    collectives: tuple[Collective, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -87,6 +106,11 @@ class CountSnapshot:
     def params(self) -> int:
         """All parameters, each tensor once."""
         return sum(one.params for one in self.parameters)
+
+    @property
+    def sent(self) -> int:
+        """Elements that leave the rank."""
+        return sum(one.times * one.sent for one in self.collectives)
 
     @property
     def elementwise_macs(self) -> int:
@@ -119,6 +143,25 @@ def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]
     )
 
 
+def collectives_of(transfers: Iterable[Transfer]) -> tuple[Collective, ...]:
+    """Return the collectives of a rank, equal ones of a module as one."""
+    times: Counter = Counter()
+    for one in transfers:
+        times[one.path, one.kind, one.axis, one.phase, divide(one.sent, one.times)] += one.times
+    return tuple(Collective(*one, number) for one, number in times.items())
+
+
+def snapshot_of_rank(name: str, cost: RankCost) -> CountSnapshot:
+    """Return the snapshot of the closed form of a rank."""
+    weights = [entry for entry in cost.ledger if entry.weight for _ in range(entry.times)]
+    return CountSnapshot(
+        name=name,
+        terms=terms_of(cost.ledger, ()),
+        parameters=tuple(Parameter(entry.path, tuple(entry.weight.values())) for entry in weights),
+        collectives=collectives_of(cost.transfers),
+    )
+
+
 def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:
     """Return the snapshot of the count of a user module, counted with the options of ``request``."""
     return CountSnapshot(
@@ -130,4 +173,5 @@ def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[s
         inputs=tuple(count.inputs),
         versions=versions,
         request=request,
+        collectives=collectives_of(count.collectives),
     )
