@@ -130,11 +130,11 @@ def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backwar
     with context, fake:
         count = _in_one_line("running a rank", lambda: run(*call, counters=())).headcount
         count = replace(count, collectives=tuple(_named_axes(count.collectives, call[0])))
-        saved_bytes = _in_one_line("running a rank", lambda: _saved_bytes(*call)) if saved else None
+        kept = _in_one_line("running a rank", lambda: saved_bytes(*call)) if saved else None
     module, args, kwargs = call
     return module_count(
         count, replace(built, module=module, args=args, kwargs=kwargs),
-        device=META, why_not_meta=None, counters=[], backward=backward, saved_bytes=saved_bytes,
+        device=META, why_not_meta=None, counters=[], backward=backward, saved_bytes=kept,
     )  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def _in_one_line(reason: str, function: Callable[[], Any]) -> Any:
         raise UserCodeError(f"{reason} raised {type(cause).__name__}: {first}") from error
 
 
-def _saved_bytes(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> int:
+def saved_bytes(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> int:
     """Return the bytes that a forward pass keeps for its backward pass, each storage once, without weights and inputs.
 
     Of a DTensor it is the rank's part. Gathered weights of FSDP are those that a module has while it runs.

@@ -128,7 +128,7 @@ def add_memory(group: argparse._ArgumentGroup) -> None:
 
 def plan_options(group) -> None:
     """Add the options of a parallel plan."""
-    group.add_argument("--plan", metavar="PLAN", help=f"one rank of a preset under {GRAMMAR}, or FILE.py:FUNCTION")
+    group.add_argument("--plan", metavar="PLAN", help=f"what one rank of the presets costs under {GRAMMAR}")
     group.add_argument(
         "--reduce-bytes", type=int, metavar="N", help="bytes of an element of summed gradients (default: 2)"
     )

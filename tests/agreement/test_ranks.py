@@ -15,6 +15,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 
 import headcount as hc
 from headcount.bench.case import ledger_of
+from headcount.bench.isolated.count_rank import saved_bytes
 from headcount.formulas.plan import parse
 from headcount.formulas.rank import rank_costs
 from headcount.models import sharded
@@ -192,3 +193,12 @@ def test_real_processes_compute_what_the_whole_module_computes():
     found = subprocess.run([*command, str(GLOO)], capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["heads", "model", "keys", "shared", "sent"]
+
+
+def test_saved_activations_of_a_rank():
+    """Of two products around a ReLU, its result is saved once, half of 26 columns in float32; weights are not."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    block = nn.Sequential(nn.Linear(11, 26, bias=False), nn.ReLU(), nn.Linear(26, 7, bias=False)).to("meta")
+    parallelize_module(block, mesh_of(tp=2)["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    assert saved_bytes(block, (torch.zeros(5, 11, device="meta"),), {}) == 4 * 5 * 13
