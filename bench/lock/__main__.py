@@ -32,6 +32,8 @@ from headcount.bench.snapshot.sections import LOCKED, sections
 from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
 
 PROG = "python -m bench.lock"
+OPTIONS = "dtype device allow_unsupported elementwise formula_set backward plan ranks rank".split()
+"""Options of a count by their names in a CountRequest, where those of the command line have the same."""
 POLICIES = ("report", "include", "refuse")
 
 
@@ -90,17 +92,7 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountReq
     target = parse_target(args.target or args.module or base.module, args)
     found = {"module": target.spec, "settings": target.settings, "inputs": target.inputs, "lengths": target.lengths}
     given = {name: value for name, value in found.items() if value}
-    for name in (
-        "dtype",
-        "device",
-        "allow_unsupported",
-        "elementwise",
-        "formula_set",
-        "backward",
-        "plan",
-        "ranks",
-        "rank",
-    ):
+    for name in OPTIONS:
         if getattr(args, name) is not None:
             given[name] = getattr(args, name)
     if args.formulas:

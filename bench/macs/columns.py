@@ -11,17 +11,6 @@ from headcount.bench.errors import UsageError
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.models.configs.suggest import did_you_mean
 
-TRANSFER_COLUMNS = [
-    Column("path", "module", code=True),
-    Column("kind", "collective"),
-    Column("axis", "axis"),
-    Column("group", "ranks", kind="int", priority=2),
-    Column("phase", "pass"),
-    Column("times", "times", kind="int"),
-    Column("sent", "sent", "elements", kind="int", of="elements", priority=3),
-    Column("bytes", "sent", "bytes", kind="int", of="bytes", priority=0),
-]
-"""Columns of a rank's collectives."""
 IDEAL = "_ideal"
 """The suffix of column keys for the ideal form."""
 

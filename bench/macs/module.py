@@ -6,8 +6,8 @@ from fractions import Fraction
 
 from headcount.bench.contractions.summary import cut, folded, merged, sizes
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
-from headcount.bench.macs.columns import TRANSFER_COLUMNS
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
+from headcount.bench.macs.ranks import TRANSFER_COLUMNS, collective_rows
 from headcount.bench.table import TONES, Column, Row, Section, Table, plural
 from headcount.formulas import prices
 
@@ -19,7 +19,8 @@ def sections(ledger: Section, count: ModuleCount, check: bool = False) -> Iterat
     """
     yield ledger
     if count.collectives:
-        yield _collectives_section(count)
+        layout = Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS)
+        yield Section(layout, collective_rows(count.collectives, _dtype_bytes))
     if count.counters:
         yield _counters_section(count, check)
         yield causes_section("module-causes", CAUSES, count.counters)
@@ -34,25 +35,10 @@ def sections(ledger: Section, count: ModuleCount, check: bool = False) -> Iterat
         yield Section(layout, [Row({"text": line["text"]}, records=[line]) for line in count.unsupported])
 
 
-def _collectives_section(count: ModuleCount) -> Section:
-    """Return the collectives of a rank by module, repeated layers as one row, with what leaves the rank."""
-    sums: dict[tuple, list[int]] = {}
-    for one in count.collectives:
-        key = folded(one.path), one.kind, one.axis, one.group, one.phase, one.element
-        times, sent = sums.get(key, (0, 0))
-        sums[key] = times + one.times, sent + one.sent
-    rows = []
-    for key, (times, sent) in sums.items():
-        values = dict(zip(("path", "kind", "axis", "group", "phase", "dtype"), key, strict=True))
-        # a type's name has its bits: bfloat16, float8_e4m3fn
-        bits = re.search(r"\d+", values["dtype"])
-        values |= {"times": times, "sent": sent, "bytes": sent * (int(bits[0]) // 8 if bits else 1)}
-        values["path"] = values["path"] or "(model)"
-        rows.append(Row(values, records=[values]))
-    layout = Table(
-        "module-collectives", "collectives of the rank", [*TRANSFER_COLUMNS, Column("dtype", "type", priority=3)]
-    )
-    return Section(layout, rows)
+def _dtype_bytes(name: str) -> int:
+    """Return the bytes of an element: the name of a type has its bits, as in bfloat16 and float8_e4m3fn."""
+    bits = re.search(r"\d+", name)
+    return int(bits[0]) // 8 if bits else 1
 
 
 BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "share", "params"))

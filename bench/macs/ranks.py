@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headcount.bench.accounts import Assumptions, NoAccount, context, step
@@ -10,7 +11,6 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount, count_ranks
 from headcount.bench.isolated.target import Target
-from headcount.bench.macs.columns import TRANSFER_COLUMNS
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
@@ -38,7 +38,18 @@ RANK_COLUMNS = [
     Column("saved_by", "saved\nby", priority=4),
     Column("collectives", "collectives", priority=3, wraps=20),
 ]
-_LAYERS = re.compile(r"(?<=\.)\d+(-\d+)?(?=\.|$)")
+TRANSFER_COLUMNS = [
+    Column("path", "module", code=True),
+    Column("kind", "collective"),
+    Column("axis", "axis"),
+    Column("group", "ranks", kind="int", priority=2),
+    Column("phase", "pass"),
+    Column("element", "type", priority=4),
+    Column("times", "times", kind="int"),
+    Column("sent", "sent", "elements", kind="int", of="elements", priority=3),
+    Column("bytes", "sent", "bytes", kind="int", of="bytes", priority=0),
+]
+_LAYERS = re.compile(r"(?:(?<=\.)|^)\d+(-\d+)?(?=\.|$)")
 """Indices of repeated layers in a path: 7, or 0-5."""
 VERDICT = Column("verdict", "counted", priority=0, wraps=20)
 EQUAL, COUNTED, CLOSED_FORM = "equal", "count", "formula"
@@ -99,13 +110,12 @@ def sections(
         rows.append(Row(row, notes=reasons, records=[row], failures=failures))
     columns += [VERDICT] if target else []
     yield Section(Table(f"{case.name}-ranks", heading, columns, notes, note_column="verdict" if target else ""), rows)
-    moved = [_transfer_row(cost.stage, one, element_bytes) for cost in costs for one in cost.transfers]
+    moved = [
+        row for cost in costs for row in collective_rows(cost.transfers, element_bytes.__getitem__, stage=cost.stage)
+    ]
     if moved:
-        layout = Table(
-            f"{case.name}-collectives",
-            f"{case.name}: collectives of a rank",
-            [Column("stage", "stage"), *TRANSFER_COLUMNS],
-        )
+        columns = [RANK_COLUMNS[0], *TRANSFER_COLUMNS]
+        layout = Table(f"{case.name}-collectives", f"{case.name}: collectives of a rank", columns)
         yield Section(layout, moved, detail=True)
 
 
@@ -181,7 +191,16 @@ def _values(cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]
     }
 
 
-def _transfer_row(stage: str, one: Transfer, element_bytes: Mapping[str, int]) -> Row:
-    values = {name: getattr(one, name) for name in ("path", "kind", "axis", "group", "phase", "times", "sent")}
-    values |= {"stage": stage, "bytes": element_bytes[one.element] * one.sent}
-    return Row(values, records=[values])
+def collective_rows(transfers: Iterable[Transfer], bytes_of: Callable[[str], int], **more: str) -> list[Row]:
+    """Return a row for equal collectives of repeated layers, with what leaves the rank; ``bytes_of`` an element."""
+    sums: dict[Transfer, list[int]] = {}
+    for one in transfers:
+        equal = replace(one, path=_LAYERS.sub("*", one.path) or "(model)", own=0, times=1)
+        times, sent = sums.get(equal, (0, 0))
+        sums[equal] = times + one.times, sent + one.sent
+    rows = []
+    for one, (times, sent) in sums.items():
+        values = {**more, **vars(one), "times": times, "sent": sent, "bytes": bytes_of(one.element) * sent}
+        del values["own"]
+        rows.append(Row(values, records=[values]))
+    return rows

@@ -11,8 +11,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import headcount
 from headcount.bench.errors import UsageError, read_file
-from headcount.bench.snapshot.snapshot import Collective, CountRequest, CountSnapshot, natural, parameters_of, terms_of
+from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, natural, parameters_of, terms_of
 from headcount.formulas.ledger import Entry, Ledger
+from headcount.formulas.rank import Transfer
 
 LOCK_VERSION = 2
 """Schema version of a lock. Version 1 called unsupported operations uncounted and is read, too."""
@@ -124,7 +125,7 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]
         inputs=tuple(data["inputs"]),
         versions=data["versions"],
         request=request if data["module"] else None,
-        collectives=tuple(Collective(**one) for one in data.get("collectives", ())),
+        collectives=tuple(Transfer(**one) for one in data.get("collectives", ())),
     )
     sums = {name: data[name] for name in ("macs", "elementwise_macs", "params")}
     return snapshot, sums | {"sent": data.get("sent", 0)}

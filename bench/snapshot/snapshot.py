@@ -1,12 +1,11 @@
 """One module's count, as files store it: contractions and parameters by name, and how they were counted."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, divide
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
 from headcount.formulas.rank import RankCost, Transfer
 
 if TYPE_CHECKING:
@@ -29,18 +28,6 @@ class Parameter:
     def params(self) -> int:
         """Number of elements."""
         return prod(self.shape)
-
-
-@dataclass(frozen=True)
-class Collective:
-    """``times`` collectives of one kind over a dimension of the mesh, with the elements of each that leave the rank."""
-
-    path: str
-    kind: str
-    axis: str
-    phase: str
-    sent: int
-    times: int
 
 
 @dataclass(frozen=True)
@@ -95,7 +82,7 @@ class CountSnapshot:
     inputs: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     request: CountRequest | None = None
-    collectives: tuple[Collective, ...] = ()
+    collectives: tuple[Transfer, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -110,7 +97,7 @@ class CountSnapshot:
     @property
     def sent(self) -> int:
         """Elements that leave the rank."""
-        return sum(one.times * one.sent for one in self.collectives)
+        return sum(one.sent for one in self.collectives)
 
     @property
     def elementwise_macs(self) -> int:
@@ -143,14 +130,6 @@ def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]
     )
 
 
-def collectives_of(transfers: Iterable[Transfer]) -> tuple[Collective, ...]:
-    """Return the collectives of a rank, equal ones of a module as one."""
-    times: Counter = Counter()
-    for one in transfers:
-        times[one.path, one.kind, one.axis, one.phase, divide(one.sent, one.times)] += one.times
-    return tuple(Collective(*one, number) for one, number in times.items())
-
-
 def snapshot_of_rank(name: str, cost: RankCost) -> CountSnapshot:
     """Return the snapshot of the closed form of a rank."""
     weights = [entry for entry in cost.ledger if entry.weight for _ in range(entry.times)]
@@ -158,7 +137,7 @@ def snapshot_of_rank(name: str, cost: RankCost) -> CountSnapshot:
         name=name,
         terms=terms_of(cost.ledger, ()),
         parameters=tuple(Parameter(entry.path, tuple(entry.weight.values())) for entry in weights),
-        collectives=collectives_of(cost.transfers),
+        collectives=cost.transfers,
     )
 
 
@@ -173,5 +152,5 @@ def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[s
         inputs=tuple(count.inputs),
         versions=versions,
         request=request,
-        collectives=collectives_of(count.collectives),
+        collectives=tuple(count.collectives),
     )
