@@ -77,14 +77,8 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         exact = found.headcount.macs
         reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, exact, device)}
     records = [as_record(reported[name]) for name in counters]
-    return module_count(
-        found.headcount,
-        built,
-        device=device,
-        why_not_meta=why_not_meta,
-        counters=records,
-        backward=request.get("backward", False),
-    )
+    how = {"device": device, "why_not_meta": why_not_meta, "counters": records}
+    return module_count(found.headcount, built, **how, backward=request.get("backward", False))
 
 
 def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., ReportedCounts]]:

@@ -8,7 +8,6 @@ from math import prod
 
 from headcount.bench.contractions.summary import folded
 from headcount.bench.snapshot.snapshot import CountSnapshot, natural
-from headcount.formulas.ledger import divide
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
 MACS, ELEMENTWISE, PARAMS, SENT = "MACs", "elementwise", "params", "sent"
@@ -72,9 +71,7 @@ def amounts(snapshot: CountSnapshot) -> Counter[tuple[str, str, str, Sizes]]:
         sizes = sorted(term.dims.items(), key=lambda size: (LETTERS.find(size[0]), size))
         found[quantity, term.path, term.kind, tuple(sizes)] += term.times
     for one in snapshot.collectives:
-        found[SENT, one.path, f"{one.kind} {one.axis} {one.phase}", (("sent", divide(one.sent, one.times)),)] += (
-            one.times
-        )
+        found[SENT, one.path, f"{one.kind} {one.axis} {one.phase}", (("sent", one.sent),)] += 1
     for one in snapshot.parameters:
         sizes = tuple((f"n{axis}", size) for axis, size in enumerate(one.shape))
         found[PARAMS, one.path, "trained" if one.trainable else "frozen", sizes] += 1

@@ -278,8 +278,6 @@ def test_plans_that_do_not_fit(form, text, said):
             rank_costs(form, parse(text))
 
 
-@pytest.mark.parametrize(
-    "text", ["dp=1", "tp=8,cp=2:ring,pp=7+14x8+7,sp,fsdp:keep", "tp=2,ep=2:replicated,zero=1,mb=3"]
-)
+@pytest.mark.parametrize("text", ["dp=1", "tp=8,cp=2:ring,pp=7+14x8+7,sp,fsdp:keep", "tp=2,ep=2:replicated,mb=3"])
 def test_plan_prints_as_it_is_read(text):
     assert parse(str(parse(text))) == parse(text)
