@@ -87,9 +87,9 @@ def _check_countable(model: nn.Module, plan: Plan) -> None:
     """Raise UserCodeError for a plan whose rank has a closed form only."""
     words = {"cp": plan.cp, "ep": plan.ep, "hsdp": plan.hsdp, "recompute": plan.recompute}
     if names := [f"{name}={value}" for name, value in words.items() if value not in (1, "none")]:
-        raise UserCodeError(f"ranks of {', '.join(names)} are not counted")
+        raise UserCodeError(f"a rank with {', '.join(names)} has a closed form only")
     if not isinstance(model, Llama) and (plan.tp, plan.pp, plan.zero == 3) != (1, 1, False):
-        raise UserCodeError(f"a {type(model).__name__} is not divided over ranks, a Llama is")
+        raise UserCodeError(f"a rank of a {type(model).__name__} has a closed form only")
 
 
 def _stage(built: Built, cost: RankCost) -> Built:

@@ -32,7 +32,7 @@ LAYERS = {
     "moa": ATTENTIONS["moa"](d_model=24, num_experts=32, top_k=8, head_dim=5),
 }
 LLAMA = hc.preset(
-    "llama3-8b", {"num_layers": 3, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
+    "llama3-8b", {"num_layers": 2, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
 )
 GLOO = Path(__file__).with_name("ranks_gloo.py")
 
