@@ -534,9 +534,11 @@ def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
 def _rows(entry: Entry) -> Size:
     """Return dimension 0 of a weight as its module stores it: experts, words, else a linear layer's outputs."""
     sizes = {letter: size for letter, size in entry.weight.items() if letter != "2"}
-    for letter in ("E",) if "E" in entry.selects else ("V",):
-        if letter in sizes:
-            return sizes[letter]
+    if "E" in entry.selects:
+        # the experts of all heads are one dimension
+        return sizes["E"] * sizes.get("h", 1)
+    if "V" in sizes:
+        return sizes["V"]
     if entry.kind == "linear" and "d_m" in sizes:
         outputs = prod(size for letter, size in sizes.items() if letter != "d_m")
         return outputs if next(iter(sizes)) == "d_m" else sizes["d_m"]

@@ -30,6 +30,7 @@ from headcount.bench.trace.recorder import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
 from headcount.formulas.rank import RankCost, Transfer
 from headcount.models import sharded
+from headcount.models.configs.base import ConfigError
 from headcount.models.llama import Llama
 
 Divide = Callable[[nn.Module], nn.Module]
@@ -55,13 +56,13 @@ def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
         return
     try:
         plan = parse(request["plan"])
+        _check_countable(built.module, plan)
         costs = Case.of(request["spec"], request["settings"], request["lengths"], plan=plan).ranks
-    except PlanError as error:
+        with fake_process_group(plan.ranks):
+            for cost in costs:
+                yield cost.stage, count(_stage(built, cost), partial(_divide_by_plan, plan), implicit_replication())
+    except (PlanError, ConfigError) as error:
         raise UserCodeError(str(error)) from None
-    _check_countable(built.module, plan)
-    with fake_process_group(plan.ranks):
-        for cost in costs:
-            yield cost.stage, count(_stage(built, cost), partial(_divide_by_plan, plan), implicit_replication())
 
 
 @contextmanager
@@ -153,7 +154,7 @@ def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[
 def _in_one_line(reason: str, function: Callable[[], Any]) -> Any:
     """Return the result of ``function``. Raise its errors as UserCodeError, those that torch raises in one line."""
     try:
-        return run_user_code(reason, function, (UnsupportedError, ElementwiseError, UserCodeError))
+        return run_user_code(reason, function, (UnsupportedError, ElementwiseError, UserCodeError, ConfigError))
     except UserCodeError as error:
         cause = error.__cause__
         frames = traceback.extract_tb(cause.__traceback__) if cause else []

@@ -159,6 +159,12 @@ def test_fsdp_rounds_rows_up():
     assert sent(cost, "dp", "forward") == sent(cost, "dp", "sync") == cost.held["weights"]
 
 
+def test_fsdp_divides_experts_of_all_heads_together():
+    # 3 x 5 rows on two ranks: eight rows of each projection, of both routers, and of both tensors of experts
+    form = layer("switchhead", d_model=24, num_heads=3, head_dim=7, num_experts=5, top_k=2)
+    assert only(form, "dp=2,fsdp").held["weights"] == 2 * 11 * 24 + 2 * 8 * 24 + 2 * 8 * 24 * 7
+
+
 def test_layers_gather_their_weights_again():
     layers, cost = 5 * (2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 24 + 2 * 16), only(llama(), "dp=4,fsdp")
     assert sent(cost, "dp", "backward") * 4 == 3 * layers
