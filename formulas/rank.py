@@ -406,9 +406,13 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
             tokens = first.dims["B"] * first.dims["T"]
             yield from _joined(path, tokens * first.dims["d_m"], plan, first.times)
             if block.mode == DIVIDED and any(_is_whole_router(entry) for entry in entries):
-                heads = next(entry.weight["h"] for entry in entries if "h" in entry.weight)
-                own = tokens * heads
-                yield Transfer(at(path, "router"), "all_gather", "tp", plan.tp, own, "backward", times=first.times)
+                queries = next(entry.weight for entry in entries if "h" in entry.weight)
+                own = {"backward": tokens * queries["h"]}
+                if any(_is_whole_router(entry) and "d_h" in entry.dims for entry in entries):
+                    # a router by norms reads the queries of all heads
+                    own["forward"] = tokens * queries["h"] * queries["d_h"]
+                for phase, size in own.items():
+                    yield Transfer(at(path, "router"), "all_gather", "tp", plan.tp, size, phase, times=first.times)
         if block.mode == DISPATCHED:
             yield from _sent_rows(path, entries, plan)
         if any(entry.kind == "scores" for entry in entries):
@@ -417,7 +421,7 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
 
 def _is_whole_router(entry: Entry) -> bool:
     """Return whether the entry scores all heads on each rank, so that each needs the gradients of all gates."""
-    return "router" in entry.path.split(".") and bool(entry.weight) and "h" not in entry.weight
+    return "router" in entry.path.split(".") and "h" not in (entry.weight or entry.dims)
 
 
 def _both_ways(

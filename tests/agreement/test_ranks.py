@@ -29,6 +29,16 @@ LAYERS = {
     "mha": ATTENTIONS["mha"](d_model=88, num_heads=8, head_dim=10, bias=False),
     "gqa": ATTENTIONS["mha"](d_model=88, num_heads=24, num_kv_heads=8, head_dim=10, bias=False),
     "moh": ATTENTIONS["moh"](d_model=88, num_heads=8, head_dim=10, num_shared_heads=3, top_k=2, bias=False),
+    "moh_by_norms": ATTENTIONS["moh"](
+        d_model=88,
+        num_heads=16,
+        num_kv_heads=8,
+        head_dim=10,
+        num_shared_heads=3,
+        top_k=2,
+        bias=False,
+        router="query_norm",
+    ),
     "moa": ATTENTIONS["moa"](d_model=24, num_experts=32, top_k=8, head_dim=5),
 }
 LLAMA = hc.preset(
@@ -85,7 +95,7 @@ def tokens(config, length=T, batch=B, device="meta"):
 
 
 @pytest.mark.parametrize("t", [2, 4, 8])
-@pytest.mark.parametrize("name", ["mha", "gqa", "moh"])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moh", "moh_by_norms"])
 def test_heads(name, t):
     layer = build(LAYERS[name], device="meta")
     sharded.divide_heads(layer, mesh_of(tp=t)["tp"])
