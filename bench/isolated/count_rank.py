@@ -131,11 +131,11 @@ def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backwar
     with context, fake:
         count = _in_one_line("running a rank", lambda: run(*call, counters=())).headcount
         count = replace(count, collectives=tuple(_named_axes(count.collectives, call[0])))
-        kept = _in_one_line("running a rank", lambda: saved_bytes(*call)) if saved else None
+        stored = _in_one_line("running a rank", lambda: saved_bytes(*call)) if saved else None
     module, args, kwargs = call
     return module_count(
         count, replace(built, module=module, args=args, kwargs=kwargs),
-        device=META, why_not_meta=None, counters=[], backward=backward, saved_bytes=kept,
+        device=META, why_not_meta=None, counters=[], backward=backward, saved_bytes=stored,
     )  # fmt: skip
 
 
@@ -170,14 +170,14 @@ def saved_bytes(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> in
     Of a DTensor it is the rank's part. Gathered weights of FSDP are those that a module has while it runs.
     """
     excluded = {_storage(tensor)._cdata for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)}
-    kept = {}
+    stored = {}
 
     def exclude(part: nn.Module, _: tuple) -> None:
         excluded.update(_storage(parameter)._cdata for parameter in part.parameters(recurse=False))
 
     def pack(tensor: Tensor) -> Tensor:
         storage = _storage(tensor)
-        kept[storage._cdata] = storage
+        stored[storage._cdata] = storage
         return tensor
 
     hooks = [part.register_forward_pre_hook(exclude) for part in module.modules()]
@@ -185,7 +185,7 @@ def saved_bytes(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> in
         module(*args, **kwargs)
     for hook in hooks:
         hook.remove()
-    return sum(storage.nbytes() for address, storage in kept.items() if address not in excluded)
+    return sum(storage.nbytes() for address, storage in stored.items() if address not in excluded)
 
 
 def _storage(tensor: Tensor) -> torch.UntypedStorage:
