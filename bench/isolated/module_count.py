@@ -9,9 +9,11 @@ from headcount.bench.contractions.modules import ModuleRecord, Modules
 from headcount.bench.counters.base import Count, CounterError, as_record
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import ProcessExited, run_isolated
+from headcount.bench.isolated.target import Target
 from headcount.bench.output.progress import stage
-from headcount.formulas.ledger import Ledger
+from headcount.formulas.ledger import Ledger, at
 from headcount.formulas.published.expressions import evaluate
+from headcount.formulas.rank import Transfer
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class ModuleCount(Modules):
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
     ``libraries`` are the versions of those that decide which operations torch runs (bench.env). ``notes`` are sentences
-    about how the module was made, to print below a table.
+    about how the module was made, to print below a table. ``collectives`` and ``saved_bytes``, of the activations that
+    a forward pass keeps, are those of one rank of a module that is divided.
     """
 
     device: str
@@ -46,6 +49,13 @@ class ModuleCount(Modules):
     backward: bool = False
     modules: Sequence[ModuleRecord] = ()
     notes: Sequence[str] = ()
+    collectives: Sequence[Transfer] = ()
+    saved_bytes: int | None = None
+
+    @property
+    def passes(self) -> str:
+        """What was run, as text."""
+        return "one forward and backward pass" if self.backward else "one forward pass"
 
     @property
     def unsupported(self) -> list[dict[str, Any]]:
@@ -54,13 +64,17 @@ class ModuleCount(Modules):
 
     def as_record(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        return {**vars(self), "ledger": self.ledger.as_records(), "modules": list(map(vars, self.modules))}
+        lists = {name: list(map(vars, getattr(self, name))) for name in ("modules", "collectives")}
+        return {**vars(self), "ledger": self.ledger.as_records(), **lists}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "ModuleCount":
         """Return the count that :meth:`as_record` wrote."""
-        modules = tuple(ModuleRecord(**module) for module in record["modules"])
-        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"]), "modules": modules})
+        lists = {
+            name: tuple(kind(**one) for one in record[name])
+            for name, kind in (("modules", ModuleRecord), ("collectives", Transfer))
+        }
+        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"]), **lists})
 
 
 def count_module(
@@ -77,12 +91,18 @@ def count_module(
     elementwise: str = "report",
     formulas: Mapping[str, str] | None = None,
     formula_set: str | None = None,
+    plan: str | None = None,
+    ranks: int | None = None,
+    rank: int = 0,
 ) -> ModuleCount:
     """Count a target by every counter of ``counters``.
 
-    The arguments are the fields of target.Target and options of count.count_macs. Raises what run_isolated does, and
-    CounterError for unsupported operations. A counter that ends the process has that as the reason for its missing
-    count.
+    The arguments are the fields of target.Target and options of count.count_macs. ``plan``: count what one rank of the
+    divided target does. It is FILE.py:FUNCTION, which takes the module and returns it divided over ``ranks`` ranks, of
+    which ``rank`` is counted; or, of a preset, a plan as formulas.plan reads it, of whose pipeline stages one of each
+    kind is counted, its name before the paths of its modules.
+    Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
+    that as the reason for its missing count.
     """
     request = {
         "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
@@ -90,6 +110,8 @@ def count_module(
         "formula_set": formula_set, "inputs": list(inputs), "dtype": dtype, "lengths": dict(lengths or {}),
         "backward": backward,
     }  # fmt: skip
+    if plan:
+        return _merged(_count_stages({**request, "plan": plan, "ranks": ranks, "rank": rank}))
     try:
         return _count(request)
     except ProcessExited:
@@ -106,12 +128,49 @@ def count_module(
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
+    return ModuleCount.from_record(_answer(request))
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     tools = ", ".join(request["counters"])
     with stage(f"counting {request['spec']}" + (f" with {tools}" if tools else "")):
         answer = run_isolated(request)
     if "refused" in answer:
         raise CounterError("headcount", request["spec"], answer["refused"])
-    return ModuleCount.from_record(answer)
+    return answer
+
+
+def count_ranks(target: Target, plan: str, *, backward: bool, saved: bool) -> dict[str, ModuleCount]:
+    """Return the count of a rank of each class of equal ranks of a preset under ``plan``, by pipeline stage.
+
+    ``saved``: count the bytes of saved activations too. Raises UsageError for a plan whose ranks cannot be counted.
+    """
+    options = {"counters": [], "device": None, "allow_unsupported": False, "elementwise": "report", "formulas": {}}
+    options |= {"formula_set": None, "backward": backward, "saved": saved, "plan": plan, "ranks": None}
+    return _count_stages({**vars(target), **options})
+
+
+def _count_stages(request: Mapping[str, Any]) -> dict[str, ModuleCount]:
+    stages = _answer({**request, "task": "rank"})["stages"]
+    return {stage: ModuleCount.from_record(record) for stage, record in stages.items()}
+
+
+def _merged(stages: Mapping[str, ModuleCount]) -> ModuleCount:
+    """Return the counts of pipeline stages as one, with the stage before each path."""
+    first, *others = stages.values()
+    if not others:
+        return first
+    numbers = ("macs", "dispatched", "with_elementwise", "bytes_moved")
+    placed = {}
+    for name in ("ledger", "collectives", "modules", "elementwise", "parameters", "audit"):
+        parts = [(stage, one) for stage, count in stages.items() for one in getattr(count, name)]
+        if name in ("ledger", "collectives", "modules"):
+            placed[name] = tuple(replace(one, path=at(stage, one.path)) for stage, one in parts)
+        else:
+            placed[name] = [{**one, "path": at(stage, one["path"])} for stage, one in parts]
+    placed["ledger"] = Ledger(placed["ledger"])
+    sums = {name: sum(getattr(count, name) for count in stages.values()) for name in numbers}
+    return replace(first, **sums, **placed, causal_macs=None, other_flops={})
 
 
 def merge_elementwise(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

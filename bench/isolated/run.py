@@ -17,6 +17,7 @@ from headcount.bench.isolated.user_code import UserCodeError, check_spec, check_
 
 TASKS = {
     "count": "headcount.bench.isolated.count_module",
+    "rank": "headcount.bench.isolated.count_rank",
     "derive": "headcount.bench.derive.derivation",
 }
 """Module whose ``answer(request)`` the process calls, by task."""
@@ -64,7 +65,7 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
     spec = request["spec"]
     require_package("torch")
     try:
-        (check_target if request["task"] == "count" else check_spec)(spec)
+        (check_spec if request["task"] == "derive" else check_target)(spec)
     except UserCodeError as error:
         raise UsageError(f"{spec}: {error}") from None
     # files without a name: nothing is left of them, however this ends

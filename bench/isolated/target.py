@@ -102,6 +102,28 @@ def add_target_options(group: argparse._ArgumentGroup) -> None:
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
 
 
+def add_ranks(group: argparse._ArgumentGroup) -> None:
+    """Add the options of a module that the user's own function divides."""
+    add = group.add_argument
+    add("--ranks", type=int, metavar="N", help="ranks over which FILE.py:FUNCTION of --plan divides the module")
+    add("--rank", type=int, metavar="R", help="the rank that is counted (default: 0)")
+
+
+def check_ranks(spec: str, plan: str | None, ranks: int | None, rank: int | None) -> None:
+    """Raise UsageError where plan and ranks do not go together or with the target, and for a rank that does not exist.
+
+    A plan is a function that divides the target over ``ranks`` ranks, or, of a preset, a text of formulas.plan.
+    """
+    if plan is None and ranks is None and rank is None:
+        return
+    if plan is None or ranks is None and (rank is not None or spec not in PRESETS):
+        raise UsageError("a module is divided by --ranks N --plan FILE.py:FUNCTION, a preset also by --plan tp=8,sp")
+    if ranks is not None and ranks < 1:
+        raise UsageError(f"--ranks must be at least 1, not {ranks}")
+    if ranks is not None and not 0 <= (rank or 0) < ranks:
+        raise UsageError(f"--rank {rank}: the ranks of --ranks {ranks} are 0 to {ranks - 1}")
+
+
 def _checked_input(text: str) -> str:
     parse_input(text)
     return text

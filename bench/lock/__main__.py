@@ -24,7 +24,7 @@ from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module, parse_formulas
-from headcount.bench.isolated.target import add_target_options, parse_target
+from headcount.bench.isolated.target import add_ranks, add_target_options, check_ranks, parse_target
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
 from headcount.bench.measure import DEVICES, check_device
@@ -36,6 +36,8 @@ from headcount.bench.snapshot.sections import LOCKED, sections
 from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
 
 PROG = "python -m bench.lock"
+OPTIONS = "dtype device allow_unsupported elementwise formula_set backward plan ranks rank".split()
+"""Options of a count by their names in a CountRequest, where those of the command line have the same."""
 POLICIES = ("report", "include", "refuse")
 
 
@@ -55,6 +57,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--module", metavar="TARGET", help=argparse.SUPPRESS)
     add_target_options(how)
     add("--backward", action="store_true", default=None, help="count the gradients too")
+    add("--plan", metavar="PLAN", help="one rank: of a preset tp=8,sp, or by FILE.py:FUNCTION with --ranks")
+    add_ranks(how)
     add("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
         add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
@@ -106,7 +110,7 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountReq
     target = parse_target(args.target or args.module or base.module, args)
     found = {"module": target.spec, "settings": target.settings, "inputs": target.inputs, "lengths": target.lengths}
     given = {name: value for name, value in found.items() if value}
-    for name in ("dtype", "device", "allow_unsupported", "elementwise", "formula_set", "backward"):
+    for name in OPTIONS:
         if getattr(args, name) is not None:
             given[name] = getattr(args, name)
     if args.formulas:
@@ -115,6 +119,7 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountReq
     if not request.module:
         reason = "a lock written by a program names no module; " if locked else ""
         raise UsageError(f"{reason}give a TARGET, as FILE.py:FUNCTION{'' if locked else ', --check or --update LOCK'}")
+    check_ranks(request.module, request.plan, request.ranks, request.rank or None)
     if request.device not in (None, *DEVICES) or request.elementwise not in POLICIES:
         raise UsageError(f"a lock with device {request.device} and elementwise {request.elementwise} cannot be counted")
     if request.formula_set not in (None, *linalg.SETS):

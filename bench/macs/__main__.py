@@ -87,6 +87,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     lengths = {name: getattr(args, name) for name in LENGTHS}
     if args.columns and (args.module or args.audit):
         raise UsageError("--columns goes with --table, --preset, --grid and --compare")
+    if args.plan or args.reduce_bytes is not None:
+        return rank_sections(args, lengths)
     assumed = assumptions(args)
     if args.compare:
         return _comparison(args, lengths, assumed)
@@ -94,8 +96,6 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         return _rules(args, lengths)
     if args.convert:
         return _conversions(args, lengths)
-    if args.plan or args.reduce_bytes is not None:
-        return _ranks(args, lengths)
     of_figures = [name for name in args.table or () if name in figures.names()]
     if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
         option = "--columns" if args.columns else "--counter"
@@ -260,11 +260,12 @@ def target_sections(
     ``by_module``: the first table is the tree of modules, not the products by module and kind.
     """
     from headcount.bench.isolated.module_count import count_module, parse_formulas
-    from headcount.bench.isolated.target import parse_target
+    from headcount.bench.isolated.target import check_ranks, parse_target
     from headcount.bench.macs import module, tree
 
     if args.depth is not None and args.depth < 1:
         raise UsageError(f"--depth must be at least 1, not {args.depth}")
+    check_ranks(spec, args.plan, args.ranks, args.rank)
     count = count_module(
         **vars(parse_target(spec, args)),
         counters=[name for name in counters if name in registry.NAMES],
@@ -274,6 +275,9 @@ def target_sections(
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
         formula_set=args.formula_set,
+        plan=args.plan,
+        ranks=args.ranks,
+        rank=args.rank or 0,
     )
     if not by_module:
         return module.sections(module.ledger_section(spec, count, args.depth), count, args.check)
@@ -281,7 +285,9 @@ def target_sections(
     return module.sections(tree.section(count, args.depth or 3), shown, args.check)
 
 
-def _ranks(args, lengths) -> Iterator[Section]:
+def rank_sections(args, lengths) -> Iterator[Section]:
+    """Return the tables of a rank of each preset under --plan, counted too where --counter names any."""
+    from headcount.bench.isolated.target import Target
     from headcount.bench.macs import ranks
 
     if not (args.plan and args.preset):
@@ -290,8 +296,13 @@ def _ranks(args, lengths) -> Iterator[Section]:
         raise UsageError(f"--reduce-bytes must be at least 1, not {args.reduce_bytes}")
     plan = parse_plan(args.plan)
     element_bytes = {**BYTES, REDUCTION: args.reduce_bytes or BYTES[REDUCTION]}
-    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
-    parts = [list(ranks.sections(case, args.plan, plan, element_bytes)) for case in cases]
+    parts = []
+    for name in args.preset:
+        fields = presets.parse_overrides(name, args.set)
+        case = Case.of(name, fields, lengths, plan=plan)
+        target = Target(name, fields, lengths=case.lengths) if parse_counters(args.counter or [CLOSED_FORM]) else None
+        options = {"target": target, "training": args.backward}
+        parts.append(list(ranks.sections(case, args.columns, element_bytes, **options)))
     return (section for part in parts for section in part)
 
 

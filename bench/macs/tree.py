@@ -12,7 +12,7 @@ def section(count: ModuleCount, depth: int | None = 3) -> Section:
 
     JSON has the products, parameters and operations too, as ``bench.macs --module`` prints them.
     """
-    notes = [f"Counted on {count.device}, one forward pass over the whole batch."]
+    notes = [f"Counted on {count.device}, {count.passes} over the whole batch."]
     if count.why_not_meta:
         notes.append(f"Not on meta: {count.why_not_meta.rstrip('.')}.")
     if count.with_elementwise != count.macs:

@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from headcount.bench.case import Case
+from headcount.bench.case import LENGTHS, Case
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
-from headcount.bench.isolated.target import add_target_options, parse_target
+from headcount.bench.isolated.target import add_ranks, add_target_options, parse_target
 from headcount.bench.macs import __main__ as macs
 from headcount.bench.macs import columns, options, results
 from headcount.bench.measure import check_device, parse_counters
 from headcount.bench.output.arguments import BriefHelp
+from headcount.bench.snapshot.sections import COMPARED
+from headcount.bench.snapshot.sections import sections as saved_sections
+from headcount.bench.snapshot.snapshot import snapshot_of_rank
 from headcount.bench.table import Section
+from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import figures, tables
-from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
 TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
 DECODED = ("decode_macs", "decode_bytes")
@@ -77,10 +81,19 @@ def _add_count(out: Parser) -> None:
     memory = out.add_argument_group("memory and decoding, of presets")
     memory.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     options.add_memory(memory)
+    devices = out.add_argument_group("one rank of many devices")
+    options.plan_options(devices)
+    add_ranks(devices)
 
 
 def _count(args: argparse.Namespace) -> Work:
     counters = parse_counters(args.counter) if args.counter else []
+    if args.plan and (counters or args.decode or args.device):
+        raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
+    if args.plan and args.ranks is None and args.target in PRESETS:
+        args.preset, args.counter = [args.target], ["headcount"]
+        lengths = {name: getattr(args, name) for name in LENGTHS}
+        return Work(macs.rank_sections(args, lengths), remark=peak_memory, result=results.ranks_result)
     if args.backward and counters:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
     return _work(args, _target_sections(args, counters))
@@ -141,15 +154,41 @@ def _add_compare(out: Parser) -> None:
     text = "a TARGET of headcount count, with ,FIELD=VALUE,… behind it, or the lock or JSON of a count"
     models = out.add_argument_group("the models")
     models.add_argument("a", metavar="A", help=text)
-    models.add_argument("b", metavar="B", help="the other one")
+    models.add_argument("b", metavar="B", nargs="?", help="the other one; without it, A under two plans")
     add_target_options(models)
+    text = "one rank of presets, in closed form: two plans of A, or one plan of A and B"
+    models.add_argument("--plan", nargs="+", metavar="PLAN", help=text)
     options.add_counters(out.add_argument_group("how to count"))
     options.add_memory(out.add_argument_group("memory and decoding"))
 
 
 def _compare(args: argparse.Namespace) -> Work | str:
-    args.compare = [args.a, args.b]
+    # an option without a value has the default of bench.macs, if that has it
+    b = getattr(args, "b", None)
+    args.compare = [args.a] if b is None else [args.a, b]
+    if args.plan:
+        return Work(_rank_difference(args), remark=peak_memory)
+    if b is None:
+        raise UsageError("B is missing: a second model, or --plan P Q for one model under two plans")
     return macs.plan(args)
+
+
+def _rank_difference(args: argparse.Namespace) -> list[Section]:
+    """Return the differences of a rank's closed form, of two plans or of two presets under one."""
+    pairs = [(text, plan) for text in args.compare for plan in args.plan]
+    if len(pairs) != 2:
+        raise UsageError("--plan takes two plans for one preset, or one plan for two")
+    if others := [text for text in args.compare if text.partition(",")[0] not in PRESETS]:
+        raise UsageError(f"--plan compares presets, and {others[0]} is none")
+    lengths = {name: getattr(args, name) for name in LENGTHS}
+    found = []
+    for text, plan in pairs:
+        name = text.partition(",")[0]
+        fields = parse_overrides(name, assignments(",".join((text, *args.set))))
+        costs = Case.of(name, fields, lengths, plan=parse_plan(plan)).ranks
+        slowest = max(costs, key=lambda cost: cost.step_macs)
+        found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
+    return saved_sections(*found, COMPARED)
 
 
 def _add_audit(out: Parser) -> None:
@@ -191,6 +230,8 @@ VERBS = {
     headcount count model.py:Net --input 1,3,224,224
     headcount count model.py:make --set n=7     make returns (module, inputs)
     headcount count llama3-8b --counter torch fvcore
+    headcount count llama3-8b --plan tp=8,sp            one rank, against its closed form
+    headcount count model.py:make --ranks 8 --plan plan.py:apply    one rank, divided by apply(module)
 """,
         _add_count,
         _count,
@@ -221,6 +262,7 @@ VERBS = {
     headcount compare moa-16K32E256D transformer-big
     headcount compare model.py:make model.py:make,width=11
     headcount compare old/config.json new/config.json --seq-len 1024
+    headcount compare llama3-8b --plan tp=8 tp=8,sp
 """,
         _add_compare,
         _compare,

@@ -13,10 +13,11 @@ import headcount
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, natural, parameters_of, terms_of
 from headcount.formulas.ledger import Entry, Ledger
+from headcount.formulas.rank import Transfer
 
 LOCK_VERSION = 2
 """Schema version of a lock. Version 1 called unsupported operations uncounted and is read, too."""
-ADDED = ("inputs", "dtype", "lengths", "backward")
+ADDED = ("inputs", "dtype", "lengths", "backward", "plan", "ranks", "rank")
 """Options that a lock has only where they are set."""
 JSON_VERSION = 1
 """Schema version of the JSON of ``headcount macs --module`` that is read."""
@@ -47,6 +48,9 @@ def text(snapshot: CountSnapshot) -> str:
         "parameters": sorted(({**vars(one), "params": one.params} for one in snapshot.parameters), key=_order),
         "unsupported": sorted(snapshot.unsupported),
     }
+    if snapshot.collectives:
+        data["collectives"] = sorted(map(vars, snapshot.collectives), key=_order)
+        data["sent"] = snapshot.sent
     return json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -125,8 +129,10 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]
         inputs=tuple(data["inputs"]),
         versions=data["versions"],
         request=request if data["module"] else None,
+        collectives=tuple(Transfer(**one) for one in data.get("collectives", ())),
     )
-    return snapshot, {name: data[name] for name in ("macs", "elementwise_macs", "params")}
+    sums = {name: data[name] for name in ("macs", "elementwise_macs", "params")}
+    return snapshot, sums | {"sent": data.get("sent", 0)}
 
 
 def _of_tables(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:

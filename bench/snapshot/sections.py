@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headcount.bench.snapshot import difference
-from headcount.bench.snapshot.difference import ADDED, CHANGED, ELEMENTWISE, MACS, PARAMS, REMOVED
+from headcount.bench.snapshot.difference import ADDED, CHANGED, ELEMENTWISE, MACS, PARAMS, REMOVED, SENT
 from headcount.bench.snapshot.snapshot import CountSnapshot
 from headcount.bench.table import Column, Row, Section, Table, plural
 
@@ -48,7 +48,7 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
     lines = [
         (one.path or "(model)", one.quantity, one.kind, sides.words[one.what], one.sizes, *one.amounts) for one in found
     ]
-    for quantity in (PARAMS, ELEMENTWISE, MACS):
+    for quantity in (PARAMS, SENT, ELEMENTWISE, MACS):
         changed = [change.amounts[0] for change in found if change.quantity == quantity]
         if changed or quantity == MACS:
             before, after = (difference.totals(side)[quantity] for side in (old, new))

@@ -58,6 +58,11 @@ _CONTAINERS = (Tensor, tuple, list, dict)
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 
 
+def local_part(tensor: Tensor) -> Tensor:
+    """Return what this rank has of a DTensor; any other tensor itself."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
 class Recorder:
     """Append events to ``trace`` from :meth:`start` on."""
 
@@ -88,8 +93,9 @@ class Recorder:
             attributes = [value for value in vars(module).values() if isinstance(value, _CONTAINERS)]
             self.trace.given |= {self._storage(tensor) for tensor in tensors_of(attributes)}
         for name, tensor in model.named_parameters():
+            part = local_part(tensor)
             self.trace.add_weight(
-                name, tuple(tensor.shape), tensor.requires_grad, tensor.element_size(), self._storage(tensor)
+                name, tuple(part.shape), tensor.requires_grad, part.element_size(), self._storage(part)
             )
         for name, tensor in model.named_buffers():
             self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))

@@ -28,6 +28,11 @@ def page(facts: Facts) -> Page:
                 [partial(_words, "lock"), workflow],
                 ["headcount lock --module model.py:make -o macs.lock", "headcount lock --check macs.lock"],
             ),
+            Section(
+                "One rank of many devices",
+                [partial(_words, "ranks")],
+                ["headcount count llama3-8b --seq-len 8192 --plan tp=8,sp --backward"],
+            ),
             Section("Exit codes", [exit_codes]),
         ],
     )

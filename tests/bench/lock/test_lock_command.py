@@ -67,17 +67,19 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
     options = {"device": "meta", "allow_unsupported": True, "elementwise": "include", "formulas": {"mylib.op": "a0*o"}}
     options |= {"formula_set": "linalg", "inputs": ("1,7", "ids=1,5:long"), "dtype": "bfloat16", "backward": True}
     options["lengths"] = {"seq_len": 11, "images": 2}
+    options |= {"plan": "plan.py:apply", "ranks": 4, "rank": 3}
 
     def count(*what, **how):
         counted.append((*what, how))
         return SimpleNamespace(
-            ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=(), libraries={}
+            ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=(), libraries={}, collectives=()
         )
 
     monkeypatch.setattr(command, "count_module", count)
     given = ["--device", "meta", "--allow-unsupported", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
     given += ["--formula-set", "linalg", "--input", "1,7", "--input", "ids=1,5:long", "--dtype", "bfloat16"]
     given += ["--backward", "--seq-len", "11", "--images", "2"]
+    given += ["--plan", "plan.py:apply", "--ranks", "4", "--rank", "3"]
     assert main(["--module", "model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
     assert main(["--check", "macs.lock"]) == 0
     assert counted == [("model.py:make", {"n": 7}, options)] * 2
