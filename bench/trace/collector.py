@@ -19,7 +19,7 @@ if hasattr(os, "register_at_fork"):
 
 
 YOUNG = 50_000
-"""New objects before a collection during a count. Each visits all that the last ten have not freed."""
+"""New objects between two collections of the youngest during a count, which frees few of them."""
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import multiprocessing.pool
 import sys
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -54,6 +55,8 @@ _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bs
 _APPLY_OWNERS = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
 """The classes whose apply is implemented in C: the base of Function, and from torch 2.14 on Function too."""
 _SEQUENCES = (tuple, list)
+_DICTS = (dict, OrderedDict)
+"""Types of a module's hooks, most of which are empty."""
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 _EXACTLY_PLAIN = frozenset(_PLAIN_TYPES)
 
@@ -79,18 +82,15 @@ class Recorder:
         named = list(model.named_modules())
         self._numbers = {module: number for number, (_, module) in enumerate(named)}
         for path, module in named:
-            self.trace.modules.append(
-                ModuleFact(
-                    path=path,
-                    kind=type(module),
-                    children=tuple(self._numbers[child] for child in module.children()),
-                    parameters={n: None if p is None else tuple(p.shape) for n, p in module._parameters.items()},
-                    attributes={name: value for name, value in vars(module).items() if _is_plain(value)},
-                )
-            )
-            for value in vars(module).values():
-                if type(value) not in _EXACTLY_PLAIN:
+            attributes = {}
+            for name, value in vars(module).items():
+                if type(value) in _EXACTLY_PLAIN or _is_plain(value):
+                    attributes[name] = value
+                elif type(value) not in _DICTS or value:
                     self.trace.given.update(map(self._storage, tensors_of(value)))
+            children = tuple(self._numbers[child] for child in module.children())
+            parameters = {n: None if p is None else tuple(p.shape) for n, p in module._parameters.items()}
+            self.trace.modules.append(ModuleFact(path, type(module), children, parameters, attributes))
         for name, tensor in model.named_parameters():
             self.trace.add_weight(
                 name, tuple(tensor.shape), tensor.requires_grad, tensor.element_size(), self._storage(tensor)

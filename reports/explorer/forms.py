@@ -103,7 +103,7 @@ class Account:
     """A sum over the entries of a forward pass or of a decode step; ``key`` is its column in ``bench.macs --grid``.
 
     ``size``: what an entry adds. ``is_counted``: whether the MoA paper's equation of this account counts an entry.
-    ``multiple``: another account and how many times it this one is. ``options``: the command's, with its column.
+    ``multiple``: an account and the factor that it is multiplied by. ``options``: further ones of the command.
     """
 
     name: str
