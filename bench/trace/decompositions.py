@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -73,6 +72,9 @@ def flex_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | No
     of_score, of_mask = args[7:9] if len(args) > 8 else ((), ())
     if not (callable(score_mod) and callable(mask_mod)) or isinstance(score_mod, torch.fx.GraphModule):
         return None
+    # A call of FlexAttention has imported it.
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
     score = torch.zeros((), dtype=q.dtype, device=q.device)
     places = [torch.zeros((), dtype=torch.long, device=q.device) for _ in range(4)]
 

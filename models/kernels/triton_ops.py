@@ -91,9 +91,9 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
 def route(
     x: Tensor, w: Tensor, top_k: int, gates: str, with_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return softmax(x W_g^T) of tokens (N, d) and W_g (E, d), and the K highest of each token (Eq. 2, 7-9).
+    """Return softmax(x W_g^T) of tokens (N, d) and W_g (E, d) at the K highest logits of each token (Eq. 2, 7-9).
 
-    Gates (N, K), float32, of the kind ``gates`` by falling weight, and experts (N, K), the lower one among equals; row
+    Gates (N, K), float32, of the kind ``gates`` by falling logit, and experts (N, K), the lower one among equals; row
     ids n*K + k in the order of their experts and where each expert's rows end; logits (N, E) with ``with_logits``,
     without columns else. Where K = E the gates are all probabilities in the experts' order, and experts, rows and ends
     are empty.

@@ -82,18 +82,21 @@ def route_kernel(
     if K == E:
         tl.store(gates_ptr + table, probs, mask=real)
     else:
-        # what is not a number is above all others, so that a token still has K different experts
-        left = tl.where(cols[None, :] < E, tl.where(probs == probs, probs, 2.0), -1.0)
+        # By logits: probabilities may round to the same number. What is not a number is above all others, and -inf
+        # below, so that a token has K different experts.
+        left = tl.where(logits == logits, tl.maximum(logits, -3e38), float("inf"))
+        left = tl.where(cols[None, :] < E, left, float("-inf"))
         chosen = tl.zeros((BM, K_PAD), tl.int32)
         weights = tl.zeros((BM, K_PAD), tl.float32)
         for k in tl.static_range(K):
             best = tl.max(left, 1)
             # the lowest expert among equals, on every device
             expert = tl.min(tl.where(left == best[:, None], cols[None, :], E - 1), 1)
-            left = tl.where(cols[None, :] == expert[:, None], -1.0, left)
+            own = cols[None, :] == expert[:, None]
+            left = tl.where(own, float("-inf"), left)
+            weight = tl.sum(tl.where(own, probs, 0.0), 1)
             chosen = tl.where(slots[None, :] == k, expert[:, None], chosen)
-            weights = tl.where(slots[None, :] == k, best[:, None], weights)
-        weights = tl.where(weights == 2.0, float("nan"), weights)
+            weights = tl.where(slots[None, :] == k, weight[:, None], weights)
         if RENORMALISE:
             weights = weights / tl.sum(weights, 1)[:, None]
         rows = tokens[:, None] * K + slots[None, :]
