@@ -9,27 +9,30 @@ from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas.published import figures
 from headcount.formulas.published.figures import Judged
 
+COLUMNS = (
+    Column("row", "row"),
+    Column("figure", "figure"),
+    Column("printed", "printed", align="right", priority=0),
+    Column("value", "by the rule", align="right", priority=0),
+    Column("verdict", "verdict", priority=0, tones=TONES),
+)
+"""Columns of a table of printed cells."""
+
 
 def section(name: str) -> Section:
     """Return the table called ``name``, a row for each printed cell. A row fails where its verdict is not as typed."""
     table = figures.load(name)
-    columns = [
-        Column("row", "row"),
-        Column("figure", "figure"),
-        Column("printed", "printed", align="right", priority=0),
-        Column("value", "by the rule", align="right", priority=0),
-        Column("verdict", "verdict", priority=0, tones=TONES),
-    ]
     notes = [f"Source: {table.source}, {table.place}. Read: {table.read}, {table.address}."]
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.figures]
-    rows = [_row(table.name, cell) for cell in figures.judge(table, _cases())]
+    rows = [row_of(table.name, cell) for cell in figures.judge(table, _cases())]
     facts = {"source": table.source, "place": table.place, "read": table.read, "address": table.address}
-    layout = Table(table.name, f"{table.name}: {table.title}", columns, notes, note_column="verdict")
+    layout = Table(table.name, f"{table.name}: {table.title}", COLUMNS, notes, note_column="verdict")
     return Section(layout, rows, facts=facts)
 
 
-def _row(table: str, cell: Judged) -> Row:
+def row_of(table: str, cell: Judged) -> Row:
+    """Return the row of a cell of the table called ``table``."""
     failures = []
     if cell.verdict != cell.expected:
         failures = [f"{table}, {cell.model.name}, {cell.figure.head}: {cell.verdict!r}, typed as {cell.expected!r}"]

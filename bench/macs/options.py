@@ -28,6 +28,7 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     add_output(out)
     # what only the verbs offer
     out.set_defaults(input=None, dtype=None, image_size=None, images=None, backward=False, decode=False)
+    out.set_defaults(rule="", find_rule=False, trust=False)
     return out
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from headcount.formulas.conventions import CONVENTIONS, statement
 from headcount.formulas.ledger import flops
 from headcount.formulas.published.expressions import expression
-from headcount.formulas.published.tables import FOLDER, read_toml
+from headcount.formulas.published.tables import FOLDER, Printed, find, read_toml
 
 VERDICTS = (
     "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "unexplained", "no printed value",
@@ -113,15 +113,9 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FigureTable:
+class FigureTable(Printed):
     """A printed table; ``read``: one of READ; ``address``: where it can be read; ``about``: a remark."""
 
-    name: str
-    title: str
-    paper: str
-    order: int
-    source: str
-    place: str
     read: str
     address: str
     figures: tuple[Figure, ...]
@@ -154,10 +148,7 @@ def names(folder: Traversable = FOLDER) -> tuple[str, ...]:
 
 def load(name: str, folder: Traversable = FOLDER) -> FigureTable:
     """Return the table called ``name``. Raises ValueError for an unknown name, rule or way of reading."""
-    found = {data["name"]: data for data in read_toml("figure", folder)}
-    if name not in found:
-        raise ValueError(f"unknown table {name!r}; choose from {', '.join(found)}")
-    data = dict(found[name])
+    data = dict(find(name, "figure", folder))
     figures = tuple(Figure(**{**one, "tried": tuple(one.get("tried", ()))}) for one in data.pop("figure"))
     for rule in (rule for figure in figures for rule in (figure.rule, *figure.tried)):
         if rule and rule not in CONVENTIONS:
@@ -258,6 +249,7 @@ def _letters(model: Model, rule: str, cases: Cases, changed: Mapping[str, Any]) 
     out = {
         "T": tokens,
         "N": form.params,
+        "macs": form.total_under(CONVENTIONS[rule]) if rule else form.macs,
         "N_active": form.active_params,
         "N_norms": sum(entry.params for entry in form if entry.kind in ("norm", "rms_norm")),
         "N_embedding": sum(entry.params for entry in form if entry.kind == "embedding"),
