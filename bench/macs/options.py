@@ -29,6 +29,7 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     # what only the verbs offer
     unset = ("input", "dtype", "image_size", "images", "ranks", "rank")
     out.set_defaults(**dict.fromkeys(unset), backward=False, decode=False)
+    out.set_defaults(rule="", find_rule=False, trust=False)
     return out
 
 

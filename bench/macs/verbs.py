@@ -12,7 +12,7 @@ from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.isolated.target import add_ranks, add_target_options, parse_target
 from headcount.bench.macs import __main__ as macs
-from headcount.bench.macs import columns, options, results
+from headcount.bench.macs import columns, options, own, results
 from headcount.bench.measure import check_device, parse_counters
 from headcount.bench.output.arguments import BriefHelp
 from headcount.bench.snapshot.sections import COMPARED
@@ -21,6 +21,7 @@ from headcount.bench.snapshot.snapshot import snapshot_of_rank
 from headcount.bench.table import Section
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import figures, tables
+from headcount.formulas.published.own import RULES
 from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
 TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
@@ -126,16 +127,35 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
     return chain(*parts)
 
 
+class _Names(tuple[str, ...]):
+    """Names of tables, and any file of a table."""
+
+    def __contains__(self, text: object) -> bool:
+        return super().__contains__(text) or own.is_file(str(text))
+
+
 def _add_table(out: Parser) -> None:
     out.add_argument(
-        "table", nargs="*", metavar="NAME", choices=(*tables.names(), *figures.names()), default=(),
-        help="headcount macs --list names them (default: those of arXiv 2210.05144)",
+        "table", nargs="*", metavar="NAME", choices=_Names((*tables.names(), *figures.names())), default=(),
+        help="a name of headcount macs --list, or your FILE.toml or .csv (default: those of arXiv 2210.05144)",
     )  # fmt: skip
+    file = out.add_argument_group("your table")
+    file.add_argument("--rule", metavar="RULE", choices=RULES, help=f"instead of the file's: {', '.join(RULES)}")
+    file.add_argument("--find-rule", action="store_true", help="list the rules that print the rows")
+    file.add_argument("--trust", action="store_true", help="run targets from outside of the table's folder")
     how = out.add_argument_group("how to count")
     how.add_argument("--params", action="store_true", help="also the vocabularies that parameters imply")
     _add_check(how)
     options.add_counters(how)
     options.add_memory(out.add_argument_group("memory and decoding"))
+
+
+def _table(args: argparse.Namespace) -> Work | str:
+    if any(map(own.is_file, args.table)):
+        return own.plan(args)
+    if args.rule or args.find_rule or args.trust:
+        raise UsageError("--rule, --find-rule and --trust go with a file of your own, FILE.toml or FILE.csv")
+    return macs.plan(args)
 
 
 def _add_grid(out: Parser) -> None:
@@ -238,13 +258,15 @@ VERBS = {
     ),
     "table": Verb(
         "[NAME …]",
-        """The papers' MAC and parameter columns, each printed number judged.
+        """The papers' MAC and parameter columns or those of your file, each printed number judged.
 
     headcount table moa-table3
     headcount table moh-llm --columns kv_bytes
+    headcount table mypaper.toml --format latex
+    headcount table mypaper.csv --find-rule
 """,
         _add_table,
-        macs.plan,
+        _table,
     ),
     "grid": Verb(
         "SPEC …",

@@ -4,6 +4,7 @@ from functools import partial
 
 from headcount.bench.lock.workflow import workflow as lock_workflow
 from headcount.bench.render import SCHEMA_VERSION
+from headcount.formulas.published.own import QUANTITIES
 from headcount.reports import document
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
@@ -18,6 +19,7 @@ def page(facts: Facts) -> Page:
         [
             Section("Conventions", [partial(_words, "conventions")], ["python -m bench.macs --check"]),
             Section("User modules", [partial(_words, "modules")], ["python -m bench.macs --module model.py:make"]),
+            Section("Your own table", [tables], ["headcount table mypaper.toml"]),
             Section("Products written elementwise", [partial(_words, "elementwise")]),
             Section("Latency", [partial(_words, "latency")], ["python -m bench.latency --quick"]),
             Section(
@@ -40,6 +42,11 @@ def page(facts: Facts) -> Page:
 
 def _words(part: str, facts: Facts) -> str:
     return text(f"method.{part}", version=SCHEMA_VERSION)
+
+
+def tables(facts: Facts) -> str:
+    """Return the format of a user's table."""
+    return text("method.tables", quantities=", ".join(f"`{name}`" for name in QUANTITIES))
 
 
 def workflow(facts: Facts) -> str:
