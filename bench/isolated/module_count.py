@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headcount.bench.contractions.modules import ModuleRecord, Modules
@@ -12,6 +12,17 @@ from headcount.bench.isolated.run import ProcessExited, run_isolated
 from headcount.bench.output.progress import stage
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.expressions import evaluate
+
+ACTIVATIONS = {
+    "saved_bytes": ("saved_bytes", True),
+    "peak_forward_bytes": ("peak_bytes", False),
+    "peak_training_bytes": ("peak_bytes", True),
+}
+"""Field of trace.memory.Activations, and whether of a training step, by column."""
+DECODING = ("decode_macs", "kv_bytes", "kv_token_bytes")
+"""Columns of a decode step."""
+MEASURED = (*ACTIVATIONS, *DECODING, "training_macs")
+"""Columns of accounts.ACCOUNTS that need a further run of a user module."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,7 @@ class ModuleCount(Modules):
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
     ``libraries`` are the versions of those that decide which operations torch runs (bench.env). ``notes`` are sentences
-    about how the module was made, to print below a table.
+    about how the module was made, to print below a table. ``measured`` are values of MEASURED columns, or reasons.
     """
 
     device: str
@@ -46,6 +57,7 @@ class ModuleCount(Modules):
     backward: bool = False
     modules: Sequence[ModuleRecord] = ()
     notes: Sequence[str] = ()
+    measured: Mapping[str, int | str] = field(default_factory=dict)
 
     @property
     def unsupported(self) -> list[dict[str, Any]]:
@@ -77,10 +89,14 @@ def count_module(
     elementwise: str = "report",
     formulas: Mapping[str, str] | None = None,
     formula_set: str | None = None,
+    columns: Sequence[str] = (),
+    element_bytes: int = 2,
+    context: int | None = None,
 ) -> ModuleCount:
     """Count a target by every counter of ``counters``.
 
-    The arguments are the fields of target.Target and options of count.count_macs. Raises what run_isolated does, and
+    The arguments are the fields of target.Target, options of count.count_macs and, for ``columns`` of MEASURED, those
+    of accounts.Assumptions. Raises what run_isolated does, and
     CounterError for unsupported operations. A counter that ends the process has that as the reason for its missing
     count.
     """
@@ -88,7 +104,7 @@ def count_module(
         "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
         "allow_unsupported": allow_unsupported, "elementwise": elementwise, "formulas": dict(formulas or {}),
         "formula_set": formula_set, "inputs": list(inputs), "dtype": dtype, "lengths": dict(lengths or {}),
-        "backward": backward,
+        "backward": backward, "columns": list(columns), "element_bytes": element_bytes, "context": context,
     }  # fmt: skip
     try:
         return _count(request)

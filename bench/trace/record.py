@@ -3,7 +3,7 @@
 import copy
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -153,13 +153,14 @@ def as_leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_() if differentiable else tensor
 
 
-def run_backward(model: nn.Module, out: Any) -> None:
-    """Run backward from every output and restore ``grad``."""
+def run_backward(model: nn.Module, out: Any, exclude: Callable[..., None] = lambda *_: None) -> None:
+    """Run backward from every output and restore ``grad``. ``exclude`` is called with the outputs' gradients first."""
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
     # Created outside the recording, as in a larger model. Contiguous: a grouped product refuses the stride 0 that
     # sum() sends back.
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
+        exclude(*gradients)
     before = {parameter: parameter.grad for parameter in model.parameters()}
     try:
         for parameter in before:
