@@ -7,7 +7,7 @@
     python -m bench.latency --within 300 --order value --out-dir DIR  the most valuable cases first, for five minutes
     python -m bench.latency campaign --out-dir DIR                    everything that the documents need of a GPU
     python -m bench.latency gates --device cuda                       check every implementation without timing it
-    python -m bench.latency model.py:make config.json --seq-len 128   any models in turns; TARGET --help has the options
+    python -m bench.latency model.py:make config.json --seq-len 128   models in turns; TARGET --help has options
     python -m bench.latency --estimate --device h200                  expected times by arithmetic: no measurement
     python -m bench.latency compare OLD.jsonl NEW.jsonl               faster, slower or no evidence, row by row
 

@@ -7,8 +7,8 @@ from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.table import Section, plural
 
 
-def section(count: ModuleCount, depth: int | None = 3) -> Section:
-    """Return the tree of ``count``, ``depth`` levels deep, with totals, notes and uncalled modules below.
+def section(spec: str, count: ModuleCount, depth: int | None = 3) -> Section:
+    """Return the tree of the target ``spec``, ``depth`` levels deep, with totals, notes and uncalled modules below.
 
     JSON has the products, parameters and operations too, as ``bench.macs --module`` prints them.
     """
@@ -21,8 +21,13 @@ def section(count: ModuleCount, depth: int | None = 3) -> Section:
     if count.unsupported:
         calls = sum(line["calls"] for line in count.unsupported)
         notes.append(f"A partial count, without {plural(calls, 'unsupported call')}.")
-    names = "name device why_not_meta macs headline dispatched with_elementwise params trainable_params active_params"
-    names += " weight_bytes inputs parameters audit libraries notes"
+    names = "device why_not_meta macs headline dispatched with_elementwise params trainable_params active_params"
+    names += " weight_bytes inputs parameters audit libraries notes bytes_moved causal_macs other_flops measured"
     facts = {name: getattr(count, name) for name in names.split()}
-    facts |= {"ledger": count.ledger.as_records(), "uncalled_modules": count.uncalled_modules()}
+    facts |= {
+        "class": count.name,
+        "spec": spec,
+        "ledger": count.ledger.as_records(),
+        "uncalled_modules": count.uncalled_modules(),
+    }
     return replace(summary.section(count, [*notes, *count.notes], depth), facts=facts)

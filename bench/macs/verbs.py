@@ -113,7 +113,7 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
         extra["element_bytes"] = given.element_bytes
     count = macs.count_target(args.target, args, counters, **extra)
     shown = count if args.elementwise else replace(count, elementwise=())
-    parts = [module.sections(tree.section(count, args.depth or 3), shown, args.check)]
+    parts = [module.sections(tree.section(args.target, count, args.depth or 3), shown, args.check)]
     if args.columns and is_preset:
         parts.append([columns.section_of([case], args.target, args.columns, given)])
     elif args.columns:

@@ -66,7 +66,8 @@ class CountSnapshot:
 
     ``macs`` includes those written elementwise where ``included``. ``unsupported`` are unsupported operations and
     ``inputs`` the module's input tensors, both as text. ``inputs`` and ``versions`` are empty where they are unknown;
-    ``request`` is None for a module that a program counted itself.
+    ``uncalled``, the paths of modules that did not run, is None there, and ``request`` for a module that a program
+    counted itself.
     """
 
     name: str
@@ -77,6 +78,7 @@ class CountSnapshot:
     inputs: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     request: CountRequest | None = None
+    uncalled: tuple[str, ...] | None = None
 
     @property
     def macs(self) -> int:
@@ -130,4 +132,5 @@ def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[s
         inputs=tuple(count.inputs),
         versions=versions,
         request=request,
+        uncalled=count.uncalled_modules(),
     )
