@@ -14,7 +14,6 @@ candidate meets.
 """
 
 import argparse
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -40,7 +39,7 @@ from headcount.bench.budget.table import WORDS, no_cache, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.env import drawing
 from headcount.bench.output.arguments import Value
-from headcount.bench.output.files import write
+from headcount.bench.output.files import write_figure
 from headcount.bench.table import plural
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
@@ -252,25 +251,18 @@ def plot(path: str, title: str, answer: Answer) -> None:
     if "kv_bytes" in found:
         cache = found["kv_bytes"][listed]
         area, label = 20 + 100 * cache / np.max(cache), "listed front (area: cache bytes)"
-    # The same search gives the same file.
-    with pyplot.rc_context({"svg.hashsalt": "headcount"}):
-        figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
-        axes.scatter(macs[::step], params[::step], s=4, color="0.8", label="fits")
-        shown = axes.scatter(macs[listed], params[listed], c=active[listed], s=area, label=label)
-        middle = sum(axes.get_xlim()) / 2
-        for index in listed:
-            text = " ".join(f"{size}{letter}" for letter, size in answer.found.at(index).items())
-            # Labels grow towards the middle, so that none leaves the axes.
-            side, offset = ("left", 5) if macs[index] < middle else ("right", -5)
-            at = (macs[index], params[index])
-            axes.annotate(text, at, fontsize=7, xytext=(offset, 5), textcoords="offset points", ha=side)
-        figure.colorbar(shown, label="active parameters (M)")
-        axes.set(xlabel=f"MACs ({unit})", ylabel="parameters (M)")
-        axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=10)
-        figure.legend(loc="outside lower center", ncols=2)
-        drawn, form = io.BytesIO(), Path(path).suffix[1:]
-        try:
-            figure.savefig(drawn, format=form, metadata={"Date": None} if form == "svg" else None)
-        finally:
-            pyplot.close(figure)
-        write(path, drawn.getvalue())
+    figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
+    axes.scatter(macs[::step], params[::step], s=4, color="0.8", label="fits")
+    shown = axes.scatter(macs[listed], params[listed], c=active[listed], s=area, label=label)
+    middle = sum(axes.get_xlim()) / 2
+    for index in listed:
+        text = " ".join(f"{size}{letter}" for letter, size in answer.found.at(index).items())
+        # Labels grow towards the middle, so that none leaves the axes.
+        side, offset = ("left", 5) if macs[index] < middle else ("right", -5)
+        at = (macs[index], params[index])
+        axes.annotate(text, at, fontsize=7, xytext=(offset, 5), textcoords="offset points", ha=side)
+    figure.colorbar(shown, label="active parameters (M)")
+    axes.set(xlabel=f"MACs ({unit})", ylabel="parameters (M)")
+    axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=10)
+    figure.legend(loc="outside lower center", ncols=2)
+    write_figure(path, figure)

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import psutil
-
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module
@@ -85,6 +83,9 @@ def _with_lengths(target: Target, several: bool) -> Target:
 
 def check_memory(target: str, weight_bytes: int, device: str) -> None:
     """Raise UsageError for weights that do not fit into the free memory of the CPU."""
+    # a machine that has torch alone imports this file too
+    import psutil
+
     free = psutil.virtual_memory().available
     if device == "cpu" and weight_bytes > free:
         raise UsageError(f"{target}: {weight_bytes:,} bytes of weights, and {free:,} bytes of memory are free")

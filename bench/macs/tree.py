@@ -1,10 +1,22 @@
 """The modules of a counted user module as a table: outputs, parameters, MACs and totals. Imports no torch."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
 
 from headcount.bench.contractions import summary
+from headcount.bench.env import drawing
+from headcount.bench.errors import UsageError, require_package
 from headcount.bench.isolated.module_count import ModuleCount
-from headcount.bench.table import Section, plural
+from headcount.bench.output.files import check_writable, write_figure
+from headcount.bench.table import Row, Section, plural
+
+DRAWN = (".pdf", ".svg", ".png")
+"""Endings of a plot."""
+MAX_BARS = 30
+LONGEST = 50
+"""The most bars of a plot, and characters of a label."""
 
 
 def section(spec: str, count: ModuleCount, depth: int | None = 3) -> Section:
@@ -31,3 +43,43 @@ def section(spec: str, count: ModuleCount, depth: int | None = 3) -> Section:
         "uncalled_modules": count.uncalled_modules(),
     }
     return replace(summary.section(count, [*notes, *count.notes], depth), facts=facts)
+
+
+def check_plot(path: str) -> None:
+    """Raise UsageError for a path that no plot can be written to, EnvironmentMissing without matplotlib."""
+    if Path(path).suffix not in DRAWN:
+        raise UsageError(f"a plot is a {', '.join(DRAWN)} file, not {path!r}")
+    require_package("matplotlib")
+    check_writable(path)
+
+
+def plot(path: str, printed: Section) -> None:
+    """Draw the share of MACs of each innermost module of a tree that has any, in the order of the model."""
+    bars = [(label, float(row.values["share"])) for label, row in leaves(printed.rows) if row.values["share"]]
+    large = sorted(sorted(range(len(bars)), key=lambda number: -bars[number][1])[:MAX_BARS])
+    others = [share for number, (_, share) in enumerate(bars) if number not in large]
+    bars = [bars[number] for number in large] + ([(plural(len(others), "other"), sum(others))] if others else [])
+    labels = [label if len(label) <= LONGEST else f"…{label[-LONGEST:]}" for label, _ in bars]
+    shares = [share for _, share in bars]
+    pyplot = drawing()
+    figure, axes = pyplot.subplots(figsize=(8, 1.2 + 0.28 * len(bars)), layout="constrained")
+    # labels may be equal
+    drawn = axes.barh(range(len(bars)), shares, color="steelblue")
+    axes.bar_label(drawn, [f"{share:.1f}" if share >= 0.05 else "<0.1" for share in shares], padding=3, fontsize=8)
+    axes.set_yticks(range(len(bars)), labels, fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel="share of MACs in %", xlim=(0, 1.1 * max(shares, default=1)))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(f"{printed.table.title}: {printed.facts['macs']:,} MACs", fontsize=10)
+    write_figure(path, figure)
+
+
+def leaves(rows: list[Row]) -> Iterator[tuple[str, Row]]:
+    """Iterate over the rows of a tree without rows inside, each with its path."""
+    names: list[str] = []
+    levels = [len(row.values["module"]) - len(row.values["module"].lstrip()) for row in rows]
+    for row, level, after in zip_longest(rows, levels, levels[1:], fillvalue=0):
+        depth = level // len(summary.INDENT)
+        names[depth:] = [row.values["module"].strip()]
+        if after <= level:
+            yield ".".join(names[1:] or names), row

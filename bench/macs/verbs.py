@@ -78,6 +78,7 @@ def _add_count(out: Parser) -> None:
     how.add_argument("--backward", action="store_true", help="count the gradients too")
     options.add_counters(how)
     options.add_modules(how)
+    how.add_argument("--plot", metavar="FILE", help="draw the share of MACs by module: .pdf, .svg or .png")
     memory = out.add_argument_group("memory and decoding")
     memory.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     options.add_memory(memory)
@@ -111,9 +112,14 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
         columns.check_of_module(args.columns)
         extra = {"columns": [name for name in args.columns if name in MEASURED], "context": given.context}
         extra["element_bytes"] = given.element_bytes
+    if args.plot:
+        tree.check_plot(args.plot)
     count = macs.count_target(args.target, args, counters, **extra)
     shown = count if args.elementwise else replace(count, elementwise=())
-    parts = [module.sections(tree.section(args.target, count, args.depth or 3), shown, args.check)]
+    found = tree.section(args.target, count, args.depth or 3)
+    parts = [module.sections(found, shown, args.check)]
+    if args.plot:
+        tree.plot(args.plot, found)
     if args.columns and is_preset:
         parts.append([columns.section_of([case], args.target, args.columns, given)])
     elif args.columns:

@@ -1,12 +1,13 @@
 """Write output to stdout or atomically to a file; create and check output folders."""
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from headcount.bench.errors import UsageError
 
@@ -90,6 +91,26 @@ def write(path: str | Path, content: str | bytes) -> None:
     with _report_errors(path), open_output(path) as stream:
         stream.buffer.write(content.encode() if isinstance(content, str) else content)
         stream.flush()
+
+
+def write_figure(path: str | Path, figure: Any) -> None:
+    """Write a figure of matplotlib in the format of the path's ending, and close it. The same one gives the same bytes.
+
+    Raises UsageError where the path cannot be written or its ending is no format.
+    """
+    from matplotlib import pyplot
+
+    drawn, form = io.BytesIO(), Path(path).suffix[1:] or "png"
+    date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    try:
+        # no date, no random ids
+        with pyplot.rc_context({"svg.hashsalt": "headcount"}):
+            figure.savefig(drawn, format=form, metadata=date.get(form))
+        write(path, drawn.getvalue())
+    except ValueError as error:
+        raise UsageError(f"cannot write {path}: {error}") from None
+    finally:
+        pyplot.close(figure)
 
 
 def _target_and_temporary(path: str | Path) -> tuple[Path, Path]:

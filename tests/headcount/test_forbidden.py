@@ -27,11 +27,12 @@ ALLOWED = {
     "bench/trace/collector.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/latency/session.py": {"execv": "the same command again, once a device is lost"},
-    "bench/budget/__main__.py": {"savefig": "into memory; bench/output/files.py writes it"},
-    "bench/routing/__main__.py": {"savefig": "the same"},
     "reports/plots/plot.py": {"savefig": "into memory; the report writes the text"},
     "bench/output/comma.py": {"to_csv": "to a text, no file"},
-    "bench/output/files.py": {"open": "the one place that writes files: whole or not at all"},
+    "bench/output/files.py": {
+        "open": "the one place that writes files: whole or not at all",
+        "savefig": "into memory, before it is written",
+    },
     "bench/records.py": {"open": "the one place that appends to files"},
     "bench/isolated/child.py": {"open": "the answer, to a file without a name"},
 }

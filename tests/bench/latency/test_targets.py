@@ -3,6 +3,7 @@
 import json
 import statistics
 
+import psutil
 import pytest
 
 from headcount.bench.isolated.user_code import UserCodeError
@@ -104,7 +105,7 @@ def test_wrong_targets_are_one_line(words, code, part, capsys):
 
 
 def test_weights_above_free_memory_raise(monkeypatch):
-    monkeypatch.setattr(targets.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 95}))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 95}))
     with pytest.raises(targets.UsageError, match="96 bytes of weights"):
         targets.check_memory("net", 96, "cpu")
     targets.check_memory("net", 95, "cpu")
