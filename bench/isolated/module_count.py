@@ -10,6 +10,7 @@ from headcount.bench.counters.base import Count, CounterError, as_record
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import ProcessExited, run_isolated
 from headcount.bench.output.progress import stage
+from headcount.bench.snapshot.snapshot import CountRequest
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.expressions import evaluate
 
@@ -80,32 +81,20 @@ def count_module(
     settings: Mapping[str, Any],
     counters: Sequence[str] = (),
     *,
-    inputs: Sequence[str] = (),
-    dtype: str | None = None,
-    lengths: Mapping[str, int] | None = None,
-    backward: bool = False,
-    device: str | None = None,
-    allow_unsupported: bool = False,
-    elementwise: str = "report",
-    formulas: Mapping[str, str] | None = None,
-    formula_set: str | None = None,
     columns: Sequence[str] = (),
     element_bytes: int = 2,
     context: int | None = None,
+    **options: Any,
 ) -> ModuleCount:
-    """Count a target by every counter of ``counters``.
+    """Count a target by every counter of ``counters``; ``options`` are those of snapshot.CountRequest.
 
-    The arguments are the fields of target.Target, options of count.count_macs and, for ``columns`` of MEASURED, those
-    of accounts.Assumptions. Raises what run_isolated does, and
-    CounterError for unsupported operations. A counter that ends the process has that as the reason for its missing
-    count.
+    ``columns`` of MEASURED are measured too, by ``element_bytes`` and ``context`` of accounts.Assumptions. Raises what
+    run_isolated does, and CounterError for unsupported operations. A counter that ends the process has that as the
+    reason for its missing count.
     """
-    request = {
-        "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
-        "allow_unsupported": allow_unsupported, "elementwise": elementwise, "formulas": dict(formulas or {}),
-        "formula_set": formula_set, "inputs": list(inputs), "dtype": dtype, "lengths": dict(lengths or {}),
-        "backward": backward, "columns": list(columns), "element_bytes": element_bytes, "context": context,
-    }  # fmt: skip
+    request = {"task": "count", "spec": spec, **vars(CountRequest(spec, dict(settings), **options))}
+    request |= {"counters": list(counters), "columns": list(columns)}
+    request |= {"element_bytes": element_bytes, "context": context}
     try:
         return _count(request)
     except ProcessExited:

@@ -141,12 +141,7 @@ def _of_module(name: str, count: ModuleCount, given: Assumptions) -> Any:
     return "known of presets alone"
 
 
-FLOPS = {
-    "softmax_flops": prices.GROUPS["softmax"],
-    "norm_flops": prices.GROUPS["norm"],
-    "elementwise_flops": prices.GROUPS["elementwise"],
-    "other_flops": tuple(prices.PRICES),
-}
+FLOPS = {f"{name}_flops": kinds for name, kinds in prices.GROUPS.items()} | {"other_flops": tuple(prices.PRICES)}
 """Kinds of operations without multiply-accumulates by column."""
 
 
