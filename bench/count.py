@@ -175,7 +175,8 @@ def count_macs(
 def count_call(call: ModuleCall, *, backward: bool = False, training: bool = False, **options: Any) -> ContractionCount:
     """Count a call as :func:`count_macs` does; ``options`` are those of count_contractions."""
     module, args, kwargs = call
-    return count_contractions(record(fresh(module), args, kwargs, backward=backward, training=training), **options)
+    trace = record(fresh(module), args, kwargs, backward=backward, training=training)
+    return replace(count_contractions(trace, **options), call=call)
 
 
 OPTIONS = inspect.signature(count_macs).parameters.keys()

@@ -30,9 +30,11 @@ from headcount.bench.counters.base import Count, as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
-from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
-from headcount.bench.isolated.user_code import Built, UserCodeError, build_target, run_user_code
+from headcount.bench.isolated.decode_step import DecodeStep, decode_step
+from headcount.bench.isolated.module_count import ACTIVATIONS, DECODING, ModuleCount, merge_elementwise
+from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, build_target, run_user_code
 from headcount.bench.trace.events import Event, Trace, tensors_in
+from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.modes import tensors_of
 from headcount.bench.trace.recorder import local_part
 from headcount.formulas.published.expressions import evaluate
@@ -40,6 +42,8 @@ from headcount.formulas.published.expressions import evaluate
 META, HEADCOUNT = "meta", "headcount"
 FAKE = "meta, with the inputs' values"
 """Device of a count with fake weights: they have a shape and a type, as on meta, and inputs have values."""
+ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
+"""A module, its positional inputs and its keyword inputs."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,6 +73,8 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     call, counters = (built.module, built.args, built.kwargs), request["counters"]
     # the other tools run where their users run them, unless a device is given
     tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
+    columns = request.get("columns", ())
+    step = decode_step(*_meta_call(call), request["context"]) if set(columns) & set(DECODING) else None
     with one_thread():
         first = partial(run, counters=[name for name in counters if name not in tools])
         found, device, why_not_meta = _run_on_device(first, call, request["device"])
@@ -77,7 +83,8 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         exact = found.headcount.macs
         reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, exact, device)}
     records = [as_record(reported[name]) for name in counters]
-    how = {"device": device, "why_not_meta": why_not_meta, "counters": records}
+    measured = {name: _measure(name, run, call, step, request["element_bytes"]) for name in columns}
+    how = {"device": device, "why_not_meta": why_not_meta, "counters": records, "measured": measured}
     return module_count(found.headcount, built, **how, backward=request.get("backward", False))
 
 
@@ -115,6 +122,25 @@ def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCou
         notes=(*built.notes, *_in_place_changes(count.trace)),
         **how,
     )
+
+
+def _measure(
+    name: str, run: Callable[..., ReportedCounts], call: ModuleCall, step: DecodeStep | None, element_bytes: int
+) -> int | str:
+    """Return the value of a column that needs a further run, on meta, or the reason why there is none."""
+    try:
+        if name == "decode_macs":
+            return run(step.module, (), step.kwargs, counters=()).headcount.macs
+        if step is not None and name in DECODING:
+            new = (step.after - step.before) // step.batch
+            return (step.after if name == "kv_bytes" else new) * element_bytes
+        if name == "training_macs":
+            return run(*_meta_call(call), counters=(), backward=True).headcount.macs
+        field, training = ACTIVATIONS[name]
+        options = {"training": training, "element_bytes": element_bytes}
+        return getattr(measure_activations(*_meta_call(call), **options), field)
+    except Exception as error:
+        return f"a run on meta raised {type(error).__name__}: {(str(error).splitlines() or [''])[0][:LONGEST]}"
 
 
 def _in_place_changes(trace: Trace) -> Iterator[str]:
@@ -164,8 +190,6 @@ MAX_CHECKED_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that both counts are equal."""
 MAX_CPU_MACS = 200 * 10**9
 """The tools run a larger model on meta."""
-ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
-"""A module, its positional inputs and its keyword inputs."""
 
 
 def _run_on_device(
@@ -181,7 +205,7 @@ def _run_on_device(
     why = None
     if device in (None, META):
         try:
-            found = run_user_code("a run on meta", lambda: run(_meta_copy(module), *_to_device(inputs, META)), _FINAL)
+            found = run_user_code("a run on meta", lambda: run(*_meta_call(call)), _FINAL)
         except UserCodeError as error:
             if device == META or own == [META]:
                 raise
@@ -264,7 +288,7 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
                 raise
             why = str(error)
     if why is not None:
-        where, found = META, run(_meta_copy(module), *_to_device(inputs, META), exact=exact)
+        where, found = META, run(*_meta_call(call), exact=exact)
     for count in found.counters:
         yield replace(count, device=where, why_there=why)
 
@@ -278,6 +302,12 @@ def _too_large(call: ModuleCall, macs: int) -> str | None:
     if 2 * sum(tensor.nbytes for tensor in stored.values()) > psutil.virtual_memory().available:
         return "weights and inputs take more than half of the free memory"
     return None
+
+
+def _meta_call(call: ModuleCall) -> ModuleCall:
+    """Return the module and its inputs on meta."""
+    module, *inputs = call
+    return _meta_copy(module), *_to_device(inputs, META)
 
 
 def _meta_copy(module: nn.Module) -> nn.Module:

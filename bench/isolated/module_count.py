@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headcount.bench.contractions.modules import ModuleRecord, Modules
@@ -11,9 +11,21 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import ProcessExited, run_isolated
 from headcount.bench.isolated.target import Target
 from headcount.bench.output.progress import stage
+from headcount.bench.snapshot.snapshot import CountRequest
 from headcount.formulas.ledger import Ledger, at
 from headcount.formulas.published.expressions import evaluate
 from headcount.formulas.rank import Transfer
+
+ACTIVATIONS = {
+    "saved_bytes": ("saved_bytes", True),
+    "peak_forward_bytes": ("peak_bytes", False),
+    "peak_training_bytes": ("peak_bytes", True),
+}
+"""Field of trace.memory.Activations, and whether of a training step, by column."""
+DECODING = ("decode_macs", "kv_bytes", "kv_token_bytes")
+"""Columns of a decode step."""
+MEASURED = (*ACTIVATIONS, *DECODING, "training_macs")
+"""Columns of accounts.ACCOUNTS that need a further run of a user module."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +38,9 @@ class ModuleCount(Modules):
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
     ``libraries`` are the versions of those that decide which operations torch runs (bench.env). ``notes`` are sentences
-    about how the module was made, to print below a table. ``collectives`` and ``saved_bytes``, of the activations that
-    a forward pass keeps, are those of one rank of a module that is divided.
+    about how the module was made, to print below a table. ``measured`` are values of MEASURED columns, or reasons.
+    ``collectives`` and ``saved_bytes``, of the activations that a forward pass keeps, are those of one rank of a module
+    that is divided.
     """
 
     device: str
@@ -49,6 +62,7 @@ class ModuleCount(Modules):
     backward: bool = False
     modules: Sequence[ModuleRecord] = ()
     notes: Sequence[str] = ()
+    measured: Mapping[str, int | str] = field(default_factory=dict)
     collectives: Sequence[Transfer] = ()
     saved_bytes: int | None = None
 
@@ -82,36 +96,25 @@ def count_module(
     settings: Mapping[str, Any],
     counters: Sequence[str] = (),
     *,
-    inputs: Sequence[str] = (),
-    dtype: str | None = None,
-    lengths: Mapping[str, int] | None = None,
-    backward: bool = False,
-    device: str | None = None,
-    allow_unsupported: bool = False,
-    elementwise: str = "report",
-    formulas: Mapping[str, str] | None = None,
-    formula_set: str | None = None,
-    plan: str | None = None,
-    ranks: int | None = None,
-    rank: int = 0,
+    columns: Sequence[str] = (),
+    element_bytes: int = 2,
+    context: int | None = None,
+    **options: Any,
 ) -> ModuleCount:
-    """Count a target by every counter of ``counters``.
+    """Count a target by every counter of ``counters``; ``options`` are those of snapshot.CountRequest.
 
-    The arguments are the fields of target.Target and options of count.count_macs. ``plan``: count what one rank of the
-    divided target does. It is FILE.py:FUNCTION, which takes the module and returns it divided over ``ranks`` ranks, of
-    which ``rank`` is counted; or, of a preset, a plan as formulas.plan reads it, of whose pipeline stages one of each
-    kind is counted, its name before the paths of its modules.
+    ``columns`` of MEASURED are measured too, by ``element_bytes`` and ``context`` of accounts.Assumptions. With a
+    ``plan`` what one rank of the divided target does is counted: FILE.py:FUNCTION takes the module and returns it
+    divided over ``ranks`` ranks, of which ``rank`` is counted; of a preset it is a plan as formulas.plan reads it, of
+    whose pipeline stages one of each kind is counted, its name before the paths of its modules.
     Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
     that as the reason for its missing count.
     """
-    request = {
-        "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
-        "allow_unsupported": allow_unsupported, "elementwise": elementwise, "formulas": dict(formulas or {}),
-        "formula_set": formula_set, "inputs": list(inputs), "dtype": dtype, "lengths": dict(lengths or {}),
-        "backward": backward,
-    }  # fmt: skip
-    if plan:
-        return _merged(_count_stages({**request, "plan": plan, "ranks": ranks, "rank": rank}))
+    request = {"task": "count", "spec": spec, **vars(CountRequest(spec, dict(settings), **options))}
+    request |= {"counters": list(counters), "columns": list(columns)}
+    request |= {"element_bytes": element_bytes, "context": context}
+    if request["plan"]:
+        return _merged(_count_stages(request))
     try:
         return _count(request)
     except ProcessExited:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headcount.bench.errors import UsageError
 from headcount.models.configs.numbers import parse_int
-from headcount.models.configs.presets import PRESETS, parse_overrides
+from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
 LENGTHS = {
     "seq_len": "sequence length in tokens",
@@ -129,10 +129,12 @@ def _checked_input(text: str) -> str:
     return text
 
 
-def parse_target(spec: str, args: argparse.Namespace) -> Target:
-    """Return the target that ``spec`` and the options of :func:`add_target_options` name.
+def parse_target(text: str, args: argparse.Namespace) -> Target:
+    """Return the target that ``text``, TARGET or TARGET,NAME=VALUE,…, and the options of add_target_options name.
 
     Raises UsageError for what cannot be parsed, and ConfigError for a field of a preset that does not exist.
     """
     lengths = {name: getattr(args, name) for name in LENGTHS if getattr(args, name, None) is not None}
-    return Target(spec, parse_settings(args.set or (), spec), tuple(args.input or ()), args.dtype, lengths)
+    spec = text.partition(",")[0] if "=" in text else text
+    words = (*assignments(text.removeprefix(spec)), *(args.set or ()))
+    return Target(spec, parse_settings(words, spec), tuple(args.input or ()), args.dtype, lengths)

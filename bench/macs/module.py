@@ -85,6 +85,7 @@ def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
     names += ("trainable_params", "parameters", "audit", "libraries")
     names += ("bytes_moved", "causal_macs", "other_flops")
     facts = {"spec": spec, **{name: getattr(count, name) for name in names}}
+    facts["uncalled_modules"] = count.uncalled_modules()
     below = [f"{count.trainable_params:,} of {count.params:,} parameters are trainable."]
     if count.with_elementwise != count.dispatched:
         line = (

@@ -2,18 +2,20 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
+from headcount.bench import accounts
 from headcount.bench.case import LENGTHS, Case
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.env import peak_memory
-from headcount.bench.errors import UsageError, require_package
+from headcount.bench.errors import UsageError
+from headcount.bench.isolated.module_count import MEASURED
 from headcount.bench.isolated.target import add_ranks, add_target_options, parse_target
 from headcount.bench.macs import __main__ as macs
-from headcount.bench.macs import columns, options, own, results
-from headcount.bench.measure import check_device, parse_counters
+from headcount.bench.macs import columns, module, options, own, results, tree
+from headcount.bench.measure import parse_counters
 from headcount.bench.output.arguments import BriefHelp
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
@@ -27,6 +29,8 @@ from headcount.models.configs.presets import PRESETS, assignments, parse_overrid
 TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
 DECODED = ("decode_macs", "decode_bytes")
 """Columns of --decode."""
+DECODED_OF_MODULE = ("decode_macs", "kv_bytes")
+"""Those of a model that is no preset."""
 FURTHER = (
     "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes", "peak_macs", "bandwidth",
     "wide", "unit", "version",
@@ -79,7 +83,8 @@ def _add_count(out: Parser) -> None:
     how.add_argument("--backward", action="store_true", help="count the gradients too")
     options.add_counters(how)
     options.add_modules(how)
-    memory = out.add_argument_group("memory and decoding, of presets")
+    how.add_argument("--plot", metavar="FILE", help="draw the share of MACs by module: .pdf, .svg or .png")
+    memory = out.add_argument_group("memory and decoding")
     memory.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     options.add_memory(memory)
     devices = out.add_argument_group("one rank of many devices")
@@ -107,23 +112,32 @@ def _work(args: argparse.Namespace, sections: Iterator[Section]) -> Work:
 
 
 def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Iterator[Section]:
-    """Return the tables of a target, and of a preset those of --columns and --decode too."""
+    """Return the tables of a target, and those of --columns and --decode."""
+    is_preset = args.target in PRESETS
     if args.decode:
-        args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
-    if args.target not in PRESETS:
-        if args.columns:
-            raise UsageError(f"--columns and --decode go with a preset, and {args.target} is none")
-        require_package("torch")
-        check_device(args.device)
-        return macs.target_sections(args.target, args, counters, by_module=True)
-    given = macs.assumptions(args)
-    target = parse_target(args.target, args)
-    case = Case.of(target.spec, target.settings, target.lengths)
-    case.check_runs()
-    check_device(args.device)
-    parts = [macs.target_sections(args.target, args, counters, by_module=True)]
-    if args.columns:
+        args.columns = list(dict.fromkeys((*args.columns, *(DECODED if is_preset else DECODED_OF_MODULE))))
+    given, extra = macs.assumptions(args), {}
+    if is_preset:
+        accounts.check(args.columns, given)
+        target = parse_target(args.target, args)
+        case = Case.of(target.spec, target.settings, target.lengths)
+        case.check_runs()
+    else:
+        columns.check_of_module(args.columns)
+        extra = {"columns": [name for name in args.columns if name in MEASURED], "context": given.context}
+        extra["element_bytes"] = given.element_bytes
+    if args.plot:
+        tree.check_plot(args.plot)
+    count = macs.count_target(args.target, args, counters, **extra)
+    shown = count if args.elementwise else replace(count, elementwise=())
+    found = tree.section(args.target, count, args.depth or 3)
+    parts = [module.sections(found, shown, args.check)]
+    if args.plot:
+        tree.plot(args.plot, found)
+    if args.columns and is_preset:
         parts.append([columns.section_of([case], args.target, args.columns, given)])
+    elif args.columns:
+        parts.append([columns.of_module(count, args.target, args.columns, given)])
     return chain(*parts)
 
 

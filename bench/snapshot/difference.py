@@ -94,8 +94,14 @@ def changes(old: CountSnapshot, new: CountSnapshot) -> list[Change]:
 
 
 def equal(old: CountSnapshot, new: CountSnapshot) -> bool:
-    """Return whether both have the same terms, parameters and unsupported operations."""
-    return amounts(old) == amounts(new) and set(old.unsupported) == set(new.unsupported)
+    """Return whether both have the same terms, parameters, unsupported operations and uncalled modules."""
+    sides = [(amounts(one), set(one.unsupported)) for one in (old, new)]
+    return sides[0] == sides[1] and not uncalled_changes(old, new)
+
+
+def uncalled_changes(old: CountSnapshot, new: CountSnapshot) -> list[str]:
+    """Return the modules that ran in one of two snapshots alone; none where one of them does not know."""
+    return [] if None in (old.uncalled, new.uncalled) else sorted({*old.uncalled} ^ {*new.uncalled}, key=natural)
 
 
 def totals(snapshot: CountSnapshot) -> Counter[str]:

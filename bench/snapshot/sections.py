@@ -73,9 +73,12 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
 
 
 def _how(old: CountSnapshot, new: CountSnapshot) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield unsupported operations, name, inputs, versions and request of both snapshots, as far as both have them."""
+    """Yield unsupported operations, modules that did not run, name, inputs, versions and request of both snapshots, as
+    far as both have them."""
     for line in dict.fromkeys((*old.unsupported, *new.unsupported)):
         yield "unsupported", *(line if line in side.unsupported else None for side in (old, new))
+    for path in difference.uncalled_changes(old, new):
+        yield "did not run", *(path if path in side.uncalled else None for side in (old, new))
     for before, after in zip(_facts(old), _facts(new), strict=True):
         if before and after:
             yield from ((name, before.get(name), after.get(name)) for name in before | after)

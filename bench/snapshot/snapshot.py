@@ -70,8 +70,8 @@ class CountSnapshot:
 
     ``macs`` includes those written elementwise where ``included``. ``unsupported`` are unsupported operations and
     ``inputs`` the module's input tensors, both as text. ``inputs`` and ``versions`` are empty where they are unknown;
-    ``request`` is None for a module that a program counted itself. ``collectives`` are those of a rank of a divided
-    module.
+    ``collectives`` are those of a rank of a divided module. ``uncalled``, the paths of modules that did not run, and
+    ``request`` are None for a module that a program counted itself.
     """
 
     name: str
@@ -83,6 +83,7 @@ class CountSnapshot:
     versions: Mapping[str, str] = field(default_factory=dict)
     request: CountRequest | None = None
     collectives: tuple[Transfer, ...] = ()
+    uncalled: tuple[str, ...] | None = None
 
     @property
     def macs(self) -> int:
@@ -153,4 +154,5 @@ def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[s
         versions=versions,
         request=request,
         collectives=tuple(count.collectives),
+        uncalled=count.uncalled_modules(),
     )

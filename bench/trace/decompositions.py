@@ -17,13 +17,24 @@ def fused_on_meta(function: Callable, args: tuple, kwargs: dict) -> Callable | N
 
     On meta torch has no fused kernel and stores the scores, which a fused backward recomputes.
     """
-    if function is not torch.nn.functional.scaled_dot_product_attention or not torch.is_grad_enabled():
+    if not torch.is_grad_enabled():
+        return None
+    return fused_as_on_cpu(function, args, kwargs, only_trained=True)
+
+
+def fused_as_on_cpu(function: Callable, args: tuple, kwargs: dict, only_trained: bool = False) -> Callable | None:
+    """Return ``F.scaled_dot_product_attention`` on meta as a CPU runs it; None where both store the scores.
+
+    ``only_trained``: also None where no operand needs a gradient.
+    """
+    if function is not torch.nn.functional.scaled_dot_product_attention:
         return None
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     q, k, v, mask = (given.get(name) for name in names[:4])
-    fits = q.is_meta and _is_fused(q, k, v, mask, given)
-    if not fits or not any(tensor.requires_grad for tensor in (q, k, v)):
+    if only_trained and not any(tensor.requires_grad for tensor in (q, k, v)):
+        return None
+    if not (q.is_meta and _is_fused(q, k, v, mask, given)):
         return None
 
     def fused(*_: Any, **__: Any) -> Tensor:

@@ -4,7 +4,7 @@ import copy
 import copyreg
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -70,12 +70,12 @@ def record(
                     set_eval_mode(model)
                 torch.random.default_generator.manual_seed(0)
                 if backward:
-                    args, kwargs = tree_map_only(Tensor, _as_leaf, (tuple(args), kwargs))
+                    args, kwargs = tree_map_only(Tensor, as_leaf, (tuple(args), kwargs))
                 dispatch, function = recorder.start(names, changed)
                 with dispatch, function:
                     out = model(*args, **kwargs)
                     if backward:
-                        _run_backward(model, out)
+                        run_backward(model, out)
         finally:
             try:
                 changed.undo()
@@ -169,19 +169,20 @@ def _restore_buffers(model: nn.Module) -> Iterator[None]:
                 buffer.copy_(value)
 
 
-def _as_leaf(tensor: Tensor) -> Tensor:
+def as_leaf(tensor: Tensor) -> Tensor:
     """Return a differentiable leaf that shares the data; the caller's tensor is unchanged."""
     differentiable = tensor.is_floating_point() or tensor.is_complex()
     return tensor.detach().requires_grad_() if differentiable else tensor
 
 
-def _run_backward(model: nn.Module, out: Any) -> None:
-    """Run backward from every output and restore ``grad``."""
+def run_backward(model: nn.Module, out: Any, exclude: Callable[..., None] = lambda *_: None) -> None:
+    """Run backward from every output and restore ``grad``. ``exclude`` is called with the outputs' gradients first."""
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
     # Created outside the recording, as in a larger model. Contiguous: a grouped product refuses the stride 0 that
     # sum() sends back.
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
+        exclude(*gradients)
     before = {parameter: parameter.grad for parameter in model.parameters()}
     try:
         for parameter in before:

@@ -17,7 +17,7 @@ from headcount.formulas.symbols import symbol
 from headcount.reports.explorer.nodes import ORDER
 
 VARIANTS = ("mha", "moa", "moh", "mla", "switchhead")
-LABELS = {"mha": "GQA: g of h heads"}
+LABELS = {"mha": "GQA (MQA: g = 1): g of h heads"}
 """Labels that replace the variant's."""
 PATH = "attn"
 """The module path of a layer."""

@@ -30,7 +30,9 @@ ALLOWED = {
     "bench/output/figure.py": {"savefig": "into memory; bench/output/files.py writes it"},
     "reports/plots/plot.py": {"savefig": "into memory; the report writes the text"},
     "bench/output/comma.py": {"to_csv": "to a text, no file"},
-    "bench/output/files.py": {"open": "the one place that writes files: whole or not at all"},
+    "bench/output/files.py": {
+        "open": "the one place that writes files: whole or not at all",
+    },
     "bench/records.py": {"open": "the one place that appends to files"},
     "bench/isolated/child.py": {"open": "the answer, to a file without a name"},
 }
