@@ -30,7 +30,7 @@ kernels: $(VENV)/.stamp
 # Recount every number of the report, LLaMA 3 405B on 16,384 ranks, and thousands of random programs.
 nightly: $(VENV)/.stamp
 	$(PY) -m reports --check --recount
-	$(PY) -m tests.agreement.llama_405b
+	$(PY) -m headcount count llama3-405b --seq-len 8192 --plan tp=8,sp,pp=16,dp=128,fsdp --backward --brief
 	PROGRAMS=2000 $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py
 
 # The core of the suite with torch 2.11 to the newest, the oldest of every dependency, and each installed Python.

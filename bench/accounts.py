@@ -105,10 +105,10 @@ STATEMENTS = {
     "recompute": "Recomputed: every repeated layer keeps only its input, and runs once more in the backward pass.",
     "state": "Training state, bytes per trained parameter, {recipe}; a frozen one has weights only.",
     "saved": (
-        "Saved bytes: measured, live after the forward pass of the reference implementation: what autograd keeps, the "
+        "Saved bytes: measured, live after the forward pass of {model}: what autograd keeps, the "
         "output, and what routers keep for their losses."
     ),
-    "peak": "Peak bytes: what the reference implementation allocates, as executed.",
+    "peak": "Peak bytes: what {model} allocates, as executed.",
     "prices": "Operations without multiply-accumulates, in no MACs. {prices}",
 }
 """Assumptions of accounts as text, in the order of a table's notes."""
@@ -442,8 +442,8 @@ def read_prices(path: str | Path) -> dict[str, int]:
     return {**prices.PRICES, **found}
 
 
-def statement(names: Sequence[str], given: Assumptions) -> str:
-    """Return the assumptions of the accounts ``names`` as text."""
+def statement(names: Sequence[str], given: Assumptions, model: str = "the reference implementation") -> str:
+    """Return the assumptions of the accounts ``names`` as text; activations are measured of ``model``."""
     keys = {key for name in names for key in ACCOUNTS[name].statements}
     text = " ".join(text for key, text in STATEMENTS.items() if key in keys).format(
         context=given.context or "as many as the input has",
@@ -451,6 +451,7 @@ def statement(names: Sequence[str], given: Assumptions) -> str:
         window=given.window or "unknown",
         recipe=f"{given.optimizer}: {' + '.join(f'{size} {what}' for what, size in RECIPES[given.optimizer].items())}",
         prices=prices.statement(given.prices),
+        model=model,
     )
     return f"{given.element_bytes} bytes per element. {text}".strip()
 

@@ -11,6 +11,8 @@ from types import ModuleType
 from typing import Any
 
 from headcount.formulas.ledger import Ledger, Size
+from headcount.formulas.plan import Plan
+from headcount.formulas.rank import RankCost, rank_costs
 from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Layered, ModelConfig
 from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
@@ -30,13 +32,15 @@ LENGTHS = {
 class Case:
     """A configuration at input lengths, with the name that a row or a user gives it; its ledgers are computed once.
 
-    ``preset``: the name of the preset, also where some of its fields are changed; None for a single layer.
+    ``preset``: the name of the preset, also where some of its fields are changed; None for a single layer. ``plan``
+    divides the case over ranks; the lengths are then those of one rank and microbatch.
     """
 
     name: str
     config: AttentionConfig | ModelConfig
     lengths: Mapping[str, int]
     preset: str | None = None
+    plan: Plan | None = None
 
     @classmethod
     def of(
@@ -46,13 +50,14 @@ class Case:
         lengths: Mapping[str, int | None] | None = None,
         *,
         called: str | None = None,
+        plan: Plan | None = None,
     ) -> "Case":
         """Return the preset ``name`` with some fields and lengths replaced; ``called`` replaces its name.
 
         Raises ConfigError for a name, field, value or length that does not exist.
         """
         config = preset(name, overrides)
-        return cls(called or name, config, resolve_lengths(config, lengths or {}), name)
+        return cls(called or name, config, resolve_lengths(config, lengths or {}), name, plan)
 
     @property
     def model(self) -> tuple:
@@ -63,6 +68,11 @@ class Case:
     def ledger(self) -> Ledger:
         """Return the exact ledger. Raises ConfigError for a length that the model has no positions for."""
         return ledger_of(self.config, self.lengths)
+
+    @cached_property
+    def ranks(self) -> tuple[RankCost, ...]:
+        """Return the cost of each class of equal ranks of the plan. Raises PlanError for one that does not fit."""
+        return rank_costs(self.ledger, self.plan or Plan())
 
     def check_runs(self) -> None:
         """Raise ConfigError where the case is too large for torch, or has a length without a position."""

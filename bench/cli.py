@@ -111,14 +111,15 @@ class Work:
 def serve(
     prog: str,
     parser: argparse.ArgumentParser,
-    plan: Callable[[argparse.Namespace], Work | str],
+    plan: Callable[[argparse.Namespace], Work | str | Callable[[], int]],
     argv: Sequence[str] | None = None,
     own_progress: bool = False,
 ) -> int:
     """Run a command and return its exit code: parse ``argv``, plan, print each section as its rows are ready.
 
-    ``plan`` raises before anything is printed; a text is printed as it is. ``own_progress``: the command prints its
-    progress itself. The parser has the options of :func:`add_output`.
+    ``plan`` raises before anything is printed; a text is printed as it is, and a function prints itself and returns the
+    exit code. ``own_progress``: the command prints its progress itself. The parser has the options of
+    :func:`add_output`.
     """
     progress.is_enabled = not own_progress
     return run(prog, lambda: _serve(prog, parser.parse_args(argv), plan))
@@ -135,6 +136,8 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     if isinstance(work, str):
         print(shown(work))
         return 0
+    if callable(work):
+        return work()
     style = partial(Style.of, wide=args.wide, unit=args.unit, flops=args.flops)
     brief = args.brief and form != "json"
     sections = progress.with_progress(work.sections, prog, "table")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from headcount.bench.contractions.count import REPORT, ContractionCount, Formula, count_contractions
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.summary import merged
+from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.record import fresh, record
 from headcount.formulas.published.expressions import evaluate
 
@@ -170,10 +171,12 @@ def count_macs(
     return count_call(call, backward=backward, training=training, elementwise=elementwise, **options)
 
 
+@no_full_gc()
 def count_call(call: ModuleCall, *, backward: bool = False, training: bool = False, **options: Any) -> ContractionCount:
     """Count a call as ``count_macs`` does; ``options`` are those of count_contractions."""
     module, args, kwargs = call
-    return count_contractions(record(fresh(module), args, kwargs, backward=backward, training=training), **options)
+    trace = record(fresh(module), args, kwargs, backward=backward, training=training)
+    return replace(count_contractions(trace, **options), call=call)
 
 
 OPTIONS = inspect.signature(count_macs).parameters.keys()

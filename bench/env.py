@@ -1,6 +1,5 @@
 """Describe the environment of a measurement: machine, versions, commit and command."""
 
-import importlib
 import os
 import platform
 import subprocess
@@ -10,11 +9,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import headcount
-from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.errors import EnvironmentMissing, UsageError
 
 PACKAGES = ("torch", "triton", "ptflops", "fvcore", "numpy", "pytest-benchmark")
 FLAGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
@@ -107,14 +105,6 @@ def gpu() -> dict[str, Any]:
     }
 
 
-def drawing() -> ModuleType:
-    """Return matplotlib's pyplot with the Agg backend, which needs no display."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    return importlib.import_module("matplotlib.pyplot")
-
-
 def commit() -> str | None:
     """Return the commit of the checkout that this runs from; None where it is installed."""
     return _git("rev-parse", "HEAD")
@@ -127,15 +117,24 @@ def dirty() -> bool | None:
 
 
 def _git(*words: str) -> str | None:
-    if not headcount.CHECKOUT:
-        return None
+    if headcount.CHECKOUT:
+        with suppress(EnvironmentMissing, UsageError):
+            return run_git(*words, folder=headcount.CHECKOUT).strip()
+    return None
+
+
+def run_git(*words: str, folder: Path) -> str:
+    """Return what git prints in ``folder``. UsageError with the first line of its error, EnvironmentMissing without
+    git."""
     try:
-        done = subprocess.run(
-            ["git", *words], capture_output=True, text=True, timeout=10, cwd=headcount.CHECKOUT, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=60, cwd=folder)
+    except subprocess.TimeoutExpired:
+        raise EnvironmentMissing(f"git {words[0]} took more than 60 seconds") from None
+    except OSError as error:
+        raise EnvironmentMissing(f"git cannot be run in {folder}: {error.strerror}") from None
+    if done.returncode:
+        raise UsageError((done.stderr.strip().splitlines() or ["failed without a message"])[0])
+    return done.stdout
 
 
 def _cpu() -> str | None:

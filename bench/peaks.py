@@ -1,24 +1,18 @@
-"""Measure bytes of activations, saved and at the peak: run a layer or a model and add up the storage that is live.
+"""Measure the activations of a case (bench.trace.memory).
 
-PyTorch has no statistics of the CPU's allocator. A dispatch mode sees every tensor that an operation returns, and a
-finalizer runs when its storage is freed. Temporary storage inside an operation is not counted. On meta nothing is
-computed, and the numbers are those of the CPU because gathered rows are split as on the CPU.
+On meta the numbers are those of the CPU because gathered rows are split as on the CPU.
 """
 
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
-import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from headcount.bench.case import Case
+from headcount.bench.trace.memory import Activations, measure_activations
 from headcount.bench.trace.shapes import cache_shapes
 from headcount.models import experts
 from headcount.models.build import build, example_inputs
@@ -26,56 +20,6 @@ from headcount.models.configs.base import ConfigError
 
 MAX_CHUNKS = 20_000
 """Chunks of gathered matrices in one measurement; more would take minutes."""
-
-
-class LiveStorage(TorchDispatchMode):
-    """Track the bytes of storage that operations allocate while the mode is on.
-
-    ``element_bytes``: of every floating-point number, whatever the type in which the model runs.
-    """
-
-    def __init__(self, element_bytes: int) -> None:
-        super().__init__()
-        self._element_bytes = element_bytes
-        self._tracked: set[int] = set()
-        """Addresses of storage, which views share."""
-        self.live_bytes = 0
-        self.peak_bytes = 0
-
-    def exclude(self, *tensors: Tensor) -> None:
-        """Leave the storage of ``tensors`` out of the count, such as inputs and parameters; they must stay alive."""
-        self._tracked.update(tensor.untyped_storage()._cdata for tensor in tensors)
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor):
-                self._count(tensor)
-        return out
-
-    def _count(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        address, size = storage._cdata, storage.nbytes()
-        if address in self._tracked:
-            return
-        if tensor.is_floating_point():
-            size = size // tensor.element_size() * self._element_bytes
-        self._tracked.add(address)
-        self.live_bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-        weakref.finalize(storage, self._free, address, size)
-
-    def _free(self, address: int, size: int) -> None:
-        self._tracked.discard(address)
-        self.live_bytes -= size
-
-
-@dataclass(frozen=True)
-class Activations:
-    """Bytes that are live after the forward pass, its output included, and the most that are live at once."""
-
-    saved_bytes: int
-    peak_bytes: int
 
 
 def measure_peak(case: Case, **options) -> int:
@@ -94,25 +38,15 @@ def measure(
     run or would take minutes.
     """
     case.check_runs()
-    model = build(case.config, device=device, initialise=False).train(training)
+    model = build(case.config, device=device, initialise=False)
     inputs = example_inputs(case.config, case.lengths, device=device)
     if case.lengths.get("src_len") == case.lengths.get("tgt_len"):
         # a layer that attends to itself has one input
         inputs.pop("key", None)
     if recompute:
         _recompute_layers(model)
-    live = LiveStorage(element_bytes)
-    live.exclude(*inputs.values(), *model.parameters(), *model.buffers())
-    with _split_rows(element_bytes), cache_shapes(model), torch.set_grad_enabled(training):
-        with live:
-            out = model(**inputs)
-        saved = live.live_bytes
-        if training:
-            gradient = torch.ones_like(out)
-            live.exclude(gradient)
-            with live:
-                out.backward(gradient)
-    return Activations(saved, live.peak_bytes)
+    with _split_rows(element_bytes), cache_shapes(model):
+        return measure_activations(model, (), inputs, training=training, element_bytes=element_bytes)
 
 
 def _recompute_layers(model: nn.Module) -> None:

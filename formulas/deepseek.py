@@ -1,65 +1,66 @@
-"""DeepSeek-V2 and V3 (arXiv 2405.04434, 2412.19437): dense layers, then layers of shared and routed experts.
-
-Closed form only, without multi-token prediction.
-"""
+"""DeepSeek-V2 and V3 (arXiv 2405.04434, 2412.19437): dense layers, then layers of shared and routed experts."""
 
 from collections.abc import Sequence
+from functools import partial
 
-from headcount.formulas import llama, moe_ffn
-from headcount.formulas.blocks import linear, residual, rms_norm
-from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
-from headcount.formulas.transformer import Mixer
+from headcount.formulas import llama
+from headcount.formulas.blocks import linear, residual
+from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
+from headcount.formulas.llama import gated_feed_forward
+from headcount.formulas.transformer import Mixer, tied_output
 
-CAUSAL_PATHS = llama.CAUSAL_PATHS
-NO_DECODE_STEP = "closed form of a forward pass only"
+CAUSAL_PATHS = rf"{llama.CAUSAL_PATHS}|predictors\..+\.self_attn"
+"""Module paths of causal attention."""
 
 
 def model(
     attention: Sequence[Mixer],
     *,
-    B: Size,
-    T: Size,
-    d_m: Size,
     F: Size,
-    V: Size,
     E_ff: Size,
     K_ff: Size,
-    N_dense: Size,
+    N_dense: int,
     F_e: Size,
     E_s: Size,
+    N_mtp: int = 0,
+    n: Size | None = None,
+    **sizes: Size,
 ) -> Ledger:
-    """Return the ledger of one layer per ``attention`` over T tokens, as executed: all T x T pairs.
+    """Return the :func:`llama.language_model` of one layer per ``attention``.
 
     The first N_dense have feed-forward blocks of width F; the others E_s shared experts of width F_e, which run as one
-    block, and K_ff of E_ff routed ones.
+    block, and K_ff of E_ff routed ones. N_mtp: further tokens that are predicted at once, each by a layer as the last
+    (V3's Eq. 21-24); a decode step predicts none.
     """
-    sizes, rows, width = {"B": B, "T": T, "d_m": d_m}, {"B": B, "T": T}, {"d_m": d_m}
+    T, V = sizes["T"], sizes["V"]
+    rows = {"B": sizes["B"], "d_m": sizes["d_m"]}
 
-    def mixture(path: str) -> Ledger:
+    def mixture(path: str, **own: Size) -> Ledger:
         return ledger(
-            llama.gated_feed_forward(at(path, "shared_experts"), F=E_s * F_e, **sizes),
-            moe_ffn.layer(path, F=F_e, E=E_ff, K=K_ff, gated=True, **sizes),
-            residual(path, **sizes),
+            gated_feed_forward(path, F=F_e, E_ff=E_ff, K_ff=K_ff, **own),
+            gated_feed_forward(at(path, "shared_experts"), F=E_s * F_e, **own),
+            residual(path, **own),
         )
 
-    def layer(path: str, run: tuple[Mixer, bool]) -> Ledger:
-        mixer, dense = run
-        block = at(path, "feed_forward")
+    dense = partial(gated_feed_forward, F=F)
+    blocks = [dense if i < N_dense else mixture for i in range(len(attention))]
+    layers = list(zip(attention, blocks, strict=True))
+
+    def predictor(k: int) -> Ledger:
+        path, own = f"predictors.{k - 1}", {**rows, "T": T - k}
+        tokens, width = {"B": own["B"], "T": own["T"]}, {"d_m": own["d_m"]}
         return ledger(
-            rms_norm(at(path, "self_attn_norm"), rows, width),
-            mixer(at(path, "self_attn"), B=B, T=T, S=T, rotary=True),
-            residual(path, **sizes),
-            rms_norm(at(path, "feed_forward_norm"), rows, width),
-            llama.gated_feed_forward(block, F=F, **sizes) if dense else mixture(block),
-            residual(path, **sizes),
+            Entry("embedding", "embedding", own),
+            llama.root_mean_square_norm(at(path, "hidden_norm"), **own),
+            llama.root_mean_square_norm(at(path, "embedding_norm"), **own),
+            linear(at(path, "proj"), tokens, {"2": 2, **width}, {"d_out": own["d_m"]}),
+            llama.layer(at(path, "layer"), layers[-1], n=None, **own),
+            llama.root_mean_square_norm(at(path, "norm"), **own),
+            tied_output(V=V, **own),
         )
 
-    # layers with one mixer share a tuple, so that their entries are written once
-    runs = {(id(mixer), dense): (mixer, dense) for mixer in attention for dense in (True, False)}
-    layers = [runs[id(mixer), i < N_dense] for i, mixer in enumerate(attention)]
-    return ledger(
-        Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),
-        stack("layers", layers, layer),
-        rms_norm("norm", rows, width),
-        linear("output_proj", rows, width, {"V": V}),
-    )
+    predictors = [predictor(k) for k in range(1, N_mtp + 1)] if n is None else []
+    return ledger(llama.language_model(layers, n=n, **sizes), *predictors)
+
+
+step = llama.decode_step(model)

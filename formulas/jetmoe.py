@@ -6,4 +6,4 @@ from headcount.formulas import llama
 
 CAUSAL_PATHS = llama.CAUSAL_PATHS
 model = partial(llama.model, output_bias=True, tied=True)
-step = partial(llama.step, output_bias=True, tied=True)
+step = llama.decode_step(model)

@@ -243,7 +243,7 @@ def ledger(*parts: Entry | Ledger | Iterable[Entry]) -> Ledger:
 def stack(path: str, mixers: Sequence[Any], block: Callable[[str, Any], Ledger]) -> Ledger:
     """Return ``block(path.index, mixer)`` for each of ``mixers``; neighbours with the same mixer share entries."""
     out = []
-    for _, run in groupby(enumerate(mixers), key=lambda indexed: id(indexed[1])):
+    for _, run in groupby(enumerate(mixers), key=lambda indexed: indexed[1]):
         indices, (mixer, *_) = zip(*run, strict=True)
         times = len(indices)
         index = "*" if times == len(mixers) else str(indices[0]) if times == 1 else f"{indices[0]}-{indices[-1]}"

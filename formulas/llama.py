@@ -1,7 +1,10 @@
-"""Pre-norm causal language model: RMSNorm, rotary positions, SwiGLU, untied output projection."""
+"""Pre-norm causal language models: RMSNorm, rotary positions, SwiGLU and an untied output projection as in LLaMA.
 
-from collections.abc import Sequence
-from typing import Any
+:func:`language_model` is the frame that other models of this kind change parts of.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from headcount.formulas import moe_ffn
 from headcount.formulas.blocks import linear, past_len, residual, rms_norm
@@ -10,6 +13,9 @@ from headcount.formulas.transformer import Mixer, tied_output
 
 CAUSAL_PATHS = r"layers\..+\.self_attn"
 """Module paths of causal attention."""
+
+Block = Callable[..., Ledger]
+"""A part of a layer that reads B T tokens of width d_m: ``block(path, B=, T=, d_m=) -> Ledger``."""
 
 
 def gated_feed_forward(
@@ -30,52 +36,86 @@ def gated_feed_forward(
     )
 
 
-def layer(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, n: Size | None, **inner: Any) -> Ledger:
-    """Return the ledger of rotary self-attention and feed-forward of sizes ``inner``, each after a norm.
+def root_mean_square_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
+    """Return the entry of RMSNorm over d_m with scale."""
+    return rms_norm(path, {"B": B, "T": T}, {"d_m": d_m})
 
-    n: number of cached tokens; None: no cache.
-    """
-    tokens, width = {"B": B, "T": T}, {"d_m": d_m}
-    rows = {**tokens, **width}
+
+def layer(
+    path: str,
+    parts: tuple[Mixer, Block],
+    *,
+    n: Size | None,
+    norm: Callable[..., Entry] = root_mean_square_norm,
+    parallel: bool = False,
+    rotary: bool = True,
+    **sizes: Size,
+) -> Ledger:
+    """Return the ledger of the attention and the feed-forward block of ``parts``; see :func:`language_model`."""
+    attention, feed_forward = parts
+    B, T = sizes["B"], sizes["T"]
     return ledger(
-        rms_norm(at(path, "self_attn_norm"), tokens, width),
-        attention(at(path, "self_attn"), B=B, T=T, S=past_len(n) + T, n=n, rotary=True),
-        residual(path, **rows),
-        rms_norm(at(path, "feed_forward_norm"), tokens, width),
-        gated_feed_forward(at(path, "feed_forward"), **inner, **rows),
-        residual(path, **rows),
+        norm(at(path, "self_attn_norm"), **sizes),
+        attention(at(path, "self_attn"), B=B, T=T, S=past_len(n) + T, n=n, rotary=rotary),
+        residual(path, **sizes),
+        () if parallel else [norm(at(path, "feed_forward_norm"), **sizes)],
+        feed_forward(at(path, "feed_forward"), **sizes),
+        residual(path, **sizes),
     )
 
 
-def step(attention: Sequence[Mixer], *, new: Size, stored: Size, **sizes: Size) -> Ledger:
-    """Return the ledger of a decode step: ``new`` tokens, ``stored`` in the caches after the step, logits per token."""
-    return model(attention, T=new, n=stored - new, **sizes)
+def language_model(
+    layers: Iterable[tuple[Mixer, Block]],
+    *,
+    B: Size,
+    T: Size,
+    d_m: Size,
+    V: Size,
+    n: Size | None = None,
+    tied: bool = False,
+    parallel: bool = False,
+    norm: Callable[..., Entry] = root_mean_square_norm,
+    positions: Iterable[Entry] | None = None,
+) -> Ledger:
+    """Return the ledger of attention and feed-forward block of each of ``layers`` over T tokens, as executed: all
+    T x T pairs.
+
+    n: number of cached tokens; None: no cache. tied: the output projection uses the embedding's weight. parallel:
+    attention and feed-forward block read one norm. positions: entries after the embedding; None: rotary positions.
+    """
+    sizes = {"B": B, "T": T, "d_m": d_m}
+    block = partial(layer, n=n, norm=norm, parallel=parallel, rotary=positions is None, **sizes)
+    return ledger(
+        Entry("embedding", "embedding", sizes, weight={"V": V, "d_m": d_m}),
+        positions or (),
+        stack("layers", list(layers), block),
+        norm("norm", **sizes),
+        tied_output(V=V, **sizes) if tied else linear("output_proj", {"B": B, "T": T}, {"d_m": d_m}, {"V": V}),
+    )
+
+
+def decode_step(model: Callable[..., Ledger]) -> Callable[..., Ledger]:
+    """Return the form of a decode step of ``model``: ``step(attention, new=, stored=, …)``."""
+
+    def step(attention: Sequence[Mixer], *, new: Size, stored: Size, **sizes: Size) -> Ledger:
+        """Return the ledger of ``new`` tokens, ``stored`` in the caches after the step, logits per token."""
+        return model(attention, T=new, n=stored - new, **sizes)
+
+    return step
 
 
 def model(
     attention: Sequence[Mixer],
     *,
-    B: Size,
-    T: Size,
-    d_m: Size,
     F: Size,
-    V: Size,
     E_ff: Size = 0,
     K_ff: Size = 0,
-    n: Size | None = None,
     output_bias: bool = False,
-    tied: bool = False,
+    **sizes: Size,
 ) -> Ledger:
-    """Return the ledger of one layer per ``attention`` over T tokens, as executed: all T x T pairs.
+    """Return the :func:`language_model` of one layer per ``attention``, with :func:`gated_feed_forward` in each."""
+    block = partial(gated_feed_forward, F=F, E_ff=E_ff, K_ff=K_ff, output_bias=output_bias)
+    return language_model([(mixer, block) for mixer in attention], **sizes)
 
-    n: number of cached tokens; None: no cache. ``output_bias``: see :func:`gated_feed_forward`. ``tied``: the output
-    projection uses the embedding's weight.
-    """
-    rows, width = {"B": B, "T": T}, {"d_m": d_m}
-    inner = {"F": F, "E_ff": E_ff, "K_ff": K_ff, "output_bias": output_bias}
-    return ledger(
-        Entry("embedding", "embedding", {**rows, **width}, weight={"V": V, **width}),
-        stack("layers", attention, lambda path, mixer: layer(path, mixer, B=B, T=T, d_m=d_m, n=n, **inner)),
-        rms_norm("norm", rows, width),
-        tied_output(B=B, T=T, d_m=d_m, V=V) if tied else linear("output_proj", rows, width, {"V": V}),
-    )
+
+step = decode_step(model)

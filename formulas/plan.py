@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from headcount.formulas.ledger import Size
 
 AXES = ("dp", "cp", "tp", "ep", "pp")
+ORDER = ("tp", "cp", "ep", "dp", "pp")
 RECOMPUTE = ("none", "selective", "full")
 HEADS = ("contiguous", "dealt")
 GRAMMAR = "tp=8,sp,cp=2,ep=4,pp=16,dp=128,fsdp"
@@ -62,6 +63,19 @@ class Plan:
     def ranks(self) -> Size:
         """Number of ranks."""
         return self.pp * self.dp * self.cp * self.tp
+
+    def __str__(self) -> str:
+        """Return the plan as :func:`parse` reads it; ``dp=1`` where nothing is divided."""
+        flags = {"cp": ":ring" * self.ring, "ep": ":replicated" * self.replicated}
+        words = [f"{axis}={getattr(self, axis)}{flags.get(axis, '')}" for axis in ORDER if getattr(self, axis) != 1]
+        if self.stages:
+            words[-1] = f"pp={'+'.join(map(str, self.stages))}"
+        words += ["sp"] * self.sp
+        words += [f"fsdp{':keep' * self.keep}"] if self.zero == 3 else [f"zero={self.zero}"] * (self.zero > 0)
+        defaults = {"hsdp": 1, "mb": 1, "recompute": "none", "heads": "contiguous"}
+        given = {name: getattr(self, name) for name in defaults}
+        words += [f"{name}={value}" for name, value in given.items() if value != defaults[name]]
+        return ",".join(words) or "dp=1"
 
 
 def parse(text: str) -> Plan:

@@ -65,7 +65,8 @@ class Transfer:
 class RankCost:
     """What each of ``ranks`` equal ranks computes, holds and sends for one microbatch.
 
-    ``ledger``: its entries. ``held``: elements of its weights by part of the recipe, as ZeRO divides them.
+    ``ledger``: its entries. ``held``: elements of its weights by part of the recipe, as ZeRO divides them. ``layers``:
+    the first layer of a pipeline stage of the class and the one after its last; None without a pipeline.
     """
 
     stage: str
@@ -74,6 +75,7 @@ class RankCost:
     ledger: Ledger
     transfers: tuple[Transfer, ...]
     held: Mapping[str, Size]
+    layers: tuple[int, int] | None = None
 
     @property
     def macs(self) -> Size:
@@ -156,7 +158,7 @@ def rank_costs(form: Ledger, plan: Plan, *, worst: bool = False) -> tuple[RankCo
     """
     _check_fits(form, plan)
     out = []
-    for stage, number, part in _stage_ledgers(form, plan):
+    for stage, number, part, layers in _stage_ledgers(form, plan):
         blocks = _blocks(part, plan)
         own = Ledger(tuple(_on_rank(entry, plan, blocks, worst) for entry in part))
         moved = [
@@ -170,7 +172,7 @@ def rank_costs(form: Ledger, plan: Plan, *, worst: bool = False) -> tuple[RankCo
             moved += [replace(one, phase="backward") for one in again]
         moved = tuple(one for one in moved if one.group != 1 and one.own != 0)
         ranks = number * divide(plan.ranks, plan.pp)
-        out.append(RankCost(stage, ranks, plan, own, moved, _held(own, plan, blocks)))
+        out.append(RankCost(stage, ranks, plan, own, moved, _held(own, plan, blocks), layers))
     return tuple(out)
 
 
@@ -332,10 +334,10 @@ def _refuse(plan: Plan, axes: Sequence[str], letter: str, size: int) -> None:
     raise PlanError(f"{words} does not divide {letter} = {size:,}; nearest that fit: {', '.join(map(str, near))}")
 
 
-def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger]]:
-    """Return the name, number and entries of each class of equal pipeline stages, in order."""
+def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger, tuple[int, int] | None]]:
+    """Return name, number, entries and layers, of one stage, of each class of equal pipeline stages, in order."""
     if plan.pp == 1:
-        return [("all", 1, form)]
+        return [("all", 1, form, None)]
     runs = [(entry, match) for entry in form if (match := _LAYERS.search(entry.path))]
     if not runs:
         raise PlanError(f"pp={plan.pp}: the model has no layers")
@@ -357,7 +359,7 @@ def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger]]:
     for (name, *_), equal in found.items():
         layers = _layers_of(runs, *equal[0])
         parts = [before] * (name == "first") + [layers] + [behind] * (name == "last")
-        out.append((name, len(equal), ledger(*parts)))
+        out.append((name, len(equal), ledger(*parts), equal[0]))
     return out
 
 
@@ -404,9 +406,13 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
             tokens = first.dims["B"] * first.dims["T"]
             yield from _joined(path, tokens * first.dims["d_m"], plan, first.times)
             if block.mode == DIVIDED and any(_is_whole_router(entry) for entry in entries):
-                heads = next(entry.weight["h"] for entry in entries if "h" in entry.weight)
-                own = tokens * heads
-                yield Transfer(at(path, "router"), "all_gather", "tp", plan.tp, own, "backward", times=first.times)
+                queries = next(entry.weight for entry in entries if "h" in entry.weight)
+                own = {"backward": tokens * queries["h"]}
+                if any(_is_whole_router(entry) and "d_h" in entry.dims for entry in entries):
+                    # a router by norms reads the queries of all heads
+                    own["forward"] = tokens * queries["h"] * queries["d_h"]
+                for phase, size in own.items():
+                    yield Transfer(at(path, "router"), "all_gather", "tp", plan.tp, size, phase, times=first.times)
         if block.mode == DISPATCHED:
             yield from _sent_rows(path, entries, plan)
         if any(entry.kind == "scores" for entry in entries):
@@ -415,7 +421,7 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
 
 def _is_whole_router(entry: Entry) -> bool:
     """Return whether the entry scores all heads on each rank, so that each needs the gradients of all gates."""
-    return "router" in entry.path.split(".") and bool(entry.weight) and "h" not in entry.weight
+    return "router" in entry.path.split(".") and "h" not in (entry.weight or entry.dims)
 
 
 def _both_ways(
@@ -532,9 +538,11 @@ def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
 def _rows(entry: Entry) -> Size:
     """Return dimension 0 of a weight as its module stores it: experts, words, else a linear layer's outputs."""
     sizes = {letter: size for letter, size in entry.weight.items() if letter != "2"}
-    for letter in ("E",) if "E" in entry.selects else ("V",):
-        if letter in sizes:
-            return sizes[letter]
+    if "E" in entry.selects:
+        # the experts of all heads are one dimension
+        return sizes["E"] * sizes.get("h", 1)
+    if "V" in sizes:
+        return sizes["V"]
     if entry.kind == "linear" and "d_m" in sizes:
         outputs = prod(size for letter, size in sizes.items() if letter != "d_m")
         return outputs if next(iter(sizes)) == "d_m" else sizes["d_m"]

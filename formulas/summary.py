@@ -66,7 +66,9 @@ def html(entries: Iterable[Any]) -> str:
         f"{''.join(f'<td>{escape(number)}</td>' for number in numbers)}</tr>"
         for depth, (label, *numbers) in _cells(entries)
     )
-    return f"<table><tr>{''.join(f'<th>{head}</th>' for head in HEADS)}</tr>{rows}</table>"
+    first, *others = HEADS
+    heads = "".join(f"<th>{head}</th>" for head in others)
+    return f'<table><tr><th style="text-align:left">{first}</th>{heads}</tr>{rows}</table>'
 
 
 def records(entries: Iterable[Any]) -> list[dict[str, Any]]:

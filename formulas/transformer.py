@@ -18,18 +18,20 @@ def in_both(attention: Mixer | tuple[Mixer, Mixer]) -> tuple[Mixer, Mixer]:
     return attention if isinstance(attention, tuple) else (attention, attention)
 
 
-def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0) -> Ledger:
-    """Return the ledger of two biased linear layers, d_m to F and back, with an activation: 2 B T d_m F MACs.
+def feed_forward(
+    path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0, bias: bool = True
+) -> Ledger:
+    """Return the ledger of two linear layers, d_m to F and back, with an activation: 2 B T d_m F MACs.
 
-    With ``E_ff`` experts, K_ff of them per token.
+    With ``E_ff`` experts, K_ff of them per token, which have biases.
     """
     if E_ff != 0:
         return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
     rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
     return ledger(
-        linear(at(path, "fc1"), rows, width, inner, bias=True),
+        linear(at(path, "fc1"), rows, width, inner, bias),
         Entry(path, "activation", {**rows, **inner}),
-        linear(at(path, "fc2"), rows, inner, width, bias=True),
+        linear(at(path, "fc2"), rows, inner, width, bias),
     )
 
 

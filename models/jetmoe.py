@@ -12,8 +12,3 @@ class JetMoE(Llama):
         for layer in self.layers:
             layer.self_attn_norm.eps = layer.feed_forward_norm.eps = config.block_norm_eps
         self.norm.eps = config.final_norm_eps
-        self.tie_weights()
-
-    def tie_weights(self) -> None:
-        """Make the output projection's weight the embedding's again, as after ``to_empty``."""
-        self.output_proj.weight = self.embedding.weight

@@ -1,6 +1,6 @@
 """Pre-norm causal language model of the LLaMA family (arXiv 2302.13971) around MHA or MoH."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from headcount.models.build import make_module
 from headcount.models.cache import KeyValueCache
-from headcount.models.configs.base import AttentionConfig
-from headcount.models.configs.llama import LlamaConfig
+from headcount.models.configs.base import AttentionConfig, CausalLanguageModelConfig
 from headcount.models.moe_ffn import MixtureFeedForward
 from headcount.models.norms import RMSNorm
 from headcount.models.rotary import Rotary, rotary_table
@@ -34,44 +33,56 @@ class GatedFeedForward(nn.Module):
 class LlamaLayer(nn.Module):
     """x = x + SelfAttn(Norm(x)); x = x + FeedForward(Norm(x))."""
 
-    def __init__(self, config: LlamaConfig, attention: AttentionConfig) -> None:
+    def __init__(
+        self, attention: AttentionConfig, feed_forward: nn.Module, norm: Callable[[int], nn.Module] = RMSNorm
+    ) -> None:
         super().__init__()
-        self.self_attn_norm = RMSNorm(config.d_model)
+        self.self_attn_norm = norm(attention.d_model)
         self.self_attn = make_module(attention)
-        self.feed_forward_norm = RMSNorm(config.d_model)
-        self.feed_forward = (
-            MixtureFeedForward(config.mixture) if config.mixture else GatedFeedForward(config.d_model, config.d_ff)
-        )
+        self.feed_forward_norm = norm(attention.d_model)
+        self.feed_forward = feed_forward
 
     def forward(
         self,
         x: Float[Tensor, "batch seq d_model"],
-        rotary: Rotary,
+        rotary: Rotary | None,
         padding_mask: Bool[Tensor, "batch seq"] | None = None,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "batch seq d_model"]:
         """Map (B, T, d_m) to (B, T, d_m), causal; ``padding_mask`` is True at padding."""
-        x = x + self.self_attn(
-            self.self_attn_norm(x),
-            causal=True,
-            key_padding_mask=padding_mask,
-            query_padding_mask=padding_mask,
-            rotary=rotary,
-            cache=cache,
-        )
+        x = x + self.attend(self.self_attn_norm(x), rotary, padding_mask, cache)
         return x + self.feed_forward(self.feed_forward_norm(x), padding_mask)
+
+    def attend(
+        self, x: Tensor, rotary: Rotary | None, padding_mask: Tensor | None, cache: KeyValueCache | None
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Return causal self-attention of (B, T, d_m)."""
+        masks = {"key_padding_mask": padding_mask, "query_padding_mask": padding_mask}
+        return self.self_attn(x, causal=True, rotary=rotary, cache=cache, **masks)
 
 
 class Llama(nn.Module):
-    """RMSNorm before each block and at the end, rotary positions, SwiGLU, an output projection that is not tied."""
+    """RMSNorm before each block and at the end, rotary positions, SwiGLU; other models replace its layers."""
 
-    def __init__(self, config: LlamaConfig) -> None:
+    def __init__(self, config: CausalLanguageModelConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
-        self.layers = nn.ModuleList(LlamaLayer(config, attention) for attention in config.layers)
+        self.layers = nn.ModuleList(self.make_layer(i) for i in range(config.num_layers))
         self.norm = RMSNorm(config.d_model)
         self.output_proj = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        self.tie_weights()
+
+    def make_layer(self, index: int) -> LlamaLayer:
+        """Return layer ``index``."""
+        config = self.config
+        block = MixtureFeedForward(config.mixture) if config.mixture else GatedFeedForward(config.d_model, config.d_ff)
+        return LlamaLayer(config.layers[index], block)
+
+    def tie_weights(self) -> None:
+        """Make the output projection's weight the embedding's again, as after ``to_empty``, where they are tied."""
+        if self.config.tied:
+            self.output_proj.weight = self.embedding.weight
 
     def forward(
         self,
@@ -86,18 +97,24 @@ class Llama(nn.Module):
         """
         if caches is not None and padding_mask is not None:
             raise ValueError("padding_mask is for whole sequences: with caches every token is real")
-        x = self.embedding(tokens)
-        rotary = rotary_table(
-            tokens.shape[1],
-            self.config.attention.rotary_width,
-            self.config.rope_theta,
-            start=caches[0].length if caches else 0,
-            device=tokens.device,
-            dtype=x.dtype,
-        )
+        return self.output_proj(self.norm(self.run_layers(tokens, padding_mask, caches)))
+
+    def run_layers(
+        self, tokens: Tensor, padding_mask: Tensor | None, caches: Sequence[KeyValueCache] | None
+    ) -> Float[Tensor, "batch seq d_model"]:
+        """Return the output of the last layer."""
+        x, rotary = self.embed(tokens, caches[0].length if caches else 0)
         for i, layer in enumerate(self.layers):
             x = layer(x, rotary, padding_mask, caches[i] if caches else None)
-        return self.output_proj(self.norm(x))
+        return x
+
+    def embed(
+        self, tokens: Int[Tensor, "batch seq"], start: int
+    ) -> tuple[Float[Tensor, "batch seq d_model"], Rotary | None]:
+        """Return the embeddings of ``tokens``, and the rotary table of their positions from ``start`` on."""
+        x, width = self.embedding(tokens), self.config.attention.rotary_width
+        options = {"start": start, "device": x.device, "dtype": x.dtype}
+        return x, rotary_table(tokens.shape[1], width, self.config.rope_theta, **options)
 
     def make_caches(self, batch_size: int, max_len: int) -> list[KeyValueCache]:
         """Return an empty cache for each layer, with the device and dtype of the weights."""

@@ -23,6 +23,7 @@ from headcount.models.attention import Attention
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.llama import LlamaConfig
 from headcount.models.llama import Llama
+from headcount.models.rotary import rotary_table
 
 TOKENS = Shard(1)
 """Placement of (B, T, d_m) whose tokens are divided."""
@@ -51,7 +52,7 @@ def _projections(config: AttentionConfig | LlamaConfig, sequence: bool, *, local
     return inward | outward
 
 
-def divide_model(model: Llama, mesh: DeviceMesh, sequence: bool = False) -> None:
+def divide_model(model: "Llama | Stage", mesh: DeviceMesh, sequence: bool = False) -> None:
     """Divide heads, feed-forward widths and vocabulary over ``mesh``; ``sequence``: norms and residuals by tokens.
 
     Run it inside ``implicit_replication()``. Raises ConfigError for mixtures and for layers without heads of their own.
@@ -72,17 +73,43 @@ def divide_model(model: Llama, mesh: DeviceMesh, sequence: bool = False) -> None
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
         "output_proj": ColwiseParallel(input_layouts=between, use_local_output=True),
     }
-    parallelize_module(model, mesh, whole | ({"norm": SequenceParallel()} if sequence else {}))
+    whole |= {"norm": SequenceParallel()} if sequence else {}
+    parallelize_module(model, mesh, {name: style for name, style in whole.items() if getattr(model, name) is not None})
 
 
-def divide_weights(model: Llama, mesh: DeviceMesh) -> None:
+def divide_weights(model: "Llama | Stage", mesh: DeviceMesh, keep: bool = False) -> None:
     """Divide the weights of each layer, and of the rest, over ``mesh``: FSDP, which gathers them for each use.
 
-    FSDP takes no meta tensors: build the model under FakeTensorMode, and call this outside it.
+    ``keep``: gathered weights of a layer stay for the backward pass. FSDP takes no meta tensors: build the model under
+    FakeTensorMode, and call this outside it.
     """
     for layer in model.layers:
-        fully_shard(layer, mesh=mesh)
+        fully_shard(layer, mesh=mesh, reshard_after_forward=not keep)
     fully_shard(model, mesh=mesh)
+
+
+class Stage(nn.Module):
+    """Layers ``start`` to ``stop`` - 1 of a model: after its embedding in the first pipeline stage, before its logits
+    in the last; ``tokens`` is the length of a sequence."""
+
+    def __init__(self, model: Llama, start: int, stop: int, tokens: int) -> None:
+        super().__init__()
+        self.config, self.tokens = model.config, tokens
+        self.layers = model.layers[start:stop]
+        last = stop == len(model.layers)
+        self.embedding = None if start else model.embedding
+        self.norm, self.output_proj = (model.norm, model.output_proj) if last else (None, None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the next stage gets, or logits, for tokens (B, T) or for (B, T, d_m) of the stage before."""
+        x = x if self.embedding is None else self.embedding(x)
+        config = self.config
+        rotary = rotary_table(
+            self.tokens, config.attention.rotary_width, config.rope_theta, device=x.device, dtype=x.dtype
+        )
+        for layer in self.layers:
+            x = layer(x, rotary)
+        return x if self.norm is None else self.output_proj(self.norm(x))
 
 
 def gather_keys(layer: Attention, mesh: DeviceMesh) -> None:

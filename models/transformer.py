@@ -15,12 +15,14 @@ from headcount.models.moe_ffn import MixtureFeedForward
 
 
 class FeedForward(nn.Module):
-    """y = activation(x W1 + b1) W2 + b2, with dropout on the hidden layer."""
+    """y = activation(x W1 + b1) W2 + b2, with dropout on the hidden layer; b1 and b2 only with ``bias``."""
 
-    def __init__(self, d_model: int, d_ff: int, activation: Activation, dropout: float = 0.0) -> None:
+    def __init__(
+        self, d_model: int, d_ff: int, activation: Activation, dropout: float = 0.0, bias: bool = True
+    ) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(d_model, d_ff)
-        self.fc2 = nn.Linear(d_ff, d_model)
+        self.fc1 = nn.Linear(d_model, d_ff, bias=bias)
+        self.fc2 = nn.Linear(d_ff, d_model, bias=bias)
         self.activation = activation
         self.dropout = dropout
 

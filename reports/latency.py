@@ -208,18 +208,22 @@ HEADLINE_LENGTHS = (128, 2048, 8192)
 
 
 def headline_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a page: all rows of a CPU; for a GPU, at HEADLINE_LENGTHS where those were measured, dense
-    layers, the loop, the fastest other implementation, preferably one with a graph, and rows that were not timed."""
-    if not any(r["environment"]["device_type"] == "cuda" and r["subject"] == "layer" for r in rows):
-        return list(rows)
-    measured = {r["seq_len"] for r in rows}
-    lengths, shown = measured & set(HEADLINE_LENGTHS) or measured, []
-    for cell in dict.fromkeys(r["cell"] for r in rows if r["seq_len"] in lengths):
-        own = [r for r in rows if r["cell"] == cell]
-        routed = [r for r in own if r["wall_ms"] and r["role"] == "subject" and r["implementation"] != "loop"]
-        fastest = min(routed, key=lambda r: (records.timed_by(r) != records.GRAPH, median_ms(r)), default=None)
-        shown += [r for r in own if r is fastest or r not in routed]
-    return shown
+    """Return the row of the fastest implementation of each case, preferably one with a CUDA graph, or the first row of
+    a case without a time; layers on a GPU at HEADLINE_LENGTHS where those were measured."""
+    if any(r["environment"]["device_type"] == "cuda" and r["subject"] == "layer" for r in rows):
+        measured = {r["seq_len"] for r in rows}
+        lengths = measured & set(HEADLINE_LENGTHS) or measured
+        rows = [r for r in rows if r["seq_len"] in lengths]
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["role"] == "subject":
+            cells.setdefault(row["cell"], []).append(row)
+    timed = {cell: [r for r in own if r["wall_ms"]] or own[:1] for cell, own in cells.items()}
+    return [min(own, key=_slowness) for own in timed.values()]
+
+
+def _slowness(row: dict[str, Any]) -> tuple[bool, float]:
+    return bool(row["wall_ms"]) and records.timed_by(row) != records.GRAPH, median_ms(row) if row["wall_ms"] else 0.0
 
 
 def break_even(facts: Facts) -> str:

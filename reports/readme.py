@@ -4,14 +4,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from headcount import REPOSITORY
 from headcount.bench.table import Column
 from headcount.formulas.published.tables import VERDICTS
 from headcount.reports import counting, document
 from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
 
-REPOSITORY = "https://github.com/OWNER/headcount"
-"""The repository's address: a placeholder until it is published."""
 COUNT = "headcount count config.json --seq-len 1024"
 CONFIG = """\
 {"model_type": "llama", "architectures": ["LlamaForCausalLM"],

@@ -112,6 +112,11 @@ LLAMA = dict(model="llama", d_model=22, d_ff=29, num_layers=3, vocab_size=41)
 JETMOE = LLAMA | MOA | EXPERTS | dict(
     model="jetmoe", head_dim=12, num_kv_heads=3, gates="selected", output_bias=True
 )  # fmt: skip
+DEEPSEEK = LLAMA | MLA | EXPERTS | dict(
+    model="deepseek", query_rank=17, num_dense_layers=1, num_shared_experts=3, expert_d_ff=13
+)  # fmt: skip
+DECODER = dict(model="decoder", d_model=22, d_ff=29, num_layers=3, vocab_size=41, context_len=19)
+PALM = dict(positions="rotary", parallel=True, gated=True, bias=False, num_kv_heads=1, head_dim=10)
 DIT = dict(model="dit", d_model=28, num_layers=4, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
 PER_LAYER = dict(num_heads=(3, 3, 3, 5), num_shared_heads=(3, 1, 1, 2), top_k=(0, 2, 2, 2), num_kv_heads=None)
 IMAGES = dict(
@@ -133,6 +138,13 @@ MODEL_CASES = {
     "dit-mixture": DIT | MHA | EXPERTS | dict(head_dim=11),
     "llama-moa": LLAMA | MOA | dict(head_dim=10),
     "jetmoe": JETMOE,
+    "deepseek": DEEPSEEK,
+    "deepseek-no-query-latent": DEEPSEEK | dict(query_rank=None, num_dense_layers=2, num_shared_experts=1),
+    "deepseek-predictors": DEEPSEEK | dict(num_predicted=2),
+    "decoder-learned": DECODER | MHA,
+    "decoder-untied": DECODER | GQA | dict(tied=False, bias=False, gated=True),
+    "decoder-parallel": DECODER | MHA | PALM,
+    "decoder-plain-parallel": DECODER | MHA | PALM | dict(gated=False),
     "masked-mha": MASKED | MHA,
     "masked-moa": MASKED | MOA | dict(bias=True),
     "masked-moa-all-experts": MASKED | MOA | dict(top_k=7, batch_size=1, seq_len=13),

@@ -14,7 +14,6 @@ candidate meets.
 """
 
 import argparse
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -38,9 +37,8 @@ from headcount.bench.budget.candidates import METRICS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, preset_for, search
 from headcount.bench.budget.table import WORDS, no_cache, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
-from headcount.bench.env import drawing
 from headcount.bench.output.arguments import Value
-from headcount.bench.output.files import write
+from headcount.bench.output.figure import figure
 from headcount.bench.table import plural
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
@@ -237,12 +235,8 @@ def _bounds(args: argparse.Namespace, host: HostModel, target: Case | None) -> d
 def plot(path: str, title: str, answer: Answer) -> None:
     """Plot MACs against parameters, coloured by active parameters, with a label at each listed point.
 
-    Raises UsageError for a path that is neither .svg nor .png or cannot be written, EnvironmentMissing without
-    matplotlib.
+    Raises UsageError and EnvironmentMissing as :func:`figure`.
     """
-    if Path(path).suffix not in (".svg", ".png"):
-        raise UsageError(f"a plot is an .svg or a .png file, not {path!r}")
-    pyplot = drawing()
     found, listed = answer.found.costs, list(answer.listed)
     step = -(-len(answer.found) // MAX_DRAWN)
     unit, per_unit = ("G", 1e9) if found["macs"].max() >= 1e11 else ("M", 1e6)
@@ -252,9 +246,7 @@ def plot(path: str, title: str, answer: Answer) -> None:
     if "kv_bytes" in found:
         cache = found["kv_bytes"][listed]
         area, label = 20 + 100 * cache / np.max(cache), "listed front (area: cache bytes)"
-    # The same search gives the same file.
-    with pyplot.rc_context({"svg.hashsalt": "headcount"}):
-        figure, axes = pyplot.subplots(figsize=(9, 6), layout="constrained")
+    with figure(path, 9, 6) as (drawn, axes):
         axes.scatter(macs[::step], params[::step], s=4, color="0.8", label="fits")
         shown = axes.scatter(macs[listed], params[listed], c=active[listed], s=area, label=label)
         middle = sum(axes.get_xlim()) / 2
@@ -264,13 +256,7 @@ def plot(path: str, title: str, answer: Answer) -> None:
             side, offset = ("left", 5) if macs[index] < middle else ("right", -5)
             at = (macs[index], params[index])
             axes.annotate(text, at, fontsize=7, xytext=(offset, 5), textcoords="offset points", ha=side)
-        figure.colorbar(shown, label="active parameters (M)")
+        drawn.colorbar(shown, label="active parameters (M)")
         axes.set(xlabel=f"MACs ({unit})", ylabel="parameters (M)")
         axes.set_title("\n".join(textwrap.wrap(title, 80)), fontsize=10)
-        figure.legend(loc="outside lower center", ncols=2)
-        drawn, form = io.BytesIO(), Path(path).suffix[1:]
-        try:
-            figure.savefig(drawn, format=form, metadata={"Date": None} if form == "svg" else None)
-        finally:
-            pyplot.close(figure)
-        write(path, drawn.getvalue())
+        drawn.legend(loc="outside lower center", ncols=2)

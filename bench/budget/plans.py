@@ -12,11 +12,11 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.table import Column, Row, Section, Table, macs_column, plural
 from headcount.formulas.ledger import Ledger
+from headcount.formulas.plan import ORDER as AXES
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import BYTES, PARAMETER, RankCost, rank_costs
 
 OBJECTIVES = ("between_bytes", "within_bytes", "held_bytes", "macs")
-AXES = ("tp", "cp", "ep", "dp", "pp")
 COLUMNS = [
     Column("plan", "plan", wraps=20),
     Column("mb", "micro-\nbatches", kind="int", priority=2),
@@ -48,11 +48,8 @@ class Found:
 
 
 def text(plan: Plan) -> str:
-    """Return the plan as it is written."""
-    words = [f"{axis}={getattr(plan, axis)}" for axis in AXES if getattr(plan, axis) != 1]
-    words += ["sp"] * plan.sp + (["fsdp"] if plan.zero == 3 else [f"zero={plan.zero}"] * (plan.zero > 0))
-    words += [f"recompute={plan.recompute}"] * (plan.recompute != "none")
-    return ",".join(words) or "dp=1"
+    """Return the plan as it is written, without the microbatches, which have a column."""
+    return str(replace(plan, mb=1))
 
 
 def plans(ranks: int, batch: int, node: int, experts: bool) -> Iterator[Plan]:

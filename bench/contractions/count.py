@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
 
 from headcount.bench.contractions import costs, summary
 from headcount.bench.contractions.collectives import collectives
@@ -21,6 +23,8 @@ from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.memory import Activations, measure_activations
+from headcount.bench.trace.record import fresh
 from headcount.formulas.ledger import Entry, Ledger, flops
 from headcount.formulas.rank import Transfer
 
@@ -93,7 +97,8 @@ class ContractionCount(Modules):
     notebooks too.
 
     ``by_event`` maps each operation event to its (kind, product) pairs. ``elementwise`` are the products written
-    elementwise (bench.contractions.elementwise). With ``included`` the contractions among them are in ``macs``,
+    elementwise (bench.contractions.elementwise). ``call`` is what was counted, where count_macs counted it. With
+    ``included`` the contractions among them are in ``macs``,
     ``ledger`` and ``by_event``, otherwise in ``with_elementwise`` only. ``collectives`` are those of a module that is
     divided over ranks, each with the elements that it sends.
     """
@@ -106,6 +111,7 @@ class ContractionCount(Modules):
     included: bool = False
     collectives: tuple[Transfer, ...] = ()
     depth: int | None = 3
+    call: tuple[nn.Module, tuple, dict[str, Any]] | None = field(default=None, compare=False)
 
     @property
     def macs(self) -> int:
@@ -146,6 +152,23 @@ class ContractionCount(Modules):
     def causal_macs(self) -> int | None:
         """``macs`` without the pairs that masks of attention hide; None where a mask is not known."""
         return costs.causal_macs(self.trace, self.by_event)
+
+    def peak_bytes(self, training: bool = False) -> int:
+        """Return the most bytes of activations that are live at once, of a forward pass or a training step.
+
+        Runs the module again. Inputs, weights and the output's gradient are not in it (bench.trace.memory).
+        """
+        return self._activations(training).peak_bytes
+
+    def saved_bytes(self) -> int:
+        """Return the bytes of activations that a forward pass leaves for backward, its output included."""
+        return self._activations(True).saved_bytes
+
+    def _activations(self, training: bool) -> Activations:
+        if self.call is None:
+            raise ValueError("there is no module to run again: hc.count(module, ...) keeps it")
+        module, args, kwargs = self.call
+        return measure_activations(fresh(module), args, kwargs, training=training)
 
     def other_flops(self, prices: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the FLOPs of operations without MACs by kind, at stated prices per element."""

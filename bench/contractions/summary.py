@@ -167,8 +167,8 @@ def _lines(label: str, nodes: Sequence[Node], depth: int | None, level: int = 0)
 
 COLUMNS_OF_TREE = (
     Column("module", "module", code=True, wraps=24),
-    Column("type", "class", priority=2),
-    Column("output", "output", priority=3),
+    Column("type", "class", priority=3),
+    Column("output", "output", priority=2, wraps=11),
     params_column("params", "params"),
     macs_column("macs", "MACs", priority=0),
     Column("share", "share", unit="%", kind="fixed", digits=2),

@@ -72,14 +72,14 @@ def _letters(names: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
 def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
     """Return the fields of a configuration's sizes by letter, or by their own name where they have none."""
     letters = {field: letter for letter, field in config.fields_by_letter.items()}
-    if isinstance(config, Layered) and len(set(config.layers)) == 1:
+    if isinstance(config, Layered) and config.equal_blocks and len(set(config.layers)) == 1:
         letters["num_layers"] = "N"
     integers = [f.name for f in fields(config) if type(getattr(config, f.name)) is int and f.name not in _NO_SIZES]
     if isinstance(config, TakesMixture) and config.mixture is None:
         # a dense block has no number of experts
         integers = [name for name in integers if name not in config.mixture_letters.values()]
     if isinstance(config, Layered) and "num_layers" not in letters:
-        integers = [name for name in integers if name != "num_layers"]
+        integers = [name for name in integers if not name.endswith("layers")]
     return {letters.get(name, name): name for name in integers}
 
 
@@ -143,8 +143,8 @@ def _attention(config: ModelConfig, names) -> Part:
 
 
 def _feed_forward(config: ModelConfig, names) -> Part:
-    if not hasattr(config, "d_ff"):
-        raise UsageError(f"the feed-forward blocks of a {config.variant} model differ from stage to stage")
+    if not config.equal_blocks:
+        raise UsageError(f"the feed-forward blocks of a {config.variant} model differ from layer to layer")
     mixture = config.mixture
     known = {"B": "batch_size", "T": "tgt_len", "d_m": "d_model", "F": "d_ff"}
     known |= config.mixture_letters if mixture else {}

@@ -15,7 +15,7 @@ from typing import Any
 import headcount
 from headcount.bench.errors import EnvironmentMissing, reset_warning_filters
 from headcount.bench.isolated.hub import find_config
-from headcount.bench.isolated.run import INTERNAL_ERROR, TASKS
+from headcount.bench.isolated.run import INTERNAL_ERROR, TASKS, specs_of
 from headcount.bench.isolated.target import is_configuration
 from headcount.bench.isolated.user_code import UserCodeError, import_folders
 
@@ -42,21 +42,23 @@ def main() -> int:
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer of the request's task, or ``error`` for one of the user's code or of this machine."""
+    specs = specs_of(request)
     try:
-        if request["spec"].startswith("hf:"):
-            # before torch is imported, which takes seconds
-            find_config(request["spec"])
+        for spec in specs:
+            if spec.startswith("hf:"):
+                # before torch is imported, which takes seconds
+                find_config(spec)
         # imported before the user's folders are on sys.path, where a file may be called like a package
         task = import_module(TASKS[request["task"]])
         # without the checkout's root, whose packages bench, models … may be called like the user's
         others = [folder for folder in sys.path if Path(folder).resolve() != headcount.CHECKOUT]
-        sys.path[:] = [*import_folders(request["spec"]), *others]
+        sys.path[:] = [*dict.fromkeys(folder for spec in specs for folder in import_folders(spec)), *others]
         # bytecode is taken for a file of the same size and second: one that changed in between would not be read again
         sys.dont_write_bytecode = True
         return task.answer(request)
     except UserCodeError as error:
         # a configuration is no code: the lines that raised are not the user's
-        trace = "" if is_configuration(request["spec"]) else error.trace
+        trace = "" if all(map(is_configuration, specs)) else error.trace
         return {"error": f"{error}\n{trace}".rstrip()}
     except EnvironmentMissing as error:
         return {"error": str(error), "missing": True}

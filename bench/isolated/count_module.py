@@ -30,15 +30,20 @@ from headcount.bench.counters.base import Count, as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
-from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
-from headcount.bench.isolated.user_code import UserCodeError, build_target, run_user_code
+from headcount.bench.isolated.decode_step import DecodeStep, decode_step
+from headcount.bench.isolated.module_count import ACTIVATIONS, DECODING, ModuleCount, merge_elementwise
+from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, build_target, run_user_code
 from headcount.bench.trace.events import Event, Trace, tensors_in
+from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.modes import tensors_of
+from headcount.bench.trace.recorder import local_part
 from headcount.formulas.published.expressions import evaluate
 
 META, HEADCOUNT = "meta", "headcount"
 FAKE = "meta, with the inputs' values"
 """Device of a count with fake weights: they have a shape and a type, as on meta, and inputs have values."""
+ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
+"""A module, its positional inputs and its keyword inputs."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,8 +51,13 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     ``request`` holds the arguments of module_count.count_module. Raises UserCodeError.
     """
+    return answer_or_refuse(lambda: _count(request).as_record())
+
+
+def answer_or_refuse(count: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the result of ``count``, or why the module is not counted as ``refused``."""
     try:
-        return _count(request).as_record()
+        return count()
     except UnsupportedError as error:
         advice = formula_advice((line.operation for line in error.unsupported), "--formula-set {}")
         hint = f"{advice}--formula OPERATOR=EXPRESSION counts one, --allow-unsupported leaves them out"
@@ -59,47 +69,78 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
+    built, run = build_and_run(request)
+    call, counters = (built.module, built.args, built.kwargs), request["counters"]
+    # the other tools run where their users run them, unless a device is given
+    tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
+    columns = request.get("columns", ())
+    step = decode_step(*_meta_call(call), request["context"]) if set(columns) & set(DECODING) else None
+    with one_thread():
+        first = partial(run, counters=[name for name in counters if name not in tools])
+        found, device, why_not_meta = _run_on_device(first, call, request["device"])
+    reported = {one.counter: replace(one, device=device) for one in found.counters}
+    if tools:
+        exact = found.headcount.macs
+        reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, exact, device)}
+    records = [as_record(reported[name]) for name in counters]
+    measured = {name: _measure(name, run, call, step, request["element_bytes"]) for name in columns}
+    how = {"device": device, "why_not_meta": why_not_meta, "counters": records, "measured": measured}
+    return module_count(found.headcount, built, **how, backward=request.get("backward", False))
+
+
+def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., ReportedCounts]]:
+    """Return what ``request`` names, from seed 0, and the function that counts a call with its options."""
     random.seed(0)
     torch.manual_seed(0)
     numpy.random.seed(0)
     built = build_target(request)
-    module, args, kwargs = built.module, built.args, built.kwargs
-    _materialize(module, args, kwargs)
+    _materialize(built.module, built.args, built.kwargs)
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
     options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set")}
     options["backward"] = request.get("backward", False)
-    run = partial(read, label=request["spec"], formulas=formulas, **options)
-    call, counters = (module, args, kwargs), request["counters"]
-    # the other tools run where their users run them, unless a device is given
-    tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
-    with one_thread():
-        first = partial(run, counters=[name for name in counters if name not in tools])
-        found, device, why_not_meta = _run_on_device(first, call, request["device"])
-    count = found.headcount
-    reported = {one.counter: replace(one, device=device) for one in found.counters}
-    if tools:
-        reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, count.macs, device)}
-    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger", "modules")
+    return built, partial(read, label=request["spec"], formulas=formulas, **options)
+
+
+def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCount:
+    """Return the record of a count of ``built``; ``how`` are further fields."""
+    module, args, kwargs = built.module, built.args, built.kwargs
+    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger", "modules", "collectives")
     products = (
         {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
         for one in count.elementwise
     )
     return ModuleCount(
         **{name: getattr(count, name) for name in names},
-        device=device,
-        why_not_meta=why_not_meta,
         inputs=inputs_of(args, kwargs),
         elementwise=merge_elementwise(products),
         parameters=parameters(module),
-        counters=[as_record(reported[name]) for name in counters],
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
         bytes_moved=count.bytes_moved(),
         causal_macs=count.causal_macs,
         other_flops=count.other_flops(),
         libraries={**counting_libraries(), **built.versions},
-        backward=options["backward"],
         notes=(*built.notes, *_in_place_changes(count.trace)),
+        **how,
     )
+
+
+def _measure(
+    name: str, run: Callable[..., ReportedCounts], call: ModuleCall, step: DecodeStep | None, element_bytes: int
+) -> int | str:
+    """Return the value of a column that needs a further run, on meta, or the reason why there is none."""
+    try:
+        if name == "decode_macs":
+            return run(step.module, (), step.kwargs, counters=()).headcount.macs
+        if step is not None and name in DECODING:
+            new = (step.after - step.before) // step.batch
+            return (step.after if name == "kv_bytes" else new) * element_bytes
+        if name == "training_macs":
+            return run(*_meta_call(call), counters=(), backward=True).headcount.macs
+        field, training = ACTIVATIONS[name]
+        options = {"training": training, "element_bytes": element_bytes}
+        return getattr(measure_activations(*_meta_call(call), **options), field)
+    except Exception as error:
+        return f"a run on meta raised {type(error).__name__}: {(str(error).splitlines() or [''])[0][:LONGEST]}"
 
 
 def _in_place_changes(trace: Trace) -> Iterator[str]:
@@ -149,8 +190,6 @@ MAX_CHECKED_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that both counts are equal."""
 MAX_CPU_MACS = 200 * 10**9
 """The tools run a larger model on meta."""
-ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
-"""A module, its positional inputs and its keyword inputs."""
 
 
 def _run_on_device(
@@ -166,7 +205,7 @@ def _run_on_device(
     why = None
     if device in (None, META):
         try:
-            found = run_user_code("a run on meta", lambda: run(_meta_copy(module), *_to_device(inputs, META)), _FINAL)
+            found = run_user_code("a run on meta", lambda: run(*_meta_call(call)), _FINAL)
         except UserCodeError as error:
             if device == META or own == [META]:
                 raise
@@ -198,7 +237,7 @@ def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> Report
     module, args, kwargs = call
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     # the mode is not entered: tensors made in forward have values
-    fake = _copy(module, lambda tensor: FakeTensor(mode, tensor.to(META), torch.device("cpu")))
+    fake = copy_module(module, lambda tensor: FakeTensor(mode, tensor.to(META), torch.device("cpu")))
     # torch logs the traceback of what is reported here, and its copies of fake buffers warn
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
@@ -242,14 +281,14 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
     why = _too_large(call, exact) if without_values and where == "cpu" else None
     if why is None:
         try:
-            there = (_copy(module, _zeros), *_convert(inputs, _zeros)) if META in own else call
+            there = (copy_module(module, _zeros), *_convert(inputs, _zeros)) if META in own else call
             found = run_user_code(f"a run on {where}", lambda: run(*there, exact=exact), _FINAL)
         except UserCodeError as error:
             if not without_values:
                 raise
             why = str(error)
     if why is not None:
-        where, found = META, run(_meta_copy(module), *_to_device(inputs, META), exact=exact)
+        where, found = META, run(*_meta_call(call), exact=exact)
     for count in found.counters:
         yield replace(count, device=where, why_there=why)
 
@@ -265,12 +304,18 @@ def _too_large(call: ModuleCall, macs: int) -> str | None:
     return None
 
 
+def _meta_call(call: ModuleCall) -> ModuleCall:
+    """Return the module and its inputs on meta."""
+    module, *inputs = call
+    return _meta_copy(module), *_to_device(inputs, META)
+
+
 def _meta_copy(module: nn.Module) -> nn.Module:
     """Return the module on meta."""
-    return _copy(module, lambda tensor: tensor.to(META))
+    return copy_module(module, lambda tensor: tensor.to(META))
 
 
-def _copy(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
+def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
     """Return a copy with converted tensors, and the same shared and the same frozen parameters."""
     memo: dict[int, Any] = {}
     for parameter in module.parameters():
@@ -294,13 +339,13 @@ def _convert(value: Any, convert: Callable[[Tensor], Tensor]) -> Any:
 
 
 def parameters(module: nn.Module) -> list[dict[str, Any]]:
-    """Return a record of each parameter tensor, once, at the first module that owns it."""
+    """Return a record of each parameter tensor, or of the rank's part, once, at the first module that owns it."""
     return [
         {
             "path": name.rpartition(".")[0],
             "name": name.rpartition(".")[2],
-            "shape": list(parameter.shape),
-            "params": parameter.numel(),
+            "shape": list(local_part(parameter).shape),
+            "params": local_part(parameter).numel(),
             "trainable": parameter.requires_grad,
         }
         for name, parameter in module.named_parameters()

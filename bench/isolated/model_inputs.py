@@ -11,6 +11,8 @@ from torch.utils._pytree import tree_leaves
 
 from headcount.bench.isolated.user_code import UserCodeError
 
+MAX_TOKENS = 1000
+"""Different tokens in a text at most."""
 VAE_FACTOR = 8
 """Pixels of an image for each latent, along a side, of the autoencoders of Stable Diffusion and Flux."""
 
@@ -175,12 +177,13 @@ class Inputs:
         return list(size) if isinstance(size, list | tuple) else [self._length("image_size", size)] * 2
 
     def _tokens(self, length: int) -> Tensor:
-        """Return token ids (batch, length), all the smallest token that has no special meaning."""
+        """Return token ids (batch, length): tokens without a special meaning in turns, so that routers see several."""
         fields = self.config.to_dict() | self.config.get_text_config().to_dict()
         # some of these are lists
         special = tree_leaves([value for name, value in fields.items() if name.endswith(("_token_id", "_token_index"))])
-        token = next(token for token in range(len(special) + 1) if token not in special)
-        return torch.full((self.batch, length), token)
+        size = min(fields.get("vocab_size") or MAX_TOKENS, MAX_TOKENS)
+        ordinary = torch.tensor([token for token in range(size) if token not in special])
+        return ordinary[torch.arange(self.batch * length) % len(ordinary)].view(self.batch, length)
 
     def _floats(self, *sizes: int) -> Tensor:
         return torch.ones(sizes, dtype=self.dtype)

@@ -2,16 +2,30 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headcount.bench.contractions.modules import ModuleRecord, Modules
 from headcount.bench.counters.base import Count, CounterError, as_record
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import ProcessExited, run_isolated
+from headcount.bench.isolated.target import Target
 from headcount.bench.output.progress import stage
-from headcount.formulas.ledger import Ledger
+from headcount.bench.snapshot.snapshot import CountRequest
+from headcount.formulas.ledger import Ledger, at
 from headcount.formulas.published.expressions import evaluate
+from headcount.formulas.rank import Transfer
+
+ACTIVATIONS = {
+    "saved_bytes": ("saved_bytes", True),
+    "peak_forward_bytes": ("peak_bytes", False),
+    "peak_training_bytes": ("peak_bytes", True),
+}
+"""Field of trace.memory.Activations, and whether of a training step, by column."""
+DECODING = ("decode_macs", "kv_bytes", "kv_token_bytes")
+"""Columns of a decode step."""
+MEASURED = (*ACTIVATIONS, *DECODING, "training_macs")
+"""Columns of accounts.ACCOUNTS that need a further run of a user module."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +38,9 @@ class ModuleCount(Modules):
     dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
     with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
     ``libraries`` are the versions of those that decide which operations torch runs (bench.env). ``notes`` are sentences
-    about how the module was made, to print below a table.
+    about how the module was made, to print below a table. ``measured`` are values of MEASURED columns, or reasons.
+    ``collectives`` and ``saved_bytes``, of the activations that a forward pass keeps, are those of one rank of a module
+    that is divided.
     """
 
     device: str
@@ -46,6 +62,14 @@ class ModuleCount(Modules):
     backward: bool = False
     modules: Sequence[ModuleRecord] = ()
     notes: Sequence[str] = ()
+    measured: Mapping[str, int | str] = field(default_factory=dict)
+    collectives: Sequence[Transfer] = ()
+    saved_bytes: int | None = None
+
+    @property
+    def passes(self) -> str:
+        """What was run, as text."""
+        return "one forward and backward pass" if self.backward else "one forward pass"
 
     @property
     def unsupported(self) -> list[dict[str, Any]]:
@@ -54,13 +78,17 @@ class ModuleCount(Modules):
 
     def as_record(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        return {**vars(self), "ledger": self.ledger.as_records(), "modules": list(map(vars, self.modules))}
+        lists = {name: list(map(vars, getattr(self, name))) for name in ("modules", "collectives")}
+        return {**vars(self), "ledger": self.ledger.as_records(), **lists}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "ModuleCount":
         """Return the count that :meth:`as_record` wrote."""
-        modules = tuple(ModuleRecord(**module) for module in record["modules"])
-        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"]), "modules": modules})
+        lists = {
+            name: tuple(kind(**one) for one in record[name])
+            for name, kind in (("modules", ModuleRecord), ("collectives", Transfer))
+        }
+        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"]), **lists})
 
 
 def count_module(
@@ -68,28 +96,25 @@ def count_module(
     settings: Mapping[str, Any],
     counters: Sequence[str] = (),
     *,
-    inputs: Sequence[str] = (),
-    dtype: str | None = None,
-    lengths: Mapping[str, int] | None = None,
-    backward: bool = False,
-    device: str | None = None,
-    allow_unsupported: bool = False,
-    elementwise: str = "report",
-    formulas: Mapping[str, str] | None = None,
-    formula_set: str | None = None,
+    columns: Sequence[str] = (),
+    element_bytes: int = 2,
+    context: int | None = None,
+    **options: Any,
 ) -> ModuleCount:
-    """Count a target by every counter of ``counters``.
+    """Count a target by every counter of ``counters``; ``options`` are those of snapshot.CountRequest.
 
-    The arguments are the fields of target.Target and options of count.count_macs. Raises what run_isolated does, and
-    CounterError for unsupported operations. A counter that ends the process has that as the reason for its missing
-    count.
+    ``columns`` of MEASURED are measured too, by ``element_bytes`` and ``context`` of accounts.Assumptions. With a
+    ``plan`` what one rank of the divided target does is counted: FILE.py:FUNCTION takes the module and returns it
+    divided over ``ranks`` ranks, of which ``rank`` is counted; of a preset it is a plan as formulas.plan reads it, of
+    whose pipeline stages one of each kind is counted, its name before the paths of its modules.
+    Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
+    that as the reason for its missing count.
     """
-    request = {
-        "task": "count", "spec": spec, "settings": dict(settings), "counters": list(counters), "device": device,
-        "allow_unsupported": allow_unsupported, "elementwise": elementwise, "formulas": dict(formulas or {}),
-        "formula_set": formula_set, "inputs": list(inputs), "dtype": dtype, "lengths": dict(lengths or {}),
-        "backward": backward,
-    }  # fmt: skip
+    request = {"task": "count", "spec": spec, **vars(CountRequest(spec, dict(settings), **options))}
+    request |= {"counters": list(counters), "columns": list(columns)}
+    request |= {"element_bytes": element_bytes, "context": context}
+    if request["plan"]:
+        return _merged(_count_stages(request))
     try:
         return _count(request)
     except ProcessExited:
@@ -106,12 +131,49 @@ def count_module(
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
+    return ModuleCount.from_record(_answer(request))
+
+
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     tools = ", ".join(request["counters"])
     with stage(f"counting {request['spec']}" + (f" with {tools}" if tools else "")):
         answer = run_isolated(request)
     if "refused" in answer:
         raise CounterError("headcount", request["spec"], answer["refused"])
-    return ModuleCount.from_record(answer)
+    return answer
+
+
+def count_ranks(target: Target, plan: str, *, backward: bool, saved: bool) -> dict[str, ModuleCount]:
+    """Return the count of a rank of each class of equal ranks of a preset under ``plan``, by pipeline stage.
+
+    ``saved``: count the bytes of saved activations too. Raises UsageError for a plan whose ranks cannot be counted.
+    """
+    options = {"counters": [], "device": None, "allow_unsupported": False, "elementwise": "report", "formulas": {}}
+    options |= {"formula_set": None, "backward": backward, "saved": saved, "plan": plan, "ranks": None}
+    return _count_stages({**vars(target), **options})
+
+
+def _count_stages(request: Mapping[str, Any]) -> dict[str, ModuleCount]:
+    stages = _answer({**request, "task": "rank"})["stages"]
+    return {stage: ModuleCount.from_record(record) for stage, record in stages.items()}
+
+
+def _merged(stages: Mapping[str, ModuleCount]) -> ModuleCount:
+    """Return the counts of pipeline stages as one, with the stage before each path."""
+    first, *others = stages.values()
+    if not others:
+        return first
+    numbers = ("macs", "dispatched", "with_elementwise", "bytes_moved")
+    placed = {}
+    for name in ("ledger", "collectives", "modules", "elementwise", "parameters", "audit"):
+        parts = [(stage, one) for stage, count in stages.items() for one in getattr(count, name)]
+        if name in ("ledger", "collectives", "modules"):
+            placed[name] = tuple(replace(one, path=at(stage, one.path)) for stage, one in parts)
+        else:
+            placed[name] = [{**one, "path": at(stage, one["path"])} for stage, one in parts]
+    placed["ledger"] = Ledger(placed["ledger"])
+    sums = {name: sum(getattr(count, name) for count in stages.values()) for name in numbers}
+    return replace(first, **sums, **placed, causal_macs=None, other_flops={})
 
 
 def merge_elementwise(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -17,7 +17,9 @@ from headcount.bench.isolated.user_code import UserCodeError, check_spec, check_
 
 TASKS = {
     "count": "headcount.bench.isolated.count_module",
+    "rank": "headcount.bench.isolated.count_rank",
     "derive": "headcount.bench.derive.derivation",
+    "time": "headcount.bench.latency.time_targets",
 }
 """Module whose ``answer(request)`` the process calls, by task."""
 TIMEOUT, DEFAULT_TIMEOUT_S = "HEADCOUNT_WITHIN", 3600
@@ -52,7 +54,7 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
 
     Args:
         request: ``task``, a key of TASKS; ``spec``, as in target.Target, of user code alone where the task is to
-            derive; what the task needs.
+            derive; ``targets`` where it is to time, each with its ``spec``; what the task needs.
         timeout_s: seconds after which the process is killed (default: from the environment, see TIMEOUT).
 
     Raises:
@@ -64,7 +66,8 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
     spec = request["spec"]
     require_package("torch")
     try:
-        (check_target if request["task"] == "count" else check_spec)(spec)
+        for one in specs_of(request):
+            (check_spec if request["task"] == "derive" else check_target)(one)
     except UserCodeError as error:
         raise UsageError(f"{spec}: {error}") from None
     # files without a name: nothing is left of them, however this ends
@@ -90,6 +93,11 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
     if "error" in answer:
         raise (EnvironmentMissing if answer.get("missing") else UsageError)(f"{spec}: {answer['error']}")
     return answer
+
+
+def specs_of(request: Mapping[str, Any]) -> list[str]:
+    """Return the ``spec`` of a request, or of each of its ``targets``."""
+    return [one["spec"] for one in request.get("targets", [request])]
 
 
 def timeout() -> float:

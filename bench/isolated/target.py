@@ -8,7 +8,7 @@ from typing import Any
 
 from headcount.bench.errors import UsageError
 from headcount.models.configs.numbers import parse_int
-from headcount.models.configs.presets import PRESETS, parse_overrides
+from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
 LENGTHS = {
     "seq_len": "sequence length in tokens",
@@ -102,15 +102,39 @@ def add_target_options(group: argparse._ArgumentGroup) -> None:
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
 
 
+def add_ranks(group: argparse._ArgumentGroup) -> None:
+    """Add the options of a module that the user's own function divides."""
+    add = group.add_argument
+    add("--ranks", type=int, metavar="N", help="ranks over which FILE.py:FUNCTION of --plan divides the module")
+    add("--rank", type=int, metavar="R", help="the rank that is counted (default: 0)")
+
+
+def check_ranks(spec: str, plan: str | None, ranks: int | None, rank: int | None) -> None:
+    """Raise UsageError where plan and ranks do not go together or with the target, and for a rank that does not exist.
+
+    A plan is a function that divides the target over ``ranks`` ranks, or, of a preset, a text of formulas.plan.
+    """
+    if plan is None and ranks is None and rank is None:
+        return
+    if plan is None or ranks is None and (rank is not None or spec not in PRESETS):
+        raise UsageError("a module is divided by --ranks N --plan FILE.py:FUNCTION, a preset also by --plan tp=8,sp")
+    if ranks is not None and ranks < 1:
+        raise UsageError(f"--ranks must be at least 1, not {ranks}")
+    if ranks is not None and not 0 <= (rank or 0) < ranks:
+        raise UsageError(f"--rank {rank}: the ranks of --ranks {ranks} are 0 to {ranks - 1}")
+
+
 def _checked_input(text: str) -> str:
     parse_input(text)
     return text
 
 
-def parse_target(spec: str, args: argparse.Namespace) -> Target:
-    """Return the target that ``spec`` and the options of :func:`add_target_options` name.
+def parse_target(text: str, args: argparse.Namespace) -> Target:
+    """Return the target that ``text``, TARGET or TARGET,NAME=VALUE,…, and the options of add_target_options name.
 
     Raises UsageError for what cannot be parsed, and ConfigError for a field of a preset that does not exist.
     """
     lengths = {name: getattr(args, name) for name in LENGTHS if getattr(args, name, None) is not None}
-    return Target(spec, parse_settings(args.set or (), spec), tuple(args.input or ()), args.dtype, lengths)
+    spec = text.partition(",")[0] if "=" in text else text
+    words = (*assignments(text.removeprefix(spec)), *(args.set or ()))
+    return Target(spec, parse_settings(words, spec), tuple(args.input or ()), args.dtype, lengths)

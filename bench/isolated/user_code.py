@@ -115,7 +115,7 @@ def build_target(request: Mapping[str, Any]) -> Built:
 
     Args:
         request: ``spec`` and, each optional, ``settings``, ``inputs``, ``dtype`` and ``lengths`` of a target.Target;
-            ``device`` of a preset.
+            ``device`` and ``random`` weights of a preset.
 
     Raises:
         UserCodeError: nothing can be built from it; one line.
@@ -132,7 +132,8 @@ def build_target(request: Mapping[str, Any]) -> Built:
     if spec in PRESETS:
         if inputs:
             raise UserCodeError(f"{spec} is a preset: its lengths, and not --input, set its inputs")
-        return _build_preset(spec, settings, lengths, dtype or "bfloat16", request.get("device") or "meta")
+        options = {"device": request.get("device") or "meta", "initialise": request.get("random", False)}
+        return _build_preset(spec, settings, lengths, dtype or "bfloat16", **options)
     function = load(spec)
     if lengths:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in lengths)
@@ -146,8 +147,10 @@ def build_target(request: Mapping[str, Any]) -> Built:
     return Built(module, args, kwargs)
 
 
-def _build_preset(spec: str, settings: Mapping[str, Any], lengths: Mapping[str, int], dtype: str, device: str) -> Built:
-    """Build a preset with weights of zeros, or none on meta, and its inputs."""
+def _build_preset(
+    spec: str, settings: Mapping[str, Any], lengths: Mapping[str, int], dtype: str, device: str, initialise: bool
+) -> Built:
+    """Build a preset with weights of zeros unless ``initialise``, or none on meta, and its inputs."""
     import torch
 
     from headcount.models.build import build as build_model
@@ -160,7 +163,7 @@ def _build_preset(spec: str, settings: Mapping[str, Any], lengths: Mapping[str, 
     try:
         config = preset(spec, fields)
         inputs = example_inputs(config, resolve_lengths(config, lengths), **options)
-        return Built(build_model(config, initialise=False, **options), (), inputs)
+        return Built(build_model(config, initialise=initialise, **options), (), inputs)
     except ConfigError as error:
         raise UserCodeError(str(error)) from None
 

@@ -7,6 +7,7 @@
     python -m bench.latency --within 300 --order value --out-dir DIR  the most valuable cases first, for five minutes
     python -m bench.latency campaign --out-dir DIR                    everything that the documents need of a GPU
     python -m bench.latency gates --device cuda                       check every implementation without timing it
+    python -m bench.latency model.py:make config.json --seq-len 128   models in turns; TARGET --help has options
     python -m bench.latency --estimate --device h200                  expected times by arithmetic: no measurement
     python -m bench.latency compare OLD.jsonl NEW.jsonl               faster, slower or no evidence, row by row
 
@@ -19,7 +20,7 @@ device.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -34,7 +35,7 @@ if __name__ == "__main__":
 
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import implementations, schedule
+from headcount.bench.latency import implementations, schedule, targets
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROUTINGS
 from headcount.bench.measure import check_device
@@ -54,6 +55,7 @@ SUBCOMMANDS = ("compare", "gates", "campaign")
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
+    out.instead = f"did you mean {prog}"
     out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(layers.LAYERS)} (default: all)")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
     known = dict.fromkeys(name for names in implementations.impls_by_variant().values() for name in names)
@@ -105,7 +107,9 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
-        return serve(name, other.parser(name), other.plan, argv[1:])
+        return serve(name, other.parser(name), lambda args: other.plan(args, argv[1:]), argv[1:])
+    if argv and not argv[0].startswith("-"):
+        return serve(prog, targets.parser(prog), targets.plan, argv)
     return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
 
 
@@ -118,7 +122,7 @@ def replace_jaxtyping() -> None:
         jaxtyping.Float = jaxtyping.Int = jaxtyping.Bool = Annotated
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Callable[[], int]:
     """Return the requested cases, measured as they are printed; ``argv`` is recorded with them."""
     if args.list:
         return _list_names()
@@ -128,6 +132,8 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     if args.device in HARDWARE:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
     set_defaults(args)
+    if (args.out_dir or args.json or args.record) and (watch := schedule.in_worker(args.device, argv)):
+        return watch
     check_device(args.device, ["cpu"])
     if args.threads:
         import torch

@@ -1,12 +1,13 @@
 """Measure on a GPU everything that the documents need, most valuable first, in one command.
 
-In this order: environment, correctness checks, timing cases (bench/latency/gpu_cases.toml).
+In this order: environment, correctness checks of the first layers, timing cases (bench/latency/gpu_cases.toml), and the
+checks that are left.
 No case begins that would not finish in time. Each finished case is appended to DIR/latency.jsonl; a later run with the
 same DIR skips what that file holds. The last lines name the missing cases.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from headcount.bench.cli import Parser, Work, add_output
@@ -15,8 +16,6 @@ from headcount.bench.measure import check_device
 from headcount.bench.table import Section
 
 PROG = "python -m bench.latency campaign"
-CHECKS_SHARE = 0.2
-"""Share of the time limit after which no correctness check begins."""
 BLOCKS = 20
 
 
@@ -42,9 +41,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace) -> Work:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
     """Return the sections of a campaign; each begins when the one before it has been printed."""
     schedule.check_limits(args, "tokens", "blocks", "within")
+    if watch := schedule.in_worker(args.device, argv):
+        return watch
     check_device(args.device, ["cpu"])
     from headcount.bench.latency.session import LATENCY_FILE, CheckSession, TimingSession, environment_of
     from headcount.bench.latency.table import Columns
@@ -52,14 +53,16 @@ def plan(args: argparse.Namespace) -> Work:
     limit = [] if args.within is None else ["--within", f"{args.within:g}"]
     environ = environment_of(args, ["campaign", *limit])
     columns, path = Columns(args.device), Path(args.out_dir) / LATENCY_FILE
-    checks = CheckSession(path, within=args.within and CHECKS_SHARE * args.within)
+    checks = CheckSession(path, args.within)
     session = TimingSession(path, columns, environ, args.blocks, args.within)
     cases = schedule.campaign_cases(args.device, args.dtype, args.tokens)
     session.check_writable(cases)
 
     def sections() -> Iterator[Section]:
-        yield checks.section(gates.check_cases(gates.LAYERS, args.device), more=True)
-        yield session.section(cases)
+        first = gates.check_cases(gates.FIRST_LAYERS, args.device, [args.dtype], gates.FIRST_SHAPES)
+        yield checks.section(first, more=True)
+        yield session.section(cases, more=True)
+        yield checks.section([case for case in gates.check_cases(gates.LAYERS, args.device) if case not in first])
 
     def remark() -> str:
         missing = [case.key for case in cases if case.key not in session.done]

@@ -1,5 +1,6 @@
 """Capture CUDA graphs of a call on the stream that it ran on, and time replays between two events."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,12 @@ class Capture:
 
 class NotCaptured(Exception):
     """A call cannot be captured; the message is the reason."""
+
+
+class CaptureFailed(NotCaptured):
+    """A capture, of the call ``label``, was begun and failed: this process captures no more graphs."""
+
+    label = ""
 
 
 _failed_captures: list[str] = []
@@ -53,11 +60,15 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
     """Return the graph of ``calls`` calls over input sets 0, 1, …; NotCaptured where the call cannot be captured.
 
     A call that synchronizes with the host is refused first, because it would invalidate the capture.
+    Raises CaptureFailed where a capture fails, in this call or earlier in this process.
     """
     if capture_failure():
-        raise NotCaptured(f"an earlier capture failed in this process: {capture_failure()}")
+        raise CaptureFailed(f"an earlier capture failed in this process: {capture_failure()}")
     _check_no_sync(call)
     stream, graph, output = torch.cuda.current_stream(), torch.cuda.CUDAGraph(), None
+    # a tensor that is freed by the collector during a capture invalidates it
+    gc.collect()
+    gc.disable()
     try:
         with torch.cuda.graph(graph, stream=stream):
             for i in range(calls):
@@ -65,8 +76,9 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
     except RuntimeError as error:
         reason = _first_line(error)
         _failed_captures.append(reason)
-        raise NotCaptured(reason) from error
+        raise CaptureFailed(reason) from error
     finally:
+        gc.enable()
         # a capture that fails at its end leaves its own stream current
         torch.cuda.set_stream(stream)
     found = Capture(graph, calls, (calls - 1) % sets, output)

@@ -26,7 +26,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace) -> Work:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
     """Return the table of the rows that both files hold."""
     rows, only_a, only_b = compare(_load(args.a), _load(args.b), force=args.force)
     table = Table(

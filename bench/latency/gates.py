@@ -6,7 +6,7 @@ and a second run must give the same bits.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headcount.bench import records
@@ -17,9 +17,11 @@ from headcount.bench.measure import check_device
 from headcount.bench.table import TONES, Column, Section, Table
 
 PROG = "python -m bench.latency gates"
-LAYERS = (*schedule.HEADLINE, "moh-32x64-50", "moh-llama3-50", "mha-base")
+FIRST_LAYERS = (*schedule.HEADLINE, "moh-32x64-50")
+LAYERS = (*FIRST_LAYERS, "moh-llama3-50", "mha-base")
 SHAPES = ((129, 2, "balanced"), (512, 2, "balanced"), (1, 1, "balanced"), (10, 4, "one-expert"))
 """Tokens of a sequence, sequences, routing."""
+FIRST_SHAPES = SHAPES[:2]
 DTYPES = {"cpu": ("float32",), "cuda": ("bfloat16", "float32")}
 
 TABLE = Table(
@@ -57,8 +59,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace) -> Work:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
     """Return a row for each implementation of each case."""
+    if args.json and (watch := schedule.in_worker(args.device, argv)):
+        return watch
     check_device(args.device, ["cpu"])
     cases = check_cases(args.layer, args.device, args.dtype)
     for case in cases:
@@ -77,12 +81,17 @@ def result(printed: Sequence[Section]) -> str:
     return f"{found.count(records.AGREES)} of {len(found)} implementations agree with the reference."
 
 
-def check_cases(names: Sequence[str], device: str, dtypes: Sequence[str] | None = None) -> list[TimingCase]:
+def check_cases(
+    names: Sequence[str],
+    device: str,
+    dtypes: Sequence[str] | None = None,
+    shapes: Sequence[tuple[int, int, str]] | None = None,
+) -> list[TimingCase]:
     """Return the cases to check, shapes outside, layers inside."""
     return [
         TimingCase("layer", name, seq_len, batch_size, dtype, which, device, routing)
         for dtype in dtypes or DTYPES[device]
-        for seq_len, batch_size, routing in SHAPES
+        for seq_len, batch_size, routing in shapes or SHAPES
         for which in ("forward", "both")
         for name in names
     ]

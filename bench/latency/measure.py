@@ -3,14 +3,17 @@
 import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headcount.bench import records
 from headcount.bench.latency import correctness
-from headcount.bench.latency.capture import NotCaptured, capture, side_stream
+from headcount.bench.latency.capture import CaptureFailed, NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.device_errors import OUT_OF_MEMORY, DeviceLost, ImplFailed, format_status, is_lost
 from headcount.bench.latency.implementations import ImplSpec
@@ -30,7 +33,9 @@ RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense
 
 ROUTED = ("subject", "dense")
 
-NO_PEAKS = Peaks(1.0, 1.0, "not measured")
+CORES_WITHOUT_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+L2_SHARE = 1.5
+"""Bytes that the calls of a block read at least, as a share of the L2 cache."""
 
 NO_RATIOS = dict.fromkeys(
     ("noise_floor", "noise_floor_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
@@ -53,14 +58,15 @@ class TimedImpl(TimedCall):
     checked: correctness.CheckResult | None = None
     peak_memory: int | None = None
     replay_error: float | None = None
+    cudnn_error: str | None = None
     ratios: dict[str, Any] = field(default_factory=NO_RATIOS.copy)
 
     def drop(self, status: str) -> None:
         """Free what the implementation holds, and state why it is not timed."""
         self.status, self.run, self.call, self.graph = status, None, None, None
 
-    def record(self, case: TimingCase, peaks: Peaks, blocks: int) -> dict[str, Any]:
-        """Return the record of this implementation of ``case``."""
+    def record(self, case: TimingCase, peaks: Peaks | None, blocks: int) -> dict[str, Any]:
+        """Return the record of this implementation of ``case``; without ``peaks`` it has no bound."""
         spec, checked, run = self.spec, self.checked, self.run
         needed, executed = work(case, spec.needed), work(case, spec.executed)
         least_bytes = needed.elements * case.element_bytes
@@ -97,10 +103,11 @@ class TimedImpl(TimedCall):
             "replays_per_block": self.replays if run and self.graph else None,
             "replay_error": self.replay_error if run else None,
             "sets": self.sets if run else None,
-            "rotated_bytes": run.rotated_bytes if run else None,
+            "rotated_bytes": run.set_bytes * min(self.calls, self.sets) if run else None,
+            "cudnn_error": self.cudnn_error,
             "peak_memory_bytes": self.peak_memory if run else None,
-            "roofline_ms": 1000 * roofline_bound_s(needed.macs, least_bytes, peaks),
-            "peaks": asdict(peaks),
+            "roofline_ms": 1000 * roofline_bound_s(needed.macs, least_bytes, peaks) if peaks else None,
+            "peaks": asdict(peaks) if peaks else None,
             "blocks": blocks,
             "smoke": blocks < TRUSTED_BLOCKS,
         }
@@ -108,18 +115,26 @@ class TimedImpl(TimedCall):
 
 
 def measure_case(
-    case: TimingCase, peaks: Peaks, *, blocks: int, on_block: Callable[[int], None] = lambda block: None
+    case: TimingCase,
+    peaks: Peaks | None,
+    *,
+    blocks: int,
+    on_block: Callable[[int], None] = lambda block: None,
+    uncapturable: Mapping[str, str] = MappingProxyType({}),
+    stop_on_failed_capture: bool = False,
 ) -> list[dict[str, Any]]:
     """Return a record for each implementation: checked against the reference first, then timed with the others.
 
-    Raises DeviceLost where one leaves the device unusable for this process.
+    ``uncapturable``: the reason for each label that is timed without a graph. Raises DeviceLost where an implementation
+    leaves the device unusable for this process, and with ``stop_on_failed_capture`` CaptureFailed.
     """
     # what the last case left
     gc.collect()
-    with side_stream(case.device):
-        shared = CaseTensors(case, case.config)
-        impls = [prepare(case, spec, shared) for spec in case.impls()]
-        control = _time_together(case, impls, blocks, on_block)
+    with side_stream(case.device), ExitStack() as cores:
+        impls = _prepare_all(case, cores)
+        for impl in impls:
+            impl.graph_reason = uncapturable.get(impl.name)
+        control = _time_together(case, impls, blocks, on_block, stop_on_failed_capture)
     fill_ratios([impl for impl in impls if impl.run], control)
     return [impl.record(case, peaks, blocks) for impl in impls]
 
@@ -129,22 +144,38 @@ def check_case(case: TimingCase) -> list[dict[str, Any]]:
 
     Raises DeviceLost where one leaves the device unusable for this process.
     """
-    found = []
-    with side_stream(case.device):
-        shared = CaseTensors(case, case.config)
-        for spec in case.impls():
-            if case.device == "cuda":
-                # freed memory holds NaN, so that what an implementation does not write is NaN
-                torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
-            impl = prepare(case, spec, shared)
-            again = _check_again(case, impl) if impl.run else {}
-            found.append(check_record(case, impl) | again)
-    return found
+    with side_stream(case.device), ExitStack() as cores:
+        impls = _prepare_all(case, cores, poison=case.device == "cuda")
+        return [check_record(case, impl) | (_check_again(case, impl) if impl.run else {}) for impl in impls]
+
+
+def _prepare_all(case: TimingCase, cores: ExitStack, poison: bool = False) -> list[TimedImpl]:
+    """Return every implementation of ``case``. Where one fails in cuDNN, enter a choice of the other attention cores
+    and prepare all of them again, because ratios of different cores say nothing about the layers."""
+    impls = _prepare_each(case, poison)
+    error = next((impl.status for impl in impls if "cudnn" in impl.status.lower()), None)
+    if error:
+        del impls
+        cores.enter_context(sdpa_kernel(CORES_WITHOUT_CUDNN))
+        impls = _prepare_each(case, poison)
+        for impl in impls:
+            impl.cudnn_error = error
+    return impls
+
+
+def _prepare_each(case: TimingCase, poison: bool) -> list[TimedImpl]:
+    shared, impls = CaseTensors(case, case.config), []
+    for spec in case.impls():
+        if poison:
+            # freed memory holds NaN, so that what an implementation does not write is NaN
+            torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
+        impls.append(prepare(case, spec, shared))
+    return impls
 
 
 def check_record(case: TimingCase, impl: TimedImpl) -> dict[str, Any]:
     """Return the record of the correctness check of an implementation."""
-    record = impl.record(case, NO_PEAKS, 0)
+    record = impl.record(case, None, 0)
     shared = ("cell", "layer", "implementation", "dtype", "pass", "seq_len", "routing", "status")
     return {
         "kind": records.CHECK,
@@ -171,7 +202,7 @@ def _check_again(case: TimingCase, impl: TimedImpl) -> dict[str, Any]:
                 found["status"] = "wrong: a replay on other inputs is not right"
     except NotCaptured as reason:
         # an implementation that makes the host wait has no graph, and agrees all the same
-        found["replay"] = f"none: {reason}"[:60]
+        found["replay"] = f"{'unknown' if isinstance(reason, CaptureFailed) else 'none'}: {reason}"[:60]
     except Exception as error:
         if is_lost(case.device):
             raise DeviceLost(impl.name, format_status(error)) from error
@@ -213,7 +244,16 @@ def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> TimedImpl:
         impl.status = checked.wrong
     else:
         impl.run, impl.call, impl.sets = run, run.call, run.sets
+        impl.least_calls = _least_calls(run, case.device)
     return impl
+
+
+def _least_calls(run: Run, device: str) -> int:
+    """Return the calls whose input sets do not fit into the L2 cache together, or the number of sets; 1 on a CPU."""
+    if device != "cuda":
+        return 1
+    cache = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+    return min(run.sets, math.ceil(L2_SHARE * cache / run.set_bytes))
 
 
 def _peak_memory(run: Run, device: str) -> int | None:
@@ -230,20 +270,31 @@ def _peak_memory(run: Run, device: str) -> int | None:
 
 
 def _time_together(
-    case: TimingCase, impls: list[TimedImpl], blocks: int, on_block: Callable[[int], None]
+    case: TimingCase,
+    impls: list[TimedImpl],
+    blocks: int,
+    on_block: Callable[[int], None],
+    stop_on_failed_capture: bool,
 ) -> TimedImpl | None:
-    """Interleave the implementations that can be timed, and drop each that fails.
+    """Interleave the implementations that can be timed, denominators of ratios first, and drop each that fails.
 
     Return the A/A control: the first dense implementation, or the first of all, timed a second time.
     """
+    # a failed capture ends all later ones of the process
+    impls = sorted(impls, key=lambda impl: impl.spec.role == "subject")
     while left := [impl for impl in impls if impl.run]:
         for impl in left:
             impl.wall_s, impl.gpu_s = [], []
-        chosen = next((impl for impl in left if impl.spec.role != "subject"), left[0])
+        chosen = left[0]
         control = replace(chosen, wall_s=[], gpu_s=[])
         try:
             interleave(
-                [*left, control], blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay
+                [chosen, control, *left[1:]],
+                blocks=blocks,
+                device=case.device,
+                on_block=on_block,
+                on_captured=_check_replay,
+                stop_on_failed_capture=stop_on_failed_capture,
             )
             return control
         except ImplFailed as failed:

@@ -14,15 +14,14 @@ from headcount.bench.latency.timing_cases import TimingCase
 
 
 class Run(ABC):
-    """An implementation on its inputs: ``call(i)`` runs it once on input set i of ``sets``."""
+    """An implementation on its inputs: ``call(i)`` runs it once on input set i of ``sets``, each of ``set_bytes``."""
 
     def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
         self.case, self.spec, self.shared = case, spec, shared
         self.module = shared.module(spec.config, spec.impl)
         self.inputs = shared.inputs
         self.sets = len(self.inputs)
-        # as many bytes as the sets hold together, where they are what rotates
-        self.rotated_bytes = self.sets * sum(t.numel() * t.element_size() for t in tensors(self.inputs[0]))
+        self.set_bytes = sum(t.numel() * t.element_size() for t in tensors(self.inputs[0]))
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
 
     @abstractmethod
@@ -89,7 +88,7 @@ class DecodeRun(LayerRun):
         super().__init__(case, spec, shared)
         self.caches = shared.caches(self.module)
         self.sets = len(self.caches)
-        self.rotated_bytes = self.sets * cache_bytes(self.caches[0])
+        self.set_bytes = cache_bytes(self.caches[0])
 
     def call(self, i: int) -> Tensor:
         """Return the output of the new tokens."""

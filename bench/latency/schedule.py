@@ -5,13 +5,14 @@ import math
 import os
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
 from headcount.bench.errors import UsageError
+from headcount.bench.isolated import watched
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.table import shown
 
@@ -74,6 +75,15 @@ def read_finished(path: Path | None, kind: str) -> dict[str, list[dict[str, Any]
                 rows.clear()
             rows.append(record)
     return done
+
+
+def in_worker(device: str, argv: Sequence[str]) -> Callable[[], int] | None:
+    """Return a function that runs this program in worker processes; None in a worker, where none is needed, and where
+    another program calls this one with ``argv``."""
+    program = sys.orig_argv[-len(argv) :] == list(argv)
+    if device != "cuda" or not program or watched.worker() or not hasattr(os, "killpg"):
+        return None
+    return lambda: watched.run_watched([sys.executable, *sys.orig_argv[1:]])
 
 
 def check_limits(args: argparse.Namespace, *names: str) -> None:

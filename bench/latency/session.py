@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -13,9 +12,10 @@ from typing import Any
 
 from headcount.bench import records
 from headcount.bench.env import environment
+from headcount.bench.isolated import watched
 from headcount.bench.latency import capture, gates, measure, peaks, schedule
 from headcount.bench.latency.case_tensors import DTYPES
-from headcount.bench.latency.device_errors import DeviceLost, is_lost
+from headcount.bench.latency.device_errors import CaseAbandoned, DeviceLost, format_status, is_lost
 from headcount.bench.latency.roofline import Peaks
 from headcount.bench.latency.table import Columns
 from headcount.bench.latency.telemetry import Telemetry
@@ -25,8 +25,8 @@ from headcount.bench.table import Row, Section, plural
 
 LATENCY_FILE = "latency.jsonl"
 """File of the records in the folder of ``--out-dir``."""
-STARTED = "HEADCOUNT_LATENCY_STARTED"
-"""Environment variable: when the run began, in seconds since the epoch, for the process that continues it."""
+PEAKS = "peaks"
+"""The ``cell`` of a record of kind SKIP for peaks that cannot be measured."""
 
 
 class Session(ABC):
@@ -34,15 +34,18 @@ class Session(ABC):
 
     Args:
         path: JSON Lines file that finished cases are appended to and skipped from; None to store nothing.
-        within: seconds from the start of the run after which no case begins; None for no limit.
+        within: seconds from the start of the command after which no case begins; None for no limit.
     """
 
     kind: str
 
     def __init__(self, path: Path | None, within: float | None = None) -> None:
         self.path, self.within = path, within
-        self.started = float(os.environ.get(STARTED, 0)) or time.time()
+        self.parent = watched.worker() if path else {}
+        self.started = self.parent.get("started") or time.time()
         self.done = schedule.read_finished(path, self.kind)
+        skips = schedule.read_finished(path, records.SKIP)
+        self.skipped = {cell: {one["label"]: one["reason"] for one in found} for cell, found in skips.items()}
         self.missing: list[TimingCase] = []
         self._took: list[float] = []
         self._factors: list[float] = []
@@ -89,9 +92,14 @@ class Session(ABC):
 
     def _run(self, case: TimingCase) -> str | None:
         """Run and store one case. Return the error that left the device unusable, if any."""
-        began, lost = time.time(), None
+        began, lost, step = time.time(), None, f"{self.kind} {case.key}"
+        watched.begin_step(step, watched.deadline_s(self.expected_s(case)))
         try:
+            if self.parent.get("step") == step:
+                raise CaseAbandoned(self.parent["reason"])
             found = self.records_of(case)
+        except capture.CaptureFailed as error:
+            self._skip(case.key, error.label, str(error))
         except Exception as error:
             if isinstance(error, DeviceLost) or is_lost(case.device):
                 lost = str(error)
@@ -105,13 +113,15 @@ class Session(ABC):
         return lost
 
     def _restart(self, reason: str) -> None:
-        """Replace this process by a new one with the same command, which skips what is stored; not without a file."""
-        if self.path is None:
-            return
-        print(f"{reason}: continuing in a new process", file=sys.stderr)
-        sys.stdout.flush()
-        os.environ[STARTED] = repr(self.started)
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        """End a worker process, for another one to run the cases that are not stored; do nothing in other processes."""
+        if self.parent:
+            print(f"{reason}: continuing in a new process", file=sys.stderr)
+            watched.restart()
+
+    def _skip(self, cell: str, label: str, reason: str) -> None:
+        """Store what later processes do not try again, and continue in one."""
+        records.append(self.path, {"kind": records.SKIP, "cell": cell, "label": label, "reason": reason})
+        self._restart(f"{cell}: {label}: {reason}")
 
     def remark(self) -> str:
         """Return the number of missing cases, for the line that ends a run."""
@@ -131,18 +141,24 @@ class TimingSession(Session):
         self._peaks: dict[str, Peaks] = {}
         self._telemetry = Telemetry(columns.device)
 
-    def section(self, cases: Sequence[TimingCase]) -> Section:
-        """Return the table of ``cases``, timed as it is printed."""
-        return Section(self.columns.table(self.environ, self.blocks), self.rows(cases), self.columns.below())
+    def section(self, cases: Sequence[TimingCase], more: bool = False) -> Section:
+        """Return the table of ``cases``, timed as it is printed. ``more``: other cases follow in this process."""
+        return Section(self.columns.table(self.environ, self.blocks), self.rows(cases, more), self.columns.below())
 
     def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
         """Return a record with times for each implementation."""
         blocks = case.blocks or self.blocks
         if error:
-            found = [impl.record(case, measure.NO_PEAKS, blocks) for impl in measure.failed_impls(case, error)]
+            found = [impl.record(case, None, blocks) for impl in measure.failed_impls(case, error)]
         else:
-            rates = self.peaks_of(case.dtype, case.device)
-            found = measure.measure_case(case, rates, blocks=blocks, on_block=self._telemetry.sample)
+            found = measure.measure_case(
+                case,
+                self.peaks_of(case.dtype, case.device),
+                blocks=blocks,
+                on_block=self._telemetry.sample,
+                uncapturable=self.skipped.get(case.key, {}),
+                stop_on_failed_capture=bool(self.parent),
+            )
         common = {"telemetry": self._telemetry.summary(), "environment": self.environ}
         return [record | common for record in found]
 
@@ -150,13 +166,20 @@ class TimingSession(Session):
         """Return the printed row of a record."""
         return Row(self.columns.values(record), self.columns.notes(record), [record], measure.failures([record]))
 
-    def peaks_of(self, dtype: str, device: str) -> Peaks:
-        """Return the peaks of a type: of the data sheet, or measured once."""
+    def peaks_of(self, dtype: str, device: str) -> Peaks | None:
+        """Return the peaks of a type: of the data sheet, or measured once; None where that failed."""
         if hardware := self.columns.hardware:
             return Peaks(hardware.macs_per_s[dtype], hardware.bytes_per_s, f"{hardware.name}: {hardware.source}")
-        if dtype not in self._peaks:
-            self._peaks[dtype] = peaks.measure_peaks(device, DTYPES[dtype])
-        return self._peaks[dtype]
+        if dtype not in self._peaks and dtype not in self.skipped.get(PEAKS, {}):
+            try:
+                self._peaks[dtype] = peaks.measure_peaks(device, DTYPES[dtype])
+            except RuntimeError as error:
+                reason = format_status(error)
+                print(f"no peak rates of {dtype}, so no roofline bounds: {reason}", file=sys.stderr)
+                self.skipped.setdefault(PEAKS, {})[dtype] = reason
+                if is_lost(device):
+                    self._skip(PEAKS, dtype, reason)
+        return self._peaks.get(dtype)
 
 
 class CheckSession(Session):

@@ -49,8 +49,17 @@ def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> 
     """Return the ratio of medians of two separate runs, each resampled on its own."""
     a, b = np.asarray(numerator), np.asarray(denominator)
     rng = np.random.default_rng(SEED)
-    resampled = [np.median(x[rng.integers(len(x), size=(RESAMPLES, len(x)))], axis=1) for x in (a, b)]
-    return _ratio(np.median(a) / np.median(b), resampled[0] / resampled[1])
+    return _ratio(np.median(a) / np.median(b), _resampled_medians(a, rng) / _resampled_medians(b, rng))
+
+
+def median_interval(samples: Sequence[float]) -> Ratio:
+    """Return the median of ``samples``, in their unit, with its bootstrap interval."""
+    values = np.asarray(samples)
+    return _ratio(np.median(values), _resampled_medians(values, np.random.default_rng(SEED)))
+
+
+def _resampled_medians(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.median(values[rng.integers(len(values), size=(RESAMPLES, len(values)))], axis=1)
 
 
 def _ratio(value, resampled) -> Ratio:

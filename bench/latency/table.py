@@ -90,7 +90,7 @@ class Columns:
         if wall:
             best = found["gpu_ms"] or found["wall_ms"]
             rate, (peak, bound_ms) = record["macs"] / best * 1000, self._roof(record)
-            found |= {"rate": rate / 1e9, "peak_share": 100 * rate / peak}
+            found |= {"rate": rate / 1e9, "peak_share": peak and 100 * rate / peak}
             found |= {"over_bound": bound_ms and best / bound_ms, "tokens_per_s": round(record["tokens"] / best * 1000)}
         return {column.key: found.get(column.key) for column in COLUMNS}
 
@@ -105,10 +105,10 @@ class Columns:
             text += f"; against {dense}: {each}" if each else ""
         return f"{text}."
 
-    def _roof(self, record: dict[str, Any]) -> tuple[float, float | None]:
-        """Return peak MACs per second, and the roofline bound in milliseconds; None for old records without bytes."""
+    def _roof(self, record: dict[str, Any]) -> tuple[float | None, float | None]:
+        """Return peak MACs per second, and the roofline bound in milliseconds; None where they were not measured."""
         if self.hardware is None:
-            return record["peaks"]["macs_per_s"], record["roofline_ms"]
+            return (record["peaks"] or {}).get("macs_per_s"), record["roofline_ms"]
         rate = self.hardware.macs_per_s[record["dtype"]]
         if record.get("least_bytes") is None:
             return rate, None
@@ -120,6 +120,8 @@ class Columns:
         notes = [] if record["status"] == "timed" else [f"not timed: {record['status']}"]
         if record["no_graph_because"]:
             notes.append(f"no CUDA graph, so GPU time includes launches and waits: {record['no_graph_because']}")
+        if record.get("cudnn_error"):
+            notes.append(f"attention without cuDNN, which failed: {record['cudnn_error']}")
         slow = (record.get("telemetry") or {}).get("slow_blocks")
         if slow and record["status"] == "timed":
             notes.append(f"in {len(slow)} of {record['blocks']} blocks the clock was below 0.9 of the run's median")

@@ -63,7 +63,9 @@ def _nvml() -> dict[str, Callable[[], int]]:
         return {}
     try:
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+        # NVML counts every GPU of the machine, torch those of CUDA_VISIBLE_DEVICES
+        uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
     except pynvml.NVMLError:
         return {}
     return {

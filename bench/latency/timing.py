@@ -9,7 +9,7 @@ from statistics import median_high
 
 import torch
 
-from headcount.bench.latency.capture import Capture, NotCaptured, capture, elapsed_s
+from headcount.bench.latency.capture import Capture, CaptureFailed, NotCaptured, capture, elapsed_s
 from headcount.bench.latency.device_errors import ImplFailed, format_status
 
 WARM_UP_S = {"cpu": 0.2, "cuda": 0.05}
@@ -25,12 +25,13 @@ class TimedCall:
     """A call to time, and its samples: ``call(i)`` runs it once on input set ``i`` of ``sets``, taken in turn.
 
     ``gpu_s`` is of ``replays`` of ``graph``, or of eager calls between events where there is no graph, for
-    ``graph_reason``.
+    ``graph_reason``; a call that has one beforehand is not captured. A block has ``least_calls`` at least.
     """
 
     name: str
     call: Callable[[int], object]
     sets: int = 1
+    least_calls: int = 1
     wall_s: list[float] = field(default_factory=list)
     gpu_s: list[float] = field(default_factory=list)
     calls: int = 1
@@ -53,16 +54,20 @@ def interleave(
     device: str,
     on_block: Callable[[int], None] = lambda block: None,
     on_captured: Callable[[TimedCall], None] = lambda impl: None,
+    stop_on_failed_capture: bool = False,
 ) -> None:
     """Fill the samples of each implementation: one per block, in seconds per call.
 
     Odd blocks run in reverse order (A B, B A, …), so that a steady drift affects all alike. On cuda each block also
     times replays of a graph by events, or eager calls where there is no graph; one block before the first is discarded.
-    ``on_captured`` is called for each new graph before anything is timed. Raises ImplFailed with the implementation.
+    ``on_captured`` is called for each new graph before anything is timed. Raises ImplFailed with the implementation,
+    and with ``stop_on_failed_capture`` CaptureFailed, after which the process captures no more graphs.
     """
     for number, impl in enumerate(impls):
         with _attribute_errors(impl):
             _prepare(impl, device, WARM_UP_S[device] + (CASE_WARM_UP_S[device] if number == 0 else 0.0))
+            if device == "cuda" and impl.graph_reason is None:
+                _capture(impl, stop_on_failed_capture)
             if impl.graph is not None:
                 on_captured(impl)
     # a new graph empties the memory cache, and the next eager calls allocate again
@@ -82,6 +87,9 @@ def interleave(
 def _attribute_errors(impl: TimedCall) -> Iterator[None]:
     try:
         yield
+    except CaptureFailed as error:
+        error.label = impl.name
+        raise
     except Exception as error:
         raise ImplFailed(impl, format_status(error)) from error
 
@@ -96,18 +104,19 @@ def _prepare(impl: TimedCall, device: str, warm_up_s: float) -> None:
         took.append(time.perf_counter() - before)
     # the first calls load modules and select kernels
     per_call = median_high(took[-3:])
-    impl.calls = max(1, min(MOST_CALLS, round(BLOCK_S[device] / per_call))) if per_call > 0 else 1
+    calls = min(MOST_CALLS, round(BLOCK_S[device] / per_call)) if per_call > 0 else 1
+    impl.calls = max(calls, impl.least_calls)
     if impl.calls > impl.sets:
         # every input set equally often
         impl.calls = impl.sets * round(impl.calls / impl.sets)
-    if device == "cuda":
-        _capture(impl)
 
 
-def _capture(impl: TimedCall) -> None:
+def _capture(impl: TimedCall, stop_on_failure: bool) -> None:
     try:
         impl.graph = capture(impl.call, impl.calls, impl.sets)
     except NotCaptured as reason:
+        if stop_on_failure and isinstance(reason, CaptureFailed):
+            raise
         impl.graph_reason = str(reason)
         return
     once = elapsed_s(impl.graph.replay)

@@ -4,6 +4,8 @@
     python -m bench.lock --check macs.lock                        count again; exit 1 with what changed
     python -m bench.lock --check macs.lock --format md            the same as a comment on a pull request
     python -m bench.lock --update macs.lock                       count again, and write that
+    python -m bench.lock --history main~20..main macs.lock        the lock of each commit; runs nothing
+    python -m bench.lock --badge macs.svg macs.lock               an image with the locked MACs and parameters
     python -m bench.lock --workflow                               a workflow of GitHub Actions that checks a lock
 
 TARGET is FILE.py:FUNCTION, which returns (module, inputs), FILE.py:CLASS with --input, a preset, config.json or
@@ -17,14 +19,16 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.resources import files
 
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module, parse_formulas
-from headcount.bench.isolated.target import add_target_options, parse_target
+from headcount.bench.isolated.target import add_ranks, add_target_options, check_ranks, parse_target
+from headcount.bench.lock.history import badge, history
+from headcount.bench.lock.workflow import workflow
 from headcount.bench.measure import DEVICES, check_device
+from headcount.bench.output.files import write
 from headcount.bench.render import open_output
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import equal, summary
@@ -32,6 +36,8 @@ from headcount.bench.snapshot.sections import LOCKED, sections
 from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
 
 PROG = "python -m bench.lock"
+OPTIONS = "dtype device allow_unsupported elementwise formula_set backward plan ranks rank".split()
+"""Options of a count by their names in a CountRequest, where those of the command line have the same."""
 POLICIES = ("report", "include", "refuse")
 
 
@@ -42,12 +48,17 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what = out.add_mutually_exclusive_group()
     what.add_argument("--check", metavar="LOCK", help="count again and compare with this lock")
     what.add_argument("--update", metavar="LOCK", help="count again and rewrite this lock")
+    what.add_argument("--history", metavar="RANGE", help="read the lock TARGET in each of these commits")
+    what.add_argument("--badge", metavar="FILE", help="write the totals of the lock TARGET as an .svg image")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
+    out.add_argument("--plot", metavar="FILE", help="with --history, a plot: .svg, .png or .pdf")
     how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
     add = how.add_argument
     add("--module", metavar="TARGET", help=argparse.SUPPRESS)
     add_target_options(how)
     add("--backward", action="store_true", default=None, help="count the gradients too")
+    add("--plan", metavar="PLAN", help="one rank: of a preset tp=8,sp, or by FILE.py:FUNCTION with --ranks")
+    add_ranks(how)
     add("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
         add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
@@ -66,7 +77,18 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 def plan(args: argparse.Namespace) -> Work | str:
     """Return the work for ``args``; the module is counted before anything is printed."""
     if args.workflow:
-        return files(__package__).joinpath("workflow.yml").read_text("utf-8").removesuffix("\n")
+        return workflow().removesuffix("\n")
+    if args.plot and not args.history:
+        raise UsageError("--plot goes with --history")
+    if (args.history or args.badge) and not args.target:
+        raise UsageError("--history and --badge read a lock, as headcount lock --badge macs.svg macs.lock")
+    if args.history:
+        return history(args.history, args.target, args.plot)
+    if args.badge:
+        if not args.badge.endswith(".svg"):
+            raise UsageError(f"a badge is an .svg file, not {args.badge!r}")
+        write(args.badge, badge(args.target))
+        return f"{args.badge}: the totals of {args.target}"
     if not args.check and args.format not in ("text", "json"):
         raise UsageError(f"--format {args.format} goes with --check; a lock is always JSON")
     if args.update and args.out:
@@ -88,7 +110,7 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountReq
     target = parse_target(args.target or args.module or base.module, args)
     found = {"module": target.spec, "settings": target.settings, "inputs": target.inputs, "lengths": target.lengths}
     given = {name: value for name, value in found.items() if value}
-    for name in ("dtype", "device", "allow_unsupported", "elementwise", "formula_set", "backward"):
+    for name in OPTIONS:
         if getattr(args, name) is not None:
             given[name] = getattr(args, name)
     if args.formulas:
@@ -97,6 +119,7 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountReq
     if not request.module:
         reason = "a lock written by a program names no module; " if locked else ""
         raise UsageError(f"{reason}give a TARGET, as FILE.py:FUNCTION{'' if locked else ', --check or --update LOCK'}")
+    check_ranks(request.module, request.plan, request.ranks, request.rank or None)
     if request.device not in (None, *DEVICES) or request.elementwise not in POLICIES:
         raise UsageError(f"a lock with device {request.device} and elementwise {request.elementwise} cannot be counted")
     if request.formula_set not in (None, *linalg.SETS):

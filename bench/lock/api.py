@@ -28,7 +28,7 @@ class Lock(CountSnapshot):
             stream.write(file.text(self))
 
     def check(self, path: str | Path) -> None:
-        """Raise CostChanged, an AssertionError, unless terms, parameters and unsupported operations are as locked.
+        """Raise CostChanged, an AssertionError, unless what difference.equal compares is as locked.
 
         Raises UsageError for a file that is missing or no lock.
         """
@@ -66,4 +66,5 @@ def lock(module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **k
         unsupported=tuple(line.text() for line in counted.unsupported),
         inputs=tuple(inputs_of(args, named)),
         versions=file.versions(counting_libraries()),
+        uncalled=counted.uncalled_modules(),
     )

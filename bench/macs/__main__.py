@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from headcount.bench import accounts
 from headcount.bench.case import LENGTHS, Case
@@ -41,6 +42,9 @@ from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import figures, tables
 from headcount.formulas.rank import BYTES, REDUCTION
 from headcount.models.configs import presets
+
+if TYPE_CHECKING:
+    from headcount.bench.isolated.module_count import ModuleCount
 
 PROG = "python -m bench.macs"
 
@@ -87,6 +91,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     lengths = {name: getattr(args, name) for name in LENGTHS}
     if args.columns and (args.module or args.audit):
         raise UsageError("--columns goes with --table, --preset, --grid and --compare")
+    if args.plan or args.reduce_bytes is not None:
+        return rank_sections(args, lengths)
     assumed = assumptions(args)
     if args.compare:
         return _comparison(args, lengths, assumed)
@@ -94,8 +100,6 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         return _rules(args, lengths)
     if args.convert:
         return _conversions(args, lengths)
-    if args.plan or args.reduce_bytes is not None:
-        return _ranks(args, lengths)
     of_figures = [name for name in args.table or () if name in figures.names()]
     if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
         option = "--columns" if args.columns else "--counter"
@@ -110,7 +114,10 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         if others:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
             raise UsageError(f"{flags} and --module do not go together; sizes of a module are set by --set NAME=VALUE")
-        return target_sections(args.module, args, counters)
+        from headcount.bench.macs import module
+
+        count = count_target(args.module, args, counters)
+        return module.sections(module.ledger_section(args.module, count, args.depth), count, args.check)
     if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula or args.formula_set:
         raise UsageError("--depth, --allow-unsupported, --elementwise, --formula and --formula-set go with --module")
     if not args.preset:
@@ -252,20 +259,20 @@ def _comparison(args, lengths, given) -> Iterator[Section]:
     return iter(columns.of_comparison(found, (a, b), args.columns, given)) if args.columns else found
 
 
-def target_sections(
-    spec: str, args: argparse.Namespace, counters: Sequence[str], *, by_module: bool = False
-) -> Iterator[Section]:
-    """Count the target that ``spec`` and ``args`` name, and return its tables. Raises for wrong usage at once.
+def count_target(spec: str, args: argparse.Namespace, counters: Sequence[str], **options: Any) -> "ModuleCount":
+    """Count the target that ``spec`` and ``args`` name. Raises UsageError for wrong usage.
 
-    ``by_module``: the first table is the tree of modules, not the products by module and kind.
+    ``options`` are further ones of isolated.module_count.count_module.
     """
     from headcount.bench.isolated.module_count import count_module, parse_formulas
-    from headcount.bench.isolated.target import parse_target
-    from headcount.bench.macs import module, tree
+    from headcount.bench.isolated.target import check_ranks, parse_target
 
+    require_package("torch")
+    check_device(args.device)
     if args.depth is not None and args.depth < 1:
         raise UsageError(f"--depth must be at least 1, not {args.depth}")
-    count = count_module(
+    check_ranks(spec, args.plan, args.ranks, args.rank)
+    return count_module(
         **vars(parse_target(spec, args)),
         counters=[name for name in counters if name in registry.NAMES],
         device=args.device,
@@ -274,14 +281,16 @@ def target_sections(
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
         formula_set=args.formula_set,
+        plan=args.plan,
+        ranks=args.ranks,
+        rank=args.rank or 0,
+        **options,
     )
-    if not by_module:
-        return module.sections(module.ledger_section(spec, count, args.depth), count, args.check)
-    shown = count if args.elementwise else replace(count, elementwise=())
-    return module.sections(tree.section(count, args.depth or 3), shown, args.check)
 
 
-def _ranks(args, lengths) -> Iterator[Section]:
+def rank_sections(args, lengths) -> Iterator[Section]:
+    """Return the tables of a rank of each preset under --plan, counted too where --counter names any."""
+    from headcount.bench.isolated.target import Target
     from headcount.bench.macs import ranks
 
     if not (args.plan and args.preset):
@@ -290,8 +299,13 @@ def _ranks(args, lengths) -> Iterator[Section]:
         raise UsageError(f"--reduce-bytes must be at least 1, not {args.reduce_bytes}")
     plan = parse_plan(args.plan)
     element_bytes = {**BYTES, REDUCTION: args.reduce_bytes or BYTES[REDUCTION]}
-    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
-    parts = [list(ranks.sections(case, args.plan, plan, element_bytes)) for case in cases]
+    parts = []
+    for name in args.preset:
+        fields = presets.parse_overrides(name, args.set)
+        case = Case.of(name, fields, lengths, plan=plan)
+        target = Target(name, fields, lengths=case.lengths) if parse_counters(args.counter or [CLOSED_FORM]) else None
+        options = {"target": target, "training": args.backward}
+        parts.append(list(ranks.sections(case, args.columns, element_bytes, **options)))
     return (section for part in parts for section in part)
 
 

@@ -3,13 +3,17 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import prod
 from typing import Any
 
-from headcount.bench.accounts import ACCOUNTS, Assumptions, ideal_statement, statement, values
+from headcount.bench.accounts import ACCOUNTS, RECIPES, Assumptions, ideal_statement, statement, values
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
+from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.table import Column, Row, Section, Table
-from headcount.models.configs.suggest import did_you_mean
+from headcount.formulas import prices
+from headcount.formulas.ledger import divide
+from headcount.models.configs.suggest import choices, did_you_mean
 
 IDEAL = "_ideal"
 """The suffix of column keys for the ideal form."""
@@ -79,6 +83,66 @@ def selected(section: Section, names: Sequence[str]) -> Section:
     found = section.only(first, *(key for key in wanted if key in keys and key != first))
     columns = [replace(column, priority=0) for column in found.table.columns]
     return replace(found, table=replace(found.table, columns=columns))
+
+
+OF_RUN = {
+    "bytes_moved": Column("bytes_moved", "bytes\nmoved", kind="int", of="bytes", width=14),
+    "intensity": Column("intensity", "MACs per\nbyte moved", kind="fixed", digits=3, width=11),
+}
+"""Columns of a user module that no preset has: of its operations as executed, each by itself."""
+
+
+def check_of_module(names: Sequence[str]) -> None:
+    """Raise UsageError for a column that neither presets nor user modules have."""
+    for name in names:
+        if name not in (*ACCOUNTS, *OF_RUN):
+            raise UsageError(f"unknown column {name!r}; {choices(name, (*ACCOUNTS, *OF_RUN), 'headcount macs --list')}")
+
+
+def of_module(count: ModuleCount, heading: str, names: Sequence[str], given: Assumptions) -> Section:
+    """Return a table of one row, with a reason for each column that is not known of a user module."""
+    found = {name: _of_module(name, count, given) for name in names}
+    missing = {name: value for name, value in found.items() if isinstance(value, str)}
+    found = {name: None if name in missing else value for name, value in found.items()}
+    layout = Table(
+        "memory",
+        f"{heading}: memory and decoding",
+        [Column("row", "model", code=True), *(OF_RUN.get(name) or ACCOUNTS[name].column(given) for name in names)],
+        notes_above=[statement([name for name in names if name in ACCOUNTS], given, "the model")],
+        note_column="row",
+    )
+    record = {"model": heading, **_plain(found), "missing": missing}
+    return Section(layout, [Row({"row": count.name, **found}, _reasons(missing), [record])])
+
+
+def _of_module(name: str, count: ModuleCount, given: Assumptions) -> Any:
+    """Return the value of a column of a user module, or as a text why there is none."""
+    sizes = {text.partition(":")[0]: text.split()[1].split("x") for text in count.inputs}
+    tokens = next((sizes[key] for key in ("decoder_input_ids", "input_ids") if key in sizes), None)
+    batch = int((tokens or next(iter(sizes.values()), ["scalar"]))[0].replace("scalar", "1"))
+    if name in count.measured:
+        return count.measured[name]
+    if name == "macs_per_sample":
+        return divide(count.macs, batch)
+    if name == "macs_per_token":
+        return divide(count.macs, prod(map(int, tokens))) if tokens else "the inputs have no input_ids"
+    if name == "training_state_bytes":
+        recipe = RECIPES[given.optimizer]
+        trained = count.trainable_params
+        return trained * sum(recipe.values()) + (count.params - trained) * recipe["weights"]
+    if name == "causal_macs":
+        return "a mask is not known" if count.causal_macs is None else count.causal_macs
+    if name in FLOPS and given.prices == prices.PRICES:
+        return sum(count.other_flops.get(kind, 0) for kind in FLOPS[name])
+    if name == "bytes_moved":
+        return count.bytes_moved
+    if name == "intensity":
+        return Fraction(count.macs, count.bytes_moved or 1)
+    return "known of presets alone"
+
+
+FLOPS = {f"{name}_flops": kinds for name, kinds in prices.GROUPS.items()} | {"other_flops": tuple(prices.PRICES)}
+"""Kinds of operations without multiply-accumulates by column."""
 
 
 def _columns(name: str, given: Assumptions, ideal: bool) -> list[Column]:

@@ -1,33 +1,38 @@
 """Tables of printed training FLOPs, utilisation and parameters: each cell, what its rule gives, and the verdict."""
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas.published import figures
-from headcount.formulas.published.figures import Cases, Judged
+from headcount.formulas.published.figures import Judged
+
+COLUMNS = (
+    Column("row", "row"),
+    Column("figure", "figure"),
+    Column("printed", "printed", align="right", priority=0),
+    Column("value", "by the rule", align="right", priority=0),
+    Column("verdict", "verdict", priority=0, tones=TONES),
+)
+"""Columns of a table of printed cells."""
 
 
 def section(name: str) -> Section:
     """Return the table called ``name``, a row for each printed cell. A row fails where its verdict is not as typed."""
     table = figures.load(name)
-    columns = [
-        Column("row", "row"),
-        Column("figure", "figure"),
-        Column("printed", "printed", align="right", priority=0),
-        Column("value", "by the rule", align="right", priority=0),
-        Column("verdict", "verdict", priority=0, tones=TONES),
-    ]
-    notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
+    notes = [f"Source: {table.source}, {table.place}. Read: {table.read}, {table.address}."]
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.figures]
-    rows = [_row(table.name, cell) for cell in figures.judge(table, cases())]
+    rows = [row_of(table.name, cell) for cell in figures.judge(table, _cases())]
     facts = {"source": table.source, "place": table.place, "read": table.read, "address": table.address}
-    layout = Table(table.name, f"{table.name}: {table.title}", columns, notes, note_column="verdict")
+    layout = Table(table.name, f"{table.name}: {table.title}", COLUMNS, notes, note_column="verdict")
     return Section(layout, rows, facts=facts)
 
 
-def _row(table: str, cell: Judged) -> Row:
+def row_of(table: str, cell: Judged) -> Row:
+    """Return the row of a cell of the table called ``table``."""
     failures = []
     if cell.verdict != cell.expected:
         failures = [f"{table}, {cell.model.name}, {cell.figure.head}: {cell.verdict!r}, typed as {cell.expected!r}"]
@@ -35,7 +40,7 @@ def _row(table: str, cell: Judged) -> Row:
         "row": cell.model.name,
         "figure": cell.figure.head,
         "printed": cell.printed,
-        "value": cell.shown,
+        "value": cell.figure.format(cell.value, cell.printed),
         "verdict": cell.verdict,
     }
     record = {**values, "because": cell.because, "expected_verdict": cell.expected}
@@ -43,7 +48,11 @@ def _row(table: str, cell: Judged) -> Row:
     return Row(values, notes=notes, records=[record], failures=failures)
 
 
-def cases() -> Cases:
+def _cases():
     """Return a function that makes a case once for each preset and fields."""
     made = cache(lambda preset, fields: Case.of(preset, dict(fields)))
-    return lambda preset, fields: made(preset, tuple(sorted(fields.items())))
+
+    def cases(preset: str, fields: Mapping[str, Any]) -> Case:
+        return made(preset, tuple(sorted(fields.items())))
+
+    return cases

@@ -1,11 +1,13 @@
 """``bench.macs --module``: the tables of one user module under every counter. Imports no torch."""
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 
 from headcount.bench.contractions.summary import cut, folded, merged, sizes
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
+from headcount.bench.macs.ranks import TRANSFER_COLUMNS, collective_rows
 from headcount.bench.table import TONES, Column, Row, Section, Table, plural
 from headcount.formulas import prices
 
@@ -16,6 +18,9 @@ def sections(ledger: Section, count: ModuleCount, check: bool = False) -> Iterat
     A counter that fails is a failure; with ``check`` so is a count that the trace does not explain.
     """
     yield ledger
+    if count.collectives:
+        layout = Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS)
+        yield Section(layout, collective_rows(count.collectives, _dtype_bytes))
     if count.counters:
         yield _counters_section(count, check)
         yield causes_section("module-causes", CAUSES, count.counters)
@@ -30,6 +35,12 @@ def sections(ledger: Section, count: ModuleCount, check: bool = False) -> Iterat
         yield Section(layout, [Row({"text": line["text"]}, records=[line]) for line in count.unsupported])
 
 
+def _dtype_bytes(name: str) -> int:
+    """Return the bytes of an element: the name of a type has its bits, as in bfloat16 and float8_e4m3fn."""
+    bits = re.search(r"\d+", name)
+    return int(bits[0]) // 8 if bits else 1
+
+
 BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "share", "params"))
 
 
@@ -39,8 +50,7 @@ def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
     for parameter in count.parameters:
         path = cut(folded(parameter["path"]), depth)
         params[path] = params.get(path, 0) + parameter["params"]
-    passes = "one forward and backward pass" if count.backward else "one forward pass"
-    notes = [f"Counted on {count.device}, {passes} over the whole batch."]
+    notes = [f"Counted on {count.device}, {count.passes} over the whole batch."]
     if count.why_not_meta:
         notes.append(f"Not on meta: {count.why_not_meta.rstrip('.')}.")
     notes.append("A * stands for the index of a repeated layer; sizes are rows m, summed k and columns n, b times.")
@@ -75,6 +85,7 @@ def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
     names += ("trainable_params", "parameters", "audit", "libraries")
     names += ("bytes_moved", "causal_macs", "other_flops")
     facts = {"spec": spec, **{name: getattr(count, name) for name in names}}
+    facts["uncalled_modules"] = count.uncalled_modules()
     below = [f"{count.trainable_params:,} of {count.params:,} parameters are trainable."]
     if count.with_elementwise != count.dispatched:
         line = (

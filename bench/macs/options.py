@@ -27,7 +27,9 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     plan_options(out.add_argument_group("many devices"))
     add_output(out)
     # what only the verbs offer
-    out.set_defaults(input=None, dtype=None, image_size=None, images=None, backward=False, decode=False)
+    unset = ("input", "dtype", "image_size", "images", "ranks", "rank", "plot")
+    out.set_defaults(**dict.fromkeys(unset), backward=False, decode=False)
+    out.set_defaults(rule="", find_rule=False, trust=False)
     return out
 
 

@@ -1,14 +1,22 @@
-"""``--plan``: what one rank of a preset computes, holds and sends under a parallel plan."""
+"""``--plan``: what one rank of a preset computes, holds and sends under a parallel plan, in closed form and counted."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from headcount.bench.accounts import Assumptions, NoAccount, context, step
 from headcount.bench.case import Case, describe_input
+from headcount.bench.errors import UsageError
+from headcount.bench.isolated.module_count import ModuleCount, count_ranks
+from headcount.bench.isolated.target import Target
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
+from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
-from headcount.formulas.ledger import Size
-from headcount.formulas.plan import Plan
+from headcount.formulas.ledger import Entry, Size
 from headcount.formulas.rank import BYTES, INDEX, PARAMETER, REDUCTION, STATE_BYTES, RankCost, Transfer, rank_costs
+from headcount.models.configs.suggest import choices
 
 RANK_COLUMNS = [
     Column("stage", "stage"),
@@ -24,28 +32,51 @@ RANK_COLUMNS = [
             ("sent_bytes", "sent,\nforward", 1),
             ("step_sent_bytes", "sent,\nstep", 0),
             ("sync_bytes", "gradient\nsum", 0),
+            ("saved_bytes", "saved\nactivations", 4),
         )
     ),
+    Column("saved_by", "saved\nby", priority=4),
+    Column("collectives", "collectives", priority=3, wraps=20),
 ]
 TRANSFER_COLUMNS = [
-    Column("stage", "stage"),
     Column("path", "module", code=True),
     Column("kind", "collective"),
     Column("axis", "axis"),
     Column("group", "ranks", kind="int", priority=2),
     Column("phase", "pass"),
+    Column("element", "type", priority=4),
     Column("times", "times", kind="int"),
     Column("sent", "sent", "elements", kind="int", of="elements", priority=3),
     Column("bytes", "sent", "bytes", kind="int", of="bytes", priority=0),
 ]
+_LAYERS = re.compile(r"(?:(?<=\.)|^)\d+(-\d+)?(?=\.|$)")
+"""Indices of repeated layers in a path: 7, or 0-5."""
+VERDICT = Column("verdict", "counted", priority=0, wraps=20)
+EQUAL, COUNTED, CLOSED_FORM = "equal", "count", "formula"
 
 
-def sections(case: Case, text: str, plan: Plan, element_bytes: Mapping[str, int] = BYTES) -> Iterator[Section]:
+def chosen_columns(names: Sequence[str]) -> list[Column]:
+    """Return the columns of these names after those that identify a row; all for none. Raise UsageError for others."""
+    known = {column.key: column for column in RANK_COLUMNS[2:]}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--plan has no column {name!r}; {choices(name, known)}")
+    return [*RANK_COLUMNS[:2], *(known[name] for name in names or known)]
+
+
+def sections(
+    case: Case, names: Sequence[str] = (), element_bytes: Mapping[str, int] = BYTES, *,
+    target: Target | None = None, training: bool = False,
+) -> Iterator[Section]:  # fmt: skip
     """Yield a table with a row for each class of equal ranks, and one of their collectives.
 
-    Raises PlanError where the plan does not fit the case.
+    ``names`` are its columns, all by default. ``target``, the same case: a rank of each class is counted too, with
+    ``training`` its backward pass, and a row that differs from its closed form is a failure. Raises PlanError where
+    the plan does not fit the case.
     """
-    costs = rank_costs(case.ledger, plan)
+    columns, costs = chosen_columns(names), case.ranks
+    saved = any(column.key == "saved_bytes" for column in columns)
+    counts = _counts(case, target, training, saved) if target else dict.fromkeys((cost.stage for cost in costs), "")
     recipe = ", ".join(f"{name} {size}" for name, size in STATE_BYTES.items())
     notes = [
         f"Input of a rank and microbatch: {describe_input(case.lengths)}. A step is forward and backward of one "
@@ -54,27 +85,96 @@ def sections(case: Case, text: str, plan: Plan, element_bytes: Mapping[str, int]
         f"{element_bytes[REDUCTION]} in sums of gradients, {element_bytes[INDEX]} of an index.",
         f"State: bytes of a parameter by AdamW in mixed precision, {recipe}.",
     ]
-    heading = f"{case.name} on {plan.ranks:,} ranks, {text}"
-    caches = _caches(case, plan)
-    rows = [_row(cost, cache, element_bytes) for cost, cache in zip(costs, caches, strict=True)]
-    yield Section(Table(f"{case.name}-ranks", heading, RANK_COLUMNS, notes), rows)
-    moved = [_transfer_row(cost.stage, one, element_bytes) for cost in costs for one in cost.transfers]
+    if saved:
+        notes.append(
+            f"Saved activations by {COUNTED}: storage that autograd keeps of the reference implementation, attention's "
+            f"probabilities included; by {CLOSED_FORM}: the result of each operation once, without these."
+        )
+    if target:
+        notes.append(
+            f"Counted: MACs of {'a step' if training else 'the forward pass'}, parameters and elements sent, on a fake "
+            "process group. Sends between stages, and sums of gradients without FSDP, are closed forms alone."
+        )
+    heading = f"{case.name} on {case.plan.ranks:,} ranks, {case.plan}"
+    rows = []
+    for cost, cache in zip(costs, _caches(case), strict=True):
+        row = _values(cost, cache, element_bytes)
+        found, failures = counts[cost.stage], []
+        if isinstance(found, str):
+            row["verdict"], reasons = None, [found] if found else []
+        else:
+            row["verdict"], reasons = verdict(cost, found, training), []
+            row |= {"saved_by": COUNTED, "saved_bytes": found.saved_bytes} if saved else {}
+            if row["verdict"] != EQUAL:
+                failures = [f"{case.name}, {cost.stage}: {row['verdict']}"]
+        rows.append(Row(row, notes=reasons, records=[row], failures=failures))
+    columns += [VERDICT] if target else []
+    yield Section(Table(f"{case.name}-ranks", heading, columns, notes, note_column="verdict" if target else ""), rows)
+    moved = [
+        row for cost in costs for row in collective_rows(cost.transfers, element_bytes.__getitem__, stage=cost.stage)
+    ]
     if moved:
-        layout = Table(f"{case.name}-collectives", f"{case.name}: collectives of a rank", TRANSFER_COLUMNS)
+        columns = [RANK_COLUMNS[0], *TRANSFER_COLUMNS]
+        layout = Table(f"{case.name}-collectives", f"{case.name}: collectives of a rank", columns)
         yield Section(layout, moved, detail=True)
 
 
-def _caches(case: Case, plan: Plan) -> list[Size | None]:
+def _counts(case: Case, target: Target, training: bool, saved: bool) -> Mapping[str, ModuleCount | str]:
+    """Return the count of a rank by stage, or the reason why there is none."""
+    try:
+        return count_ranks(target, str(case.plan), backward=training, saved=saved)
+    except UsageError as error:
+        return dict.fromkeys((cost.stage for cost in case.ranks), str(error))
+
+
+def verdict(cost: RankCost, count: ModuleCount, training: bool) -> str:
+    """Return ``equal``, or the first module or collective in which the count of a rank differs from its closed form."""
+    entries = [*cost.ledger, *(backward(cost.ledger) if training else ())]
+    phases = ("forward",) + ("backward",) * training + ("sync",) * (training and cost.plan.zero == 3)
+    closed = [one for one in cost.transfers if one.phase in phases and one.axis != "pp"]
+    counted = [one for one in count.collectives if one.phase in phases]
+    pairs = (
+        (_macs(entries), _macs(count.ledger), "MACs"),
+        (Counter(parameters=cost.held["weights"]), Counter(parameters=count.params), "elements"),
+        (_sent(closed), _sent(counted), "elements sent"),
+    )
+    for form, found, unit in pairs:
+        for name in form | found:
+            if form[name] != found[name]:
+                return f"{name or 'the model'}: {found[name]:,} {unit} counted, {form[name]:,} in closed form"
+    return EQUAL
+
+
+def _macs(entries: Iterable[Entry]) -> Counter[str]:
+    """Return MACs by module, repeated layers as one."""
+    out = Counter()
+    for entry in entries:
+        out[_LAYERS.sub("*", entry.path)] += entry.macs
+    return out
+
+
+def _sent(transfers: Iterable[Transfer]) -> Counter[str]:
+    """Return elements sent by collective, axis and pass; a sum of gradients belongs to the backward pass."""
+    out = Counter()
+    for one in transfers:
+        out[f"{one.kind} over {one.axis}, {'forward' if one.phase == 'forward' else 'backward'}"] += one.sent
+    return out
+
+
+def _caches(case: Case) -> list[Size | None]:
     """Return the cache elements of each class of ranks, all tokens of the input stored; None where nothing decodes."""
     stored = context(case, Assumptions())
     try:
-        return [cache_elements(cost.ledger) for cost in rank_costs(step(case, stored, stored), plan)]
+        return [cache_elements(cost.ledger) for cost in rank_costs(step(case, stored, stored), case.plan)]
     except NoAccount:
-        return [None] * len(rank_costs(case.ledger, plan))
+        return [None] * len(case.ranks)
 
 
-def _row(cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]) -> Row:
-    values = {
+def _values(cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]) -> dict[str, Any]:
+    numbers = Counter()
+    for one in cost.transfers:
+        numbers[one.kind, one.axis] += one.times
+    return {
         "stage": cost.stage,
         "ranks": cost.ranks,
         "rank_macs": cost.macs,
@@ -85,11 +185,22 @@ def _row(cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]) -
         "sent_bytes": cost.sent_bytes(element_bytes=element_bytes),
         "step_sent_bytes": cost.sent_bytes(training=True, element_bytes=element_bytes),
         "sync_bytes": cost.sync_bytes(element_bytes),
+        "saved_bytes": cost.activation_elements() * element_bytes[PARAMETER],
+        "saved_by": CLOSED_FORM,
+        "collectives": ", ".join(f"{number} {kind} {axis}" for (kind, axis), number in numbers.items()),
     }
-    return Row(values, records=[values])
 
 
-def _transfer_row(stage: str, one: Transfer, element_bytes: Mapping[str, int]) -> Row:
-    values = {name: getattr(one, name) for name in ("path", "kind", "axis", "group", "phase", "times", "sent")}
-    values |= {"stage": stage, "bytes": element_bytes[one.element] * one.sent}
-    return Row(values, records=[values])
+def collective_rows(transfers: Iterable[Transfer], bytes_of: Callable[[str], int], **more: str) -> list[Row]:
+    """Return a row for equal collectives of repeated layers, with what leaves the rank; ``bytes_of`` an element."""
+    sums: dict[Transfer, list[int]] = {}
+    for one in transfers:
+        equal = replace(one, path=_LAYERS.sub("*", one.path) or "(model)", own=0, times=1)
+        times, sent = sums.get(equal, (0, 0))
+        sums[equal] = times + one.times, sent + one.sent
+    rows = []
+    for one, (times, sent) in sums.items():
+        values = {**more, **vars(one), "times": times, "sent": sent, "bytes": bytes_of(one.element) * sent}
+        del values["own"]
+        rows.append(Row(values, records=[values]))
+    return rows

@@ -106,6 +106,15 @@ def module_result(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{macs(facts['macs'], in_flops)} ({facts['headline']}), {facts['params']:,} parameters{reported}."
 
 
+def ranks_result(printed: Sequence[Section]) -> str:
+    """Return the result of a plan: how many classes of ranks are counted, and equal to their closed form."""
+    found = [row.values["verdict"] for row in printed[0].rows]
+    counted = len(found) - found.count(None)
+    if not counted:
+        return "No rank is counted."
+    return f"Classes of equal ranks: {found.count('equal')} of {counted} counted are equal to the closed form."
+
+
 def audit_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of an audit: how many runs are exact, explained, failed and unexplained."""
     rows = _rows(printed, "audit")

@@ -2,26 +2,35 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
-from headcount.bench.case import Case
+from headcount.bench import accounts
+from headcount.bench.case import LENGTHS, Case
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.env import peak_memory
-from headcount.bench.errors import UsageError, require_package
-from headcount.bench.isolated.target import add_target_options, parse_target
+from headcount.bench.errors import UsageError
+from headcount.bench.isolated.module_count import MEASURED
+from headcount.bench.isolated.target import add_ranks, add_target_options, parse_target
 from headcount.bench.macs import __main__ as macs
-from headcount.bench.macs import columns, options, results
-from headcount.bench.measure import check_device, parse_counters
+from headcount.bench.macs import columns, module, options, own, results, tree
+from headcount.bench.measure import parse_counters
 from headcount.bench.output.arguments import BriefHelp
+from headcount.bench.snapshot.sections import COMPARED
+from headcount.bench.snapshot.sections import sections as saved_sections
+from headcount.bench.snapshot.snapshot import snapshot_of_rank
 from headcount.bench.table import Section
+from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import figures, tables
-from headcount.models.configs.presets import PRESETS
+from headcount.formulas.published.own import RULES
+from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
 TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
 DECODED = ("decode_macs", "decode_bytes")
 """Columns of --decode."""
+DECODED_OF_MODULE = ("decode_macs", "kv_bytes")
+"""Those of a model that is no preset."""
 FURTHER = (
     "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes", "peak_macs", "bandwidth",
     "wide", "unit", "version",
@@ -74,13 +83,23 @@ def _add_count(out: Parser) -> None:
     how.add_argument("--backward", action="store_true", help="count the gradients too")
     options.add_counters(how)
     options.add_modules(how)
-    memory = out.add_argument_group("memory and decoding, of presets")
+    how.add_argument("--plot", metavar="FILE", help="draw the share of MACs by module: .pdf, .svg or .png")
+    memory = out.add_argument_group("memory and decoding")
     memory.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     options.add_memory(memory)
+    devices = out.add_argument_group("one rank of many devices")
+    options.plan_options(devices)
+    add_ranks(devices)
 
 
 def _count(args: argparse.Namespace) -> Work:
     counters = parse_counters(args.counter) if args.counter else []
+    if args.plan and (counters or args.decode or args.device):
+        raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
+    if args.plan and args.ranks is None and args.target in PRESETS:
+        args.preset, args.counter = [args.target], ["headcount"]
+        lengths = {name: getattr(args, name) for name in LENGTHS}
+        return Work(macs.rank_sections(args, lengths), remark=peak_memory, result=results.ranks_result)
     if args.backward and counters:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
     return _work(args, _target_sections(args, counters))
@@ -93,36 +112,64 @@ def _work(args: argparse.Namespace, sections: Iterator[Section]) -> Work:
 
 
 def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Iterator[Section]:
-    """Return the tables of a target, and of a preset those of --columns and --decode too."""
+    """Return the tables of a target, and those of --columns and --decode."""
+    is_preset = args.target in PRESETS
     if args.decode:
-        args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
-    if args.target not in PRESETS:
-        if args.columns:
-            raise UsageError(f"--columns and --decode go with a preset, and {args.target} is none")
-        require_package("torch")
-        check_device(args.device)
-        return macs.target_sections(args.target, args, counters, by_module=True)
-    given = macs.assumptions(args)
-    target = parse_target(args.target, args)
-    case = Case.of(target.spec, target.settings, target.lengths)
-    case.check_runs()
-    check_device(args.device)
-    parts = [macs.target_sections(args.target, args, counters, by_module=True)]
-    if args.columns:
+        args.columns = list(dict.fromkeys((*args.columns, *(DECODED if is_preset else DECODED_OF_MODULE))))
+    given, extra = macs.assumptions(args), {}
+    if is_preset:
+        accounts.check(args.columns, given)
+        target = parse_target(args.target, args)
+        case = Case.of(target.spec, target.settings, target.lengths)
+        case.check_runs()
+    else:
+        columns.check_of_module(args.columns)
+        extra = {"columns": [name for name in args.columns if name in MEASURED], "context": given.context}
+        extra["element_bytes"] = given.element_bytes
+    if args.plot:
+        tree.check_plot(args.plot)
+    count = macs.count_target(args.target, args, counters, **extra)
+    shown = count if args.elementwise else replace(count, elementwise=())
+    found = tree.section(args.target, count, args.depth or 3)
+    parts = [module.sections(found, shown, args.check)]
+    if args.plot:
+        tree.plot(args.plot, found)
+    if args.columns and is_preset:
         parts.append([columns.section_of([case], args.target, args.columns, given)])
+    elif args.columns:
+        parts.append([columns.of_module(count, args.target, args.columns, given)])
     return chain(*parts)
+
+
+class _Names(tuple[str, ...]):
+    """Names of tables, and any file of a table."""
+
+    def __contains__(self, text: object) -> bool:
+        return super().__contains__(text) or own.is_file(str(text))
 
 
 def _add_table(out: Parser) -> None:
     out.add_argument(
-        "table", nargs="*", metavar="NAME", choices=(*tables.names(), *figures.names()), default=(),
-        help="headcount macs --list names them (default: those of arXiv 2210.05144)",
+        "table", nargs="*", metavar="NAME", choices=_Names((*tables.names(), *figures.names())), default=(),
+        help="a name of headcount macs --list, or your FILE.toml or .csv (default: those of arXiv 2210.05144)",
     )  # fmt: skip
+    file = out.add_argument_group("your table")
+    file.add_argument("--rule", metavar="RULE", choices=RULES, help=f"instead of the file's: {', '.join(RULES)}")
+    file.add_argument("--find-rule", action="store_true", help="list the rules that print the rows")
+    file.add_argument("--trust", action="store_true", help="run targets from outside of the table's folder")
     how = out.add_argument_group("how to count")
     how.add_argument("--params", action="store_true", help="also the vocabularies that parameters imply")
     _add_check(how)
     options.add_counters(how)
     options.add_memory(out.add_argument_group("memory and decoding"))
+
+
+def _table(args: argparse.Namespace) -> Work | str:
+    if any(map(own.is_file, args.table)):
+        return own.plan(args)
+    if args.rule or args.find_rule or args.trust:
+        raise UsageError("--rule, --find-rule and --trust go with a file of your own, FILE.toml or FILE.csv")
+    return macs.plan(args)
 
 
 def _add_grid(out: Parser) -> None:
@@ -141,15 +188,41 @@ def _add_compare(out: Parser) -> None:
     text = "a TARGET of headcount count, with ,FIELD=VALUE,… behind it, or the lock or JSON of a count"
     models = out.add_argument_group("the models")
     models.add_argument("a", metavar="A", help=text)
-    models.add_argument("b", metavar="B", help="the other one")
+    models.add_argument("b", metavar="B", nargs="?", help="the other one; without it, A under two plans")
     add_target_options(models)
+    text = "one rank of presets, in closed form: two plans of A, or one plan of A and B"
+    models.add_argument("--plan", nargs="+", metavar="PLAN", help=text)
     options.add_counters(out.add_argument_group("how to count"))
     options.add_memory(out.add_argument_group("memory and decoding"))
 
 
 def _compare(args: argparse.Namespace) -> Work | str:
-    args.compare = [args.a, args.b]
+    # an option without a value has the default of bench.macs, if that has it
+    b = getattr(args, "b", None)
+    args.compare = [args.a] if b is None else [args.a, b]
+    if args.plan:
+        return Work(_rank_difference(args), remark=peak_memory)
+    if b is None:
+        raise UsageError("B is missing: a second model, or --plan P Q for one model under two plans")
     return macs.plan(args)
+
+
+def _rank_difference(args: argparse.Namespace) -> list[Section]:
+    """Return the differences of a rank's closed form, of two plans or of two presets under one."""
+    pairs = [(text, plan) for text in args.compare for plan in args.plan]
+    if len(pairs) != 2:
+        raise UsageError("--plan takes two plans for one preset, or one plan for two")
+    if others := [text for text in args.compare if text.partition(",")[0] not in PRESETS]:
+        raise UsageError(f"--plan compares presets, and {others[0]} is none")
+    lengths = {name: getattr(args, name) for name in LENGTHS}
+    found = []
+    for text, plan in pairs:
+        name = text.partition(",")[0]
+        fields = parse_overrides(name, assignments(",".join((text, *args.set))))
+        costs = Case.of(name, fields, lengths, plan=parse_plan(plan)).ranks
+        slowest = max(costs, key=lambda cost: cost.step_macs)
+        found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
+    return saved_sections(*found, COMPARED)
 
 
 def _add_audit(out: Parser) -> None:
@@ -191,19 +264,23 @@ VERBS = {
     headcount count model.py:Net --input 1,3,224,224
     headcount count model.py:make --set n=7     make returns (module, inputs)
     headcount count llama3-8b --counter torch fvcore
+    headcount count llama3-8b --plan tp=8,sp            one rank, against its closed form
+    headcount count model.py:make --ranks 8 --plan plan.py:apply    one rank, divided by apply(module)
 """,
         _add_count,
         _count,
     ),
     "table": Verb(
         "[NAME …]",
-        """The papers' MAC and parameter columns, each printed number judged.
+        """The papers' MAC and parameter columns or those of your file, each printed number judged.
 
     headcount table moa-table3
     headcount table moh-llm --columns kv_bytes
+    headcount table mypaper.toml --format latex
+    headcount table mypaper.csv --find-rule
 """,
         _add_table,
-        macs.plan,
+        _table,
     ),
     "grid": Verb(
         "SPEC …",
@@ -221,6 +298,7 @@ VERBS = {
     headcount compare moa-16K32E256D transformer-big
     headcount compare model.py:make model.py:make,width=11
     headcount compare old/config.json new/config.json --seq-len 1024
+    headcount compare llama3-8b --plan tp=8 tp=8,sp
 """,
         _add_compare,
         _compare,

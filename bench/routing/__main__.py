@@ -12,7 +12,6 @@ that cannot be used.
 """
 
 import argparse
-import io
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from headcount.bench import env, records
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.output.arguments import Value
-from headcount.bench.output.files import write
+from headcount.bench.output.figure import figure
 from headcount.bench.render import fits
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.table import Section
@@ -150,27 +149,16 @@ def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, Laye
 def plot(layers: Mapping[str, LayerRouting], path: str) -> None:
     """Write the sorted shares of each layer in percent (Figures 3-4), in the format of the path's ending.
 
-    Raises UsageError where the path cannot be written, EnvironmentMissing without matplotlib.
+    Raises UsageError and EnvironmentMissing as :func:`figure`.
     """
-    pyplot = env.drawing()
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    for name, layer in layers.items():
-        axes.plot(range(1, layer.num_experts + 1), layer.sorted_percent, marker=".", label=name)
-    units = next(iter(layers.values())).routed.units
-    axes.set_xlabel(f"{units}, the most used first")
-    axes.set_ylabel("share of all choices in %")
-    axes.set_ylim(bottom=0)
-    axes.legend(fontsize="small")
-    drawn, form = io.BytesIO(), Path(path).suffix[1:] or "png"
-    try:
-        # The same run writes the same bytes: no date, no random ids.
-        with pyplot.rc_context({"svg.hashsalt": "headcount"}):
-            figure.savefig(drawn, format=form, metadata={"Date": None} if form == "svg" else None)
-        write(path, drawn.getvalue())
-    except ValueError as error:
-        raise UsageError(f"cannot write {path}: {error}") from None
-    finally:
-        pyplot.close(figure)
+    with figure(path, 7, 4) as (_, axes):
+        for name, layer in layers.items():
+            axes.plot(range(1, layer.num_experts + 1), layer.sorted_percent, marker=".", label=name)
+        units = next(iter(layers.values())).routed.units
+        axes.set_xlabel(f"{units}, the most used first")
+        axes.set_ylabel("share of all choices in %")
+        axes.set_ylim(bottom=0)
+        axes.legend(fontsize="small")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from headcount.bench.contractions.summary import folded
 from headcount.bench.snapshot.snapshot import CountSnapshot, natural
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
-MACS, ELEMENTWISE, PARAMS = "MACs", "elementwise", "params"
-"""What is compared: contractions in ``macs``, contractions written elementwise that are not in it, parameters."""
+MACS, ELEMENTWISE, PARAMS, SENT = "MACs", "elementwise", "params", "sent"
+"""What is compared: contractions in ``macs``, contractions written elementwise that are not in it, parameters, and
+elements that collectives send."""
 
 LETTERS = "bmijn"
 """The order in which sizes are printed: b products of (m, i) by (i, j), n times."""
@@ -69,6 +70,8 @@ def amounts(snapshot: CountSnapshot) -> Counter[tuple[str, str, str, Sizes]]:
         quantity = MACS if snapshot.counts(term) else ELEMENTWISE
         sizes = sorted(term.dims.items(), key=lambda size: (LETTERS.find(size[0]), size))
         found[quantity, term.path, term.kind, tuple(sizes)] += term.times
+    for one in snapshot.collectives:
+        found[SENT, one.path, f"{one.kind} {one.axis} {one.phase}", (("sent", one.sent),)] += 1
     for one in snapshot.parameters:
         sizes = tuple((f"n{axis}", size) for axis, size in enumerate(one.shape))
         found[PARAMS, one.path, "trained" if one.trainable else "frozen", sizes] += 1
@@ -91,8 +94,14 @@ def changes(old: CountSnapshot, new: CountSnapshot) -> list[Change]:
 
 
 def equal(old: CountSnapshot, new: CountSnapshot) -> bool:
-    """Return whether both have the same terms, parameters and unsupported operations."""
-    return amounts(old) == amounts(new) and set(old.unsupported) == set(new.unsupported)
+    """Return whether both have the same terms, parameters, unsupported operations and uncalled modules."""
+    sides = [(amounts(one), set(one.unsupported)) for one in (old, new)]
+    return sides[0] == sides[1] and not uncalled_changes(old, new)
+
+
+def uncalled_changes(old: CountSnapshot, new: CountSnapshot) -> list[str]:
+    """Return the modules that ran in one of two snapshots alone; none where one of them does not know."""
+    return [] if None in (old.uncalled, new.uncalled) else sorted({*old.uncalled} ^ {*new.uncalled}, key=natural)
 
 
 def totals(snapshot: CountSnapshot) -> Counter[str]:
@@ -107,8 +116,10 @@ def summary(old: CountSnapshot, new: CountSnapshot) -> str:
     """Return one line with the old and new totals."""
     found = changes(old, new)
     parts = []
-    for quantity, unit in ((MACS, "MACs"), (PARAMS, "parameters")):
+    for quantity, unit in ((MACS, "MACs"), (PARAMS, "parameters"), (SENT, "elements sent")):
         before, after = totals(old)[quantity], totals(new)[quantity]
+        if quantity == SENT and not (before or after):
+            continue
         step = "" if before == after else f" -> {after:,} ({after - before:+,})"
         numbers = Counter(one.what for one in found if one.quantity == quantity for _ in one.paths)
         text = ", ".join(f"{numbers[what]} {what}" for what in (CHANGED, ADDED, REMOVED) if what in numbers)

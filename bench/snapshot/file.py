@@ -3,20 +3,22 @@
 import json
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import headcount
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, natural, parameters_of, terms_of
 from headcount.formulas.ledger import Entry, Ledger
+from headcount.formulas.rank import Transfer
 
 LOCK_VERSION = 2
 """Schema version of a lock. Version 1 called unsupported operations uncounted and is read, too."""
-ADDED = ("inputs", "dtype", "lengths", "backward")
+ADDED = ("inputs", "dtype", "lengths", "backward", "plan", "ranks", "rank")
 """Options that a lock has only where they are set."""
 JSON_VERSION = 1
 """Schema version of the JSON of ``headcount macs --module`` that is read."""
@@ -45,8 +47,12 @@ def text(snapshot: CountSnapshot) -> str:
         "options": options,
         "contractions": sorted(contractions, key=_order),
         "parameters": sorted(({**vars(one), "params": one.params} for one in snapshot.parameters), key=_order),
+        "uncalled": snapshot.uncalled and sorted(snapshot.uncalled),
         "unsupported": sorted(snapshot.unsupported),
     }
+    if snapshot.collectives:
+        data["collectives"] = sorted(map(vars, snapshot.collectives), key=_order)
+        data["sent"] = snapshot.sent
     return json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -59,7 +65,11 @@ def read(path: str | Path) -> CountSnapshot:
 
     Raises UsageError for a file that cannot be read, that is neither, or whose sums are not those of its entries.
     """
-    content = read_file(path)
+    return parse(read_file(path), path)
+
+
+def parse(content: str, path: str | Path) -> CountSnapshot:
+    """Return the snapshot in the text ``content`` of the file ``path``. Raises UsageError as :func:`read`."""
     try:
         data = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -121,27 +131,39 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]
         inputs=tuple(data["inputs"]),
         versions=data["versions"],
         request=request if data["module"] else None,
+        collectives=tuple(Transfer(**one) for one in data.get("collectives", ())),
+        uncalled=_paths(data.get("uncalled")),
     )
-    return snapshot, {name: data[name] for name in ("macs", "elementwise_macs", "params")}
+    sums = {name: data[name] for name in ("macs", "elementwise_macs", "params")}
+    return snapshot, sums | {"sent": data.get("sent", 0)}
 
 
 def _of_tables(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
     """Return the snapshot of the tables of a module, and the sums in them."""
     tables = {table["name"]: table for table in data["tables"]}
-    module, elementwise = tables["module"], tables.get("module-elementwise", {"rows": []})
+    # the second is that of headcount count
+    module = tables.get("module") or tables["modules"]
+    terms, elementwise = module.get("ledger", module["rows"]), tables.get("module-elementwise", {"rows": []})
     snapshot = CountSnapshot(
         name=module["spec"],
-        terms=terms_of(Ledger.from_records(module["rows"]), Ledger.from_records(elementwise["rows"])),
+        terms=terms_of(Ledger.from_records(terms), Ledger.from_records(elementwise["rows"])),
         parameters=parameters_of(module["parameters"]),
         included=module["macs"] != module["dispatched"],
         unsupported=tuple(line["text"] for line in module["audit"] if line["state"] == "unknown"),
+        uncalled=_paths(module.get("uncalled_modules")),
     )
     return snapshot, {name: module[name] for name in ("macs", "params")}
+
+
+def _paths(found: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if found is None else tuple(found)
 
 
 def _check_types(value: Any, hint: Any, name: str) -> None:
     """Raise TypeError unless ``value`` and what it holds have the types of the annotation ``hint``."""
     kind, inner = get_origin(hint), get_args(hint)
+    if kind is UnionType:
+        return None if value is None else _check_types(value, inner[0], name)
     known = kind if kind in (tuple, Mapping) else hint
     if known is not Any and (not isinstance(value, known) or (known is int and isinstance(value, bool))):
         raise TypeError(f"{name} has the wrong type: {_short(value)}")

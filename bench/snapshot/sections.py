@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headcount.bench.snapshot import difference
-from headcount.bench.snapshot.difference import ADDED, CHANGED, ELEMENTWISE, MACS, PARAMS, REMOVED
+from headcount.bench.snapshot.difference import ADDED, CHANGED, ELEMENTWISE, MACS, PARAMS, REMOVED, SENT
 from headcount.bench.snapshot.snapshot import CountSnapshot
 from headcount.bench.table import Column, Row, Section, Table, plural
 
@@ -48,7 +48,7 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
     lines = [
         (one.path or "(model)", one.quantity, one.kind, sides.words[one.what], one.sizes, *one.amounts) for one in found
     ]
-    for quantity in (PARAMS, ELEMENTWISE, MACS):
+    for quantity in (PARAMS, SENT, ELEMENTWISE, MACS):
         changed = [change.amounts[0] for change in found if change.quantity == quantity]
         if changed or quantity == MACS:
             before, after = (difference.totals(side)[quantity] for side in (old, new))
@@ -73,9 +73,12 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
 
 
 def _how(old: CountSnapshot, new: CountSnapshot) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield unsupported operations, name, inputs, versions and request of both snapshots, as far as both have them."""
+    """Yield unsupported operations, modules that did not run, name, inputs, versions and request of both snapshots, as
+    far as both have them."""
     for line in dict.fromkeys((*old.unsupported, *new.unsupported)):
         yield "unsupported", *(line if line in side.unsupported else None for side in (old, new))
+    for path in difference.uncalled_changes(old, new):
+        yield "did not run", *(path if path in side.uncalled else None for side in (old, new))
     for before, after in zip(_facts(old), _facts(new), strict=True):
         if before and after:
             yield from ((name, before.get(name), after.get(name)) for name in before | after)

@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
+from headcount.formulas.rank import RankCost, Transfer
 
 if TYPE_CHECKING:
     from headcount.bench.isolated.module_count import ModuleCount
@@ -44,6 +45,9 @@ class CountRequest:
     dtype: str | None = None
     lengths: Mapping[str, int] = field(default_factory=dict)
     backward: bool = False
+    plan: str | None = None
+    ranks: int | None = None
+    rank: int = 0
 
     def options(self) -> dict[str, Any]:
         """Return the options by the names of the arguments of ``isolated.module_count.count_module``."""
@@ -66,7 +70,8 @@ class CountSnapshot:
 
     ``macs`` includes those written elementwise where ``included``. ``unsupported`` are unsupported operations and
     ``inputs`` the module's input tensors, both as text. ``inputs`` and ``versions`` are empty where they are unknown;
-    ``request`` is None for a module that a program counted itself.
+    ``collectives`` are those of a rank of a divided module. ``uncalled``, the paths of modules that did not run, and
+    ``request`` are None for a module that a program counted itself.
     """
 
     name: str
@@ -77,6 +82,8 @@ class CountSnapshot:
     inputs: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     request: CountRequest | None = None
+    collectives: tuple[Transfer, ...] = ()
+    uncalled: tuple[str, ...] | None = None
 
     @property
     def macs(self) -> int:
@@ -87,6 +94,11 @@ class CountSnapshot:
     def params(self) -> int:
         """All parameters, each tensor once."""
         return sum(one.params for one in self.parameters)
+
+    @property
+    def sent(self) -> int:
+        """Elements that leave the rank."""
+        return sum(one.sent for one in self.collectives)
 
     @property
     def elementwise_macs(self) -> int:
@@ -119,6 +131,17 @@ def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]
     )
 
 
+def snapshot_of_rank(name: str, cost: RankCost) -> CountSnapshot:
+    """Return the snapshot of the closed form of a rank."""
+    weights = [entry for entry in cost.ledger if entry.weight for _ in range(entry.times)]
+    return CountSnapshot(
+        name=name,
+        terms=terms_of(cost.ledger, ()),
+        parameters=tuple(Parameter(entry.path, tuple(entry.weight.values())) for entry in weights),
+        collectives=cost.transfers,
+    )
+
+
 def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:
     """Return the snapshot of the count of a user module, counted with the options of ``request``."""
     return CountSnapshot(
@@ -130,4 +153,6 @@ def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[s
         inputs=tuple(count.inputs),
         versions=versions,
         request=request,
+        collectives=tuple(count.collectives),
+        uncalled=count.uncalled_modules(),
     )

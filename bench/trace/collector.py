@@ -18,6 +18,10 @@ if hasattr(os, "register_at_fork"):
     )
 
 
+YOUNG = 50_000
+"""New objects between two collections of the youngest during a count, which frees few of them."""
+
+
 @contextmanager
 def no_full_gc() -> Iterator[None]:
     """Run no full garbage collection in the block, which one thread enters at a time: the thresholds are the process's.
@@ -27,7 +31,7 @@ def no_full_gc() -> Iterator[None]:
     with _ONE_COUNT:
         before = gc.get_threshold()
         try:
-            gc.set_threshold(before[0], before[1], 10**6)
+            gc.set_threshold(max(before[0], YOUNG) if before[0] else 0, before[1], 10**6)
             yield
         finally:
             gc.set_threshold(*before)

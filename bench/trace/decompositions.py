@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -18,13 +17,24 @@ def fused_on_meta(function: Callable, args: tuple, kwargs: dict) -> Callable | N
 
     On meta torch has no fused kernel and stores the scores, which a fused backward recomputes.
     """
-    if function is not torch.nn.functional.scaled_dot_product_attention or not torch.is_grad_enabled():
+    if not torch.is_grad_enabled():
+        return None
+    return fused_as_on_cpu(function, args, kwargs, only_trained=True)
+
+
+def fused_as_on_cpu(function: Callable, args: tuple, kwargs: dict, only_trained: bool = False) -> Callable | None:
+    """Return ``F.scaled_dot_product_attention`` on meta as a CPU runs it; None where both store the scores.
+
+    ``only_trained``: also None where no operand needs a gradient.
+    """
+    if function is not torch.nn.functional.scaled_dot_product_attention:
         return None
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     q, k, v, mask = (given.get(name) for name in names[:4])
-    fits = q.is_meta and _is_fused(q, k, v, mask, given)
-    if not fits or not any(tensor.requires_grad for tensor in (q, k, v)):
+    if only_trained and not any(tensor.requires_grad for tensor in (q, k, v)):
+        return None
+    if not (q.is_meta and _is_fused(q, k, v, mask, given)):
         return None
 
     def fused(*_: Any, **__: Any) -> Tensor:
@@ -73,6 +83,9 @@ def flex_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | No
     of_score, of_mask = args[7:9] if len(args) > 8 else ((), ())
     if not (callable(score_mod) and callable(mask_mod)) or isinstance(score_mod, torch.fx.GraphModule):
         return None
+    # A call of FlexAttention has imported it.
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
     score = torch.zeros((), dtype=q.dtype, device=q.device)
     places = [torch.zeros((), dtype=torch.long, device=q.device) for _ in range(4)]
 

@@ -47,6 +47,8 @@ class FunctionTracer(TorchFunctionMode):
         named = function._overloadpacket if isinstance(function, OpOverload) else function
         name = _name(named) if isinstance(named, OpOverloadPacket) else getattr(named, "__name__", str(function))
         if name in ("__get__", "__set__", "__delete__") or name == "untyped_storage" and _is_called_by_fsdp():
+            if name == "__set__":
+                self._recorder.forget_facts()
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
         if name == "scaled_dot_product_attention":
@@ -92,20 +94,25 @@ class DispatchTracer(TorchDispatchMode):
                 with self._recorder.repeat(scores[0]), self:
                     scores[1]()
             return out
-        packet = operation._overloadpacket
-        if packet.__name__ in _LAYOUT_QUERIES:
+        name, is_query, is_unfolded, writes = _properties(operation)
+        if is_query:
             return NotImplemented
         if self._passed_on is operation:
             self._passed_on = None
             return NotImplemented
-        name = _name(packet)
-        if subclass := next((kind for kind in types if _overrides_dispatch(kind)), None):
-            return self._of_subclass(subclass, name, operation, args, kwargs)
+        for kind in types:
+            if _overrides_dispatch(kind):
+                return self._of_subclass(kind, name, operation, args, kwargs)
         event = self._recorder.begin(OPERATION, name, args, kwargs)
         if name in ("_grouped_mm", "_scaled_grouped_mm"):
             event.covered = _last_offset(args[2:], kwargs)
-        out = self._recorder.call(event, self._run, (event, operation, args, kwargs), {})
-        self._recorder.record_writes(event, _written_tensors(operation, args, kwargs), out)
+        if is_unfolded:
+            out = self._recorder.call(event, self._unfold, (event, operation, args, kwargs), {})
+        else:
+            # In backward the function mode is active here, and would record each operation twice.
+            with torch._C.DisableTorchFunction():
+                out = self._recorder.call(event, operation, args, kwargs)
+        self._recorder.record_writes(event, _written_tensors(writes, args, kwargs), out)
         return out
 
     def _of_subclass(self, subclass, name, operation, args, kwargs):
@@ -118,15 +125,15 @@ class DispatchTracer(TorchDispatchMode):
         self._recorder.record_writes(event, (), out)
         return out
 
-    def _run(self, event, operation, args, kwargs):
-        # In backward the function mode is active here, and would record each operation twice.
+    def _unfold(self, event, operation, args, kwargs):
+        """Run the parts of a composite operation, or of one on lists, under this mode."""
         with torch._C.DisableTorchFunction():
             if each := unfold_foreach(event.name, args, kwargs):
                 event.composite = True
                 with self:
                     out = each()
                 return None if event.name.endswith("_") else out
-            if _is_composite(operation) and not _holds_nested(args):
+            if not _holds_nested(args):
                 with self:
                     out = operation.decompose(*args, **kwargs)
                 if out is not NotImplemented:
@@ -166,7 +173,24 @@ def _holds_nested(args: tuple) -> bool:
 
 
 @cache
-def _is_composite(operation) -> bool:
+def _properties(operation: OpOverload) -> tuple[str, bool, bool, tuple[tuple[int, str], ...]]:
+    """Return an operation's name, whether it asks for a layout, whether it runs as others, and what it writes to.
+
+    The last are positions and names of arguments.
+    """
+    packet = operation._overloadpacket
+    name = _name(packet)
+    writes = tuple(
+        (position, argument.name)
+        for position, argument in enumerate(operation._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    is_query = packet.__name__ in _LAYOUT_QUERIES
+    is_unfolded = name.startswith("_foreach_") or not is_query and _is_composite(operation)
+    return name, is_query, is_unfolded, writes
+
+
+def _is_composite(operation: OpOverload) -> bool:
     """Return whether torch can decompose this operation (OpOverload.decompose checks the same each time)."""
     if operation is torch.ops.prim.device.default:
         return False
@@ -194,7 +218,8 @@ class Nodes:
         """Mark every unmarked node that led to ``out`` with the index of the call, or of the gradient's forward."""
         if event.what not in (FUNCTION, AUTOGRAD):
             return
-        nodes = [tensor.grad_fn for tensor in tensors_of(out) if tensor.grad_fn is not None]
+        tensors = (out,) if type(out) is Tensor else tensors_of(out)
+        nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
         while nodes:
             node = nodes.pop()
             if _FORWARD_EVENT not in node.metadata:
@@ -210,21 +235,11 @@ def backward_state() -> tuple[bool, int | None]:
     return True, None if node is None else node.metadata.get(_FORWARD_EVENT)
 
 
-def _written_tensors(operation, args, kwargs) -> tuple[Tensor, ...]:
+def _written_tensors(writes: tuple[tuple[int, str], ...], args: tuple, kwargs: dict) -> tuple[Tensor, ...]:
     out = []
-    for position, name in _writes(operation):
+    for position, name in writes:
         out += tensors_of(args[position] if position < len(args) else kwargs.get(name))
     return tuple(out)
-
-
-@cache
-def _writes(operation) -> tuple[tuple[int, str], ...]:
-    """Return positions and names of the arguments to which an operation writes."""
-    return tuple(
-        (position, argument.name)
-        for position, argument in enumerate(operation._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    )
 
 
 def results_of(value: Any) -> list[Tensor]:

@@ -5,7 +5,8 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)
     import torch._decomp.decompositions_for_jvp  # noqa: F401
 
+_DYNAMO = "torch._dynamo"
 _MISSING = object()
 _PLAIN = torch._C._disabled_torch_function_impl
 ORIGINAL = "_headcount_original"
@@ -41,6 +43,20 @@ class AttributePatches:
     def callback(self, call: Callable[..., Any], *args: Any) -> None:
         """Call ``call(*args)`` when the block ends; twice has to be as once. An interrupt may follow each line."""
         self._undo.append(functools.partial(call, *args))
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Restore the attributes for the length of the block."""
+        replaced = []
+        for undo in reversed([one for one in self._undo if one.func in (setattr, _delete)]):
+            owner, name = undo.args[:2]
+            replaced.append((owner, name, vars(owner)[name]))
+            undo()
+        try:
+            yield
+        finally:
+            for owner, name, value in reversed(replaced):
+                setattr(owner, name, value)
 
     def undo(self) -> None:
         """Undo all changes, the last one first. After an interrupt it can be called again."""
@@ -102,8 +118,43 @@ def set_eval_mode(model: nn.Module) -> None:
         model.eval()
 
 
+class DynamoFinder:
+    """Load torch._dynamo, which takes longer than a count, where a model needs it: without patches and modes."""
+
+    def __init__(self, replaced: AttributePatches) -> None:
+        self._replaced = replaced
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of torch._dynamo; None for other modules."""
+        if name != _DYNAMO:
+            return None
+        spec = PathFinder.find_spec(name, path)
+        load = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            # Another thread may import it meanwhile.
+            suspended = self._replaced.suspended() if IN_PATCHED_THREAD else nullcontext()
+            with suspended, _disable_current_modes(), torch._C.DisableTorchFunction():
+                load(module)
+            if self in sys.meta_path:
+                keep_eager(self._replaced)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+    def remove(self) -> None:
+        """Leave further imports alone."""
+        with suppress(ValueError):
+            sys.meta_path.remove(self)
+
+
 def keep_eager(replaced: AttributePatches) -> None:
     """Run compiled functions, and FlexAttention, which compiles itself, eagerly: modes do not see compiled code."""
+    if _DYNAMO not in sys.modules:
+        finder = DynamoFinder(replaced)
+        replaced.callback(finder.remove)
+        sys.meta_path.insert(0, finder)
+        return
     # torch.compiler.set_stance would hold for every thread.
     patch_names(["torch._dynamo.eval_frame._callback_from_stance"], replaced, lambda *_: None)
     # From torch 2.12 on a function with fullgraph=True may not run uncompiled, unless its caller counts the graphs.

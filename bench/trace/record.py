@@ -1,10 +1,12 @@
 """Run a module once and record the run as events."""
 
 import copy
+import copyreg
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -20,6 +22,9 @@ from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
 from headcount.bench.trace.recorder import Recorder
 from headcount.bench.trace.shapes import cache_shapes
+
+_IMMUTABLE = frozenset({bool, int, float, str, type(None)})
+_COPY_METHODS = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__new__")
 
 
 def record(
@@ -65,12 +70,12 @@ def record(
                     set_eval_mode(model)
                 torch.random.default_generator.manual_seed(0)
                 if backward:
-                    args, kwargs = tree_map_only(Tensor, _as_leaf, (tuple(args), kwargs))
+                    args, kwargs = tree_map_only(Tensor, as_leaf, (tuple(args), kwargs))
                 dispatch, function = recorder.start(names, changed)
                 with dispatch, function:
                     out = model(*args, **kwargs)
                     if backward:
-                        _run_backward(model, out)
+                        run_backward(model, out)
         finally:
             try:
                 changed.undo()
@@ -81,6 +86,7 @@ def record(
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
     trace.groups = _process_groups()
+    recorder.forget_facts()
     return trace
 
 
@@ -114,14 +120,30 @@ def _process_groups() -> dict[str, GroupFact]:
 def fresh(module: nn.Module) -> nn.Module:
     """Return a copy that shares the parameters and has its own state; the module itself if it cannot be copied."""
     memo: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
-    for part in module.modules():
-        # A module has a dozen empty dictionaries of hooks, whose copies by deepcopy take most of its time.
-        empty = (value for value in vars(part).values() if type(value) in (dict, OrderedDict) and not value)
-        memo.update((id(value), type(value)()) for value in empty)
     try:
+        copies = [(part, object.__new__(type(part))) for part in module.modules() if _is_copied_plainly(type(part))]
+        memo.update((id(part), copied) for part, copied in copies)
+        for part, copied in copies:
+            # Most of a module's attributes are flags and empty dictionaries of hooks, which deepcopy is slow for.
+            vars(copied).update((name, _copy_attribute(value, memo)) for name, value in vars(part).items())
         return copy.deepcopy(module, memo)
     except Exception:
         return module
+
+
+def _copy_attribute(value: Any, memo: dict[int, Any]) -> Any:
+    if type(value) in _IMMUTABLE:
+        return value
+    if id(value) not in memo and not value and type(value) in (dict, OrderedDict, set):
+        memo[id(value)] = type(value)()
+    return copy.deepcopy(value, memo)
+
+
+@cache
+def _is_copied_plainly(kind: type) -> bool:
+    """Return whether deepcopy of a module of this class copies its attributes and does nothing else."""
+    plain = all(getattr(kind, name, None) is getattr(nn.Module, name, None) for name in _COPY_METHODS)
+    return plain and not getattr(kind, "__slots__", ()) and kind not in copyreg.dispatch_table
 
 
 def _is_lazy(module: nn.Module) -> bool:
@@ -147,19 +169,20 @@ def _restore_buffers(model: nn.Module) -> Iterator[None]:
                 buffer.copy_(value)
 
 
-def _as_leaf(tensor: Tensor) -> Tensor:
+def as_leaf(tensor: Tensor) -> Tensor:
     """Return a differentiable leaf that shares the data; the caller's tensor is unchanged."""
     differentiable = tensor.is_floating_point() or tensor.is_complex()
     return tensor.detach().requires_grad_() if differentiable else tensor
 
 
-def _run_backward(model: nn.Module, out: Any) -> None:
-    """Run backward from every output and restore ``grad``."""
+def run_backward(model: nn.Module, out: Any, exclude: Callable[..., None] = lambda *_: None) -> None:
+    """Run backward from every output and restore ``grad``. ``exclude`` is called with the outputs' gradients first."""
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
     # Created outside the recording, as in a larger model. Contiguous: a grouped product refuses the stride 0 that
     # sum() sends back.
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         gradients = [torch.ones_like(tensor, memory_format=torch.contiguous_format) for tensor in outputs]
+        exclude(*gradients)
     before = {parameter: parameter.grad for parameter in model.parameters()}
     try:
         for parameter in before:

@@ -5,17 +5,18 @@ import functools
 import multiprocessing.pool
 import sys
 import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any
 
 import torch
-
-# Imported before any name is replaced (see bench.trace.names).
-import torch._dynamo  # noqa: F401
 import torch._tensor
 import torch.functional
+
+# Imported before any name is replaced (see bench.trace.names).
 import torch.nn.attention.flex_attention  # noqa: F401
 import torch.nn.functional as F
 import torch.overrides
@@ -54,8 +55,15 @@ _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bs
 _APPLY_OWNERS = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
 """The classes whose apply is implemented in C: the base of Function, and from torch 2.14 on Function too."""
 _SEQUENCES = (tuple, list)
-_CONTAINERS = (Tensor, tuple, list, dict)
+_DICTS = (dict, OrderedDict)
+"""Types of a module's hooks, most of which are empty."""
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
+_EXACTLY_PLAIN = frozenset(_PLAIN_TYPES)
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """Return what this rank has of a DTensor; any other tensor itself."""
+    return getattr(tensor, "_local_tensor", tensor)
 
 
 class Recorder:
@@ -67,29 +75,31 @@ class Recorder:
         self._sources: dict[int, int] = {}
         # A weak reference prevents reuse of a storage's address without holding its memory.
         self._storages: dict[int, tuple[int, Any]] = {}
+        # By identity, with a weak reference for the same reason; cleared when facts of other tensors change too.
+        self._facts: dict[int, tuple[weakref.ref, TensorFact]] = {}
         self._nodes = Nodes()
         self._anonymous = 0
         self._times = 1
-        self._numbers = {module: number for number, module in enumerate(model.modules())}
+        self._numbers: dict[nn.Module, int] = {}
         self._add_modules(model)
 
     def _add_modules(self, model: nn.Module) -> None:
-        paths = {module: path for path, module in model.named_modules()}
-        for module in self._numbers:
-            self.trace.modules.append(
-                ModuleFact(
-                    path=paths[module],
-                    kind=type(module),
-                    children=tuple(self._numbers[child] for child in module.children()),
-                    parameters={n: None if p is None else tuple(p.shape) for n, p in module._parameters.items()},
-                    attributes={name: value for name, value in vars(module).items() if _is_plain(value)},
-                )
-            )
-            attributes = [value for value in vars(module).values() if isinstance(value, _CONTAINERS)]
-            self.trace.given |= {self._storage(tensor) for tensor in tensors_of(attributes)}
+        named = list(model.named_modules())
+        self._numbers = {module: number for number, (_, module) in enumerate(named)}
+        for path, module in named:
+            attributes = {}
+            for name, value in vars(module).items():
+                if type(value) in _EXACTLY_PLAIN or _is_plain(value):
+                    attributes[name] = value
+                elif type(value) not in _DICTS or value:
+                    self.trace.given.update(map(self._storage, tensors_of(value)))
+            children = tuple(self._numbers[child] for child in module.children())
+            parameters = {n: None if p is None else tuple(p.shape) for n, p in module._parameters.items()}
+            self.trace.modules.append(ModuleFact(path, type(module), children, parameters, attributes))
         for name, tensor in model.named_parameters():
+            part = local_part(tensor)
             self.trace.add_weight(
-                name, tuple(tensor.shape), tensor.requires_grad, tensor.element_size(), self._storage(tensor)
+                name, tuple(part.shape), tensor.requires_grad, part.element_size(), self._storage(part)
             )
         for name, tensor in model.named_buffers():
             self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
@@ -115,6 +125,9 @@ class Recorder:
         keep_eager(replaced)
         skip_shape_propagation(replaced)
         patch_names(names, replaced, self._named_call)
+        # It refuses tensors with weak references.
+        patch_names(["torch.utils.swap_tensors"], replaced, self._forgetting_call)
+        replaced.callback(self.forget_facts)
         for owner, name in _UNTRACED:
             full_name = f"{owner.__name__}.{name}"
             replaced.set(owner, name, wrap(full_name, getattr(owner, name), self._untraced_call))
@@ -173,13 +186,13 @@ class Recorder:
 
     def describe(self, value: Any) -> Any:
         """Return a value as plain data: tensors as TensorFacts, sequences as tuples, other objects by type name."""
-        if type(value) in _PLAIN_TYPES:
+        kind = type(value)
+        if kind in _EXACTLY_PLAIN:
             return value
         if isinstance(value, Tensor):
-            # These queries are not part of the run.
-            with torch._C.DisableTorchFunction():
-                return self._fact(value)
-        if isinstance(value, _SEQUENCES):
+            known = self._facts.get(id(value))
+            return known[1] if known is not None and known[0]() is value else self._new_fact(value)
+        if kind is tuple or kind is list or isinstance(value, _SEQUENCES):
             return tuple([self.describe(part) for part in value])
         if isinstance(value, dict):
             return {key: self.describe(part) for key, part in value.items()}
@@ -192,6 +205,15 @@ class Recorder:
             tensors = {name: self.describe(part) for name, part in fields.items() if isinstance(part, Tensor)}
             return tensors or type(value).__name__
         return str(value) if isinstance(value, torch.dtype | torch.device) else type(value).__name__
+
+    def _new_fact(self, tensor: Tensor) -> TensorFact:
+        # These queries are not part of the run.
+        with torch._C.DisableTorchFunction():
+            fact = self._fact(tensor)
+        # A tensor without memory has another number each time.
+        if fact.storage >= 0:
+            self._facts[id(tensor)] = weakref.ref(tensor), fact
+        return fact
 
     def _fact(self, tensor: Tensor) -> TensorFact:
         storage, layout = self._storage(tensor), tensor.layout
@@ -226,16 +248,24 @@ class Recorder:
 
     def record_writes(self, event: Event, written: tuple[Tensor, ...], out: Any) -> None:
         """Record the arguments that an operation wrote to and its new tensors; views of old tensors are not new."""
-        before = {fact.storage for fact in event.tensors()}
+        before, number = {fact.storage for fact in event.tensors()}, len(self._storages)
         with torch._C.DisableTorchFunction():
             event.writes = tuple(self._storage(tensor) for tensor in written)
             made = {self._storage(tensor) for tensor in tensors_of(out)} - before
+        if event.writes:
+            self.forget_facts()
         for storage in event.writes:
             self._sources[storage] = event.index
         for storage in made:
             if not any(storage in known for known in (self._sources, self.trace.parameters, self.trace.buffers)):
                 self._sources[storage] = event.index
+                if storage in range(number):
+                    self.forget_facts()
         event.out = self.describe(out)
+
+    def forget_facts(self) -> None:
+        """Describe every tensor again from here on: its memory, shape or producer may have changed."""
+        self._facts.clear()
 
     def _module_call(self, _: str, original: Callable, args: tuple, kwargs: dict) -> Any:
         module, *rest = args
@@ -254,6 +284,10 @@ class Recorder:
         caller = sys._getframe(2).f_globals.get("__name__", "")
         if not (name in _DISABLED_MODES and caller.startswith("torch.")):
             self.trace.left.append((name, self._path()))
+        return original(*args, **kwargs)
+
+    def _forgetting_call(self, _: str, original: Callable, args: tuple, kwargs: dict) -> Any:
+        self.forget_facts()
         return original(*args, **kwargs)
 
     def _path(self) -> str:
@@ -283,7 +317,12 @@ def _process_group(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, _PLAIN_TYPES) or isinstance(value, tuple) and all(_is_plain(part) for part in value)
+    return (
+        type(value) in _EXACTLY_PLAIN
+        or isinstance(value, _PLAIN_TYPES)
+        or isinstance(value, tuple)
+        and all(_is_plain(part) for part in value)
+    )
 
 
 _recorders: list[Recorder] = []

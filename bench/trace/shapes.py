@@ -52,6 +52,11 @@ class ShapeCache(TorchDispatchMode):
         super().__init__()
         self._watched, self._events, self._device = tuple(watched), events, device
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False, as DispatchTracer."""
+        return False
+
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         fits = not types and _returns_new_tensors(operation)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 
-from headcount.formulas.published.tables import FOLDER, read_toml
+from headcount.formulas.published.tables import FOLDER, Printed, read_toml
 
 Cell = str | int
 
@@ -18,18 +18,12 @@ class DataColumn:
 
 
 @dataclass(frozen=True)
-class DataTable:
+class DataTable(Printed):
     """One printed table or figure; an entry holds its non-empty cells as printed.
 
     ``about``: a remark on the table.
     """
 
-    name: str
-    title: str
-    paper: str
-    order: int
-    source: str
-    place: str
     columns: tuple[DataColumn, ...]
     entries: tuple[Mapping[str, Cell], ...]
     about: str = ""

@@ -3,14 +3,12 @@
 A TOML file with ``[[figure]]`` is such a table. A figure is a column: its ``value`` is an expression of the letters of
 a row, ``given`` there, and of its model: N parameters, N_active, N_norms, T, ``attention``, the FLOPs per token of both
 T x T products in a forward pass, and ``work``, the FLOPs per token of a training step under ``rule``. ``value`` may be
-an expression for each ``kind`` of row; a row with a ``part`` has these letters for that part of its model. A given text
-is a rounded number and stands for its interval, an integer or a quotient "3/4" is exact. ``explain`` replaces sizes or
-givens of one row, ``fit`` counts the sizes that print its rows.
+an expression for each ``kind`` of row. A given text is a rounded number and stands for its interval, an integer or a
+quotient "3/4" is exact. ``explain`` replaces sizes or givens of one row, ``fit`` counts the sizes that print its rows.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.resources.abc import Traversable
 from itertools import product
@@ -19,7 +17,7 @@ from typing import Any
 from headcount.formulas.conventions import CONVENTIONS, statement
 from headcount.formulas.ledger import flops
 from headcount.formulas.published.expressions import expression
-from headcount.formulas.published.tables import FOLDER, read_toml
+from headcount.formulas.published.tables import FOLDER, Printed, find, read_toml
 
 VERDICTS = (
     "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "unexplained", "no printed value",
@@ -53,10 +51,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A printed column. ``scale``: what a printed number is multiplied by; ``tried``: rules tried where none fits.
-
-    ``formula``: its cells are expressions of the letters given in their rows, compared as integers.
-    """
+    """A printed column. ``scale``: what a printed number is multiplied by; ``tried``: rules tried where none fits."""
 
     name: str
     head: str
@@ -66,7 +61,6 @@ class Figure:
     trailing_zeros: bool = False
     truncated: bool = False
     tried: tuple[str, ...] = ()
-    formula: bool = False
 
     def prints(self, value: Interval, text: str) -> bool:
         """Return whether a number of ``value`` prints as ``text``; a tie rounds up."""
@@ -77,34 +71,29 @@ class Figure:
     def format(self, value: Interval, text: str) -> str:
         """Return ``value`` as ``text`` is printed, with two digits more; both ends where they differ."""
         mantissa, _, exponent = text.upper().partition("E")
-        digits = 0 if self.formula else len(mantissa.partition(".")[2]) + 2
+        digits = len(mantissa.partition(".")[2]) + 2
         scale = self.scale * 10 ** int(exponent or 0)
         ends = dict.fromkeys(_decimal(end / scale, digits) for end in (value.low, value.high))
         return " to ".join(ends) + (f"E{exponent}" if exponent else "")
 
     @property
-    def text(self) -> str:
-        """The expression, or that of each kind of row."""
-        return self.value if isinstance(self.value, str) else "; ".join(f"{k}: {v}" for k, v in self.value.items())
-
-    @property
     def statement(self) -> str:
         """What the figure is, in words."""
-        rule = f"; work by {self.rule}: {statement(CONVENTIONS[self.rule])}" if self.rule else "."
-        return f"{self.head}: {self.text}{rule}"
+        text = self.value if isinstance(self.value, str) else "; ".join(f"{k}: {v}" for k, v in self.value.items())
+        return f"{self.head}: {text}" + (
+            f"; work by {self.rule}: {statement(CONVENTIONS[self.rule])}" if self.rule else "."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """A printed row. ``set``: changed fields of ``preset``; ``printed``: cells by figure; ``verdicts``: those other
-    than reproduced, as typed; ``explain``: by figure, the ``set`` and ``given`` that print it, whether ``truncated``,
-    and why; ``part``: a regular expression of module paths."""
+    than reproduced, as typed; ``explain``: by figure, the ``set`` and ``given`` that print it, and why."""
 
     name: str
     printed: Mapping[str, str]
     preset: str = ""
     kind: str = ""
-    part: str = ""
     set: Mapping[str, Any] = field(default_factory=dict)
     given: Mapping[str, int | str] = field(default_factory=dict)
     verdicts: Mapping[str, str] = field(default_factory=dict)
@@ -124,28 +113,15 @@ class Fit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FigureTable:
-    """A printed table; ``read``: one of READ; ``address``: where it can be read; ``also``: a second source that has its
-    figures or sizes, empty for a table that was read once; ``about``: a remark."""
+class FigureTable(Printed):
+    """A printed table; ``read``: one of READ; ``address``: where it can be read; ``about``: a remark."""
 
-    name: str
-    title: str
-    paper: str
-    order: int
-    source: str
-    place: str
     read: str
     address: str
     figures: tuple[Figure, ...]
     models: tuple[Model, ...]
     fits: tuple[Fit, ...] = ()
     about: str = ""
-    also: str = ""
-
-    @property
-    def reading(self) -> str:
-        """Where the table was read, in words."""
-        return f"Read: {self.read}, {self.address}; " + (f"also {self.also}." if self.also else "read once.")
 
 
 @dataclass(frozen=True)
@@ -164,23 +140,6 @@ class Judged:
         """The verdict as typed."""
         return self.model.verdicts.get(self.figure.name, "reproduced")
 
-    @property
-    def shown(self) -> str:
-        """The value, written as the cell is printed."""
-        return self.figure.format(self.value, _number(self.model, self.figure, self.printed))
-
-    @property
-    def last_digits(self) -> Fraction:
-        """The value, of an interval its nearest end, minus the printed number in units of the last printed digit.
-
-        The figure is printed from -1/2 on, and below 1/2.
-        """
-        cell = Interval.of(_number(self.model, self.figure, self.printed), self.figure.trailing_zeros)
-        unit = cell.high - cell.low
-        printed = (cell.low + cell.high + self.figure.truncated * unit) / 2
-        nearest = max(self.value.low, min(self.value.high, printed * self.figure.scale)) / self.figure.scale
-        return (nearest - printed) / unit
-
 
 def names(folder: Traversable = FOLDER) -> tuple[str, ...]:
     """Return the names of all tables of figures, in order."""
@@ -189,10 +148,7 @@ def names(folder: Traversable = FOLDER) -> tuple[str, ...]:
 
 def load(name: str, folder: Traversable = FOLDER) -> FigureTable:
     """Return the table called ``name``. Raises ValueError for an unknown name, rule or way of reading."""
-    found = {data["name"]: data for data in read_toml("figure", folder)}
-    if name not in found:
-        raise ValueError(f"unknown table {name!r}; choose from {', '.join(found)}")
-    data = dict(found[name])
+    data = dict(find(name, "figure", folder))
     figures = tuple(Figure(**{**one, "tried": tuple(one.get("tried", ()))}) for one in data.pop("figure"))
     for rule in (rule for figure in figures for rule in (figure.rule, *figure.tried)):
         if rule and rule not in CONVENTIONS:
@@ -221,19 +177,14 @@ def judge(table: FigureTable, cases: Cases) -> Iterator[Judged]:
     for model, figure in product(table.models, table.figures):
         if (text := model.printed.get(figure.name)) is None:
             continue
-        number, value = _number(model, figure, text), evaluate(model, figure, cases)
+        value = evaluate(model, figure, cases)
         fit = fitted.get((model.name, figure.name))
         if fit:
             yield Judged(model, figure, text, value, *_fitted(fit, found[id(fit)]))
-        elif figure.prints(value, number):
+        elif figure.prints(value, text):
             yield Judged(model, figure, text, value, "reproduced", model.note)
         else:
-            yield Judged(model, figure, text, value, *_explained(model, figure, number, cases))
-
-
-def _number(model: Model, figure: Figure, text: str) -> str:
-    """Return a printed number; of a formula, the integer that it denotes at the row's letters."""
-    return str(expression(text).value(model.given)) if figure.formula else text
+            yield Judged(model, figure, text, value, *_explained(model, figure, text, cases))
 
 
 def _fitted(fit: Fit, found: int) -> tuple[str, str]:
@@ -245,11 +196,10 @@ def _fitted(fit: Fit, found: int) -> tuple[str, str]:
 def _explained(model: Model, figure: Figure, text: str, cases: Cases) -> tuple[str, str]:
     if instead := model.explain.get(figure.name):
         changed = evaluate(model, figure, cases, instead.get("set"), instead.get("given"))
-        if replace(figure, truncated=instead.get("truncated", figure.truncated)).prints(changed, text):
+        if figure.prints(changed, text):
             instead_of = {**instead.get("set", {}), **instead.get("given", {})}
             sizes = ", ".join(f"{name} {value}" for name, value in instead_of.items())
-            shown = f"{sizes}: {figure.format(changed, text)}; " * bool(sizes)
-            return "explained", f"{shown}{instead['because']}"
+            return "explained", f"{sizes}: {figure.format(changed, text)}; {instead['because']}"
     if figure.tried:
         by_rule = {rule: evaluate(model, figure, cases, rule=rule) for rule in figure.tried}
         if not any(figure.prints(value, text) for value in by_rule.values()):
@@ -296,11 +246,10 @@ def evaluate(
 def _letters(model: Model, rule: str, cases: Cases, changed: Mapping[str, Any]) -> dict[str, Any]:
     case = cases(model.preset, {**model.set, **changed})
     tokens, form = case.lengths["seq_len"], case.ledger
-    if model.part:
-        form = form.select(lambda entry: re.search(model.part, entry.path))
     out = {
         "T": tokens,
         "N": form.params,
+        "macs": form.total_under(CONVENTIONS[rule]) if rule else form.macs,
         "N_active": form.active_params,
         "N_norms": sum(entry.params for entry in form if entry.kind in ("norm", "rms_norm")),
         "N_embedding": sum(entry.params for entry in form if entry.kind == "embedding"),

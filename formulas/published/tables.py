@@ -16,8 +16,8 @@ FOLDER = files("headcount.formulas.published")
 
 
 @dataclass(frozen=True)
-class PublishedTable:
-    """A printed table: source, place in the source, columns with their rules, rows.
+class Printed:
+    """A printed table: source and place in the source.
 
     ``paper``: name that groups tables; ``order``: place among all tables.
     """
@@ -28,6 +28,12 @@ class PublishedTable:
     order: int
     source: str
     place: str
+
+
+@dataclass(frozen=True)
+class PublishedTable(Printed):
+    """A printed table of MACs and parameters: columns with their rules, rows."""
+
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
 
@@ -62,10 +68,15 @@ def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, 
 
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     """Return the table called ``name``. Raises ValueError if there is none."""
-    tables = load_tables(folder)
-    if name not in tables:
-        raise ValueError(f"unknown table {name!r}; choose from {', '.join(tables)}")
-    return tables[name]
+    return _table(find(name, "row", folder))
+
+
+def find(name: str, key: str, folder: Traversable = FOLDER) -> dict[str, Any]:
+    """Return the data of the table called ``name`` that has ``key``. Raises ValueError if there is none."""
+    found = {data["name"]: data for data in read_toml(key, folder)}
+    if name not in found:
+        raise ValueError(f"unknown table {name!r}; choose from {', '.join(found)}")
+    return found[name]
 
 
 @cache

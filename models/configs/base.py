@@ -187,9 +187,15 @@ class AttentionConfig(SymbolicConfig):
 
 
 class ModelConfig(SymbolicConfig):
-    """A whole model around an attention. ``gated``: whether its feed-forward block is, with three matrices."""
+    """A whole model around an attention.
+
+    ``gated``: whether its feed-forward block is, with three matrices. ``mixture``: the experts of a feed-forward block,
+    None for dense ones. ``equal_blocks``: whether the feed-forward blocks of all its layers have the same sizes.
+    """
 
     gated: ClassVar[bool] = False
+    mixture: ClassVar[SymbolicConfig | None] = None
+    equal_blocks: ClassVar[bool] = True
 
     attention: AttentionConfig
 
@@ -239,6 +245,50 @@ class Layered(ModelConfig):
     def attention(self) -> AttentionConfig:
         """The first layer's attention; variant and width are the same in all."""
         return self.layers[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalLanguageModelConfig(Layered):
+    """A pre-norm decoder that reads tokens and gives the logits of the token after each.
+
+    ``context_len``: tokens of the default input. ``rope_theta``: base of rotary positions. ``tied``: the output
+    projection has the embedding's weight.
+    """
+
+    fields_by_letter: ClassVar[Mapping[str, str]] = {"d_m": "d_model", "F": "d_ff", "V": "vocab_size"}
+    minimum: ClassVar[Mapping[str, int]] = {"rope_theta": 1}
+    tied: ClassVar[bool] = False
+
+    layers: tuple[AttentionConfig, ...]
+    d_model: int
+    d_ff: int
+    num_layers: int
+    vocab_size: int
+    context_len: int = 2048
+    rope_theta: float = 10000.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_attention(*self.layers)
+
+    def check_rotary(self) -> None:
+        """Raise ConfigError where an attention takes no rotary positions, or has an odd number of elements to turn."""
+        # sorted, so that the order does not depend on what was imported first
+        rotary = sorted(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary)
+        for layer in self.layers:
+            check_choice("attention", layer.variant, rotary)
+            if layer.rotary_width % 2:
+                raise ConfigError(f"{layer.rotary} must be even for rotary positions, not {layer.rotary_width}")
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """One sequence of ``context_len`` tokens."""
+        return {"batch_size": 1, "seq_len": self.context_len}
+
+    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
+        """Return tokens (B, T)."""
+        self.length_letters(lengths)
+        return {"tokens": Input((lengths["batch_size"], lengths["seq_len"]), self.vocab_size)}
 
 
 @dataclass(frozen=True, kw_only=True)

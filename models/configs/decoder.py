@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Input, Layered, check_choice
+from headcount.models.configs.base import CausalLanguageModelConfig, ConfigError, check_choice
 
 
 class Positions(StrEnum):
@@ -17,32 +17,22 @@ class Positions(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderConfig(Layered):
-    """Pre-norm causal decoder, closed form only: GPT-3, Megatron-LM, Chinchilla, PaLM.
+class DecoderConfig(CausalLanguageModelConfig):
+    """Pre-norm causal decoder: GPT-3, Megatron-LM, PaLM; with relative positions, as Chinchilla's, closed form only.
 
-    ``context_len``: tokens of the default input, and rows of learned positions. ``bias``: of attention, the
-    feed-forward block and norms. ``gated``: SwiGLU. ``tied``: the output projection has the embedding's weight.
-    ``parallel``: attention and feed-forward block read one norm.
+    ``context_len`` is the number of learned positions too. ``bias``: of attention, the feed-forward block and norms.
+    ``gated``: SwiGLU. ``parallel``: attention and feed-forward block read one norm.
     """
 
     variant: ClassVar[str] = "decoder"
-    module: ClassVar[str | None] = None
     fields_by_letter: ClassVar[Mapping[str, str]] = {
+        **CausalLanguageModelConfig.fields_by_letter,
         **{name: name for name in ("bias", "gated", "tied", "parallel", "positions")},
-        "d_m": "d_model",
-        "F": "d_ff",
-        "V": "vocab_size",
         "P": "context_len",
         "h": "num_heads",
         "d_h": "head_dim",
     }
 
-    layers: tuple[AttentionConfig, ...]
-    d_model: int
-    d_ff: int
-    num_layers: int
-    vocab_size: int
-    context_len: int = 2048
     bias: bool = True
     gated: bool = False
     tied: bool = True
@@ -51,9 +41,15 @@ class DecoderConfig(Layered):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_attention(*self.layers)
         for layer in self.layers:
             check_choice("attention", layer.variant, ["mha"])
+        if self.positions == Positions.ROTARY:
+            self.check_rotary()
+
+    @property
+    def module(self) -> str | None:
+        """The class of the model; None with relative positions."""
+        return None if self.positions == Positions.RELATIVE else "DecoderOnly"
 
     @property
     def num_heads(self) -> int:
@@ -65,14 +61,14 @@ class DecoderConfig(Layered):
         """Width of a head of the first layer."""
         return self.attention.head_dim
 
-    @property
-    def lengths(self) -> dict[str, int]:
-        """One sequence of ``context_len`` tokens."""
-        return {"batch_size": 1, "seq_len": self.context_len}
-
-    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Return tokens (B, T)."""
-        return {"tokens": Input((lengths["batch_size"], lengths["seq_len"]), self.vocab_size)}
+    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """Return input lengths by letter. Raises ConfigError for more tokens than learned positions."""
+        if self.positions == Positions.LEARNED and lengths["seq_len"] > self.context_len:
+            raise ConfigError(
+                f"seq_len must be at most context_len = {self.context_len}, not {lengths['seq_len']}; set context_len "
+                "for longer inputs"
+            )
+        return super().length_letters(lengths)
 
 
 CONFIG = DecoderConfig

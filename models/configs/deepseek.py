@@ -6,34 +6,50 @@ from typing import ClassVar
 
 from headcount.models.configs.base import check_range
 from headcount.models.configs.llama import LlamaConfig
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepSeekConfig(LlamaConfig):
-    """A LLaMA whose later layers have shared and routed experts in place of a feed-forward block; closed form only.
+    """A LLaMA whose later layers have shared and routed experts in place of a feed-forward block.
 
     ``num_dense_layers`` layers of width ``d_ff`` come first; then ``num_shared_experts`` experts and ``ffn_top_k`` of
-    ``ffn_num_experts``, each of width ``expert_d_ff``.
+    ``ffn_num_experts``, each of width ``expert_d_ff``. ``num_predicted``: tokens after the next one that each token
+    predicts too (multi-token prediction).
     """
 
     variant: ClassVar[str] = "deepseek"
-    module: ClassVar[str | None] = None
+    module: ClassVar[str | None] = "DeepSeek"
+    equal_blocks: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         **LlamaConfig.fields_by_letter,
         "N_dense": "num_dense_layers",
         "F_e": "expert_d_ff",
         "E_s": "num_shared_experts",
+        "N_mtp": "num_predicted",
     }
-    minimum: ClassVar[Mapping[str, int]] = {**LlamaConfig.minimum, "ffn_num_experts": 1}
+    minimum: ClassVar[Mapping[str, int]] = {**LlamaConfig.minimum, "ffn_num_experts": 1, "num_predicted": 0}
 
     num_dense_layers: int
     expert_d_ff: int
     num_shared_experts: int
+    num_predicted: int = 0
     context_len: int = 4096
+    rope_theta: float = 10000.0
 
     def __post_init__(self):
         super().__post_init__()
         check_range("num_dense_layers", self.num_dense_layers, 1, self.num_layers)
+
+    def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
+        """Return input lengths by letter. Raises ConfigError where the last predictor would have no token."""
+        check_range("seq_len", lengths["seq_len"], self.num_predicted + 1)
+        return super().length_letters(lengths)
+
+    @property
+    def mixture(self) -> MixtureFeedForwardConfig:
+        """The routed experts of a layer that has some."""
+        return self.mixture_of(self.d_model, self.expert_d_ff)
 
 
 CONFIG = DeepSeekConfig

@@ -18,6 +18,7 @@ class JetMoEConfig(LlamaConfig):
     variant: ClassVar[str] = "jetmoe"
     module: ClassVar[str | None] = "JetMoE"
     mixture_output_bias: ClassVar[bool] = True
+    tied: ClassVar[bool] = True
     minimum: ClassVar[Mapping[str, int]] = {**LlamaConfig.minimum, "ffn_num_experts": 1}
 
     context_len: int = 4096

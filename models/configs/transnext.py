@@ -26,6 +26,7 @@ class TransNeXtConfig(TakesMixture, Layered):
 
     variant: ClassVar[str] = "transnext"
     module: ClassVar[str | None] = "TransNeXt"
+    equal_blocks: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "C_in": "channels",
         "C": "num_classes",

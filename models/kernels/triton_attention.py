@@ -88,8 +88,8 @@ def mqa_kernel(
     GATED: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Row r of a sequence is slot r % K of token r // K; the tokens are the last ones of the keys."""
-    batch = tl.program_id(1).to(tl.int64)
-    begin = tl.program_id(0) * BM
+    program, blocks = tl.program_id(0), tl.cdiv(num_rows, BM)
+    batch, begin = (program // blocks).to(tl.int64), program % blocks * BM
     rows = begin + tl.arange(0, BM)
     live = rows < num_rows
     d = tl.arange(0, D_PAD)
@@ -122,11 +122,12 @@ def ragged_kernel(
     CAUSAL: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """out[token, head] for the tokens that selected it; ``order`` and ``ends`` by (sequence, head), tokens in order."""
-    segment = tl.program_id(1)
+    program, blocks = tl.program_id(0), tl.cdiv(tgt_len, BM)
+    segment = program // blocks
     batch, head = (segment // H).to(tl.int64), segment % H
     begin = tl.load(ends_ptr + segment - 1, mask=segment > 0, other=0)
     # the last tiles of a causal sequence are the longest: they start first
-    first = tl.load(ends_ptr + segment) - (tl.program_id(0) + 1) * BM
+    first = tl.load(ends_ptr + segment) - (program % blocks + 1) * BM
     if first + BM <= begin:
         return
     rows = first + tl.arange(0, BM)
@@ -162,7 +163,8 @@ def decode_kernel(
     SPLITS: tl.constexpr, HIDDEN: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Part ``split`` of the keys of one (sequence, slot): an unscaled sum (D), its top and its norm."""
-    split, slot, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    program = tl.program_id(0)
+    split, slot, batch = program % SPLITS, program // SPLITS % K, (program // SPLITS // K).to(tl.int64)
     head = tl.load(heads_ptr + batch * K + slot)
     d = tl.arange(0, D_PAD)
     q = tl.load(q_ptr + (batch * H + head) * D + d, mask=d < D, other=0.0).to(tl.float32) * scale
@@ -200,8 +202,8 @@ def combine_kernel(
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """out[sequence, head] = gate times the parts' sums over the parts' norms, at a common top."""
-    slot, batch = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    row = batch * K + slot
+    row = tl.program_id(0).to(tl.int64)
+    batch = row // K
     d, splits = tl.arange(0, D_PAD), tl.arange(0, SPLITS)
     top = tl.load(top_ptr + row * SPLITS + splits)
     highest = tl.max(top, 0)

@@ -21,6 +21,7 @@ class Launched(NamedTuple):
     """A launch that was recorded instead of started."""
 
     kernel: Any
+    grid: tuple[int, ...]
     arguments: tuple[Any, ...]
     constants: Mapping[str, Any]
     launch: Launch
@@ -89,22 +90,40 @@ def _place(experts: Tensor, ranks: Tensor, counts: Tensor, block: int, groups: i
 
 
 def expert(
-    a: Tensor, w: Tensor, bias: Tensor | None, gates: Tensor | None, order: Tensor, ends: Tensor, rows_per_a: int
-) -> Tensor:
-    """Multiply each row of ``a`` (N*K / rows_per_a, in) by its expert's matrix of ``w`` (E, in, out): (N*K, out)."""
+    a: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    gates: Tensor | None,
+    order: Tensor,
+    ends: Tensor,
+    rows_per_a: int,
+    other: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Multiply each row of ``a`` (N*K / rows_per_a, in) by its expert's matrix of ``w`` (E, in, out): (N*K, out).
+
+    Also return the product of each row, without its gate, and the row of ``other`` (N*K, out): (N*K), or (0).
+    """
     num_experts, in_features, out_features = w.shape
-    a, bias, gates, order, ends = (None if t is None else t.contiguous() for t in (a, bias, gates, order, ends))
+    a, bias, gates, order, ends, other = (
+        None if t is None else t.contiguous() for t in (a, bias, gates, order, ends, other)
+    )
     rows = order.numel()
-    chosen = _configured("expert", rows=rows // num_experts, i=in_features, o=out_features)
+    # the widest block leaves no registers for the sums of rows
+    widest = out_features if other is None else min(out_features, 128)
+    chosen = _configured("expert", rows=rows // num_experts, i=in_features, o=widest)
     c = a.new_empty(rows, out_features)
     tiles = min(rows, triton.cdiv(rows, chosen.blocks["BM"]) + num_experts - 1)
+    blocks = triton.cdiv(out_features, chosen.blocks["BN"])
+    dots = a.new_empty(0 if other is None else rows, blocks, dtype=torch.float32)
     _start(
-        triton_rows.expert_kernel, (triton.cdiv(out_features, chosen.blocks["BN"]), tiles), chosen,
-        a, w, c if bias is None else bias, c if gates is None else gates, c, order, ends, in_features, out_features,
-        a.stride(0), *w.stride(), E=num_experts, E_PAD=_padded(num_experts), ROWS_PER_A=rows_per_a,
-        BIASED=bias is not None, GATED=gates is not None, PRECISION=_precision(a),
+        triton_rows.expert_kernel, (blocks * tiles,), chosen,
+        a, w, c if bias is None else bias, c if gates is None else gates, c if other is None else other, dots, c, order,
+        ends, in_features, out_features, a.stride(0), *w.stride(), E=num_experts, E_PAD=_padded(num_experts),
+        ROWS_PER_A=rows_per_a, BIASED=bias is not None, GATED=gates is not None, DOTTED=other is not None,
+        PRECISION=_precision(a),
     )  # fmt: skip
-    return c
+    # blocks are summed in order, so that equal inputs give equal bits
+    return c, dots[:, 0] if blocks == 1 else dots.sum(1)
 
 
 def slots(rows: Tensor, top_k: int) -> Tensor:
@@ -145,7 +164,7 @@ def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | 
     width = _padded(head_dim)
     chosen = _configured("mqa", D=width)
     _start(
-        triton_attention.mqa_kernel, (triton.cdiv(tgt_len * top_k, chosen.blocks["BM"]), batch_size), chosen,
+        triton_attention.mqa_kernel, (triton.cdiv(tgt_len * top_k, chosen.blocks["BM"]) * batch_size,), chosen,
         q, k, v, q if gates is None else gates.contiguous(), _bytes(hidden, q), out, tgt_len * top_k, k.shape[1],
         _scale(head_dim), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         K=top_k, D=head_dim, D_PAD=width, CAUSAL=causal, HIDDEN=hidden is not None, GATED=gates is not None,
@@ -165,7 +184,7 @@ def ragged(
     width = _padded(head_dim)
     chosen = _configured("ragged", D=width, rows=tgt_len * heads.shape[-1] // num_heads)
     _start(
-        triton_attention.ragged_kernel, (triton.cdiv(tgt_len, chosen.blocks["BM"]), batch_size * num_heads), chosen,
+        triton_attention.ragged_kernel, (triton.cdiv(tgt_len, chosen.blocks["BM"]) * batch_size * num_heads,), chosen,
         q, k, v, gates.contiguous(), _bytes(hidden, q), out, order, ends, tgt_len, k.shape[1], _scale(head_dim),
         k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         H=num_heads, GROUP=num_heads // k.shape[2], K=heads.shape[-1], D=head_dim, D_PAD=width, CAUSAL=causal,
@@ -185,13 +204,13 @@ def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden
     width = _padded(head_dim)
     sizes = dict(H=num_heads, K=top_k, D=head_dim, D_PAD=width, SPLITS=splits)
     _start(
-        triton_attention.decode_kernel, (splits, top_k, batch_size), _configured("decode"),
+        triton_attention.decode_kernel, (splits * top_k * batch_size,), _configured("decode"),
         q, k, v, heads, _bytes(hidden, q), part, top, norm, src_len, triton.cdiv(src_len, splits), _scale(head_dim),
         k.stride(0), k.stride(1), v.stride(0), v.stride(1),
         GROUP=num_heads // num_kv_heads, HIDDEN=hidden is not None, **sizes,
     )  # fmt: skip
     _start(
-        triton_attention.combine_kernel, (top_k, batch_size), _configured("combine"),
+        triton_attention.combine_kernel, (top_k * batch_size,), _configured("combine"),
         part, top, norm, heads, gates.contiguous(), out, **sizes,
     )  # fmt: skip
     return out
@@ -203,7 +222,7 @@ def _start(kernel: Any, grid: tuple[int, ...], chosen: Launch, *arguments: Any, 
     if recorded is None:
         kernel[grid](*arguments, **constants, num_warps=chosen.num_warps, num_stages=chosen.num_stages)
     else:
-        recorded.append(Launched(kernel, arguments, constants, chosen))
+        recorded.append(Launched(kernel, grid, arguments, constants, chosen))
 
 
 def _configured(kernel: str, **sizes: int) -> Launch:

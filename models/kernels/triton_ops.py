@@ -91,9 +91,9 @@ def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_l
 def route(
     x: Tensor, w: Tensor, top_k: int, gates: str, with_logits: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return softmax(x W_g^T) of tokens (N, d) and W_g (E, d), and the K highest of each token (Eq. 2, 7-9).
+    """Return softmax(x W_g^T) of tokens (N, d) and W_g (E, d) at the K highest logits of each token (Eq. 2, 7-9).
 
-    Gates (N, K), float32, of the kind ``gates`` by falling weight, and experts (N, K), the lower one among equals; row
+    Gates (N, K), float32, of the kind ``gates`` by falling logit, and experts (N, K), the lower one among equals; row
     ids n*K + k in the order of their experts and where each expert's rows end; logits (N, E) with ``with_logits``,
     without columns else. Where K = E the gates are all probabilities in the experts' order, and experts, rows and ends
     are empty.
@@ -144,7 +144,7 @@ def _spread_backward(ctx, grad):
 @_operator("spread", _spread_shapes, _rows_products, (_save_spread, _spread_backward))
 def spread(x: Tensor, w: Tensor, bias: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
     """Return x_n W_e + b_e as row (n, k), for the expert e of slot k of token n; (N, in) to (N*K, out)."""
-    return _kernels().expert(x, w, bias, None, order, ends, top_k)
+    return _kernels().expert(x, w, bias, None, order, ends, top_k)[0]
 
 
 def _collect_shapes(x, w, gates, order, ends, top_k):
@@ -159,20 +159,35 @@ def _save_collect(ctx, inputs, output):
 def _collect_backward(ctx, grad):
     x, w, gates, order, ends = ctx.saved_tensors
     grad = grad.contiguous()
-    back = spread(grad, w.transpose(1, 2), None, order, ends, ctx.top_k)
     dw, _ = weight_grad(x, grad, gates, order, ends, False) if ctx.needs_input_grad[1] else (None, None)
     if gates is None:
-        return back, dw, None, None, None, None
-    dgates = (back * x).sum(-1, dtype=torch.float32).view_as(gates).to(gates.dtype)
-    dx = (back * gates.reshape(-1, 1)).to(x.dtype) if ctx.needs_input_grad[0] else None
-    return dx, dw, dgates, None, None, None
+        return spread(grad, w.transpose(1, 2), None, order, ends, ctx.top_k), dw, None, None, None, None
+    dx, dgates = spread_gated(grad, w.transpose(1, 2), gates, x, order, ends, ctx.top_k)
+    return dx, dw, dgates.view_as(gates).to(gates.dtype), None, None, None
+
+
+def _spread_gated_shapes(grad, w, gates, x, order, ends, top_k):
+    return grad.new_empty(order.shape[0], w.shape[2]), grad.new_empty(order.shape[0], dtype=torch.float32)
+
+
+def _spread_gated_products(grad, w, gates, x, order, *rest):
+    return _rows_products(grad, w, None, order)
+
+
+@_operator("spread_gated", _spread_gated_shapes, _spread_gated_products)
+def spread_gated(
+    grad: Tensor, w: Tensor, gates: Tensor, x: Tensor, order: Tensor, ends: Tensor, top_k: int
+) -> tuple[Tensor, Tensor]:
+    """Return g (grad_n W_e) as row (n, k), and the product of that row without g and x (N*K, out): the gradients of
+    ``collect`` for its rows and its gates."""
+    return _kernels().expert(grad, w, None, gates, order, ends, top_k, x)
 
 
 @_operator("collect", _collect_shapes, _rows_products, (_save_collect, _collect_backward))
 def collect(x: Tensor, w: Tensor, gates: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
     """Return for each token the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
     kernels = _kernels()
-    return kernels.slots(kernels.expert(x, w, None, gates, order, ends, 1), top_k)
+    return kernels.slots(kernels.expert(x, w, None, gates, order, ends, 1)[0], top_k)
 
 
 def _weight_grad_shapes(a, g, gates, order, ends, biased):

@@ -82,18 +82,21 @@ def route_kernel(
     if K == E:
         tl.store(gates_ptr + table, probs, mask=real)
     else:
-        # what is not a number is above all others, so that a token still has K different experts
-        left = tl.where(cols[None, :] < E, tl.where(probs == probs, probs, 2.0), -1.0)
+        # By logits: probabilities may round to the same number. What is not a number is above all others, and -inf
+        # below, so that a token has K different experts.
+        left = tl.where(logits == logits, tl.maximum(logits, -3e38), float("inf"))
+        left = tl.where(cols[None, :] < E, left, float("-inf"))
         chosen = tl.zeros((BM, K_PAD), tl.int32)
         weights = tl.zeros((BM, K_PAD), tl.float32)
         for k in tl.static_range(K):
             best = tl.max(left, 1)
             # the lowest expert among equals, on every device
             expert = tl.min(tl.where(left == best[:, None], cols[None, :], E - 1), 1)
-            left = tl.where(cols[None, :] == expert[:, None], -1.0, left)
+            own = cols[None, :] == expert[:, None]
+            left = tl.where(own, float("-inf"), left)
+            weight = tl.sum(tl.where(own, probs, 0.0), 1)
             chosen = tl.where(slots[None, :] == k, expert[:, None], chosen)
-            weights = tl.where(slots[None, :] == k, best[:, None], weights)
-        weights = tl.where(weights == 2.0, float("nan"), weights)
+            weights = tl.where(slots[None, :] == k, weight[:, None], weights)
         if RENORMALISE:
             weights = weights / tl.sum(weights, 1)[:, None]
         rows = tokens[:, None] * K + slots[None, :]
@@ -151,16 +154,18 @@ def place_kernel(
 @triton.jit
 @no_type_check
 def expert_kernel(
-    a_ptr, w_ptr, bias_ptr, gates_ptr, c_ptr, order_ptr, ends_ptr, in_features, out_features,
+    a_ptr, w_ptr, bias_ptr, gates_ptr, other_ptr, dots_ptr, c_ptr, order_ptr, ends_ptr, in_features, out_features,
     stride_a, stride_we, stride_wi, stride_wo,
     E: tl.constexpr, E_PAD: tl.constexpr, ROWS_PER_A: tl.constexpr, BIASED: tl.constexpr, GATED: tl.constexpr,
-    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    DOTTED: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """c[id] = gate[id] (a[id // ROWS_PER_A] W_e + b_e) for the rows ``id`` of each expert e; a tile has one expert.
 
+    ``dots`` are the sums of the row, without its gate, times the row of ``other``, over each block of BN columns.
     The host knows only the most tiles that there can be; those beyond the last end at once.
     """
-    tile = tl.program_id(1)
+    program, blocks = tl.program_id(0), tl.cdiv(out_features, BN)
+    tile, block = program // blocks, program % blocks
     cols = tl.arange(0, E_PAD)
     ends = tl.load(ends_ptr + cols, mask=cols < E, other=0)
     starts = tl.load(ends_ptr + cols - 1, mask=(cols > 0) & (cols < E), other=0)
@@ -175,7 +180,7 @@ def expert_kernel(
     live = rows < tl.sum(tl.where(mine, ends, 0), 0)
     ids = tl.load(order_ptr + rows, mask=live, other=0)
     a_rows = a_ptr + (ids // ROWS_PER_A).to(tl.int64)[:, None] * stride_a
-    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    n = block * BN + tl.arange(0, BN)
     w_cols = w_ptr + expert.to(tl.int64) * stride_we + n[None, :] * stride_wo
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, in_features, BK):
@@ -187,10 +192,14 @@ def expert_kernel(
     if BIASED:
         bias = tl.load(bias_ptr + expert * out_features + n, mask=n < out_features, other=0.0)
         acc += bias.to(tl.float32)[None, :]
+    inside = live[:, None] & (n[None, :] < out_features)
+    places = ids.to(tl.int64)[:, None] * out_features + n[None, :]
+    if DOTTED:
+        other = tl.load(other_ptr + places, mask=inside, other=0.0).to(tl.float32)
+        tl.store(dots_ptr + ids.to(tl.int64) * blocks + block, tl.sum(acc * other, 1), mask=live)
     if GATED:
         acc = acc * tl.load(gates_ptr + ids, mask=live, other=0.0).to(tl.float32)[:, None]
-    c = c_ptr + ids.to(tl.int64)[:, None] * out_features + n[None, :]
-    tl.store(c, acc.to(c_ptr.dtype.element_ty), mask=live[:, None] & (n[None, :] < out_features))
+    tl.store(c_ptr + places, acc.to(c_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit

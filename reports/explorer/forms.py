@@ -6,17 +6,18 @@ from operator import attrgetter
 
 import sympy
 
-from headcount.bench.accounts import Assumptions
+from headcount.bench.accounts import RECIPES, Assumptions
 from headcount.bench.case import attention_form
 from headcount.bench.macs import grid
 from headcount.bench.variants.variant import Variant, variant
 from headcount.formulas import backward, conventions, decoding, mha, moa
-from headcount.formulas.ledger import Entry, Ledger, Size
+from headcount.formulas.ledger import Entry, Ledger, Size, divide
+from headcount.formulas.mha import causal_half
 from headcount.formulas.symbols import symbol
 from headcount.reports.explorer.nodes import ORDER
 
 VARIANTS = ("mha", "moa", "moh", "mla", "switchhead")
-LABELS = {"mha": "GQA: g of h heads"}
+LABELS = {"mha": "GQA (MQA: g = 1): g of h heads"}
 """Labels that replace the variant's."""
 PATH = "attn"
 """The module path of a layer."""
@@ -105,6 +106,7 @@ class Account:
     """A sum over the entries of a forward pass or of a decode step; ``key`` is its column in ``bench.macs --grid``.
 
     ``size``: what an entry adds. ``is_counted``: whether the MoA paper's equation of this account counts an entry.
+    ``multiple``: an account and the factor that it is multiplied by. ``options``: further ones of the command.
     """
 
     name: str
@@ -114,6 +116,8 @@ class Account:
     size: Callable[[Entry], Size]
     decode: bool = False
     is_counted: Callable[[Entry], int] = lambda entry: True
+    multiple: tuple[str, int] | None = None
+    options: str = ""
 
     def terms(self, form: Form, case: Mapping[str, int]) -> Iterator[tuple[Entry, Size]]:
         """Return each entry of a form with what it adds."""
@@ -135,13 +139,25 @@ def _decode_bytes(entry: Entry) -> Size:
     return ASSUMED.element_bytes * (decoding.weights_read(entry) + moved)
 
 
+def _state(optimizer: str, recipe: Mapping[str, int]) -> Account:
+    """Return the account of an optimizer's training state."""
+    size = sum(recipe.values())
+    unit, multiple, options = f"bytes, {size} a parameter", ("params", size), f"--optimizer {optimizer}"
+    name, label = f"state-{optimizer}", f"training state, {optimizer}"
+    return Account(name, label, unit, "training_state_bytes", attrgetter("params"), multiple=multiple, options=options)
+
+
 BYTES = f"bytes, {ASSUMED.element_bytes} an element"
 LAYER_ACCOUNTS = (
     Account("forward", "MACs, forward", "MACs", "macs", attrgetter("macs"), is_counted=conventions.equations_18_19),
+    Account("causal", "MACs, forward, causal", "MACs", "causal_macs", lambda entry: causal_half(Ledger((entry,))).macs),
+    Account("token", "MACs per token", "MACs", "macs_per_token", lambda entry: divide(entry.macs, B * T)),
+    Account("sample", "MACs per sample", "MACs", "macs_per_sample", lambda entry: divide(entry.macs, B)),
     Account("decode", "MACs, decode step", "MACs", "decode_macs", attrgetter("macs"), decode=True),
     Account("generate", "MACs, generating T tokens", "MACs", "generate_macs", _generate_macs, decode=True),
     Account("training", "MACs, training step", "MACs", "training_macs",
             lambda entry: backward.training_macs(Ledger((entry,)))),
+    *(_state(optimizer, recipe) for optimizer, recipe in RECIPES.items()),
     Account("params", "parameters", "parameters", "params", attrgetter("params"),
             is_counted=lambda entry: not conventions.router(entry)),
     Account("active", "active parameters", "parameters", "active_params", attrgetter("active_params")),

@@ -44,7 +44,13 @@ def data(facts: Facts) -> dict[str, Any]:
         "shown": [form.name for form in forms() if form.name not in HIDDEN],
         **facts.terms(),
         "accounts": [
-            {"name": a.name, "label": a.label, "unit": a.unit, "column": a.key if a.key in ACCOUNTS else ""}
+            {
+                "name": a.name,
+                "label": a.label,
+                "unit": a.unit,
+                "multiple": a.multiple or (a.name, 1),
+                "column": f"{a.key} {a.options}".strip() if a.key in ACCOUNTS else "",
+            }
             for a in LAYER_ACCOUNTS
         ],
         "families": FAMILIES,

@@ -61,7 +61,11 @@ def _form(form: Form) -> dict[str, Any]:
         "letters": form.letters,
         "needs": _conditions(form),
         "cases": cases,
-        "accounts": {account.name: [_groups(form, account, case) for case in cases] for account in LAYER_ACCOUNTS},
+        "accounts": {
+            account.name: [_groups(form, account, case) for case in cases]
+            for account in LAYER_ACCOUNTS
+            if account.multiple is None
+        },
         "printed": {account: _printed(equation) for account, equation in form.equations.items()},
         "grid": _grid(form),
         "columns": _columns(form),
@@ -71,7 +75,7 @@ def _form(form: Form) -> dict[str, Any]:
 def _groups(form: Form, account: Account, case: Mapping[str, int]) -> list[list[Any]]:
     """Return the groups of equal terms: the family, the factors, and the entries.
 
-    An entry is its path, its kind, the fraction that multiplies the factors, and whether the paper counts it.
+    An entry is its path, its kind, the fraction that multiplies the factors, and 1 if the paper counts it, else 0.
     """
     groups: dict[str, list[Any]] = {}
     at_case = {symbol(letter): size for letter, size in case.items()}
@@ -83,7 +87,7 @@ def _groups(form: Form, account: Account, case: Mapping[str, int]) -> list[list[
         elsewhere = sympy.sympify(usual.get((entry.path, entry.kind), 0), strict=True)
         times, parts = factors(elsewhere if elsewhere.subs(at_case) == size else size)
         group = groups.setdefault(f"{family(entry)} {parts}", [family(entry), parts, []])
-        group[2].append([entry.path, entry.kind, times.as_integer_ratio(), bool(account.is_counted(entry))])
+        group[2].append([entry.path, entry.kind, times.as_integer_ratio(), int(account.is_counted(entry))])
     return list(groups.values())
 
 
@@ -121,7 +125,7 @@ def _columns(form: Form) -> list[str]:
     """Return for each account the head of its column in the table of the command."""
     point = " ".join(f"{letter}={size}" for letter, size in {**form.variant.search.example, "T": 1}.items())
     keys = [account.key for account in LAYER_ACCOUNTS]
-    asked = [key for key in keys if key in ACCOUNTS]
+    asked = [key for key in dict.fromkeys(keys) if key in ACCOUNTS]
     section = columns.extended(grid.section(grid.parse(point), [], None), asked, ASSUMED)
     heads = {column.key: column.head.replace("\n", " ").removeprefix("= ") for column in section.table.columns}
 

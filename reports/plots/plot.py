@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import headcount
-from headcount.bench.env import drawing
+from headcount.bench.output.figure import drawing
 from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
 from headcount.reports.plots import style

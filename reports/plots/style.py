@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from headcount.bench.env import drawing
+from headcount.bench.output.figure import drawing
 
 WIDTH = 7.9
 """Inches that a plot is wide, 758 pixels in a browser."""

@@ -12,6 +12,7 @@ from headcount.bench.case import ledger_of, resolve_lengths
 from headcount.bench.counters import base, registry
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
+from headcount.models.moe_ffn import MixtureFeedForward
 from tests.cases import MODEL_CASES, MODEL_FIELDS, MODEL_LENGTHS
 
 
@@ -91,13 +92,10 @@ def test_active_parameters(case, build_case):
                 layer.head_dim * (2 * layer.d_model + 1 + 1) + 1 + bool(layer.num_pooled) * 9 * (layer.head_dim + 2)
             )
             unused += (layer.num_heads - layer.num_active_heads) * of_head
-    if getattr(config, "mixture", None):
+    for block in (module for module in model.modules() if isinstance(module, MixtureFeedForward)):
         idle = config.ffn_num_experts - config.ffn_top_k
-        unused += sum(
-            idle * parameter[0].numel()
-            for name, parameter in model.named_parameters()
-            if ".feed_forward." in name and "router" not in name and "output_bias" not in name
-        )
+        experts = [parameter for part in (*block.inward, block.outward) for parameter in part.parameters()]
+        unused += sum(idle * parameter[0].numel() for parameter in experts)
     total = sum(parameter.numel() for parameter in model.parameters())
     assert ledger.active_params == total - unused
 

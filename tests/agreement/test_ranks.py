@@ -15,6 +15,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 
 import headcount as hc
 from headcount.bench.case import ledger_of
+from headcount.bench.isolated.count_rank import saved_bytes
 from headcount.formulas.plan import parse
 from headcount.formulas.rank import rank_costs
 from headcount.models import sharded
@@ -28,10 +29,20 @@ LAYERS = {
     "mha": ATTENTIONS["mha"](d_model=88, num_heads=8, head_dim=10, bias=False),
     "gqa": ATTENTIONS["mha"](d_model=88, num_heads=24, num_kv_heads=8, head_dim=10, bias=False),
     "moh": ATTENTIONS["moh"](d_model=88, num_heads=8, head_dim=10, num_shared_heads=3, top_k=2, bias=False),
+    "moh_by_norms": ATTENTIONS["moh"](
+        d_model=88,
+        num_heads=16,
+        num_kv_heads=8,
+        head_dim=10,
+        num_shared_heads=3,
+        top_k=2,
+        bias=False,
+        router="query_norm",
+    ),
     "moa": ATTENTIONS["moa"](d_model=24, num_experts=32, top_k=8, head_dim=5),
 }
 LLAMA = hc.preset(
-    "llama3-8b", {"num_layers": 3, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
+    "llama3-8b", {"num_layers": 2, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
 )
 GLOO = Path(__file__).with_name("ranks_gloo.py")
 
@@ -84,7 +95,7 @@ def tokens(config, length=T, batch=B, device="meta"):
 
 
 @pytest.mark.parametrize("t", [2, 4, 8])
-@pytest.mark.parametrize("name", ["mha", "gqa", "moh"])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moh", "moh_by_norms"])
 def test_heads(name, t):
     layer = build(LAYERS[name], device="meta")
     sharded.divide_heads(layer, mesh_of(tp=t)["tp"])
@@ -192,3 +203,12 @@ def test_real_processes_compute_what_the_whole_module_computes():
     found = subprocess.run([*command, str(GLOO)], capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["heads", "model", "keys", "shared", "sent"]
+
+
+def test_saved_activations_of_a_rank():
+    """Of two products around a ReLU, its result is saved once, half of 26 columns in float32; weights are not."""
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    block = nn.Sequential(nn.Linear(11, 26, bias=False), nn.ReLU(), nn.Linear(26, 7, bias=False)).to("meta")
+    parallelize_module(block, mesh_of(tp=2)["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    assert saved_bytes(block, (torch.zeros(5, 11, device="meta"),), {}) == 4 * 5 * 13

@@ -7,7 +7,8 @@ import torch
 
 from headcount.bench import accounts, peaks
 from headcount.bench.case import Case
-from headcount.bench.peaks import LiveStorage, measure, measure_peak
+from headcount.bench.peaks import measure, measure_peak
+from headcount.bench.trace.memory import LiveStorage
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 

@@ -96,8 +96,8 @@ def test_preset_params(name, params):
     assert Case.of(name).ledger.params == params
 
 
-def test_closed_form_only_models_have_no_module():
-    assert {config.variant for config in map(preset, PRESETS) if config.module is None} == {"decoder", "deepseek"}
+def test_relative_positions_are_closed_form_only():
+    assert [name for name in PRESETS if preset(name).module is None] == ["chinchilla-70b"]
 
 
 def test_unknown_positions_raise():

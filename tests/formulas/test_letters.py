@@ -11,6 +11,8 @@ from headcount.formulas import (
     aggregated,
     backward,
     convolution,
+    decoder,
+    deepseek,
     dit,
     encoder_decoder,
     jetmoe,
@@ -141,6 +143,26 @@ MODELS = {
         partial(jetmoe.step, [ATTENTION] * 2, new=7, stored=19, **dict(B=59, d_m=15, V=47), **INNER),
         dict(B=59, T=7, d_m=15, V=47, F=41),
         MIXED | {"S": {7, 19}},
+    ),
+    "deepseek": (
+        partial(
+            deepseek.step,
+            [ATTENTION] * 3,
+            **dict(new=7, stored=19, N_dense=1, F_e=13, E_s=2, B=59, d_m=15, V=47),
+            **INNER,
+        ),
+        dict(B=59, T=7, d_m=15, V=47),
+        MIXED | {"S": {7, 19}, "F": {41, 13, 2 * 13}},
+    ),
+    "decoder": (
+        partial(
+            decoder.model,
+            [ATTENTION] * 2,
+            **dict(B=59, T=7, d_m=15, F=41, V=47, P=53, h=11, d_h=5),
+            **dict(bias=True, gated=False, tied=True, parallel=False, positions="learned"),
+        ),
+        dict(B=59, T=7, d_m=15, F=41, V=47, P=53),
+        SELF,
     ),
     "dit": (
         partial(dit.model, [ATTENTION] * 2, **dict(B=59, T=7, d_m=15, C_in=4, C_out=12, d_t=22, N_y=61), p=10, **INNER),

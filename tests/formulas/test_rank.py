@@ -159,6 +159,12 @@ def test_fsdp_rounds_rows_up():
     assert sent(cost, "dp", "forward") == sent(cost, "dp", "sync") == cost.held["weights"]
 
 
+def test_fsdp_divides_experts_of_all_heads_together():
+    # 3 x 5 rows on two ranks: eight rows of each projection, of both routers, and of both tensors of experts
+    form = layer("switchhead", d_model=24, num_heads=3, head_dim=7, num_experts=5, top_k=2)
+    assert only(form, "dp=2,fsdp").held["weights"] == 2 * 11 * 24 + 2 * 8 * 24 + 2 * 8 * 24 * 7
+
+
 def test_layers_gather_their_weights_again():
     layers, cost = 5 * (2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 24 + 2 * 16), only(llama(), "dp=4,fsdp")
     assert sent(cost, "dp", "backward") * 4 == 3 * layers
@@ -276,3 +282,8 @@ def test_plans_that_do_not_fit(form, text, said):
     else:
         with pytest.raises(PlanError, match=said):
             rank_costs(form, parse(text))
+
+
+@pytest.mark.parametrize("text", ["dp=1", "tp=8,cp=2:ring,pp=7+14x8+7,sp,fsdp:keep", "tp=2,ep=2:replicated,mb=3"])
+def test_plan_prints_as_it_is_read(text):
+    assert parse(str(parse(text))) == parse(text)

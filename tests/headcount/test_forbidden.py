@@ -26,12 +26,13 @@ ALLOWED = {
     "bench/isolated/run.py": {"subprocess": "the process of user code, from a list of words, without a shell"},
     "bench/trace/collector.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
-    "bench/latency/session.py": {"execv": "the same command again, once a device is lost"},
-    "bench/budget/__main__.py": {"savefig": "into memory; bench/output/files.py writes it"},
-    "bench/routing/__main__.py": {"savefig": "the same"},
+    "bench/isolated/watched.py": {"subprocess": "this command again, as a worker that can be replaced"},
+    "bench/output/figure.py": {"savefig": "into memory; bench/output/files.py writes it"},
     "reports/plots/plot.py": {"savefig": "into memory; the report writes the text"},
     "bench/output/comma.py": {"to_csv": "to a text, no file"},
-    "bench/output/files.py": {"open": "the one place that writes files: whole or not at all"},
+    "bench/output/files.py": {
+        "open": "the one place that writes files: whole or not at all",
+    },
     "bench/records.py": {"open": "the one place that appends to files"},
     "bench/isolated/child.py": {"open": "the answer, to a file without a name"},
 }

@@ -137,3 +137,8 @@ def test_editors_see_every_public_name():
     block = source.partition("if TYPE_CHECKING:")[2].partition("__version__")[0]
     assert {name for name in dir(hc) if not re.search(rf"\b{name}\b(,| =|$)", block, re.MULTILINE)} == set()
     assert (ROOT / "headcount" / "py.typed").is_file()
+
+
+def test_citation_names_this_version():
+    text = (hc.CHECKOUT / "CITATION.cff").read_text()
+    assert re.search("^version: (.+)$", text, re.MULTILINE).group(1) == hc.__version__

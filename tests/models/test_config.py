@@ -33,13 +33,21 @@ JETMOE = {
     **MOA, "model": "jetmoe", "d_ff": 17, "num_layers": 2, "vocab_size": 19, "head_dim": 12, "num_kv_heads": 3,
     "ffn_num_experts": 7, "ffn_top_k": 3,
 }  # fmt: skip
+DECODER = {**MODEL, "model": "decoder", "num_layers": 2}
+DEEPSEEK = {
+    **MLA, "model": "deepseek", "d_ff": 17, "num_layers": 2, "vocab_size": 19, "rotary_dim": 4, "ffn_num_experts": 7,
+    "ffn_top_k": 3, "num_dense_layers": 1, "expert_d_ff": 5, "num_shared_experts": 3,
+}  # fmt: skip
 TRANSNEXT = dict(
     model="transnext", attention="aggregated", d_model=(10, 21), num_heads=(2, 3), depths=(1, 2), mlp_ratio=(5, 3),
     pool_ratio=(5, 1), image_size=40, num_classes=7, position_width=5,
 )  # fmt: skip
 UNEVEN = dict(attention="moh", num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 4, 0), num_kv_heads=2)
-BASES = [MHA, MOA, MAE, MOH, MLA, SWITCHHEAD, AGGREGATED, ENCODER_DECODER, MASKED_LM, LLAMA, DIT, CONVOLUTION, JETMOE]
-FROM_0 = {"num_shared_heads", "ffn_num_experts", "ffn_top_k", "ffn_output_bias"}
+BASES = [
+    MHA, MOA, MAE, MOH, MLA, SWITCHHEAD, AGGREGATED, ENCODER_DECODER, MASKED_LM, LLAMA, DIT, CONVOLUTION, JETMOE,
+    DECODER, DEEPSEEK,
+]  # fmt: skip
+FROM_0 = {"num_shared_heads", "ffn_num_experts", "ffn_top_k", "ffn_output_bias", "num_predicted"}
 """Whole numbers that may be 0; so may the top_k of routed heads."""
 # fields, changes, and words of the error
 UNUSABLE = [

@@ -12,7 +12,12 @@ TRANSLATORS = {
     name: values for name, values in MODEL_FIELDS.items() if values["model"] in ("encoder_decoder", "convolution")
 }
 TRANSLATORS["translation-moa-all-experts"] = MODEL_FIELDS["translation-moa"] | dict(top_k=7)
-DECODERS = {name: values for name, values in MODEL_FIELDS.items() if values["model"] in ("llama", "jetmoe")}
+LANGUAGE_MODELS = ("llama", "jetmoe", "deepseek", "decoder")
+DECODERS = {
+    name: values
+    for name, values in MODEL_FIELDS.items()
+    if values["model"] in LANGUAGE_MODELS and "num_predicted" not in values
+}
 DECODERS["uneven"] = MODEL_FIELDS["llama-moh"] | dict(
     num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 2, 0)
 )  # fmt: skip

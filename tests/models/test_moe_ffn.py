@@ -13,6 +13,7 @@ from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
+from headcount.models.moe_ffn import MixtureFeedForward
 from tests.cases import MODEL_FIELDS, features, padding, randomise
 from tests.models.test_attention_layers import outcome
 
@@ -75,13 +76,13 @@ def test_expert_initialization_range():
 def test_every_model_supports_moe_ffn(case):
     config = make_config(WITH_EXPERTS[case])
     model, tokens = build(config).train(), {}
-    blocks = {path: module for path, module in model.named_modules() if path.endswith("feed_forward")}
+    blocks = {path: module for path, module in model.named_modules() if isinstance(module, MixtureFeedForward)}
     for path, block in blocks.items():
         block.register_forward_pre_hook(lambda module, args, path=path: tokens.update({path: args[0][..., 0].numel()}))
     out = model(*example_inputs(config, dict.fromkeys(config.lengths, 7)).values())
     counts = losses.tokens_per_expert(model)
     assert {path: int(counts[path].sum()) for path in blocks} == {path: 2 * n for path, n in tokens.items()}
-    (out.square().sum() + losses.auxiliary_loss(model)).backward()
+    (sum(part.square().sum() for part in out) + losses.auxiliary_loss(model)).backward()
     # a model with adaLN-Zero starts with zero gates, behind which no gradient of the output comes
     if config.variant != "dit":
         assert all(p.grad.any() for name, p in model.named_parameters() if "feed_forward.router" in name)

@@ -74,6 +74,18 @@ def test_ties_select_lower_expert():
     torch.testing.assert_close(gates, torch.full_like(gates, 1 / 3))
 
 
+@pytest.mark.parametrize("gate", Gates)
+def test_close_logits_select_higher(gate):
+    # exp of the last three is 0 in float32, and of the first two equal
+    logits = torch.tensor([[-300.0, 0.0, -200.0, -(2.0**-30), -250.0]], device=DEVICE)
+    x = torch.eye(16, device=DEVICE)[:1]
+    w = torch.zeros(5, 16, device=DEVICE)
+    w[:, 0] = logits[0]
+    gates, experts, *_ = ops.route(x, w, 4, gate, False)
+    assert experts.tolist() == [[1, 3, 2, 4]]
+    torch.testing.assert_close(gates, torch.tensor([[0.5, 0.5, 0.0, 0.0]], device=DEVICE))
+
+
 def test_gradient_without_logits_raises():
     x = features(3, 16).requires_grad_()
     with pytest.raises(RuntimeError, match="with_logits=True"):

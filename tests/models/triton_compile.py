@@ -2,8 +2,9 @@
 
     python -m tests.models.triton_compile FILE      write the table of sm_80, sm_90 and sm_100 as CSV
 
-The operators of the layers in triton_launches.py run on meta tensors in bfloat16, and each launch is recorded instead
-of started. Triton caches what it has compiled by source, options and version: a second run compiles changed kernels.
+The operators of the layers in triton_launches.py run on meta tensors, in bfloat16 for the table, and each launch is
+recorded instead of started. Triton caches what it has compiled by source, options and version: a second run compiles
+changed kernels.
 """
 
 import csv
@@ -81,18 +82,18 @@ def digest() -> str:
     return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
 
-def sources() -> list[Source]:
+def sources(dtype: torch.dtype = torch.bfloat16) -> list[Source]:
     """Return the configurations of all launches; of those that differ only in which sizes are multiples of 16, the one
     with most."""
     from tests.models.triton_launches import launches
 
-    found = sorted({specialised(launched) for launched in launches()}, key=lambda s: len(s.divisible))
+    found = sorted({specialised(launched) for launched in launches(dtype)}, key=lambda s: len(s.divisible))
     return sorted({(s.kernel, s.shape): s for s in found}.values(), key=lambda s: (s.kernel, s.shape))
 
 
 def specialised(launched) -> Source:
     """Return a launch as triton specialises it when it runs: sizes of 1 are constants, multiples of 16 are known."""
-    kernel, arguments, constants, launch = launched
+    kernel, _, arguments, constants, launch = launched
     names = kernel.arg_names
     signature, fixed, divisible = [], dict(constants), []
     for index, (name, value) in enumerate(zip(names, arguments, strict=False)):
@@ -114,7 +115,8 @@ def _kind(value: Any) -> str:
         return "fp32"
     if isinstance(value, int):
         return "i32"
-    names = {torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.int32: "*i32", torch.uint8: "*u8"}
+    names = {torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32"}
+    names |= {torch.int32: "*i32", torch.uint8: "*u8"}
     return names[value.dtype]
 
 

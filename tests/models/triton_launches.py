@@ -10,6 +10,7 @@ from headcount.models.configs.presets import preset
 from headcount.models.kernels import triton_launch as kernels
 from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
 from headcount.models.kernels.triton_launch import Launched, recording
+from headcount.models.kernels.triton_moa import WIDEST_FLOAT32_HEAD_OF_MQA
 
 MOA = ("moa-8K8E128D", "moa-8K8E256D", "moa-8K32E128D", "moa-16K32E256D", "mlm-moa-8K64E256D")
 """Presets whose attention is compiled."""
@@ -27,20 +28,20 @@ LENGTHS = ((16, 1024), (16, 16), (16, 1))
 STORED = 512
 
 
-def launches() -> list[Launched]:
-    """Return every launch of a forward and a backward pass of these layers in bfloat16, in order."""
+def launches(dtype: torch.dtype = torch.bfloat16) -> list[Launched]:
+    """Return every launch of a forward and a backward pass of these layers, in order."""
     moa = [*(preset(name).attention for name in MOA), make_config(NARROW)]
     moh = [make_config(values) for values in MOH]
     with recording() as found:
         for batch_size, tgt_len in LENGTHS:
             for config in moa:
-                (_all_experts if config.top_k == config.num_experts else _selected)(config, batch_size, tgt_len)
+                (_all_experts if config.top_k == config.num_experts else _selected)(config, batch_size, tgt_len, dtype)
             for config in moh:
-                _heads(config, batch_size, tgt_len)
+                _heads(config, batch_size, tgt_len, dtype)
     return found
 
 
-def _empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+def _empty(dtype: torch.dtype, *shape: int) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
@@ -49,42 +50,46 @@ def _to_one(config: MixtureOfAttentionHeadsConfig) -> bool:
     return config.gates is not Gates.RELEASED
 
 
-def _all_experts(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int) -> None:
-    x = _empty(batch_size * tgt_len, config.d_model)
+def _all_experts(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int, dtype: torch.dtype) -> None:
+    x = _empty(dtype, batch_size * tgt_len, config.d_model)
     for with_logits in (False, True):
-        kernels.route(x, _empty(config.num_experts, config.d_model), config.top_k, _to_one(config), with_logits)
+        kernels.route(x, _empty(dtype, config.num_experts, config.d_model), config.top_k, _to_one(config), with_logits)
     tgt_len = min(tgt_len, MOST_KEYS_OF_MQA)
-    if config.head_dim <= WIDEST_HEAD_OF_MQA:
-        q = _empty(batch_size, tgt_len, config.top_k, config.head_dim)
-        k = _empty(batch_size, STORED if tgt_len == 1 else tgt_len, config.head_dim)
-        gates = _empty(*q.shape[:3], dtype=torch.float32)
+    widest = WIDEST_FLOAT32_HEAD_OF_MQA if dtype == torch.float32 else WIDEST_HEAD_OF_MQA
+    if config.head_dim <= widest:
+        q = _empty(dtype, batch_size, tgt_len, config.top_k, config.head_dim)
+        k = _empty(dtype, batch_size, STORED if tgt_len == 1 else tgt_len, config.head_dim)
+        gates = _empty(torch.float32, *q.shape[:3])
         for causal in (False, True)[:tgt_len]:
             kernels.mqa(q, k, k, gates, None, causal)
 
 
-def _selected(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int) -> None:
+def _selected(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int, dtype: torch.dtype) -> None:
     d_model, top_k, head_dim = config.d_model, config.top_k, config.head_dim
-    x, router = _empty(batch_size * tgt_len, d_model), _empty(config.num_experts, d_model)
+    x, router = _empty(dtype, batch_size * tgt_len, d_model), _empty(dtype, config.num_experts, d_model)
     for with_logits in (False, True):
         gates, _, order, ends, _ = kernels.route(x, router, top_k, _to_one(config), with_logits)
-    w_q, w_o = _empty(config.num_experts, d_model, head_dim), _empty(config.num_experts, head_dim, d_model)
-    bias = _empty(config.num_experts, head_dim) if config.bias else None
-    rows = kernels.expert(x, w_q, bias, None, order, ends, top_k)
-    kernels.slots(kernels.expert(rows, w_o, None, gates, order, ends, 1), top_k)
+    w_q, w_o = (
+        _empty(dtype, config.num_experts, d_model, head_dim),
+        _empty(dtype, config.num_experts, head_dim, d_model),
+    )
+    bias = _empty(dtype, config.num_experts, head_dim) if config.bias else None
+    rows, _ = kernels.expert(x, w_q, bias, None, order, ends, top_k)
+    kernels.slots(kernels.expert(rows, w_o, None, gates, order, ends, 1)[0], top_k)
     # backward: products with the transposed weights, and gradients of the weights
-    kernels.expert(x, w_o.transpose(1, 2), None, None, order, ends, top_k)
+    kernels.expert(x, w_o.transpose(1, 2), None, gates, order, ends, top_k, rows)
     kernels.weight_grad(rows, x, gates, order, ends, False)
     kernels.expert(rows, w_q.transpose(1, 2), None, None, order, ends, 1)
     kernels.weight_grad(x, rows, None, order, ends, config.bias)
 
 
-def _heads(config: MixtureOfHeadAttentionConfig, batch_size: int, tgt_len: int) -> None:
+def _heads(config: MixtureOfHeadAttentionConfig, batch_size: int, tgt_len: int, dtype: torch.dtype) -> None:
     width, group = config.head_dim, config.num_kv_heads
-    q, k = (_empty(batch_size, tgt_len, heads, width) for heads in (config.num_heads, group))
-    heads = _empty(batch_size, tgt_len, config.num_active_heads, dtype=torch.int32)
-    gates = _empty(*heads.shape)
+    q, k = (_empty(dtype, batch_size, tgt_len, heads, width) for heads in (config.num_heads, group))
+    heads = _empty(torch.int32, batch_size, tgt_len, config.num_active_heads)
+    gates = _empty(dtype, *heads.shape)
     if tgt_len == 1:
-        cache = _empty(batch_size, STORED, group, width)
+        cache = _empty(dtype, batch_size, STORED, group, width)
         kernels.decode(q[:, 0], cache, cache, heads[:, 0], gates[:, 0], None)
     else:
         for causal in (False, True):

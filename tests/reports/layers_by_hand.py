@@ -2,6 +2,7 @@
 
 import random
 from functools import cached_property
+from math import prod
 
 from headcount.formulas import backward, decoding, mha, mla, mla_ideal, moa, moh, moh_ideal, switchhead
 
@@ -50,12 +51,31 @@ class Layer:
             return sum(self.step(stored).macs for stored in range(1, self.T + 1))
         return decoding.total(lambda stored: self.step(stored).macs, self.T)
 
+    def causal(self):
+        """Return the MACs of a forward pass whose T T pairs are T (T + 1) / 2."""
+        pairs = sum(entry.macs for entry in self.forward if entry.kind in ("scores", "values"))
+        return self.forward.macs - pairs + pairs // self.T * (self.T + 1) // 2
+
+    def per(self, *letters):
+        """Return the MACs of a forward pass over a product of sizes."""
+        quotient, rest = divmod(self.forward.macs, prod(self._z[letter] for letter in letters))
+        assert rest == 0
+        return quotient
+
 
 ACCOUNTS = {
     "forward": lambda layer: layer.forward.macs,
+    "causal": Layer.causal,
+    "token": lambda layer: layer.per("B", "T"),
+    "sample": lambda layer: layer.per("B"),
     "decode": lambda layer: layer.last_step.macs,
     "generate": Layer.generated,
     "training": lambda layer: backward.training_macs(layer.forward),
+    # weights, gradients, a copy of the weights, moments
+    "state-adamw-mixed": lambda layer: (2 + 2 + 4 + 4 + 4) * layer.forward.params,
+    "state-adamw": lambda layer: (4 + 4 + 4 + 4) * layer.forward.params,
+    "state-sgd-momentum": lambda layer: (4 + 4 + 4) * layer.forward.params,
+    "state-sgd": lambda layer: (4 + 4) * layer.forward.params,
     "params": lambda layer: layer.forward.params,
     "active": lambda layer: layer.forward.active_params,
     "cache": lambda layer: 2 * decoding.cache_elements(layer.last_step),

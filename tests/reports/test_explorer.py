@@ -48,8 +48,9 @@ def value(node, z):
 def total(form, account, z, printed=False):
     """Sum as the page's exact.js and layers.js do; ``printed``: only what the paper's equation counts."""
     holding = [i for i, case in enumerate(form["cases"]) if all(z[k] == size for k, size in case.items())][-1]
-    groups = form["accounts"][account][holding]
-    return sum(
+    of, multiple = next(one["multiple"] for one in explorer_facts.data()["accounts"] if one["name"] == account)
+    groups = form["accounts"][of][holding]
+    return multiple * sum(
         whole(Fraction(*times) * prod(value(part, z) for part in parts))
         for _, parts, entries in groups
         for *_, times, counted in entries

@@ -6,7 +6,7 @@ from xml.dom import minidom
 
 import pytest
 
-from headcount.bench.env import drawing
+from headcount.bench.output.figure import drawing
 from headcount.bench.table import Row
 from headcount.reports import heat_map, latency
 from headcount.reports.facts import Facts

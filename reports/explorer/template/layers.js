@@ -19,12 +19,18 @@ const GROUPS = new Map();
 function groupsOf(form, account, sizes) {
   const now = caseAt(form, sizes);
   const key = `${form.name} ${account} ${now}`;
-  if (!GROUPS.has(key)) GROUPS.set(key, form.accounts[account][now].map(groupFrom));
+  const [of, times] = byName(DATA.accounts, account).multiple;
+  if (!GROUPS.has(key))
+    GROUPS.set(
+      key,
+      form.accounts[of][now].map((group) => groupFrom(group, BigInt(times))),
+    );
   return GROUPS.get(key);
 }
 
-function groupFrom([family, factors, of]) {
-  const entries = of.map(([path, kind, times, counted]) => ({ path, kind, times: times.map(BigInt), out: !counted }));
+function groupFrom([family, factors, of], multiple) {
+  const scaled = ([above, below]) => [BigInt(above) * multiple, BigInt(below)];
+  const entries = of.map(([path, kind, times, counted]) => ({ path, kind, times: scaled(times), out: !counted }));
   return { family, factors, entries, count: sumOf(entries.map((one) => one.times)) };
 }
 

@@ -10,8 +10,8 @@ from headcount.bench.budget.__main__ import _bounds, _host_model, main, parser, 
 from headcount.bench.budget.bounds import Bound, feasible_mask, parse
 from headcount.bench.budget.candidates import Candidates, candidates
 from headcount.bench.case import Case
-from headcount.bench.env import drawing
 from headcount.bench.errors import UsageError
+from headcount.bench.output.figure import drawing
 from headcount.bench.variants.variant import variant
 from tests.bench.budget.test_budget import moa_costs
 

@@ -1,5 +1,6 @@
 """Modules of a count: classes, outputs, parameters, calls, active parameters, and the printed tree."""
 
+import io
 from collections import OrderedDict
 
 import pytest
@@ -8,6 +9,9 @@ from torch import nn
 
 import headcount as hc
 from headcount.bench.contractions.count import ContractionCount
+from headcount.bench.contractions.summary import section
+from headcount.bench.output.base import Style
+from headcount.bench.render import emit
 from headcount.formulas.ledger import Entry, Ledger
 
 B, T, D, H = 2, 3, 5, 7
@@ -149,3 +153,17 @@ def test_html_has_bars_and_escapes_names():
     ledger = Ledger((Entry("<b>", "linear", {"m": 3}), Entry("y", "linear", {"m": 1})))
     page = ContractionCount(ledger, (), {})._repr_html_()
     assert "75.00%,transparent" in page and "&lt;b&gt;" in page and "<b>" not in page
+
+
+class ABlockOfALanguageModel(nn.Linear):
+    """A layer with a name as long as those of transformers."""
+
+
+def test_output_shapes_stay_at_80_columns():
+    block = ABlockOfALanguageModel(65537, 65537, bias=False, device="meta")
+    model = nn.Sequential(OrderedDict(layer_with_a_name_of_its_own=block))
+    x = torch.ones(7, 1021, 65537, device="meta")
+    stream = io.StringIO()
+    emit([section(hc.count(model, x), [], 3)], "text", stream, Style(width=80))
+    printed = stream.getvalue()
+    assert max(map(len, printed.splitlines())) <= 80 and "7x1021x65537" in printed

@@ -65,9 +65,9 @@ def test_class_dtype_and_notes(build):
     assert built.notes[0].startswith("LlamaForCausalLM of transformers 5.") and built.notes[0].endswith("bfloat16")
     assert "quantization_config (gptq) is not applied" in built.notes[1]
     ids = built.kwargs["input_ids"]
-    # 0 begins a text: the smallest token without a meaning is 1
-    assert ids.tolist() == [[1] * 13] and ids.device.type == "cpu"
-    assert build({**LLAMA, "eos_token_id": [1, 2]}).kwargs["input_ids"].tolist() == [[3] * 13]
+    # 0 begins a text, 2 ends it
+    assert ids.tolist() == [[1, *range(3, 15)]] and ids.device.type == "cpu"
+    assert build({**LLAMA, "eos_token_id": [1, 2]}).kwargs["input_ids"].tolist() == [list(range(3, 16))]
     assert build({**LLAMA, "torch_dtype": "float16"}).module.dtype == torch.float16
     assert build({**LLAMA, "torch_dtype": "float16"}, dtype="float32").module.dtype == torch.float32
 
@@ -168,7 +168,8 @@ def test_given_inputs_are_taken(build):
 def test_images_have_placeholders(build):
     built = build(LLAVA, {"seq_len": 23, "images": 2, "batch_size": 3})
     assert built.kwargs["pixel_values"].shape == (6, 3, 21, 21)
-    assert built.kwargs["input_ids"][1].tolist() == [50] * 9 + [1] + [50] * 9 + [1] * 4
+    places = (built.kwargs["input_ids"][1] == 50).tolist()
+    assert places == [True] * 9 + [False] + [True] * 9 + [False] * 4
     assert "18 of 23 tokens are placeholders of 2 images" in built.notes
     assert "pixel_values" not in build(LLAVA).kwargs
 

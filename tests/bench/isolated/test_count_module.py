@@ -80,7 +80,7 @@ def test_module_is_counted_on_meta(answer, device):
 
 def test_tree_of_a_module(answer):
     found = answer("linear")
-    printed = section(found)
+    printed = section("a_file.py:make", found)
     assert (found.name, found.params, found.trainable_params, found.uncalled_modules()) == ("Linear", 42, 42, ())
     row = {"module": "(model)", "type": "Linear", "output": "3x7", "params": 5 * 7 + 7, "macs": 3 * 5 * 7}
     assert [(one.values, one.records) for one in printed.rows] == [({**row, "share": 100}, [row])]

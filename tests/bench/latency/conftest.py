@@ -1,10 +1,14 @@
 """Layers small enough to be timed in tests, and a CUDA device that is not there."""
 
+import json
+import os
+import time
+
 import pytest
 
+from headcount.bench.isolated.watched import WORKER
 from headcount.bench.latency import implementations, timing_cases
 from headcount.bench.latency.roofline import Peaks
-from headcount.bench.latency.session import STARTED
 from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
 
@@ -20,12 +24,6 @@ LAYERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _fresh_run(monkeypatch):
-    """Start every test without the start time of another run."""
-    monkeypatch.setenv(STARTED, "0")
-
-
 @pytest.fixture
 def layers(monkeypatch):
     """Make LAYERS the layers that can be timed."""
@@ -36,9 +34,12 @@ def layers(monkeypatch):
 
 @pytest.fixture
 def cuda(layers, monkeypatch):
-    """Run the test on the fake CUDA device."""
+    """Run the test on the fake CUDA device, as a worker whose parent reads nothing."""
+    pipe = os.open(os.devnull, os.O_WRONLY)
+    monkeypatch.setenv(WORKER, json.dumps({"pipe": pipe, "started": time.time()}))
     with fake_cuda.running(fake_cuda.install(monkeypatch)) as device:
         yield device
+    os.close(pipe)
 
 
 @pytest.fixture

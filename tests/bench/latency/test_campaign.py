@@ -22,6 +22,8 @@ ROWS = [
 def small(cuda, quick, monkeypatch):
     """Few small cases, and checks of one layer."""
     monkeypatch.setattr(schedule, "read_rows", lambda: ROWS)
+    monkeypatch.setattr(gates, "FIRST_LAYERS", ("some",))
+    monkeypatch.setattr(gates, "FIRST_SHAPES", ((7, 2, "balanced"),))
     monkeypatch.setattr(gates, "LAYERS", ("some",))
     monkeypatch.setattr(gates, "SHAPES", ((7, 2, "balanced"), (1, 1, "balanced")))
     monkeypatch.setattr(measure, "POISON_BYTES", 64)
@@ -51,6 +53,14 @@ def test_whole_campaign(small, tmp_path, capsys):
     assert "nothing is missing" in err and "GPU and wall time on NVIDIA H200" in out
     before = (tmp_path / "latency.jsonl").read_bytes()
     assert run(tmp_path) == 0 and (tmp_path / "latency.jsonl").read_bytes() == before
+
+
+def test_first_cases_take_five_minutes():
+    rows = schedule.read_rows()
+    last = max(number for number, row in enumerate(rows) if row.get("blocks"))
+    # the checks before them take about a minute
+    assert sum(row["seconds"] for row in rows[: last + 1]) + 60 < 300
+    assert {row["pass"] for row in rows[: last + 1]} == {"forward", "both", "decode"}
 
 
 def test_listed_cases_are_distinct_and_ordered():

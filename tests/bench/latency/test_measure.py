@@ -47,7 +47,8 @@ def test_record_for_each_impl(which, layers):
         assert record["error"] < 1e-12 <= record["bound"]
         assert record["roofline_ms"] == pytest.approx(1000 * max(record["macs"], record["least_bytes"]) / 1e9)
         # two sequences of seven tokens of 64 numbers, 8 bytes each
-        assert which == "decode" or record["rotated_bytes"] == record["sets"] * 2 * 7 * 64 * 8
+        turns = min(record["sets"], record["calls_per_block"])
+        assert which == "decode" or record["rotated_bytes"] == turns * 2 * 7 * 64 * 8
     n = None if which != "decode" else 6
     T = 7 if n is None else 1
     form = moa.layer("", B=2, T=T, S=7, d_m=64, E=6, K=2, D=16, n=n)
@@ -74,10 +75,17 @@ def test_gpu_timing_by_graph_or_events(which, cuda):
 
 
 @pytest.mark.parametrize("batch_size, sets", [(16, 32), (64, 12)], ids=["at most 32 sets", "180 MiB of 16 each"])
-def test_input_sets_exceed_gpu_cache(batch_size, sets, cuda):
-    record = on_gpu(which="decode", seq_len=4096, batch_size=batch_size)["mqa fused"]
-    # 2 x B x 4096 x 16 elements of 2 bytes
-    assert (record["sets"], record["rotated_bytes"]) == (sets, sets * 2 * batch_size * 4096 * 16 * 2)
+def test_input_sets_exceed_gpu_cache(batch_size, sets, cuda, monkeypatch):
+    # blocks so short that their time alone would allow one call
+    monkeypatch.setattr("headcount.bench.latency.timing.BLOCK_S", {"cuda": 1e-6})
+    found = on_gpu(which="decode", seq_len=4096, batch_size=batch_size).values()
+    # one set of caches has 2 x B x 4096 x 16 elements of 2 bytes; 1.5 times 60 MiB exceed the L2 cache surely
+    one_set, cache = 2 * batch_size * 4096 * 16 * 2, 60 * 2**20
+    assert {r["sets"] for r in found if r["layer"].startswith("mqa")} == {sets}
+    for record in found:
+        calls = record["calls_per_block"]
+        assert record["rotated_bytes"] > 1.5 * cache - 1 and calls <= record["sets"], record["layer"]
+        assert not record["layer"].startswith("mqa") or record["rotated_bytes"] == calls * one_set
 
 
 def test_wrong_impl_has_no_time(layers, monkeypatch):
@@ -162,3 +170,26 @@ def test_model_is_timed(which, device, dtype, request, monkeypatch):
     (record,) = measure.measure_case(case, PEAKS, blocks=2)
     assert record["status"] == "timed" and record["implementation_used"] == "fused"
     assert record["tokens"] == 14 and record["timed_by"] == {"cpu": "wall", "cuda": "graph"}[device]
+
+
+def test_case_without_cudnn_where_it_fails(layers, monkeypatch):
+    make_run = measure.make_run
+
+    def fail_in_cudnn(case, spec, shared):
+        run = make_run(case, spec, shared)
+        if spec.impl == "grouped":
+            call = run.call
+
+            def attend(i):
+                if torch.backends.cuda.cudnn_sdp_enabled():
+                    raise RuntimeError("cuDNN Frontend error: No valid execution plans built.")
+                return call(i)
+
+            run.call = attend
+        return run
+
+    monkeypatch.setattr(measure, "make_run", fail_in_cudnn)
+    found = measured()
+    error = "failed: RuntimeError: cuDNN Frontend error: No valid execution plans built."
+    assert {(r["status"], r["cudnn_error"]) for r in found.values()} == {("timed", error)}
+    assert torch.backends.cuda.cudnn_sdp_enabled()

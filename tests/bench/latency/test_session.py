@@ -1,14 +1,14 @@
 """Sessions: finished cases are stored and skipped, the time limit holds, and a lost device starts a new process."""
 
 import json
-import os
-import sys
+import time as clock
 from types import SimpleNamespace
 
 import pytest
 
 from headcount.bench import records
-from headcount.bench.latency import measure, schedule, session, timing_cases
+from headcount.bench.isolated import watched
+from headcount.bench.latency import capture, measure, schedule, session, timing, timing_cases
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.schedule import read_finished
 from tests.bench.latency.conftest import PEAKS
@@ -23,24 +23,13 @@ GPU = ["--layer", "some", *SHAPE, "--device", "cuda", "--pass", "forward"]
 def small(layers, quick, monkeypatch):
     """Small layers and short blocks; no peaks are measured."""
     monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", lambda device, dtype: PEAKS)
-    monkeypatch.delenv(session.STARTED, raising=False)
 
 
-class NewProcess(BaseException):
-    """Raised instead of starting a new process."""
-
-
-@pytest.fixture
-def executed(monkeypatch):
-    """The commands that replaced the process."""
-    found = []
-
-    def execv(path, argv):
-        found.append(argv)
-        raise NewProcess
-
-    monkeypatch.setattr(os, "execv", execv)
-    return found
+def continues(argv):
+    """Return whether the command, as a worker, ends for another one to continue."""
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    return ended.value.code == watched.RESTART
 
 
 def rows_of(path):
@@ -92,12 +81,12 @@ def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
     def none(device, dtype):
         raise ValueError("no clock")
 
-    monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", none)
+    monkeypatch.setattr(measure, "CaseTensors", none)
     argv = [*CPU, "--pass", "forward", "--layer", "some", "--implementation", "loop"]
     assert main([*argv, "--json", str(tmp_path / "r.jsonl")]) == 1
-    found = [(one["layer"], one["status"], one["peaks"]["how"]) for one in rows_of(tmp_path / "r.jsonl")]
+    found = [(one["layer"], one["status"], one["peaks"]) for one in rows_of(tmp_path / "r.jsonl")]
     layers = ("some", "mqa-2x16", "mha-1x64", "mha-2x16")
-    assert found == [(name, "failed: ValueError: no clock", "not measured") for name in layers]
+    assert found == [(name, "failed: ValueError: no clock", None) for name in layers]
 
 
 @pytest.mark.parametrize("within, measured", [(14.0, 2), (18.0, 3)])
@@ -122,7 +111,7 @@ def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypa
     assert run.remark() == {2: "; 2 cases missing: no time left", 3: "; 1 case missing: no time left"}[measured]
 
 
-def test_lost_device_restarts_with_the_next_case(tmp_path, cuda, executed, capsys):
+def test_lost_device_restarts_with_the_next_case(tmp_path, cuda, capsys):
     argv = [*GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
 
     def die(name):
@@ -131,24 +120,62 @@ def test_lost_device_restarts_with_the_next_case(tmp_path, cuda, executed, capsy
             cuda.check()
 
     cuda.on_operation = die
-    with pytest.raises(NewProcess):
-        main(argv)
-    assert executed == [[sys.executable, *sys.orig_argv[1:]]] and float(os.environ[session.STARTED]) > 1e9
+    assert continues(argv)
     status = "failed: AcceleratorError: CUDA error: an illegal memory access was encountered"
     assert capsys.readouterr().err.endswith(f"{CASE}: some loop: {status}: continuing in a new process\n")
     # the new process has a device again, and does not run the loop again
     cuda.dead = None
-    assert main(argv) == 1 and len(executed) == 1
+    assert main(argv) == 1
     found = {r["implementation"]: r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "some"}
     assert found.pop("loop") == status and set(found.values()) == {"skipped: some loop left the device unusable"}
     assert [r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "dense"] == ["timed"]
 
 
-def test_failed_capture_restarts_before_the_next_case(tmp_path, cuda, executed, capsys):
-    cuda.capture_error = "operation failed due to a previous error during capture"
-    with pytest.raises(NewProcess):
-        main([*GPU, "--seq-len", "7", "9", "--json", str(tmp_path / "r.jsonl")])
-    rows = rows_of(tmp_path / "r.jsonl")
-    assert {r["seq_len"] for r in rows} == {7} and {r["timed_by"] for r in rows} == {"events"}
-    assert {r["overhead_by"] for r in rows if r["overhead"]} == {"wall"} and len(executed) == 1
-    assert capsys.readouterr().err.endswith(f"a capture failed ({cuda.capture_error}): continuing in a new process\n")
+def test_failed_capture_costs_one_impl_its_graph(tmp_path, cuda, monkeypatch, capsys):
+    captured, reason = capture.capture, "operation failed due to a previous error during capture"
+
+    def fail_for_grouped(call, calls, sets):
+        cuda.capture_error = reason if call.__self__.spec.impl == "grouped" else None
+        return captured(call, calls, sets)
+
+    monkeypatch.setattr(timing, "capture", fail_for_grouped)
+    argv = [*GPU, "--json", str(tmp_path / "r.jsonl")]
+    assert continues(argv) and rows_of(tmp_path / "r.jsonl") == []
+    assert capsys.readouterr().err.endswith(f"{CASE}: some grouped: {reason}: continuing in a new process\n")
+    # a new process captures again, and not that implementation
+    monkeypatch.setattr(capture, "_failed_captures", [])
+    assert main(argv) == 0
+    found = {r["implementation"]: r for r in rows_of(tmp_path / "r.jsonl") if r["role"] in ("subject", "mqa")}
+    assert {impl: r["timed_by"] for impl, r in found.items()} == {
+        "dense-all": "graph", "grouped": "events", "loop": "events", "fused": "graph",
+    }  # fmt: skip
+    assert found["grouped"]["no_graph_because"] == reason and found["dense-all"]["overhead_by"] == "graph"
+
+
+def test_case_of_a_worker_that_hung_is_given_up(tmp_path, cuda, monkeypatch):
+    state = watched.worker() | {"step": f"latency {CASE}", "reason": "gave no answer within 61 s"}
+    monkeypatch.setenv(watched.WORKER, json.dumps(state))
+    assert main([*GPU, "--seq-len", "7", "9", "--json", str(tmp_path / "r.jsonl")]) == 1
+    statuses = {(r["seq_len"], r["status"]) for r in rows_of(tmp_path / "r.jsonl")}
+    assert statuses == {(7, "failed: CaseAbandoned: gave no answer within 61 s"), (9, "timed")}
+
+
+def test_peaks_that_lose_the_device_are_tried_once(tmp_path, cuda, monkeypatch):
+    def die(device, dtype):
+        cuda.dead = "unspecified launch failure"
+        cuda.check()
+
+    monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", die)
+    argv = [*GPU, "--json", str(tmp_path / "r.jsonl")]
+    assert continues(argv)
+    cuda.dead = None
+    assert main(argv) == 0
+    assert {(r["status"], r["roofline_ms"], r["peaks"]) for r in rows_of(tmp_path / "r.jsonl")} == {
+        ("timed", None, None)
+    }
+
+
+def test_time_limit_counts_from_the_start_of_the_command(tmp_path, cuda, monkeypatch):
+    monkeypatch.setenv(watched.WORKER, json.dumps(watched.worker() | {"started": clock.time() - 70}))
+    assert main([*GPU, "--within", "60", "--json", str(tmp_path / "r.jsonl")]) == 0
+    assert not (tmp_path / "r.jsonl").exists() or rows_of(tmp_path / "r.jsonl") == []

@@ -2,6 +2,7 @@
 
 import json
 import os
+import textwrap
 from types import SimpleNamespace
 
 import pytest
@@ -67,20 +68,48 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
     options = {"device": "meta", "allow_unsupported": True, "elementwise": "include", "formulas": {"mylib.op": "a0*o"}}
     options |= {"formula_set": "linalg", "inputs": ("1,7", "ids=1,5:long"), "dtype": "bfloat16", "backward": True}
     options["lengths"] = {"seq_len": 11, "images": 2}
+    options |= {"plan": "plan.py:apply", "ranks": 4, "rank": 3}
 
     def count(*what, **how):
         counted.append((*what, how))
         return SimpleNamespace(
-            ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=(), libraries={}
-        )
+            ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=(), libraries={}, collectives=(),
+            uncalled_modules=lambda: (),
+        )  # fmt: skip
 
     monkeypatch.setattr(command, "count_module", count)
     given = ["--device", "meta", "--allow-unsupported", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
     given += ["--formula-set", "linalg", "--input", "1,7", "--input", "ids=1,5:long", "--dtype", "bfloat16"]
     given += ["--backward", "--seq-len", "11", "--images", "2"]
+    given += ["--plan", "plan.py:apply", "--ranks", "4", "--rank", "3"]
     assert main(["--module", "model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
     assert main(["--check", "macs.lock"]) == 0
     assert counted == [("model.py:make", {"n": 7}, options)] * 2
+
+
+def test_module_that_no_longer_runs_is_named(folder, capsys):
+    """A norm has no multiply-accumulates: the terms stay, and the parameters too."""
+    code = """
+    import torch
+    from torch import nn
+    class Net(nn.Linear):
+        def __init__(self):
+            super().__init__(7, 3)
+            self.norm = nn.LayerNorm(3)
+        def forward(self, x):
+            return self.norm(super().forward(x))
+    """
+    words = ["parts.py:Net", "--input", "5,7"]
+    (folder / "parts.py").write_text(textwrap.dedent(code))
+    assert main([*words, "-o", "parts.lock"]) == 0
+    assert json.loads((folder / "parts.lock").read_text())["uncalled"] == []
+    (folder / "parts.py").write_text(
+        textwrap.dedent(code).replace("self.norm(super().forward(x))", "super().forward(x)")
+    )
+    capsys.readouterr()
+    assert main(["--check", "parts.lock"]) == 1
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("did not run"))
+    assert line.split()[-1] == "norm"
 
 
 def test_lock_of_class_counts_same_again(folder, capsys):

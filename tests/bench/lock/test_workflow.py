@@ -1,14 +1,20 @@
 """The workflow for GitHub Actions: its steps run, with a stand-in for the two programs that they call."""
 
+import json
 import os
+import re
 import subprocess
-from importlib.resources import files
 
 import pytest
 
+from headcount import CHECKOUT, REPOSITORY
+from headcount.bench.lock.workflow import workflow
+
 yaml = pytest.importorskip("yaml", reason="comes with fvcore")
-TEXT = files("headcount.bench.lock").joinpath("workflow.yml").read_text("utf-8")
-STEPS = {step.get("name", step.get("uses")): step for step in yaml.safe_load(TEXT)["jobs"]["lock"]["steps"]}
+TEXT = workflow()
+JOBS = yaml.safe_load(TEXT)["jobs"]
+STEPS = {step.get("name", step.get("uses")): step for job in JOBS.values() for step in job["steps"]}
+ACTION = CHECKOUT / ".github/actions/lock/action.yml"
 GH = """#!/bin/sh
 echo "$@" >> calls
 case "$*" in *--paginate*) [ -f existing ] && cat existing ;; esac
@@ -59,9 +65,36 @@ def test_comment_is_created_then_edited(run, tmp_path):
 
 
 def test_scripts_contain_no_expressions():
-    """What comes from the event reaches a script by its environment alone, and a fork's run may not comment."""
-    assert all("${{" not in step["run"] for step in STEPS.values() if "run" in step)
-    assert "head.repo.full_name == github.repository" in STEPS["Comment"]["if"]
-    assert yaml.safe_load(TEXT)["permissions"] == {"contents": "read", "pull-requests": "write"}
+    """What comes from the event reaches a script by its environment alone."""
+    steps = [*STEPS.values(), *yaml.safe_load(ACTION.read_text())["runs"]["steps"]]
+    assert all("${{" not in step["run"] for step in steps if "run" in step)
+
+
+def test_only_the_job_without_foreign_code_may_write():
+    assert yaml.safe_load(TEXT)["permissions"] == {}
+    assert JOBS["count"]["permissions"] == {"contents": "read"}
+    assert STEPS["Count again"] in JOBS["count"]["steps"] and "env" not in STEPS["Count again"]
+    assert JOBS["comment"]["permissions"] == {"pull-requests": "write"}
+    # a fork's run may not comment
+    assert "head.repo.full_name == github.repository" in JOBS["comment"]["if"]
+    commands = [step.get("run", "") for step in JOBS["comment"]["steps"]]
+    assert not any(word in command for command in commands for word in ("lock --check", "pip ", "python"))
+
+
+def test_actions_are_pinned_by_commit():
+    used = [step["uses"].partition("@") for step in STEPS.values() if "uses" in step]
+    assert len(used) == 4 and all(re.fullmatch("[0-9a-f]{40}", commit) for _, _, commit in used)
+
+
+def test_lock_installs_its_own_versions(run, tmp_path):
+    (tmp_path / "macs.lock").write_text(json.dumps({"versions": {"torch": "2.13.0", "headcount": "0.2.0"}}))
+    (tmp_path / "pip").write_text('#!/bin/sh\necho "$@" >> installed\n')
+    (tmp_path / "pip").chmod(0o755)
+    assert run("Install the versions of the lock").returncode == 0
+    torch, own = (tmp_path / "installed").read_text().splitlines()
+    assert torch.startswith("install torch==2.13.0 ") and own == f"install headcount @ git+{REPOSITORY}@v0.2.0"
+
+
+def test_workflow_runs_on_pull_requests():
     # YAML reads the word on as true
     assert yaml.safe_load(TEXT)[True] == "pull_request"

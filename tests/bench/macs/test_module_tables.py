@@ -2,9 +2,13 @@
 
 import pytest
 
+from headcount.bench.contractions.modules import ModuleRecord
+from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
+from headcount.bench.macs import tree
 from headcount.bench.macs.module import _counters_section
-from headcount.formulas.ledger import Ledger
+from headcount.bench.output.figure import drawing
+from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.output.reading import columns
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -41,3 +45,31 @@ def test_failed_counter_is_a_failure_and_device_is_noted():
     (row,) = _counters_section(count(counters=(cell,)), check=False).rows
     assert row.failures == ["fvcore failed: TypeError: no"]
     assert row.notes == ["failed: TypeError: no", "on meta: the model has more than 200 GMACs"]
+
+
+def test_plot_has_a_bar_for_each_innermost_module(monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (headcount[report] brings it)")
+    sizes = {"attn.q": 200, "attn": 300, "idle": 0, "mlp": 500}
+    ledger = Ledger(tuple(Entry(path, "scores", {"i": size}) for path, size in sizes.items() if size))
+    modules = tuple(ModuleRecord(path, "Part", calls=1) for path in ("", "attn", "attn.q", "idle", "mlp"))
+    found = tree.section("m.py:make", count(ledger=ledger, modules=modules, macs=1000))
+    pyplot, figures = drawing(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(pyplot, "close", figures.append)
+        patch.setattr(tree, "MAX_BARS", 2)
+        tree.plot(str(tmp_path / "a.svg"), found)
+    (axes,) = figures[0].axes
+    # the smallest is one of the others
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["attn.(scores)", "mlp", "1 other"]
+    assert [bar.get_width() for bar in axes.patches] == [30, 50, 20]
+    pyplot.close(figures[0])
+    tree.plot(str(tmp_path / "b.pdf"), found)
+    tree.plot(str(tmp_path / "c.pdf"), found)
+    assert (tmp_path / "b.pdf").read_bytes() == (tmp_path / "c.pdf").read_bytes()
+
+
+@pytest.mark.parametrize("path", ["a.xlsx", "a", "missing/a.pdf"])
+def test_unwritable_plot_is_refused_before_counting(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError):
+        tree.check_plot(path)

@@ -3,7 +3,7 @@
 from collections import Counter
 from fractions import Fraction
 
-from headcount.bench.env import drawing
+from headcount.bench.output.figure import drawing
 from headcount.bench.routing import tables
 from headcount.bench.routing.__main__ import plot
 from headcount.bench.routing.example import Outcome, effects

@@ -110,6 +110,13 @@ def test_unsupported_operation_is_a_difference():
     assert not equal(ONE, saved(*ONE.terms, unsupported=("mylib.op on 7x3 (in mix)",)))
 
 
+def test_uncalled_modules_are_a_difference_where_both_are_known():
+    ran, skipped = saved(*ONE.terms, uncalled=()), saved(*ONE.terms, uncalled=("vision",))
+    assert not equal(ran, skipped) and equal(ONE, skipped) and equal(skipped, skipped)
+    (table, how) = sections(skipped, ran, LOCKED)
+    assert [row.values for row in how.rows] == [{"what": "did not run", "locked": "vision", "counted": None}]
+
+
 def test_inputs_and_versions_are_no_difference():
     other = saved(*ONE.terms, inputs=("0: 7x11 float32",), versions={"torch": "2.99"})
     assert equal(ONE, other)

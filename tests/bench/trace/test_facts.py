@@ -30,6 +30,53 @@ def test_fact_of_nested_tensor():
     assert (fact.parts, fact.stored) == (((2, 5), (3, 5)), 2 * 5 + 3 * 5)
 
 
+def _set_data(x):
+    x.data = torch.ones(5, 7)
+    return x
+
+
+def _swap(x):
+    torch.utils.swap_tensors(x, torch.ones(5, 7))
+    return x
+
+
+CHANGES = {
+    "data": _set_data,
+    "swapped": _swap,
+    "resized": lambda x: x.resize_(5, 7),
+    "set": lambda x: x.set_(torch.ones(5, 7)),
+    "transposed": lambda x: x.t_(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_tensor_is_described_again(change):
+    def run(x):
+        own = x + 1
+        return torch.relu(CHANGES[change](own))
+
+    (event,) = (event for event in record(module(run), (torch.ones(7, 5),)).operations() if event.name == "relu")
+    assert event.args[0].shape == (5, 7)
+
+
+def test_written_tensor_has_its_last_writer():
+    def run(x):
+        own = x + 1
+        torch.relu(own)
+        own.mul_(x)
+        return torch.relu(own)
+
+    trace = record(module(run), (torch.ones(7, 5),))
+    sources = [event.args[0].source for event in trace.operations() if event.name == "relu"]
+    assert [trace.events[index].name for index in sources] == ["add", "mul_"]
+
+
+def test_recording_leaves_no_weak_references():
+    linear = torch.nn.Linear(5, 3)
+    record(linear, (torch.ones(2, 5),))
+    torch.utils.swap_tensors(linear.weight, torch.nn.Parameter(torch.ones(3, 5)))
+
+
 def test_dataclass_inputs_are_described():
     @dataclass
     class Batch:

@@ -1,5 +1,7 @@
 """A recorded run: its events and their modules, and that recording restores all state."""
 
+import subprocess
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -186,3 +188,27 @@ def test_torch_function_subclass_takes_call():
 
     record(module(lambda x: F.layer_norm(x, (5,))), (torch.ones(3, 5).as_subclass(Taking),))
     assert F.layer_norm in taken
+
+
+DYNAMO = """
+import sys, torch, headcount as hc
+from torch.nn.attention.flex_attention import flex_attention
+linear, x, q = torch.nn.Linear(5, 3), torch.ones(2, 5), torch.ones(1, 2, 7, 16)
+patched = torch.nn.Module.__call__, torch.overrides.has_torch_function, *sys.meta_path
+assert hc.count(linear, x).macs == 2 * 5 * 3
+assert hc.count(linear, x.clone(), backward=True).macs == 3 * 2 * 5 * 3
+assert "torch._dynamo" not in sys.modules
+if {compiled}:
+    assert hc.count(lambda x: torch.compile(lambda x: x @ x.T @ x)(x), x).macs == 2 * 2 * 5 * 2
+else:
+    assert hc.count(lambda q: flex_attention(q, q, q), q).macs == 2 * 2 * 7 * 7 * 16
+from torch._dynamo import eval_frame
+assert not hasattr(eval_frame._callback_from_stance, "_headcount_original")
+assert patched == (torch.nn.Module.__call__, torch.overrides.has_torch_function, *sys.meta_path)
+"""
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_dynamo_is_imported_where_a_model_needs_it(compiled):
+    code = DYNAMO.format(compiled=compiled)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

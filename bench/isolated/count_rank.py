@@ -1,0 +1,194 @@
+"""Count one rank of a module that is divided over ranks, on torch's fake process group: no other process, no data.
+
+A preset is divided by models.sharded, a user module by the user's own function.
+"""
+
+import os
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from headcount.bench.case import Case
+from headcount.bench.contractions.count import ElementwiseError, UnsupportedError
+from headcount.bench.isolated.count_module import META, answer_or_refuse, build_and_run, copy_module, module_count
+from headcount.bench.isolated.module_count import ModuleCount
+from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, load, run_user_code
+from headcount.bench.trace.recorder import local_part
+from headcount.formulas.plan import Plan, PlanError, parse
+from headcount.formulas.rank import RankCost, Transfer
+from headcount.models import sharded
+from headcount.models.configs.base import ConfigError
+from headcount.models.llama import Llama
+
+Divide = Callable[[nn.Module], nn.Module]
+"""A function that divides a module over the ranks of the process group, and returns it."""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the count of a rank by stage as records, or the reason as ``refused``. Raises UserCodeError."""
+    return answer_or_refuse(lambda: {"stages": {name: count.as_record() for name, count in _counts(request)}})
+
+
+def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
+    """Iterate over the classes of equal ranks, with the count of a rank of each."""
+    user_function = load(request["plan"]) if request["ranks"] else None
+    with torch.device(META):
+        built, run = build_and_run(request)
+    count = partial(_count, run=run, backward=request["backward"], saved=request.get("saved", False))
+    if user_function:
+        how = f"rank {request['rank']} of {request['ranks']}, divided by {request['plan']}"
+        built = replace(built, notes=(*built.notes, how))
+        with fake_process_group(request["ranks"], request["rank"]):
+            yield "all", count(built, partial(_divide_by_user, user_function), nullcontext())
+        return
+    try:
+        plan = parse(request["plan"])
+        _check_countable(built.module, plan)
+        costs = Case.of(request["spec"], request["settings"], request["lengths"], plan=plan).ranks
+        with fake_process_group(plan.ranks):
+            for cost in costs:
+                yield cost.stage, count(_stage(built, cost), partial(_divide_by_plan, plan), implicit_replication())
+    except (PlanError, ConfigError) as error:
+        raise UserCodeError(str(error)) from None
+
+
+@contextmanager
+def fake_process_group(size: int, rank: int = 0) -> Iterator[None]:
+    """Make a process group of ``size`` ranks, of which ``rank`` alone exists: collectives leave garbage."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=rank, world_size=size, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _divide_by_user(function: Callable[[nn.Module], Any], module: nn.Module) -> nn.Module:
+    divided = function(module)
+    if not isinstance(divided, nn.Module):
+        raise UserCodeError(f"{function.__name__} must return the divided module, not a {type(divided).__name__}")
+    return divided
+
+
+def _check_countable(model: nn.Module, plan: Plan) -> None:
+    """Raise UserCodeError for a plan whose rank has a closed form only."""
+    words = {"cp": plan.cp, "ep": plan.ep, "hsdp": plan.hsdp, "recompute": plan.recompute}
+    if names := [f"{name}={value}" for name, value in words.items() if value not in (1, "none")]:
+        raise UserCodeError(f"a rank with {', '.join(names)} has a closed form only")
+    if not isinstance(model, Llama) and (plan.tp, plan.pp, plan.zero == 3) != (1, 1, False):
+        raise UserCodeError(f"a rank of a {type(model).__name__} has a closed form only")
+
+
+def _stage(built: Built, cost: RankCost) -> Built:
+    """Return the layers of a pipeline stage with their input; the whole model where there is no pipeline."""
+    if cost.layers is None:
+        return built
+    model, tokens, plan = built.module, built.kwargs["tokens"], cost.plan
+    batch, length = tokens.shape
+    stage = sharded.Stage(model, *cost.layers, length)
+    if stage.embedding is None:
+        rows = length // plan.tp if plan.sp else length
+        tokens = torch.zeros(batch, rows, model.config.d_model, dtype=model.norm.weight.dtype, device=META)
+    return replace(built, module=stage, args=(tokens,), kwargs={})
+
+
+def _divide_by_plan(plan: Plan, module: nn.Module) -> nn.Module:
+    axes = {"pp": plan.pp, "dp": plan.dp, "tp": plan.tp}
+    mesh = init_device_mesh("cpu", tuple(axes.values()), mesh_dim_names=tuple(axes))
+    if plan.tp > 1:
+        sharded.divide_model(module, mesh["tp"], plan.sp)
+    if plan.zero == 3:
+        sharded.divide_weights(module, mesh["dp"], plan.keep)
+    return module
+
+
+def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backward: bool, saved: bool) -> ModuleCount:
+    """Return the count of a rank of ``built``: on meta, or with FakeTensors where FSDP wraps it, which takes no meta
+    tensors. ``saved``: count the saved activations too."""
+
+    def divided(convert: Callable[[Tensor], Tensor]) -> tuple[nn.Module, tuple, dict[str, Any]]:
+        module = _in_one_line("dividing the module", lambda: divide(copy_module(built.module, convert)))
+        return module, *tree_map_only(Tensor, convert, (built.args, built.kwargs))
+
+    call, fake = divided(lambda tensor: tensor.to(META)), nullcontext()
+    if any(isinstance(part, FSDPModule) for part in call[0].modules()):
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        call = divided(lambda tensor: FakeTensor(fake, tensor.to(META), torch.device("cpu")))
+    with context, fake:
+        count = _in_one_line("running a rank", lambda: run(*call, counters=())).headcount
+        count = replace(count, collectives=tuple(_named_axes(count.collectives, call[0])))
+        stored = _in_one_line("running a rank", lambda: saved_bytes(*call)) if saved else None
+    module, args, kwargs = call
+    return module_count(
+        count, replace(built, module=module, args=args, kwargs=kwargs),
+        device=META, why_not_meta=None, counters=[], backward=backward, saved_bytes=stored,
+    )  # fmt: skip
+
+
+def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[Transfer]:
+    """Iterate over ``collectives`` with the name of the mesh's dimension where it is all ranks: torch has one group for
+    both, and names it for itself."""
+    meshes = {parameter.device_mesh for parameter in module.parameters() if isinstance(parameter, DTensor)}
+    dimensions = {
+        name: size for mesh in meshes for name, size in zip(mesh.mesh_dim_names or (), mesh.shape, strict=False)
+    }
+    names = [name for name, size in dimensions.items() if size == dist.get_world_size()]
+    for one in collectives:
+        yield replace(one, axis=names[0]) if names and one.axis == "default_pg" else one
+
+
+def _in_one_line(reason: str, function: Callable[[], Any]) -> Any:
+    """Return the result of ``function``. Raise its errors as UserCodeError, those that torch raises in one line."""
+    try:
+        return run_user_code(reason, function, (UnsupportedError, ElementwiseError, UserCodeError, ConfigError))
+    except UserCodeError as error:
+        cause = error.__cause__
+        frames = traceback.extract_tb(cause.__traceback__) if cause else []
+        if not (frames and frames[-1].filename.startswith(os.path.dirname(torch.__file__))):
+            raise
+        first = str(cause).strip().partition("\n")[0][:LONGEST]
+        raise UserCodeError(f"{reason} raised {type(cause).__name__}: {first}") from error
+
+
+def saved_bytes(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> int:
+    """Return the bytes that a forward pass keeps for its backward pass, each storage once, without weights and inputs.
+
+    Of a DTensor it is the rank's part. Gathered weights of FSDP are those that a module has while it runs.
+    """
+    excluded = {_storage(tensor)._cdata for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)}
+    stored = {}
+
+    def exclude(part: nn.Module, _: tuple) -> None:
+        excluded.update(_storage(parameter)._cdata for parameter in part.parameters(recurse=False))
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = _storage(tensor)
+        stored[storage._cdata] = storage
+        return tensor
+
+    hooks = [part.register_forward_pre_hook(exclude) for part in module.modules()]
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        module(*args, **kwargs)
+    for hook in hooks:
+        hook.remove()
+    return sum(storage.nbytes() for address, storage in stored.items() if address not in excluded)
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage:
+    """Return the memory of a tensor, of the rank's part of a DTensor, and of the result of a collective."""
+    part = local_part(tensor)
+    return getattr(part, "elem", part).untyped_storage()

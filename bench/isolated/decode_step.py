@@ -1,0 +1,98 @@
+"""A decode step of a user module: one new token of each sequence, with a cache that the model itself has filled."""
+
+import copy
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headcount.bench.isolated.user_code import UserCodeError, run_user_code
+
+CACHES = ("past_key_values", "cache")
+"""Names of the cache in ``forward`` and in its result, by version of transformers."""
+IDS = ("decoder_input_ids", "input_ids")
+"""Names of the new tokens in ``forward``; that of a decoder with an encoder comes first."""
+
+
+@dataclass(frozen=True)
+class DecodeStep:
+    """The call of a step, and the elements of the cache before and after it. ``batch``: its sequences."""
+
+    module: nn.Module
+    kwargs: dict[str, Any]
+    batch: int
+    before: int
+    after: int
+
+
+@dataclass
+class _CacheMaker:
+    """Forward pre-hook that makes the cache of each run from its tensors: a run adds tokens to its own cache alone."""
+
+    name: str
+    template: Any
+    tensors: list[Tensor]
+
+    def make(self, tensors: list[Tensor]) -> Any:
+        return copy.deepcopy(self.template, {id(old): new for old, new in zip(self.tensors, tensors, strict=True)})
+
+    def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        return args, {**kwargs, self.name: self.make(kwargs[self.name])}
+
+
+def decode_step(module: nn.Module, args: tuple, kwargs: dict[str, Any], context: int | None) -> DecodeStep:
+    """Return the step after which ``context`` tokens are stored (default: as many as the inputs have).
+
+    The module is changed: it takes the tensors of its cache in place of the cache. Raises UserCodeError for one that
+    takes no cache, or that returns none.
+    """
+    names = list(inspect.signature(module.forward).parameters)
+    inputs = {**dict(zip(names, args, strict=False)), **kwargs}
+    name = next((name for name in CACHES if name in names), None)
+    tokens = next((name for name in IDS if name in inputs), None)
+    if name is None or tokens is None:
+        takes = ", ".join(names)
+        raise UserCodeError(
+            f"--decode needs a model of input_ids with past_key_values; {type(module).__name__} takes {takes}"
+        )
+    ids = inputs.pop(tokens)
+    stored = (context or ids.shape[1]) - 1
+    if stored < 1:
+        raise UserCodeError(f"--context {stored + 1}: a step with a cache needs at least 2")
+    others = inputs if tokens == IDS[0] else {}
+    options = {"use_cache": True} if "use_cache" in names else {}
+    with torch.no_grad():
+        filled = run_user_code(
+            "filling the cache", lambda: module(**others, **options, **{tokens: ids[:, :1].expand(-1, stored)})
+        )
+        cache = getattr(filled, name, None)
+        if cache is None:
+            raise UserCodeError(f"{type(module).__name__} returned no {name}: it does not decode step by step")
+        step = {**options, tokens: ids[:, :1]}
+        if others:
+            from transformers.modeling_outputs import BaseModelOutput
+
+            step["encoder_outputs"] = BaseModelOutput(last_hidden_state=filled.encoder_last_hidden_state)
+        maker = _CacheMaker(name, cache, list(_tensors_in(cache)))
+        grown = maker.make(maker.tensors)
+        run_user_code("a decode step", lambda: module(**step, **{name: grown}))
+    module.register_forward_pre_hook(maker, with_kwargs=True)
+    return DecodeStep(module, {**step, name: maker.tensors}, len(ids), _elements(cache), _elements(grown))
+
+
+def _elements(cache: Any) -> int:
+    return sum(tensor.numel() for tensor in _tensors_in(cache) if tensor.is_floating_point())
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    """Iterate over the tensors of an object: of its attributes, and of those in lists and dictionaries."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _tensors_in(part)
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        yield from _tensors_in(vars(value))

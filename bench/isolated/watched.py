@@ -1,0 +1,99 @@
+"""Run a command as a worker process that states a deadline for each step; replace one that hangs, dies or asks for it.
+
+Imports no torch: the seconds since the command began include those that the worker needs to import it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any, NoReturn
+
+from headcount.bench.errors import EnvironmentMissing
+
+WORKER = "HEADCOUNT_WORKER"
+"""Environment variable of a worker: JSON with ``pipe``, ``started`` in seconds since the epoch, ``step``, ``reason``.
+
+``step`` is the one that the worker before it did not finish, for ``reason``."""
+RESTART = 75
+"""Exit code of a worker that wants to be replaced."""
+STARTUP_S = 300
+"""Seconds until a worker begins its first step."""
+MOST_RESTARTS = 8
+"""Times that a worker may ask to be replaced within one step."""
+
+
+def worker() -> dict[str, Any]:
+    """Return what the parent of this worker states; empty in any other process."""
+    return json.loads(os.environ.get(WORKER, "{}"))
+
+
+def deadline_s(expected_s: float) -> float:
+    """Return the seconds after which a step that should take ``expected_s`` is given up."""
+    return 4 * expected_s + 60
+
+
+def begin_step(step: str, within_s: float) -> None:
+    """Tell the parent of this worker to end it unless another step begins in ``within_s`` seconds."""
+    if found := worker():
+        os.write(found["pipe"], f"{json.dumps([step, within_s])}\n".encode())
+
+
+def restart() -> NoReturn:
+    """End this worker, for another one to continue."""
+    sys.stdout.flush()
+    sys.exit(RESTART)
+
+
+def run_watched(command: Sequence[str]) -> int:
+    """Run ``command`` in one worker after another until one ends by itself, and return its exit code.
+
+    Raises EnvironmentMissing where a worker hangs or is killed before its first step.
+    """
+    state: dict[str, Any] = {"started": time.time()}
+    restarts: Counter[str | None] = Counter()
+    while True:
+        code, step, reason = _run(command, state)
+        restarts[step] += 1
+        if code == RESTART and restarts[step] > MOST_RESTARTS:
+            reason = f"it was begun in {restarts[step]} processes"
+        if code != RESTART and reason is None:
+            return code
+        if reason and step is None:
+            raise EnvironmentMissing(f"the process that measures {reason}")
+        if reason:
+            print(f"{step}: {reason}; continuing in a new process", file=sys.stderr)
+        state |= {"step": reason and step, "reason": reason}
+
+
+def _run(command: Sequence[str], state: dict[str, Any]) -> tuple[int, str | None, str | None]:
+    """Return the exit code of a worker, its last step, and why it did not finish that; None where it ended itself."""
+    read, write = os.pipe()
+    environ = os.environ | {WORKER: json.dumps({**state, "pipe": write})}
+    step, limit = None, STARTUP_S
+    with (
+        open(read, "rb", buffering=0) as steps,
+        DefaultSelector() as selector,
+        subprocess.Popen(command, env=environ, pass_fds=[write], process_group=0) as process,
+    ):
+        os.close(write)
+        selector.register(steps, EVENT_READ)
+        try:
+            deadline = time.monotonic() + limit
+            while selector.select(max(0.0, deadline - time.monotonic())):
+                lines = steps.read(2**16).splitlines()
+                if not lines:
+                    code = process.wait()
+                    return code, step, f"was killed by signal {-code}" if code < 0 else None
+                step, limit = json.loads(lines[-1])
+                deadline = time.monotonic() + limit
+            return RESTART, step, f"gave no answer within {limit:.0f} s"
+        finally:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,106 @@
+"""``headcount latency TARGET …``: time user modules, presets and configurations in turns. Imports no torch."""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from headcount.bench.cli import Parser, Work, add_output
+from headcount.bench.errors import UsageError
+from headcount.bench.isolated.module_count import count_module
+from headcount.bench.isolated.run import run_isolated
+from headcount.bench.isolated.target import Target, add_target_options, is_configuration, parse_target
+from headcount.bench.latency.schedule import check_limits
+from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval, paired_ratio, verdict
+from headcount.bench.measure import check_device
+from headcount.bench.output.progress import stage
+from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, plural
+from headcount.models.configs.presets import PRESETS
+
+DESCRIPTION = """Time models, each with exact MACs.
+
+    headcount latency model.py:make model.py:make,width=11     in turns: each against the first
+    headcount latency config.json --seq-len 128 --device cuda
+
+Weights are random, and models run in eval mode. Without a TARGET the layers and models of the papers are timed.
+"""
+COLUMNS = (
+    Column("target", "model", code=True, wraps=16),
+    Column("ms", "median", "ms", kind="interval", digits=3, priority=0),
+    Column("to_first", "vs first", kind="interval", digits=2, priority=1),
+    Column("verdict", "verdict", priority=2, tones=TONES),
+    macs_column("macs", "MACs", priority=3),
+    Column("macs_per_s", "rate", "GMAC/s", kind="fixed", digits=1, scale=10**9),
+)
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """Return the command line of targets to time."""
+    out = Parser(prog=prog, usage=f"{prog} TARGET … [OPTION …]", description=DESCRIPTION)
+    model = out.add_argument_group("the models")
+    model.add_argument("target", nargs="+", metavar="TARGET", help="as headcount count takes it, with ,NAME=VALUE,…")
+    add_target_options(model)
+    how = out.add_argument_group("how to time")
+    how.add_argument("--backward", action="store_true", help="forward and backward (default: forward)")
+    how.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    how.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch (default: torch's own)")
+    how.add_argument("--blocks", type=int, metavar="N", default=TRUSTED_BLOCKS, help="(default: %(default)s)")
+    add_output(out)
+    return out
+
+
+def plan(args: argparse.Namespace) -> Work:
+    """Return the table of the targets, counted and timed. Raises what count_module and run_isolated do."""
+    check_limits(args, "blocks", "threads")
+    check_device(args.device, ["cpu"])
+    targets = [vars(_with_lengths(parse_target(text, args), len(args.target) > 1)) for text in args.target]
+    counts = [count_module(**target, backward=args.backward) for target in targets]
+    for text, count in zip(args.target, counts, strict=True):
+        check_memory(text, count.weight_bytes, args.device)
+    how = {name: getattr(args, name) for name in ("device", "backward", "blocks", "threads")}
+    with stage("timing"):
+        found = run_isolated({"task": "time", "spec": ", ".join(args.target), "targets": targets, **how})
+    rows, passes = [], "forward and backward" if args.backward else "forward"
+    for text, count, one in zip(args.target, counts, found["targets"], strict=True):
+        facts = {name: getattr(count, name) for name in ("name", "macs", "params", "weight_bytes", "inputs")}
+        rows.append(_row({"target": text, **facts, **one}, found))
+    smoke = "" if args.blocks >= TRUSTED_BLOCKS else f"; {args.blocks} blocks: a smoke test"
+    layout = Table(
+        "latency-targets",
+        f"{passes} on {found['device']}, {plural(found['threads'], 'thread')}, torch {found['torch']}{smoke}",
+        COLUMNS,
+        notes_above=[f"Median over {args.blocks} blocks in turns, and ratios block by block, with 95 % intervals."],
+        note_column="target",
+    )
+    return Work([Section(layout, rows, facts=found)], result=lambda _: f"{plural(len(rows), 'model')} timed.")
+
+
+def _with_lengths(target: Target, several: bool) -> Target:
+    """Return ``target``, a user module of several targets without lengths: they are those of the configurations."""
+    has_lengths = is_configuration(target.spec) or target.spec in PRESETS
+    return replace(target, lengths={}) if several and not has_lengths else target
+
+
+def check_memory(target: str, weight_bytes: int, device: str) -> None:
+    """Raise UsageError for weights that do not fit into the free memory of the CPU."""
+    # a machine that has torch alone imports this file too
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if device == "cpu" and weight_bytes > free:
+        raise UsageError(f"{target}: {weight_bytes:,} bytes of weights, and {free:,} bytes of memory are free")
+
+
+def _row(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Row:
+    first, key = found["targets"][0], "gpu_ms" if facts["gpu_ms"] else "wall_ms"
+    median = median_interval(facts[key])
+    ratio = None if facts["wall_ms"] is first["wall_ms"] else paired_ratio(facts[key], first[key])
+    compared = {
+        "ms": asdict(median),
+        "macs_per_s": 1000 * facts["macs"] / median.value,
+        "to_first": ratio and asdict(ratio),
+        "verdict": ratio and verdict(ratio, paired_ratio(found["control"][key], first[key])),
+    }
+    reason = facts["no_graph_because"]
+    notes = [f"no CUDA graph, so GPU time includes launches and waits: {reason}"] if reason else []
+    return Row({**facts, **compared}, notes, [{**facts, **compared}])

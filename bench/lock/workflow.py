@@ -1,0 +1,11 @@
+"""The workflow of GitHub Actions that checks a lock and comments on pull requests: workflow.yml."""
+
+from importlib.resources import files
+
+import headcount
+
+
+def workflow() -> str:
+    """Return the workflow with the address of this software."""
+    found = files(__package__).joinpath("workflow.yml").read_text("utf-8")
+    return found.replace("REPOSITORY", headcount.REPOSITORY)

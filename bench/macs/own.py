@@ -1,0 +1,190 @@
+"""Tables of a user's file: its targets counted, and each printed cell judged (formulas/published/own.py)."""
+
+import json
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from headcount.bench.case import LENGTHS as PRESET_LENGTHS
+from headcount.bench.case import Case
+from headcount.bench.cli import Work
+from headcount.bench.counters.base import CounterError
+from headcount.bench.env import peak_memory
+from headcount.bench.errors import UsageError, read_file
+from headcount.bench.isolated.module_count import count_module
+from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
+from headcount.bench.macs import rules
+from headcount.bench.macs.figures import COLUMNS, row_of
+from headcount.bench.table import Column, Row, Section, Table, plural
+from headcount.formulas.conventions import CONVENTIONS
+from headcount.formulas.ledger import Entry, Ledger
+from headcount.formulas.published import own
+from headcount.formulas.published.figures import VERDICTS
+from headcount.formulas.published.own import OwnRow, OwnTable, RuleFit
+from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.presets import PRESETS
+
+
+def is_file(text: str) -> bool:
+    """Return whether ``text`` names a file of a table."""
+    return text.endswith((".toml", ".csv"))
+
+
+def plan(args: Namespace) -> Work:
+    """Return the tables of the files ``args.table``. Raises UsageError, with file and line, for what is wrong there."""
+    if others := [name for name in args.table if not is_file(name)]:
+        raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
+    if args.columns or args.counter or args.params or args.device:
+        raise UsageError("--columns, --counter, --params and --device go with the papers' tables, not with a file")
+    sections: list[Section] = []
+    for path in args.table:
+        try:
+            table = own.load(path, read_file(path).decode("utf-8-sig", "replace"), args.rule)
+            models = _Models(table, args.trust)
+            sections += _rules_found(table, models) if args.find_rule else [_judged(table, models)]
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(str(error)) from None
+    return Work(iter(sections), strict=args.check, remark=peak_memory, result=lambda printed, **_: _result(printed))
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The ledger of a target; ``lengths`` has its tokens, 1 of a model without ``length``; ``case`` of a preset."""
+
+    ledger: Ledger
+    lengths: Mapping[str, int]
+    length: int | None = None
+    case: Case | None = None
+
+
+class _Models:
+    """The models of a table, each counted once and all before anything is printed.
+
+    Raises ValueError, with file and line, for a target that cannot be counted or that may not be run.
+    """
+
+    def __init__(self, table: OwnTable, trust: bool) -> None:
+        self.folder, self.trust, self._model = Path(table.path).parent, trust, cache(_model)
+        self._inputs = {(row.preset, json.dumps(row.set)): row.input for row in table.rows}
+        for row in table.rows:
+            try:
+                self.of(row.preset, row.set)
+            except (UsageError, CounterError, ValueError) as error:
+                raise ValueError(f"{table.path}:{row.line}: {error}") from None
+
+    def of(self, target: str, changed: Mapping[str, Any]) -> _Model:
+        """Return the model of a target with fields and lengths changed."""
+        settings = json.dumps(changed)
+        spec = _trusted(target, self.folder, self.trust)
+        return self._model(spec, settings, self._inputs.get((target, settings), ""))
+
+    def why_not(self, row: OwnRow, rule: str) -> str:
+        """Return why a rule does not apply to the model of a row; empty where it does."""
+        case = self.of(row.preset, row.set).case
+        if case is None:
+            return "" if rule == "exact" else f"the rule {rule} needs a preset; {row.preset} has macs, flops and params"
+        try:
+            if CONVENTIONS[rule].backward:
+                rules.check(case, CONVENTIONS[rule])
+        except UsageError as error:
+            return str(error)
+        return ""
+
+
+def _trusted(target: str, folder: Path, trust: bool) -> str:
+    """Return a target with its file in the folder of the table. Raises ValueError for code of another place."""
+    file, colon, name = target.rpartition(":")
+    if target in PRESETS or target.startswith("hf:") or not (colon or is_configuration(target)):
+        return target
+    if is_configuration(target):
+        return str(folder / target)
+    is_path = file.endswith(".py")
+    inside = is_path and (folder / file).resolve().is_relative_to(folder.resolve())
+    if not (inside or trust):
+        raise ValueError(f"{target} would run code from outside of the table's folder; --trust allows it")
+    return f"{folder / file}:{name}" if is_path else target
+
+
+def _model(spec: str, settings: str, inputs: str) -> _Model:
+    changed = json.loads(settings)
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in changed.items()}
+    # a function of the user may have keywords of these names
+    names = {*PRESET_LENGTHS, *LENGTHS} if spec in PRESETS or is_configuration(spec) else ()
+    lengths = {name: parse_int(value) for name, value in texts.items() if name in names}
+    fields = parse_settings([f"{name}={value}" for name, value in texts.items() if name not in names], spec)
+    if spec in PRESETS:
+        case = Case.of(spec, fields, lengths)
+        length = case.lengths.get("seq_len")
+        return _Model(case.ledger, {"seq_len": (length or 1) * case.lengths["batch_size"]}, length, case)
+    for text in inputs.split():
+        parse_input(text)
+    count = count_module(**vars(Target(spec, fields, tuple(inputs.split()), None, lengths)))
+    # one entry for the parameters, of which a token uses the active ones
+    used = count.params if count.active_params is None else count.active_params
+    weights = Entry("", "bias", {"K": used}, weight={"E": count.params})
+    return _Model(Ledger((*count.ledger, weights)), {"seq_len": 1})
+
+
+def _layout(table: OwnTable, suffix: str, columns: Sequence[Column], note_column: str = "") -> Table:
+    name = Path(table.path).stem
+    source = [f"Source: {table.source}."] if table.source else []
+    return Table(name + suffix, f"{name}: {table.title}", columns, source, note_column)
+
+
+def _judged(table: OwnTable, models: _Models) -> Section:
+    """Return the table with a row for each printed cell, and a sentence to quote for each quantity below."""
+    rows, quotes = [], []
+    for cell in own.judge(table, models.of, models.why_not):
+        place = f"{table.path}:{cell.model.line}: {cell.model.name}, {cell.figure.head}"
+        failures = [f"{place}: {cell.printed} is not reproducible"] if cell.verdict == "not reproducible" else []
+        rows.append(replace(row_of(table.path, cell), failures=failures))
+    for name in table.quantities():
+        lengths = [models.of(row.preset, row.set).length for row in table.rows if name in row.printed]
+        quotes.append(table.quote(name, [length for length in lengths if length]))
+    return Section(_layout(table, "", COLUMNS, "verdict"), rows, below=quotes)
+
+
+def _rules_found(table: OwnTable, models: _Models) -> Iterator[Section]:
+    """Yield, for each quantity, the rules tried with the number of cells that each prints."""
+    columns = [
+        Column("rule", "rule"),
+        Column("prints", "rows\nprinted", kind="int", priority=0),
+        Column("deviation", "largest\ndeviation", unit="%", kind="fixed", digits=2, priority=0),
+    ]
+    for name in table.quantities():
+        total = sum(row.printed.get(name, "") not in own.EMPTY for row in table.rows)
+        fits = own.find_rule(table, name, models.of, models.why_not)
+        rows = []
+        for fit in fits:
+            values = {"rule": fit.candidate.name, "prints": fit.printed, "deviation": 100 * fit.deviation}
+            rows.append(Row(values, records=[{**values, "deviation": float(values["deviation"])}]))
+        below = [_found(table.figures[name].head, fits, total)]
+        if total < own.MIN_ROWS:
+            below.append(f"{plural(total, 'row')}: below {own.MIN_ROWS} rows a rule may fit by chance.")
+        yield Section(_layout(table, f"-{name}", columns), rows, below=below)
+
+
+def _found(head: str, fits: Sequence[RuleFit], total: int) -> str:
+    """Return which rules print every row of a column, or the nearest one, as a sentence."""
+    if not fits:
+        return f"{head}: no rule applies to every row."
+    tried = plural(len(fits), "rule")
+    if whole := [fit.candidate.name for fit in fits if fit.printed == total]:
+        return f"{head}: {len(whole)} of {tried} tried print every row: {', '.join(whole)}."
+    near = min(fits, key=lambda fit: fit.deviation)
+    nearest = f"nearest: {near.candidate.name}, at most {float(100 * near.deviation):.2f} % off"
+    most = f"most: {fits[0].candidate.name}, {fits[0].printed} of {total}; " if fits[0].printed else ""
+    return f"{head}: none of {tried} tried prints every row; {most}{nearest}."
+
+
+def _result(printed: Sequence[Section]) -> str:
+    found = Counter(row.values["verdict"] for section in printed for row in section.rows if "verdict" in row.values)
+    if not found:
+        return " ".join(section.below[0] for section in printed)
+    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if verdict in found)
+    advice = "; --find-rule tries all rules" if found["not reproducible"] else ""
+    return f"{plural(found.total(), 'printed figure')}: {each}{advice}."

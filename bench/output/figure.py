@@ -1,0 +1,48 @@
+"""Write matplotlib's figures: the same bytes for the same data, whole or not at all."""
+
+import importlib
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from headcount.bench.errors import UsageError
+from headcount.bench.output.files import write
+
+FORMATS = ("svg", "png", "pdf")
+
+
+def drawing() -> ModuleType:
+    """Return matplotlib's pyplot with the Agg backend, which needs no display."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    return importlib.import_module("matplotlib.pyplot")
+
+
+def check_figure_path(path: str) -> None:
+    """Raise UsageError for an ending that is none of FORMATS."""
+    if Path(path).suffix[1:] not in FORMATS:
+        raise UsageError(f"a plot is a file ending in {', '.join(f'.{form}' for form in FORMATS)}, not {path!r}")
+
+
+@contextmanager
+def figure(path: str, width: float, height: float, rows: int = 1) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure of this size in inches and its axes, an array for several ``rows``, then write it to ``path``.
+
+    Raises UsageError for a path that cannot be written, EnvironmentMissing without matplotlib.
+    """
+    check_figure_path(path)
+    pyplot, form, drawn = drawing(), Path(path).suffix[1:], io.BytesIO()
+    # no date and no random ids
+    with pyplot.rc_context({"svg.hashsalt": "headcount"}):
+        found, axes = pyplot.subplots(rows, sharex=True, figsize=(width, height), layout="constrained")
+        try:
+            yield found, axes
+            dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+            found.savefig(drawn, format=form, metadata=dates.get(form))
+        finally:
+            pyplot.close(found)
+    write(path, drawn.getvalue())

@@ -1,0 +1,104 @@
+"""Measure bytes of activations, saved and at the peak: run a module and add up the storage that is live.
+
+PyTorch has no statistics of the CPU's allocator. A dispatch mode sees every tensor that an operation returns, and a
+finalizer runs when its storage is freed. Temporary storage inside an operation is not counted. On meta nothing is
+computed, and attention is fused where the CPU fuses it.
+"""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from headcount.bench.trace.decompositions import fused_as_on_cpu
+from headcount.bench.trace.modes import tensors_of
+from headcount.bench.trace.record import run_backward
+
+
+class LiveStorage(TorchDispatchMode):
+    """Track the bytes of storage that operations allocate while the mode is on.
+
+    ``element_bytes``: of every floating-point number, whatever the type in which the model runs; None for its own.
+    """
+
+    def __init__(self, element_bytes: int | None) -> None:
+        super().__init__()
+        self._element_bytes = element_bytes
+        self._tracked: set[int] = set()
+        """Addresses of storage, which views share."""
+        self.live_bytes = 0
+        self.peak_bytes = 0
+
+    def exclude(self, *tensors: Tensor) -> None:
+        """Leave the storage of ``tensors`` out of the count, such as inputs and parameters; they must stay alive."""
+        self._tracked.update(tensor.untyped_storage()._cdata for tensor in tensors)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor):
+                self._count(tensor)
+        return out
+
+    def _count(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        address, size = storage._cdata, storage.nbytes()
+        if address in self._tracked:
+            return
+        if self._element_bytes and tensor.is_floating_point():
+            size = size // tensor.element_size() * self._element_bytes
+        self._tracked.add(address)
+        self.live_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        weakref.finalize(storage, self._free, address, size)
+
+    def _free(self, address: int, size: int) -> None:
+        self._tracked.discard(address)
+        self.live_bytes -= size
+
+
+@dataclass(frozen=True)
+class Activations:
+    """Bytes that are live after the forward pass, its output included, and the most that are live at once."""
+
+    saved_bytes: int
+    peak_bytes: int
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Run attention on meta as the CPU runs it: there no scores are stored where it is fused."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        return (fused_as_on_cpu(function, args, kwargs) or function)(*args, **kwargs)
+
+
+def measure_activations(
+    model: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    training: bool,
+    element_bytes: int | None = None,
+) -> Activations:
+    """Return the bytes of activations, without inputs, parameters, buffers and the output's gradient.
+
+    A training step is a forward in training mode and a backward from every output into the parameters. Every
+    floating-point number counts ``element_bytes``, by default those of its type.
+    """
+    live = LiveStorage(element_bytes)
+    live.exclude(*tensors_of((args, kwargs)), *model.parameters(), *model.buffers())
+    with torch.set_grad_enabled(training), torch.random.fork_rng():
+        with live, _FusedAttention():
+            out = model.train(training)(*args, **kwargs)
+        saved = live.live_bytes
+        if training:
+            with live:
+                run_backward(model, out, live.exclude)
+    return Activations(saved, live.peak_bytes)

@@ -1,0 +1,320 @@
+"""Tables of any paper: a TOML or CSV file that names a target and its printed numbers row by row, read and judged.
+
+A TOML file has KEYS of the table, and a ``[[row]]`` with ROW_KEYS for each printed row; ``printed`` is a number, or
+numbers by quantity. A ``[[figure]]`` adds a quantity, as in the tables of this folder. A CSV file has the columns of
+HEADER. A number has a unit of UNITS, and is compared at its printed digits.
+"""
+
+import csv
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from headcount.formulas.conventions import CONVENTIONS, TRAINING
+from headcount.formulas.published.expressions import expression
+from headcount.formulas.published.figures import Cases, Figure, Interval, Judged, Model, evaluate
+
+HEADER = ("target", "quantity", "printed")
+"""Columns of a CSV file."""
+KEYS = ("title", "source", "rule", "peak", "trailing_zeros", "set", "given", "figure", "row")
+"""Keys of a table; ``set`` and ``given`` are those of all rows."""
+ROW_KEYS = ("target", "printed", "name", "set", "given", "input", "note")
+QUANTITIES = {
+    "macs": ("MACs", "macs"),
+    "flops": ("FLOPs", "2 * macs"),
+    "params": ("parameters", "N"),
+    "active_params": ("active parameters", "N_active"),
+    "training_flops_per_token": ("training FLOPs per token", "work"),
+    "training_flops": ("training FLOPs", "work * tokens"),
+    "mfu": ("MFU", "100 * work * tokens / (seconds * devices * peak)"),
+}
+"""Head and value of each quantity; ``macs`` are those of a forward pass under the rule, ``work`` is that of figures."""
+FORWARD = ("exact", "fvcore", "projections", "projections_and_ffn_biases", "equations_18_19")
+"""Rules of a forward pass."""
+RULES = (*QUANTITIES, *FORWARD, *TRAINING)
+"""Names that ``rule`` may have: a rule, or a quantity whose column is then the only one."""
+PARAMETERS = {
+    "all": "N",
+    "active": "N_active",
+    "all without embeddings": "N - N_embedding",
+    "active without embeddings": "N_active - N_embedding",
+}
+HALF = " MACs for FLOPs"
+UNITS = {"": 1, "%": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15}
+NUMBER = re.compile(rf"(?=[\d,.]*[1-9])(\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d{{1,3}})?) ?([{''.join(UNITS)}]?)")
+EMPTY = ("", "-", "–", "—")
+"""Cells without a printed value."""
+LENGTHS = tuple(2**power for power in range(7, 18))
+"""Sequence lengths tried where a rule does not print a cost."""
+MIN_ROWS = 4
+"""Number of rows below which a rule may fit by chance."""
+Applies = Callable[["OwnRow", str], str]
+"""Returns why a rule does not apply to the model of a row; empty where it does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRow(Model):
+    """A printed row at ``line`` of its file; ``preset`` is any target, ``input`` the shapes of its inputs."""
+
+    line: int
+    input: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTable:
+    """A table of the file ``path``; ``figures``: its columns by quantity, ``rule``: a rule, empty for none."""
+
+    path: str
+    rows: tuple[OwnRow, ...]
+    figures: Mapping[str, Figure]
+    rule: str
+    title: str
+    source: str
+    peak: str
+
+    def quantities(self) -> tuple[str, ...]:
+        """Return the quantities of which a row prints a value, in order."""
+        cells = (cell for row in self.rows for cell in row.printed.items())
+        return tuple(dict.fromkeys(name for name, text in cells if text not in EMPTY))
+
+    def rule_of(self, figure: Figure) -> str:
+        """Return the rule of a column. Raises ValueError where a quantity of training has no rule of training."""
+        training = "work" in expression(figure.value).letters
+        if training and self.rule not in TRAINING:
+            valid = f"choose from {', '.join(TRAINING)}; --find-rule tries all"
+            raise ValueError(f"{self.path}:1: {figure.name} needs a rule of training, not {self.rule!r}; {valid}")
+        return self.rule if training or self.rule in FORWARD else "exact"
+
+    def quote(self, name: str, lengths: Sequence[int]) -> str:
+        """Return a sentence for a paper: the quantity, its rule, what that counts, T, and the peak where it is used."""
+        figure, letters = self.figures[name], expression(self.figures[name].value).letters
+        if not letters & {"work", "macs"}:
+            return f"{figure.head}, embeddings included: {figure.value}."
+        rule = CONVENTIONS[self.rule_of(figure)]
+        parts = [f"{figure.head} by the rule {rule.name}: {rule.about.rstrip('.')}"]
+        parts += ["2 FLOPs for each multiply-accumulate"] if name == "flops" else []
+        parts += [f"T = {', '.join(f'{length:,}' for length in sorted(set(lengths)))}"] if lengths else []
+        parts += [f"peak {self.peak} FLOP/s"] if "peak" in letters else []
+        return "; ".join(parts) + (f" ({rule.source})." if rule.source else ".")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rule that may print a column: its ``name``, and the ``value`` of a cell under ``rule``."""
+
+    name: str
+    value: str
+    rule: str
+
+
+@dataclass(frozen=True)
+class RuleFit:
+    """How many of the printed cells of a column a candidate prints, and its largest relative deviation."""
+
+    candidate: Candidate
+    printed: int
+    deviation: Fraction
+
+
+def load(path: str, text: str, rule: str = "") -> OwnTable:
+    """Return the table in ``text``, the content of the file ``path``; ``rule`` replaces that of the file.
+
+    Raises ValueError, with file and line, for anything that is not in the format.
+    """
+    lines = text.splitlines()
+    if path.endswith(".csv"):
+        cells = csv.reader(lines)
+        header = tuple(next(cells, ()))
+        if header != HEADER:
+            raise ValueError(f"{path}:1: the header is {','.join(header)!r}; it must be {','.join(HEADER)}")
+        places, rows = [], []
+        for cell in cells:
+            places.append(cells.line_num)
+            if len(cell) != len(HEADER):
+                raise ValueError(f"{path}:{cells.line_num}: {len(cell)} cells; a row has {', '.join(HEADER)}")
+            target, *words = cell[0].split(",")
+            changed = dict(word.partition("=")[::2] for word in words)
+            rows.append({"target": target, "name": cell[0], "set": changed, "printed": {cell[1]: cell[2]}})
+        return _table(path, {"rule": rule, "row": rows}, lambda number, key: places[number])
+    try:
+        # a number with a point is a rounded one, whose digits count
+        data = tomllib.loads(text, parse_float=str)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        raise ValueError(f"{path}:{line[1] if line else len(lines)}: {error}") from None
+    heads = [number for number, line in enumerate(lines) if re.match(r"\s*\[\[\s*row\s*\]\]", line)]
+
+    def line_of(number: int, key: str) -> int:
+        """Return the line of ``key`` in a row, -1 for the table; the first line of the row where it has none."""
+        bounds = [0, *heads, len(lines)]
+        first = bounds[min(number + 1, len(heads))]
+        last = bounds[min(number + 2, len(heads) + 1)]
+        found = (at for at in range(first, last) if re.search(rf"\b{re.escape(key)}\b", lines[at].partition("#")[0]))
+        return 1 + next(found, first)
+
+    return _table(path, {**data, "rule": rule or data.get("rule", "")}, line_of)
+
+
+def _table(path: str, data: Mapping[str, Any], line_of: Callable[[int, str], int]) -> OwnTable:
+    def check(number: int, key: str, fine: Any, what: str, valid: Sequence[str] = ()) -> None:
+        if not fine:
+            choices = f"; choose from {', '.join(valid)}" if valid else ""
+            raise ValueError(f"{path}:{line_of(number, key)}: {what}{choices}")
+
+    for key in data:
+        check(-1, key, key in KEYS, f"unknown key {key!r}", KEYS)
+    rule, rows, peak = data["rule"], data.get("row"), str(data.get("peak", ""))
+    check(-1, "rule", rule in ("", *RULES), f"unknown rule {rule!r}", RULES)
+    for key in ("row", "figure"):
+        fine = isinstance(data.get(key, []), list) and all(isinstance(one, dict) for one in data.get(key, []))
+        check(-1, key, fine, f"{key} is no table; write [[{key}]]")
+    check(-1, "row", rows, "no row; a [[row]] has target and printed")
+    for key in ("set", "given"):
+        check(-1, key, isinstance(data.get(key, {}), dict), f"{key} cannot be {data.get(key)!r}")
+    found = NUMBER.fullmatch(peak or "1")
+    check(-1, "peak", found, f"peak {peak!r} is no number of FLOP/s, as 989T")
+    exact_peak = {"peak": f"{Fraction(found[1].replace(',', '')) * UNITS[found[2]]}/1"} if peak else {}
+    columns = {name: Figure(name=name, head=head, value=value) for name, (head, value) in QUANTITIES.items()}
+    for one in data.get("figure", ()):
+        check(-1, "figure", one.keys() == {"name", "head", "value"}, "a figure has name, head and value")
+        try:
+            expression(str(one["value"]))
+        except ValueError as error:
+            check(-1, "value", False, str(error))
+        columns[one["name"]] = Figure(**one)
+    only = rule if rule in QUANTITIES else "training_flops_per_token" if rule in TRAINING else "macs"
+    made = []
+    for number, row in enumerate(rows):
+        for key, value in row.items():
+            check(number, key, key in ROW_KEYS, f"unknown key {key!r}", ROW_KEYS)
+            kind = dict if key in ("set", "given") else (dict, str, int) if key == "printed" else str
+            check(number, key, isinstance(value, kind), f"{key} cannot be {value!r}")
+        for key in ("target", "printed"):
+            check(number, "row", row.get(key), f"a row without {key}; it has target and printed")
+        printed = row["printed"] if isinstance(row["printed"], dict) else {only: row["printed"]}
+        for name, text in printed.items():
+            check(number, name, name in columns, f"unknown quantity {name!r}", tuple(columns))
+            fine = str(text) in EMPTY or NUMBER.fullmatch(str(text))
+            check(number, "printed", fine, f"{text!r} is no number, as 6.7B, 1,234, 43.7% or 3.8E25, nor - for none")
+        for name, value in row.get("given", {}).items():
+            check(number, name, isinstance(value, (int, str)), f"{name} cannot be {value!r}")
+        shared = {key: {**data.get(key, {}), **row.get(key, {})} for key in ("set", "given")}
+        fields = {"name": row["target"], **row, **shared, "given": shared["given"] | exact_peak}
+        fields |= {"preset": fields.pop("target"), "line": line_of(number, "target")}
+        made.append(OwnRow(**{**fields, "printed": {name: str(text) for name, text in printed.items()}}))
+    zeros = data.get("trailing_zeros") is True
+    return OwnTable(
+        path=path,
+        rows=tuple(made),
+        figures={name: replace(one, trailing_zeros=zeros) for name, one in columns.items()},
+        rule="" if rule in QUANTITIES else rule,
+        title=data.get("title", "printed numbers"),
+        source=data.get("source", ""),
+        peak=peak,
+    )
+
+
+def candidates(figure: Figure, every: bool = False) -> list[Candidate]:
+    """Return the rules tried on a column; ``every``: rules of training too for a cost of a forward pass."""
+    used, value = expression(figure.value).letters, figure.value
+    if not used & {"work", "macs"}:
+        return [Candidate(name, text, "exact") for name, text in PARAMETERS.items() if used & {"N", "N_active"}]
+    # a column of FLOPs may hold MACs, and the other way round
+    ways = {"": value}
+    if figure.name in ("macs", "flops"):
+        ways = {" MACs": "macs", " FLOPs": "2 * macs"}
+    elif figure.name.startswith("training"):
+        ways = {"": value, HALF: f"{value} / 2"}
+    rules = TRAINING if "work" in used else FORWARD
+    found = [Candidate(rule + way, text, rule) for rule in rules for way, text in ways.items()]
+    if every and "macs" in used:
+        costs = {"per token": "work", "per token, forward": "work / 3", "per batch": "work * T"}
+        costs["per token, MACs for FLOPs"] = "work / 2"
+        found += [Candidate(f"{rule} {what}", text, rule) for what, text in costs.items() for rule in TRAINING]
+    return found
+
+
+def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
+    """Yield every cell with its verdict. Raises ValueError, with file and line, where a rule does not apply."""
+    for row in table.rows:
+        for name, text in row.printed.items():
+            rule = table.rule_of(table.figures[name])
+            number, figure = _cell(replace(table.figures[name], rule=rule), text)
+            try:
+                if reason := why_not(row, rule):
+                    raise ValueError(reason)
+                value = evaluate(row, figure, cases)
+            except (ValueError, ZeroDivisionError) as error:
+                raise ValueError(f"{table.path}:{row.line}: {error}") from None
+            verdict, because = "no printed value", ""
+            if text not in EMPTY:
+                verdict, because = "reproduced", ""
+                if not figure.prints(value, number):
+                    verdict, because = _otherwise(row, figure, number, value, cases, why_not)
+            because = "; ".join(filter(None, (because, row.note)))
+            yield Judged(replace(row, verdicts={name: verdict}), figure, number, value, verdict, because)
+
+
+def _otherwise(row: OwnRow, figure: Figure, number: str, value: Interval, cases: Cases, why_not: Applies):
+    """Return the verdict on a cell that its rule does not print, and the arithmetic."""
+    by_rule, rule = figure.format(value, number), figure.rule
+    if replace(figure, trailing_zeros=True).prints(value, number):
+        return "explained", f"{by_rule} prints {number} where its last zeros are no printed digits"
+    tried = {one.name: found for one, found in _tried(candidates(figure), row, figure, cases, why_not)}
+    at = dict(_at_lengths(row, figure, cases)) if expression(figure.value).letters & {"work", "macs"} else {}
+    lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if at else ""
+    prints = [name for name, one in (tried | at).items() if figure.prints(one, number)]
+    # the column's own rule, in another unit or at another length, comes before other rules
+    prints = [name for name in prints if name.startswith(f"{rule} ")] or prints
+    if prints:
+        shown = " and ".join(f"{name} gives {figure.format((tried | at)[name], number)}" for name in prints)
+        return "explained", f"by the rule {by_rule}; {shown}"
+    # each rule in one unit; the other is twice or half of it
+    shown = ", ".join(f"{name} {figure.format(one, number)}" for name, one in tried.items() if HALF not in name)
+    ratio = float(value.low / figure.scale / _middle(number))
+    return "not reproducible", f"by the rule / printed = {ratio:.4f}; no rule tried prints it: {shown}{lengths}"
+
+
+def _at_lengths(row: OwnRow, figure: Figure, cases: Cases) -> Iterator[tuple[str, Interval]]:
+    """Yield a cost by its rule at each of LENGTHS for which the model has positions; none where it has no length."""
+    for size in LENGTHS if cases(row.preset, row.set).length else ():
+        try:
+            yield f"{figure.rule} at T = {size:,}", evaluate(row, figure, cases, {"seq_len": size})
+        except ValueError:
+            continue
+
+
+def find_rule(table: OwnTable, name: str, cases: Cases, why_not: Applies) -> list[RuleFit]:
+    """Return the rules tried on the column ``name``, best first: most cells printed, then least deviation."""
+    figure, fits = table.figures[name], []
+    cells = [(row, *_cell(figure, row.printed[name])) for row in table.rows if row.printed.get(name, "") not in EMPTY]
+    for one in candidates(figure, every=True):
+        values = [(c, number, v) for row, number, c in cells for _, v in _tried([one], row, c, cases, why_not)]
+        # a rule that does not apply to a row is no rule of the column
+        if len(values) == len(cells):
+            prints = sum(column.prints(value, number) for column, number, value in values)
+            far = max(abs(value.low / c.scale / _middle(number) - 1) for c, number, value in values)
+            fits.append(RuleFit(one, prints, far))
+    return sorted(fits, key=lambda fit: (-fit.printed, fit.deviation))
+
+
+def _tried(found: Sequence[Candidate], row: OwnRow, figure: Figure, cases: Cases, why_not: Applies):
+    for one in found:
+        if not why_not(row, one.rule):
+            yield one, evaluate(row, replace(figure, value=one.value, rule=one.rule), cases)
+
+
+def _middle(number: str) -> Fraction:
+    cell = Interval.of(number)
+    return (cell.low + cell.high) / 2
+
+
+def _cell(figure: Figure, text: str) -> tuple[str, Figure]:
+    """Return the number of a printed text, and its column with the unit of the text."""
+    if text in EMPTY:
+        return text, figure
+    number, unit = NUMBER.fullmatch(text).groups()
+    return number, replace(figure, scale=UNITS[unit], head=f"{figure.head} ({unit})" if unit else figure.head)

@@ -1,0 +1,63 @@
+"""DeepSeek-V3 at its full size on meta: the whole model, and one layer of each kind under every counter."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import headcount as hc
+from headcount.bench.case import Case
+from headcount.bench.counters import registry
+from headcount.bench.measure import measure
+from headcount.models.build import build, example_inputs
+
+d, h, d_h, d_r, d_v, d_c, d_q, T = 7168, 128, 128, 64, 128, 512, 1536, 4096
+QUERIES = d * d_q + d_q * h * (d_h + d_r)
+KEYS_AND_VALUES = d * (d_c + d_r) + d_c * h * (d_h + d_v)
+ATTENTION = QUERIES + KEYS_AND_VALUES + h * d_v * d
+SQUARE = h * (d_h + d_r + d_v) * T
+DENSE, EXPERT, ROUTER, WORDS = 3 * d * 18432, 3 * d * 2048, d * 256, d * 129280
+
+
+def test_whole_model_under_both_counters():
+    case = Case.of("deepseek-v3")
+    model = build(case.config, device="meta")
+    tokens = example_inputs(case.config, case.lengths, device="meta")["tokens"]
+    with FlopCounterMode(display=False) as theirs:
+        model(tokens)
+    macs = T * (61 * (ATTENTION + SQUARE) + 3 * DENSE + 58 * ((1 + 8) * EXPERT + ROUTER) + WORDS)
+    assert case.ledger.macs == hc.count(model, tokens).macs == theirs.get_total_flops() // 2 == macs
+    norms = 61 * (2 * d + d_q + d_c) + d
+    params = 61 * ATTENTION + 3 * DENSE + 58 * ((1 + 256) * EXPERT + ROUTER) + 2 * WORDS + norms
+    assert case.ledger.params == sum(parameter.numel() for parameter in model.parameters()) == params
+
+
+def test_predictor_is_a_layer_and_a_projection():
+    plain, more = (Case.of("deepseek-v3", {"num_predicted": number}).ledger for number in (0, 1))
+    layer, square = ATTENTION + ROUTER + 2 * d * d, h * (d_h + d_r + d_v) * (T - 1)
+    assert more.macs - plain.macs == (T - 1) * (layer + square + (1 + 8) * EXPERT + WORDS)
+    assert more.params - plain.params == layer + (1 + 256) * EXPERT + 2 * d + d_q + d_c + 3 * d
+
+
+def test_grouped_products_are_all_that_pytorch_misses():
+    case = Case.of("deepseek-v3", {"num_layers": 2, "num_dense_layers": 1})
+    model = build(case.config, device="meta", dtype=torch.bfloat16, impl="auto")
+    tokens = example_inputs(case.config, case.lengths, device="meta")["tokens"]
+    with FlopCounterMode(display=False) as theirs:
+        model(tokens)
+    assert hc.count(model, tokens).macs == case.ledger.macs
+    assert case.ledger.macs - theirs.get_total_flops() // 2 == T * 8 * EXPERT
+
+
+@pytest.mark.parametrize(
+    "num_layers, macs, activations",
+    [(1, DENSE, T * 18432), (2, DENSE + (1 + 8) * EXPERT + ROUTER, T * (18432 + (1 + 8) * 2048))],
+    ids=["dense", "dense-and-mixture"],
+)
+def test_every_counter_at_full_width(num_layers, macs, activations):
+    case = Case.of("deepseek-v3", {"num_layers": num_layers, "num_dense_layers": 1})
+    found = measure(case, registry.NAMES, device="meta", causes=True)
+    exact = T * (num_layers * (ATTENTION + SQUARE) + macs + WORDS)
+    assert all(count.agrees and count.explained for count in found.counts)
+    # patched F.silu
+    expected = {name: exact + activations * (name == "ptflops-pytorch") for name in registry.NAMES}
+    assert {count.counter: count.macs for count in found.counts} == expected

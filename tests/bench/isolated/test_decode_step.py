@@ -1,0 +1,108 @@
+"""A decode step of models that take a cache, against formulas by hand at prime sizes."""
+
+import json
+
+import pytest
+
+from headcount.bench.isolated import count_module
+from headcount.bench.isolated.user_code import UserCodeError
+from headcount.bench.macs import verbs
+
+pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+
+D, D_H, FF, V, STORED = 24, 6, 32, 53, 17
+LLAMA = dict(
+    model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=D, head_dim=D_H, intermediate_size=FF,
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=V,
+)  # fmt: skip
+T5 = dict(
+    model_type="t5", architectures=["T5ForConditionalGeneration"], d_model=D, d_kv=D_H, d_ff=FF, num_layers=1,
+    num_decoder_layers=1, num_heads=4, vocab_size=V,
+)  # fmt: skip
+WEIGHTS = 2 * (2 * D * 4 * D_H + 2 * D * 2 * D_H + 3 * D * FF) + D * V
+CODE = """
+from transformers import LlamaConfig, LlamaForCausalLM
+import torch
+from torch import nn
+
+def alone(): return nn.Linear(5, 7), (torch.ones(3, 5),)
+def llama(**sizes): return LlamaForCausalLM(LlamaConfig(**sizes)), {"input_ids": torch.ones(3, 5, dtype=torch.long)}
+"""
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "decoding_net.py").write_text(CODE)
+
+    def measure(spec, columns, context=STORED, **request):
+        if isinstance(spec, dict):
+            (tmp_path / "config.json").write_text(json.dumps(spec))
+            spec = "config.json"
+        usual = {"counters": [], "device": None, "allow_unsupported": False, "elementwise": "report", "formulas": {}}
+        usual |= {"formula_set": None, "context": context, "element_bytes": 2}
+        return count_module.answer({"spec": spec, "columns": columns, **usual, **request})["measured"]
+
+    return measure
+
+
+def test_step_attends_to_stored_tokens_and_each_count_has_a_new_cache(measured):
+    lengths = {"seq_len": 5, "batch_size": 3}
+    found = measured(LLAMA, ["decode_macs", "kv_bytes", "kv_token_bytes", "training_macs"], lengths=lengths)
+    step = 3 * (WEIGHTS + 2 * 2 * 4 * D_H * STORED)
+    stored = 2 * 2 * 2 * D_H
+    forward = 3 * (5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5)
+    assert found == {
+        "decode_macs": step, "kv_bytes": 3 * STORED * stored * 2, "kv_token_bytes": stored * 2,
+        # fused attention computes the scores once more
+        "training_macs": 3 * forward + 3 * 2 * 4 * D_H * 5 * 5,
+    }  # fmt: skip
+
+
+def test_user_module_stores_as_many_tokens_as_its_input(measured):
+    sizes = {name: LLAMA[name] for name in LLAMA if name not in ("model_type", "architectures")}
+    found = measured("decoding_net.py:llama", ["decode_macs"], context=None, settings=sizes)
+    assert found == {"decode_macs": 3 * (WEIGHTS + 2 * 2 * 4 * D_H * 5)}
+
+
+def test_decoder_reads_the_encoder_once(measured):
+    found = measured(T5, ["decode_macs"], lengths={"seq_len": 11, "batch_size": 2})
+    # keys and values of the encoder are in the cache
+    step = 6 * D * 4 * D_H + 2 * 4 * D_H * (STORED + 11) + 2 * D * FF + D * V
+    assert found == {"decode_macs": 2 * step}
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "part"),
+    [
+        ("decoding_net.py:alone", {}, "Linear takes input"),
+        (LLAMA, {"lengths": {"seq_len": 5}, "context": 1}, "at least 2"),
+        ({**LLAMA, "model_type": "bert", "architectures": ["BertModel"]}, {"lengths": {"seq_len": 5}}, "returned no"),
+    ],
+)
+def test_model_without_steps_raises(measured, spec, options, part):
+    with pytest.raises(UserCodeError, match=part):
+        measured(spec, ["decode_macs"], **options)
+
+
+def test_columns_of_a_configuration(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    names = ["macs_per_token", "macs_per_sample", "training_state_bytes", "decode_macs", "forward_bytes", "intensity"]
+    words = ["config.json", "--seq-len", "5", "--columns", *names, "saved_bytes", "--context", str(STORED)]
+    assert verbs.main([*words, "--format", "json"], "headcount count") == 0
+    tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
+    (row,) = tables["memory"]["rows"]
+    forward, params = 5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5, WEIGHTS + V * D + 5 * D
+    assert [row[name] for name in names[:4]] == [forward / 5, forward, 16 * params, WEIGHTS + 2 * 2 * 4 * D_H * STORED]
+    assert row["forward_bytes"] is None and list(row["missing"]) == ["forward_bytes"] and row["saved_bytes"] > 0
+
+
+@pytest.mark.parametrize("words", [["--columns", "saved_byte"], ["--context", "17"], ["--decode", "--context", "0"]])
+def test_wrong_columns_are_one_line(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert verbs.main(["config.json", "--seq-len", "5", *words], "headcount count") == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1

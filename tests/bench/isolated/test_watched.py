@@ -1,0 +1,54 @@
+"""Workers that are watched: one that hangs, dies or asks for it is replaced, and the next one knows why."""
+
+import sys
+
+import pytest
+
+from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.isolated import watched
+
+WORKER = """
+import os, signal, sys, time
+from headcount.bench.isolated.watched import begin_step, restart, worker
+state, log = worker(), open({log!r}, "a")
+print(state.get("step"), state.get("reason"), file=log, flush=True)
+{program}
+"""
+
+
+def run(tmp_path, program):
+    """Return the exit code of the command, and the step and reason that each of its workers was started with."""
+    log = tmp_path / "log"
+    code = watched.run_watched([sys.executable, "-c", WORKER.format(log=str(log), program=program)])
+    return code, log.read_text().splitlines()
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_worker_that_ends_by_itself(code, tmp_path):
+    assert run(tmp_path, f"begin_step('a', 60); sys.exit({code})") == (code, ["None None"])
+
+
+@pytest.mark.parametrize("ending, reason", [
+    ("time.sleep(60)", "gave no answer within 1 s"),
+    ("os.kill(os.getpid(), signal.SIGSEGV)", "was killed by signal 11"),
+    ("os.close(state['pipe']); os.kill(os.getpid(), signal.SIGKILL)", "was killed by signal 9"),
+])  # fmt: skip
+def test_worker_that_hangs_or_dies_is_replaced(ending, reason, tmp_path):
+    program = f"begin_step('a', 60); begin_step('b', 0.6)\nif not state.get('step'): {ending}"
+    assert run(tmp_path, program) == (0, ["None None", f"b {reason}"])
+
+
+def test_worker_that_asks_for_it_is_replaced(tmp_path):
+    program = "begin_step('a', 60)\nif os.path.getsize({log!r}) < 25: restart()"
+    assert run(tmp_path, program.format(log=str(tmp_path / "log"))) == (0, ["None None"] * 3)
+
+
+def test_step_that_never_ends_is_given_up(tmp_path):
+    program = "begin_step('a', 60)\nif not state.get('step'): restart()"
+    code, started = run(tmp_path, program)
+    assert code == 0 and started == [*["None None"] * 9, "a it was begun in 9 processes"]
+
+
+def test_worker_that_dies_before_its_first_step(tmp_path):
+    with pytest.raises(EnvironmentMissing, match="was killed by signal 6"):
+        run(tmp_path, "os.abort()")

@@ -1,0 +1,187 @@
+"""``headcount count``, ``compare`` and ``lock`` of one rank of a preset, and of a module that the user divides."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from headcount.bench.case import Case
+from headcount.bench.isolated.module_count import count_ranks
+from headcount.bench.isolated.target import Target
+from headcount.bench.lock.__main__ import main as lock
+from headcount.bench.macs.ranks import verdict
+from headcount.bench.macs.verbs import main
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.plan import parse
+
+pytestmark = pytest.mark.usefixtures("warm")
+
+FIELDS = {"num_layers": 4, "d_model": 28, "d_ff": 26, "vocab_size": 34, "num_heads": 2, "num_kv_heads": 2}
+LENGTHS = {"batch_size": 3, "seq_len": 14}
+PRESET = ["llama3-8b", "--set", *(f"{name}={size}" for name, size in FIELDS.items())]
+PRESET += ["--batch-size", "3", "--seq-len", "14"]
+
+MODEL = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(11, 26, bias=False), nn.Linear(26, 11, bias=False)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+def make():
+    return nn.Sequential(Block(), Block()), (torch.zeros(5, 7, 11),)
+"""
+PLAN = """
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+def apply(module, mesh=None):
+    mesh = mesh or init_device_mesh("cuda", (dist.get_world_size(),), mesh_dim_names=("model",))
+    for block in module:
+        parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return module
+
+def both(module):
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+    apply(module, mesh["model"])
+    return fully_shard(module, mesh=mesh["data"])
+
+def none(module):
+    pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "plan.py").write_text(PLAN)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tables(capsys, verb, *words):
+    assert main([*words, "--format", "json"], f"headcount {verb}") == 0
+    return {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
+
+
+@pytest.mark.parametrize("plan", ["tp=2", "pp=1+2+1,tp=2,sp,dp=2,fsdp:keep"])
+def test_each_class_of_ranks_equals_its_closed_form(plan, capsys):
+    rows = tables(capsys, "count", *PRESET, "--plan", plan, "--backward")["llama3-8b-ranks"]
+    assert {row["verdict"] for row in rows} == {"equal"}
+    assert {row["saved_by"] for row in rows} == {"count"}
+    if plan == "tp=2":
+        # 42 tokens; of 4 layers four projections, two products over 14 keys and three matrices of 13 of 26; logits
+        B, T, d, F, V = 3, 14, 28, 13, 17
+        assert rows[0]["rank_macs"] == B * T * (4 * (4 * d * 14 + 2 * T * 14 + 3 * d * F) + d * V)
+
+
+def test_ranks_that_are_not_counted_have_a_reason(capsys):
+    assert main([*PRESET, "--plan", "cp=2"], "headcount count") == 0
+    out = capsys.readouterr().out
+    assert "a rank with cp=2 has a closed form only" in out
+
+
+def test_verdict_names_what_differs():
+    plan = "tp=2,sp"
+    count = count_ranks(Target("llama3-8b", FIELDS, lengths=LENGTHS), plan, backward=False, saved=False)["all"]
+    cost, other = (Case.of("llama3-8b", FIELDS, LENGTHS, plan=parse(text)).ranks[0] for text in (plan, "tp=2"))
+    assert verdict(cost, count, False) == "equal"
+    without = replace(cost, ledger=Ledger(tuple(x for x in cost.ledger if not x.path.endswith("up_proj"))))
+    assert verdict(without, count, False).startswith("layers.*.feed_forward.up_proj: ")
+    assert verdict(replace(cost, transfers=other.transfers), count, False).startswith("all_reduce over tp, forward: 0 ")
+
+
+def test_rank_of_a_module_that_the_user_divides(folder, capsys):
+    found = tables(capsys, "count", "model.py:make", "--ranks", "2", "--plan", "plan.py:apply", "--backward")
+    (model, *_), moved = found["Sequential"], found["module-collectives"]
+    assert (model["macs"], model["params"]) == (2 * 3 * 2 * 35 * 11 * 13, 2 * 2 * 11 * 13)
+    # half of a sum of 35 x 11 leaves a rank twice
+    assert {(one["path"], one["kind"], one["axis"], one["phase"], one["times"], one["bytes"]) for one in moved} == {
+        ("*.down", "all_reduce", "model", "forward", 2, 2 * 4 * 35 * 11),
+        ("*.up", "all_reduce", "model", "backward", 2, 2 * 4 * 35 * 11),
+    }
+
+
+@pytest.mark.parametrize(("rank", "rows"), [(0, 7), (2, 6)])
+def test_rank_of_fsdp_holds_its_rows(rank, rows, folder, capsys):
+    # 13 rows of up on two ranks are 7 and 6, 11 rows of down 6 and 5
+    words = ["model.py:make", "--ranks", "4", "--rank", str(rank), "--plan", "plan.py:both"]
+    assert tables(capsys, "count", *words)["FSDPSequential"][0]["params"] == 2 * (rows * 11 + (rows - 1) * 13)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--ranks", "2", "--plan", "plan.py:aply"], "plan.py has no function aply; it has "),
+        (["--ranks", "2", "--plan", "plan.py:both"], "Mesh should not be bigger than default world size 2"),
+        (["--ranks", "3", "--plan", "plan.py:apply"], "running a rank raised RuntimeError: a and b must have same"),
+        (["--ranks", "2", "--plan", "plan.py:none"], "none must return the divided module, not a NoneType"),
+        (["--ranks", "2", "--rank", "2", "--plan", "plan.py:apply"], "--rank 2: the ranks of --ranks 2 are 0 to 1"),
+        (["--ranks", "0", "--plan", "plan.py:apply"], "--ranks must be at least 1, not 0"),
+        (["--plan", "tp=2"], "a module is divided by --ranks N --plan FILE.py:FUNCTION"),
+        (["--ranks", "2"], "a module is divided by --ranks N --plan FILE.py:FUNCTION"),
+        (["--ranks", "2", "--plan", "plan.py:apply", "--counter", "torch"], "goes without --counter"),
+    ],
+)
+def test_wrong_divisions(words, error, folder, capsys):
+    assert main(["model.py:make", *words], "headcount count") == 2
+    out, err = capsys.readouterr()
+    assert error in err and err.count("\n") == 1 and not out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ([*PRESET, "--plan", "vpp=2"], "vpp is not supported"),
+        ([*PRESET, "--plan", "ulysses=2"], "ulysses is not supported"),
+        ([*PRESET, "--plan", "tp=2,etp=2"], "etp is not supported"),
+        ([*PRESET, "--plan", "tp=3"], "tp=3 does not divide"),
+        ([*PRESET, "--plan", "tp=2", "--columns", "rank_mac"], "no column 'rank_mac'; did you mean rank_macs"),
+    ],
+)
+def test_wrong_plans(words, error, capsys):
+    assert main(words, "headcount count") == 2
+    assert error in capsys.readouterr().err
+
+
+def test_compare_two_plans(capsys):
+    rows = tables(capsys, "compare", *PRESET, "--plan", "tp=2", "tp=2,sp")["compare-changes"]
+    totals = {row["quantity"]: row["difference"] for row in rows if row["what"] == "total"}
+    # the sums of the gradients of 9 norms are what sp sends more: an all-reduce is a reduce-scatter and an all-gather
+    assert totals == {"sent": -9 * 28, "MACs": 0}
+    by_path = {(row["path"], row["kind"]): row["a"] for row in rows if row["path"]}
+    assert by_path["embedding", "all_reduce tp forward"] == 3 * 14 * 28
+
+
+@pytest.mark.parametrize("words", [["--plan", "tp=2"], ["mistral-7b", "--plan", "tp=2", "tp=4"], []])
+def test_compare_takes_two_ranks(words, capsys):
+    assert main(["llama3-8b", *words], "headcount compare") == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_lock_holds_the_collectives_of_a_rank(folder, capsys):
+    assert lock(["model.py:make", "--ranks", "2", "--plan", "plan.py:apply", "-o", "a.lock"]) == 0
+    assert lock(["--check", "a.lock"]) == 0
+    gathers = 'RowwiseParallel(), "": PrepareModuleOutput(output_layouts=Shard(1), desired_output_layouts=Replicate())'
+    imports = "from torch.distributed.tensor import Replicate, Shard\n"
+    imports += "from torch.distributed.tensor.parallel import PrepareModuleOutput\n"
+    (folder / "plan.py").write_text(imports + PLAN.replace("RowwiseParallel()}", gathers + "}"))
+    capsys.readouterr()
+    assert lock(["--check", "a.lock", "--format", "json"]) == 1
+    rows = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
+    assert {row["kind"] for row in rows if row["what"] == "added"} == {"all_gather model forward"}
+
+
+def test_lock_names_the_stages_of_a_plan(folder):
+    assert lock([*PRESET, "--plan", "pp=1+3,tp=2", "-o", "a.lock"]) == lock(["--check", "a.lock"]) == 0
+    saved = json.loads((folder / "a.lock").read_text())
+    assert {one["path"].partition(".")[0] for one in saved["collectives"]} == {"first", "last"}
+    # of two ranks, each sends 42 rows of 28 for the embedding and for both blocks of 4 layers
+    assert saved["sent"] == 9 * 42 * 28

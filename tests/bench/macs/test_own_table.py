@@ -1,0 +1,202 @@
+"""Tables of a user's file: verdicts, rules found, trust in code, and messages for files that are wrong."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from headcount.__main__ import main
+
+EXAMPLE = Path(__file__).with_name("own_table.toml")
+T, D, F, L, V = 2048, 4096, 11008, 32, 32000
+"""Sizes of LLaMA-2 7B, and a length."""
+WEIGHTS = L * (4 * D * D + 3 * D * F) + V * D
+"""Weights of its products."""
+PARAMS = WEIGHTS + V * D + (2 * L + 1) * D
+MODULE = """
+import torch
+from torch import nn
+def make(n=7):
+    return nn.Linear(n, 5, bias=False), (torch.ones(3, n),)
+"""
+
+
+@pytest.fixture
+def table(tmp_path, capsys):
+    """Return a function that writes a table and returns its exit code, sections of JSON and stderr."""
+
+    def run(text, *options, name="mine.toml"):
+        path = tmp_path / "paper" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        code = main(["table", str(path), *options, "--format", "json"])
+        out, err = capsys.readouterr()
+        return code, json.loads(out)["tables"] if out else [], err.replace(f"{path.parent}/", "")
+
+    return run
+
+
+def cells(sections):
+    return {(row["row"], row["figure"]): row for row in sections[0]["rows"]}
+
+
+def test_verdicts_of_the_example(table):
+    code, sections, _ = table(EXAMPLE.read_text())
+    assert code == 0
+    assert [(row["printed"], row["verdict"]) for row in sections[0]["rows"]] == [
+        ("6.7", "reproduced"),
+        ("15", "reproduced"),
+        ("8.0", "reproduced"),
+        ("33", "explained"),
+        ("2.7", "not reproducible"),
+        ("3.7", "explained"),
+        ("410", "explained"),
+        ("-", "no printed value"),
+        ("0.67", "reproduced"),
+    ]
+    because = {key: row["because"] for key, row in cells(sections).items()}
+    assert because["llama3-8b", "MACs (T)"].startswith(
+        "by the rule 16.47; exact FLOPs gives 32.94; the published column"
+    )
+    assert "exact at T = 512 gives 3.709" in because["mistral-7b", "MACs (T)"]
+    # 7.2417 / 2.7
+    assert because["mistral-7b", "parameters (B)"].startswith("by the rule / printed = 2.6821")
+    assert "MACs by the rule exact" in sections[0]["below"][1] and "T = 2,048." in sections[0]["below"][1]
+
+
+@pytest.mark.parametrize(
+    "rule, value",
+    [
+        ("macs", T * WEIGHTS + L * 2 * T * T * D),
+        ("flops", 2 * (T * WEIGHTS + L * 2 * T * T * D)),
+        ("params", PARAMS),
+        ("projections", T * WEIGHTS),
+        ("6n", 6 * PARAMS),
+        ("palm", 6 * PARAMS + 12 * L * D * T),
+        ("deepseek_causal", 6 * WEIGHTS + 6 * L * D * (T + 1)),
+    ],
+)
+def test_rule_prints_every_digit(table, rule, value):
+    text = f'rule = "{rule}"\n[[row]]\ntarget = "llama2-7b"\nset = {{ seq_len = {T} }}\nprinted = "%s"\n'
+    right, wrong = (cells(table(text % f"{number:,}", "--check")[1]) for number in (value, value + 1))
+    assert [row["verdict"] for row in right.values()] == ["reproduced"]
+    assert [row["verdict"] for row in wrong.values()] == ["not reproducible"]
+    assert table(text % (value + 1), "--check")[0] == 1
+
+
+def test_mfu_is_an_interval_of_rounded_seconds(table):
+    text = f"""rule = "palm"
+peak = "989T"
+[[row]]
+target = "llama2-7b"
+set = {{ seq_len = {T} }}
+given = {{ tokens = 4194304, seconds = 20.3, devices = 16 }}
+printed = {{ mfu = "%s" }}
+"""
+    work = (6 * PARAMS + 12 * L * D * T) * 4194304
+    low, high = (100 * work / (Fraction(seconds) * 16 * 989 * 10**12) for seconds in ("20.35", "20.25"))
+    inside, outside = f"{float((low + high) / 2):.2f}%", f"{float(3 * high):.2f}%"
+    for printed, verdict in ((inside, "reproduced"), (outside, "not reproducible")):
+        _, sections, _ = table(text % printed)
+        assert [row["verdict"] for row in sections[0]["rows"]] == [verdict]
+    assert "peak 989T FLOP/s" in sections[0]["below"][0]
+
+
+def test_find_rule_lists_all_that_print_every_row(table):
+    sizes = {n: n * (4 * D * D + 3 * D * F + 2 * D) + 2 * V * D + D for n in (2, 3, 5, 7)}
+    rows = [f'"llama2-7b,num_layers={n}",training_flops_per_token,{6 * size}' for n, size in sizes.items()]
+    text = "\n".join(["target,quantity,printed", *rows])
+    code, sections, _ = table(text, "--find-rule", name="mine.csv")
+    assert (code, len(sections)) == (0, 1)
+    assert [row["rule"] for row in sections[0]["rows"] if row["prints"] == 4] == ["6n"]
+    assert len(sections[0]["below"]) == 1
+    # a warning where there are fewer than four rows
+    few = text.rpartition("\n")[0]
+    assert len(table(few, "--find-rule", name="mine.csv")[1][0]["below"]) == 2
+
+
+def test_find_rule_knows_training_rules_of_a_column_of_macs(table):
+    text = f"target,quantity,printed\nllama2-7b,macs,{3 * PARAMS}\n"
+    _, sections, _ = table(text, "--find-rule", name="mine.csv")
+    assert [row["rule"] for row in sections[0]["rows"] if row["prints"]] == ["6n per token, MACs for FLOPs"]
+    # rules of training are per token, and an image model has none
+    _, sections, _ = table("target,quantity,printed\ndit-b4,macs,5.6G\n", "--find-rule", name="mine.csv")
+    assert {row["rule"].split()[0] for row in sections[0]["rows"] if row["prints"]} == {"exact", "fvcore"}
+
+
+def test_module_of_the_folder_runs(table, tmp_path):
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "model.py").write_text(MODULE)
+    row = '[[row]]\ntarget = "model.py:make"\nset = { n = 11 }\nprinted = { macs = "165", params = "55" }\n'
+    _, sections, _ = table(row)
+    assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced", "reproduced"]
+    code, _, err = table(f'rule = "fvcore"\n{row}')
+    assert code == 2 and "mine.toml:3: the rule fvcore needs a preset" in err
+
+
+@pytest.mark.parametrize("target", ["../model.py:make", "link.py:make", "os:abort"])
+def test_code_from_elsewhere_needs_trust(table, tmp_path, target):
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "model.py").write_text(MODULE)
+    (tmp_path / "paper" / "link.py").symlink_to(tmp_path / "model.py")
+    text = f'[[row]]\ntarget = "{target}"\nprinted = {{ macs = "105" }}\n'
+    code, sections, err = table(text)
+    assert (code, sections) == (2, [])
+    assert f"mine.toml:2: {target} would run code from outside of the table's folder; --trust allows it" in err
+    if target != "os:abort":
+        assert cells(table(text, "--trust")[1])[target, "MACs"]["verdict"] == "reproduced"
+
+
+ROW = '[[row]]\ntarget = "llama2-7b"\n'
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("a.toml", 'rules = "palm"\n' + ROW, "a.toml:1: unknown key 'rules'; choose from title"),
+        ("a.toml", f'\nrule = "pal"\n{ROW}', "a.toml:2: unknown rule 'pal'; choose from macs"),
+        ("a.toml", ROW, "a.toml:1: a row without printed; it has target and printed"),
+        ("a.toml", '[[row]]\nprinted = "1"\n', "a.toml:1: a row without target"),
+        ("a.toml", f'{ROW}printed = "1"\n\n{ROW}printed = "six"\n', "a.toml:7: 'six' is no number, as 6.7B"),
+        ("a.toml", f'{ROW}printed = {{ mac = "1" }}\n', "a.toml:3: unknown quantity 'mac'; choose from macs"),
+        ("a.toml", f'{ROW}preset = "x"\nprinted = "1"\n', "a.toml:3: unknown key 'preset'; choose from target"),
+        ("a.toml", f'{ROW}set = 3\nprinted = "1"\n', "a.toml:3: set cannot be 3"),
+        ("a.toml", f"{ROW}printed = \n", "a.toml:3: Invalid value"),
+        ("a.toml", "title = 'x'\n", "a.toml:1: no row; a [[row]] has target and printed"),
+        ("a.toml", f'peak = "H"\n{ROW}printed = "1"\n', "a.toml:1: peak 'H' is no number of FLOP/s, as 989T"),
+        ("a.toml", '[[row]]\ntarget = "llama"\nprinted = "1"\n', "a.toml:2: llama: unknown target 'llama'; a preset"),
+        ("a.toml", f'{ROW}set = {{ layers = 3 }}\nprinted = "1"\n', "a.toml:2: unknown field 'layers' of llama2-7b"),
+        ("a.toml", f'{ROW}printed = {{ mfu = "40%" }}\n', "a.toml:1: mfu needs a rule of training, not ''"),
+        ("a.toml", f'rule = "palm"\n{ROW}printed = {{ mfu = "4" }}\n', "a.toml:3: '100 * work * tokens"),
+        ("a.toml", '[[figure]]\nname = "x"\n' + ROW, "a.toml:1: a figure has name, head and value"),
+        ("a.toml", f'{ROW}printed = "0"\n', "a.toml:3: '0' is no number"),
+        ("a.toml", f"set = 1\n{ROW}printed = 1\n", "a.toml:1: set cannot be 1"),
+        ("a.toml", "row = [1]\n", "a.toml:1: row is no table; write [[row]]"),
+        ("a.toml", f"{ROW}printed = 1\ngiven = {{ x = [] }}\n", "a.toml:4: x cannot be []"),
+        (
+            "a.toml",
+            f'[[figure]]\nname = "x"\nhead = "x"\nvalue = "N +"\n{ROW}printed = 1\n',
+            "a.toml:4: 'N +' is no expression",
+        ),
+        ("a.csv", "target,printed\n", "a.csv:1: the header is 'target,printed'; it must be target,quantity,printed"),
+        ("a.csv", "target,quantity,printed\nllama2-7b,macs\n", "a.csv:2: 2 cells; a row has target, quantity, printed"),
+        ("a.csv", "target,quantity,printed\nllama2-7b,macs,1X\n", "a.csv:2: '1X' is no number"),
+        ("a.csv", "", "a.csv:1: the header is ''"),
+    ],
+)
+def test_wrong_file_is_named_by_line(table, name, text, message):
+    code, sections, err = table(text, name=name)
+    assert (code, sections) == (2, [])
+    assert message in err and err.count("error:") == 1 and "Traceback" not in err
+
+
+def test_own_figure_is_an_expression(table):
+    text = f"""[[figure]]
+name = "macs_per_parameter"
+head = "MACs per parameter"
+value = "macs / N"
+{ROW}set = {{ seq_len = {T} }}
+printed = {{ macs_per_parameter = "{(T * WEIGHTS + L * 2 * T * T * D) / PARAMS:.1f}" }}
+"""
+    assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["reproduced"]

@@ -1,0 +1,55 @@
+"""Bytes of activations of any module, against sums of its tensors by hand at prime sizes."""
+
+import pytest
+import torch
+from torch import nn
+
+from headcount.bench.contractions.count import count_contractions
+from headcount.bench.count import count_macs
+from headcount.bench.trace.memory import measure_activations
+from headcount.bench.trace.record import record
+
+HIDDEN, OUT = 5 * 11, 5 * 3
+"""Elements of the hidden layer and of the output of 5 rows."""
+
+
+def perceptron(device="cpu"):
+    return nn.Sequential(nn.Linear(7, 11), nn.ReLU(), nn.Linear(11, 3)).to(device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("element_bytes", [2, None])
+def test_peaks_are_sums_of_live_tensors(device, element_bytes):
+    module, x = perceptron(device), torch.ones(5, 7, device=device)
+    each = element_bytes or 4
+    options = {"element_bytes": element_bytes}
+    forward = measure_activations(module, (x,), {}, training=False, **options)
+    # before and after the activation
+    assert forward.peak_bytes == 2 * HIDDEN * each
+    step = measure_activations(module, (), {"input": x}, training=True, **options)
+    assert step.saved_bytes == (HIDDEN + OUT) * each
+    # the activation and its two gradients, the output, and the gradients of the second layer
+    assert step.peak_bytes == (3 * HIDDEN + OUT + 11 * 3 + 3) * each
+
+
+def test_attention_on_meta_stores_no_scores():
+    q = torch.ones(1, 2, 13, 8, device="meta")
+
+    class Attention(nn.Module):
+        def forward(self, q):
+            return nn.functional.scaled_dot_product_attention(q, q, q)
+
+    found = measure_activations(Attention(), (q,), {}, training=False)
+    # the output and a number for each query
+    assert found.peak_bytes == (2 * 13 * 8 + 2 * 13) * 4
+
+
+def test_count_measures_its_module_and_leaves_it_as_it_was():
+    module, x = perceptron().train(), torch.ones(5, 7)
+    count = count_macs(module, x)
+    assert (count.peak_bytes(), count.saved_bytes()) == (2 * HIDDEN * 4, (HIDDEN + OUT) * 4)
+    assert count.peak_bytes(training=True) == (3 * HIDDEN + OUT + 11 * 3 + 3) * 4
+    assert module.training and all(p.grad is None for p in module.parameters())
+    alone = count_contractions(record(module, (x,)))
+    with pytest.raises(ValueError, match="module"):
+        alone.peak_bytes()
