@@ -1,6 +1,7 @@
 """Hooks of mkdocs: the pages are README.md, the guides and the report, each under its path in the repository."""
 
 import re
+from html import unescape
 from pathlib import Path
 
 from latex2mathml.converter import convert
@@ -30,4 +31,4 @@ def on_files(files, config):
 
 def on_page_content(html, page, config, files):
     """Return the page with its formulas as MathML."""
-    return re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', lambda found: convert(found[1]), html)
+    return re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', lambda found: convert(unescape(found[1])), html)
