@@ -129,6 +129,8 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
     set_defaults(args)
     check_device(args.device, ["cpu"])
+    if args.hardware:
+        HARDWARE[args.hardware].check(args.dtype)
     if args.threads:
         import torch
 
@@ -157,6 +159,7 @@ def _estimate(args: argparse.Namespace) -> Work:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
     args.device = "cuda"
     set_defaults(args)
+    hardware.check(args.dtype)
     section = estimate.section(_make_cases(args, installed=False), hardware)
     return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
 
