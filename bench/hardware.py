@@ -82,8 +82,7 @@ def parse_peak(text: str) -> Peak:
             raise UsageError(f"peak {text!r} must be more than 0 FLOP/s")
         return peak
     name, _, dtype = text.strip().rpartition(" ")
-    found = {_plain(one.short_name): one for one in HARDWARE.values()}
-    found |= {_plain(alias): one for key, one in HARDWARE.items() for alias in (key, one.name)}
+    found = {_plain(alias): one for one in HARDWARE.values() for alias in (one.name, one.short_name)}
     hardware = found.get(_plain(name))
     if hardware is None:
         names = [one.short_name for one in HARDWARE.values()]

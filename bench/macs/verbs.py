@@ -12,7 +12,7 @@ from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.isolated.target import add_target_options, parse_target
 from headcount.bench.macs import __main__ as macs
-from headcount.bench.macs import columns, options, results
+from headcount.bench.macs import columns, options, results, rules
 from headcount.bench.measure import check_device, parse_counters
 from headcount.bench.output.arguments import BriefHelp
 from headcount.bench.table import Section
@@ -24,7 +24,7 @@ DECODED = ("decode_macs", "decode_bytes")
 """Columns of --decode."""
 FURTHER = (
     "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes", "peak_macs", "bandwidth",
-    "wide", "unit", "version",
+    "tokens", "seconds", "devices", "wide", "unit", "version",
 )  # fmt: skip
 """Options that a verb's help names in one line, so that it fits on a screen; that of bench.macs explains them."""
 
@@ -77,6 +77,7 @@ def _add_count(out: Parser) -> None:
     memory = out.add_argument_group("memory and decoding, of presets")
     memory.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     options.add_memory(memory)
+    options.add_rules(out.add_argument_group("training, of presets"))
 
 
 def _count(args: argparse.Namespace) -> Work:
@@ -97,8 +98,8 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
     if args.decode:
         args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
     if args.target not in PRESETS:
-        if args.columns:
-            raise UsageError(f"--columns and --decode go with a preset, and {args.target} is none")
+        if args.columns or args.rules:
+            raise UsageError(f"--columns, --rules and --decode go with a preset, and {args.target} is none")
         require_package("torch")
         check_device(args.device)
         return macs.target_sections(args.target, args, counters, by_module=True)
@@ -110,6 +111,8 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
     parts = [macs.target_sections(args.target, args, counters, by_module=True)]
     if args.columns:
         parts.append([columns.section_of([case], args.target, args.columns, given)])
+    elif args.rules:
+        parts.append([rules.section(case, args.rules)])
     return chain(*parts)
 
 
@@ -131,6 +134,7 @@ def _add_grid(out: Parser) -> None:
     _add_check(how)
     options.add_counters(how)
     options.add_memory(out.add_argument_group("memory and decoding"))
+    options.add_rules(out.add_argument_group("training"))
 
 
 def _add_check(group: argparse._ArgumentGroup) -> None:
@@ -141,14 +145,23 @@ def _add_compare(out: Parser) -> None:
     text = "a TARGET of headcount count, with ,FIELD=VALUE,… behind it, or the lock or JSON of a count"
     models = out.add_argument_group("the models")
     models.add_argument("a", metavar="A", help=text)
-    models.add_argument("b", metavar="B", help="the other one")
+    models.add_argument("b", metavar="B", nargs="?", help="the other one; none with two --rules")
     add_target_options(models)
     options.add_counters(out.add_argument_group("how to count"))
     options.add_memory(out.add_argument_group("memory and decoding"))
+    options.add_rules(out.add_argument_group("training"))
 
 
 def _compare(args: argparse.Namespace) -> Work | str:
-    args.compare = [args.a, args.b]
+    if args.b:
+        if args.rules and not args.columns:
+            raise UsageError("two --rules go with one model: headcount compare A --rules palm 6n")
+        args.compare = [args.a, args.b]
+    elif not args.rules or args.columns:
+        raise UsageError("one model has nothing to compare with; write headcount compare A B, or A --rules palm 6n")
+    else:
+        name, *changed = args.a.split(",")
+        args.preset, args.set = [name], [*args.set, *changed]
     return macs.plan(args)
 
 
@@ -221,6 +234,7 @@ VERBS = {
     headcount compare moa-16K32E256D transformer-big
     headcount compare model.py:make model.py:make,width=11
     headcount compare old/config.json new/config.json --seq-len 1024
+    headcount compare llama3-8b --rules palm 6n
 """,
         _add_compare,
         _compare,
