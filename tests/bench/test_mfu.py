@@ -7,10 +7,13 @@ import torch
 from torch import nn
 
 import headcount as hc
+from headcount.bench.case import Case
 from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.training_flops import flops_per_token
+from headcount.formulas.conventions import CONVENTIONS
 
-V, d, h, g, d_h, F, L, T, B = 101, 22, 3, 1, 10, 29, 2, 13, 5
-"""A small Llama, two layers, of prime sizes where the family allows them."""
+V, d, h, g, d_h, F, L, T, B = 101, 28, 2, 1, 10, 44, 2, 13, 5
+"""A small Llama of two layers; grouped products need widths that are multiples of 4."""
 ATTENTION, FFN = 2 * d * h * d_h + 2 * d * g * d_h, 3 * d * F
 N = 2 * V * d + L * (ATTENTION + FFN + 2 * d) + d
 """Parameters: two vocabulary matrices, two norms a layer and the last one."""
@@ -77,24 +80,43 @@ def test_mixture_counts_active_parameters():
         hc.MFU(counted, ids, peak=PEAK, rule="deepseek_whole")
 
 
-def test_products_without_parameters_are_attention():
-    class Mixer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.proj, self.weight = nn.Linear(d, d, bias=False), nn.Parameter(torch.ones(d, F))
+class LinearAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d, F))
 
-        def forward(self, x):
-            return torch.einsum("btd,bsd,bse->bte", self.proj(x), x, x) @ self.weight
+    def forward(self, x):
+        return x @ (x.transpose(1, 2) @ x) @ self.weight
 
-    mfu = hc.MFU(Mixer(), torch.ones(B, T, d), peak="1P", rule="palm")
-    # T x T of width d, twice, or d x d of T
-    assert mfu.flops_per_token - 6 * (d * d + d * F) in (12 * T * d, 12 * d * d)
+
+def test_products_of_two_computed_tensors_are_attention():
+    mfu = hc.MFU(LinearAttention(), torch.ones(B, T, d), peak="1P", rule="palm")
+    assert mfu.flops_per_token == 6 * d * F + 6 * 2 * d * d
+
+
+@pytest.mark.parametrize("rule", ["6n", "palm", "megatron_model", "maxtext"])
+def test_module_equals_closed_form(rule):
+    case = Case.of("llm-s", {"num_layers": 2}, {"seq_len": T, "batch_size": B})
+    ids = torch.zeros(B, T, dtype=torch.long, device="meta")
+    mfu = hc.MFU(hc.build(case.config, device="meta"), ids, peak=PEAK, rule=rule)
+    assert mfu.flops_per_token == flops_per_token(case, CONVENTIONS[rule])
+
+
+class Attention(nn.Module):
+    def __init__(self, is_causal):
+        super().__init__()
+        self.proj, self.is_causal = nn.Linear(d, d), is_causal
+
+    def forward(self, x):
+        x = self.proj(x)[:, None]
+        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=self.is_causal)
 
 
 def test_causal_rule_needs_a_causal_mask():
-    attention = nn.TransformerEncoderLayer(d, 2, F, batch_first=True)
-    with pytest.raises(UsageError, match="^rule deepseek_causal counts causal pairs"):
-        hc.MFU(attention, torch.ones(B, T, d), peak=PEAK, rule="deepseek_causal")
+    x = torch.ones(B, T, d)
+    assert hc.MFU(Attention(True), x, peak=PEAK, rule="maxtext").flops_per_token == 6 * (d * d + d * T)
+    with pytest.raises(UsageError, match="^rule maxtext counts causal pairs"):
+        hc.MFU(Attention(False), x, peak=PEAK, rule="maxtext")
 
 
 def test_update_is_share_of_peak():
@@ -159,6 +181,7 @@ def test_trainer_logs_utilisation(tmp_path, counts_tokens, monkeypatch):
         assert line["mfu"] == pytest.approx(line["tokens_per_s"] * (6 * N + 12 * L * h * d_h * T) / 312e12)
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_lightning_logs_utilisation(tmp_path):
     lightning = pytest.importorskip("lightning.pytorch")
 
