@@ -228,7 +228,7 @@ VERBS = {
         macs.plan,
     ),
     "compare": Verb(
-        "A B",
+        "A [B]",
         """The difference of two models by module and kind, and the sizes where it changes its sign.
 
     headcount compare moa-16K32E256D transformer-big
