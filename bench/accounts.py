@@ -498,7 +498,7 @@ def check(names: Sequence[str], given: Assumptions) -> None:
 
 
 MODULE_ACCOUNTS = ("training_flops_per_token", "training_flops_per_step", "mfu", "hfu")
-"""Accounts of a CountedModule too, the others are of cases only."""
+"""Accounts that a CountedModule has too."""
 
 
 def read_prices(path: str | Path) -> dict[str, int]:
@@ -541,13 +541,12 @@ def ideal_statement(cases: Iterable[Case]) -> str:
 def values(
     names: Sequence[str], case: Case | CountedModule, given: Assumptions
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the raw values of accounts by name, and the reason for each that is None.
-
-    A CountedModule has those of MODULE_ACCOUNTS.
-    """
+    """Return the raw values of accounts by name, and the reason for each that is None."""
     found, missing = {}, {}
     for name in names:
         try:
+            if isinstance(case, CountedModule) and name not in MODULE_ACCOUNTS:
+                raise NoAccount(f"a module has {', '.join(MODULE_ACCOUNTS)} only")
             found[name] = ACCOUNTS[name].value(case, given)
         except (NoAccount, UsageError) as reason:
             found[name], missing[name] = None, str(reason)

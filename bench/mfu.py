@@ -130,7 +130,7 @@ class MFU:
                 mfu.update(tokens or mfu._batch_tokens(sequences), _now() - self.started)
 
             def on_log(self, args, state, control, logs=None, **kwargs):
-                if logs is not None and mfu.metrics:
+                if logs and "loss" in logs:
                     logs.update(mfu.metrics)
                     state.log_history[-1].update(mfu.metrics)
 

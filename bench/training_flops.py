@@ -8,7 +8,7 @@ from headcount.bench.case import Case, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
-from headcount.formulas.ledger import Entry, Size, divide, flops
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Size, divide, flops
 from headcount.models.configs.base import as_model
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
@@ -75,6 +75,8 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
     """
     count, tokens = module.count, module.tokens
     kinds = {entry.kind for entry in count.ledger}
+    if not kinds <= set(FORWARD_KINDS):
+        raise UsageError("rules add the backward pass themselves; count the forward pass only")
     terms = rule.terms
     if "expert_linear" not in kinds:
         # a dense module has no router

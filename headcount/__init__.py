@@ -40,17 +40,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 __all__ = [
-    "MFU",
-    "assert_macs",
-    "build",
-    "convert",
-    "count",
-    "count_macs",
-    "load_hugging_face",
-    "lock",
-    "preset",
-    "summary",
-]
+    "MFU", "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset", "summary",
+]  # fmt: skip
 
 _bench = Path(__file__).with_name("bench")
 CHECKOUT = None if _bench.is_dir() and not _bench.is_symlink() else Path(__file__).resolve().parents[1]

@@ -16,7 +16,7 @@ def section(case: Case, names: Sequence[str]) -> Section:
     Raises UsageError where a rule does not apply to the model, and for another number of rules than two.
     """
     if len(names) != 2:
-        raise UsageError(f"--rules takes two rules to compare, such as palm 6n, not {', '.join(names)}")
+        raise UsageError(f"--rules takes two to compare, as palm 6n, or one with --columns; given: {', '.join(names)}")
     a, b = rules = [CONVENTIONS[name] for name in names]
     _, tokens = (tokens_of(case, rule) for rule in rules)
     rows = []

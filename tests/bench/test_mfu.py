@@ -1,5 +1,6 @@
 """hc.MFU: FLOPs of a rule typed by hand, shares of a peak, and the callbacks of training loops."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -7,9 +8,11 @@ import torch
 from torch import nn
 
 import headcount as hc
+from headcount.bench import accounts
 from headcount.bench.case import Case
 from headcount.bench.errors import EnvironmentMissing, UsageError
-from headcount.bench.training_flops import flops_per_token
+from headcount.bench.hardware import Peak
+from headcount.bench.training_flops import CountedModule, flops_per_token
 from headcount.formulas.conventions import CONVENTIONS
 
 V, d, h, g, d_h, F, L, T, B = 101, 28, 2, 1, 10, 44, 2, 13, 5
@@ -60,6 +63,29 @@ def test_flops_of_a_module_by_rule(counted, rule, flops):
 def test_rule_that_needs_more_than_a_run_is_refused(counted, rule):
     with pytest.raises(UsageError, match=f"^rule {rule} treats .* apart"):
         hc.MFU(counted, torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
+
+
+def test_columns_of_a_module(counted):
+    given = accounts.Assumptions(rule="megatron_hardware", seconds=0.5, devices=3, peak=Peak(1e12))
+    names = ("training_flops_per_token", "training_flops_per_step", "mfu", "hfu", "kv_bytes")
+    found, missing = accounts.values(names, CountedModule(counted, B * T), given)
+    model, hardware = 6 * (PRODUCTS + SQUARE), 6 * (PRODUCTS + 2 * SQUARE)
+    assert found == {
+        "training_flops_per_token": hardware,
+        "training_flops_per_step": hardware * B * T,
+        "mfu": Fraction(100 * model * B * T * 2, 3 * 10**12),
+        "hfu": Fraction(100 * hardware * B * T * 2, 3 * 10**12),
+        "kv_bytes": None,
+    }
+    assert list(missing) == ["kv_bytes"]
+    assert "apart" in accounts.values(["mfu"], CountedModule(counted, B * T), replace(given, rule="kaplan"))[1]["mfu"]
+
+
+def test_backward_pass_is_not_counted_twice():
+    x = torch.ones(B, T, d)
+    counted = hc.count(nn.Linear(d, d), x, backward=True)
+    with pytest.raises(UsageError, match="forward pass only"):
+        hc.MFU(counted, x, peak=PEAK)
 
 
 def test_mixture_counts_active_parameters():
