@@ -76,14 +76,19 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         help=f"{', '.join(PASSES)} (default: forward both)",
     )
     out.add_argument(
-        "--device", choices=("cpu", "cuda", *HARDWARE), help="(default: cpu); named hardware with --estimate"
+        "--device",
+        choices=("cpu", "cuda", *HARDWARE),
+        metavar="NAME",
+        help="cpu, cuda, or with --estimate the hardware of --list (default: cpu)",
     )
     out.add_argument("--routing", nargs="+", choices=ROUTINGS, default=["balanced"], help="(default: balanced)")
     out.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch (default: torch's own)")
     out.add_argument("--blocks", type=int, metavar="N", help=f"fewer are a smoke test (default: {BLOCKS})")
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
     out.add_argument("--estimate", action="store_true", help="print expected times, and measure nothing")
-    out.add_argument("--hardware", choices=HARDWARE, help="data sheet that replaces measured peaks")
+    out.add_argument(
+        "--hardware", choices=HARDWARE, metavar="NAME", help="data sheet of --list that replaces measured peaks"
+    )
     out.add_argument(
         "--within", type=float, metavar="SECONDS", help="begin no case that would finish later (default: none)"
     )
@@ -135,6 +140,8 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Cal
     if (args.out_dir or args.json or args.record) and (watch := schedule.in_worker(args.device, argv)):
         return watch
     check_device(args.device, ["cpu"])
+    if args.hardware:
+        HARDWARE[args.hardware].check(args.dtype)
     if args.threads:
         import torch
 
@@ -163,6 +170,7 @@ def _estimate(args: argparse.Namespace) -> Work:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
     args.device = "cuda"
     set_defaults(args)
+    hardware.check(args.dtype)
     section = estimate.section(_make_cases(args, installed=False), hardware)
     return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
 
