@@ -5,7 +5,7 @@ implementations are interleaved, and an A/A control gives the noise floor that a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -51,6 +51,13 @@ def unpaired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> 
     rng = np.random.default_rng(SEED)
     resampled = [np.median(x[rng.integers(len(x), size=(RESAMPLES, len(x)))], axis=1) for x in (a, b)]
     return _ratio(np.median(a) / np.median(b), resampled[0] / resampled[1])
+
+
+def median_interval(samples: Sequence[float]) -> dict[str, float]:
+    """Return the median with its bootstrap interval: ``value``, ``low`` and ``high``."""
+    x = np.asarray(samples)
+    picks = np.random.default_rng(SEED).integers(len(x), size=(RESAMPLES, len(x)))
+    return asdict(_ratio(np.median(x), np.median(x[picks], axis=1)))
 
 
 def _ratio(value, resampled) -> Ratio:

@@ -1,0 +1,112 @@
+"""``latency --plan``: a model divided over processes is checked, timed and recorded; lost ranks are named."""
+
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from headcount.bench.hardware import HARDWARE
+from headcount.bench.latency import ranks, sharded_step
+from headcount.bench.latency.__main__ import main
+
+# two ranks divide F, V and h into primes; rotary positions need an even width of a head
+SIZES = ["num_layers=1", "d_model=12", "d_ff=22", "vocab_size=34", "num_heads=2", "num_kv_heads=2"]
+COMMAND = ["llama3-8b", "--set", *SIZES, "--seq-len", "14", "--blocks", "3"]
+HANG = """
+import sys, time
+import torch.distributed as dist
+from headcount.bench.latency.watchdog import Watchdog
+dist.init_process_group("gloo")
+with Watchdog("test", [dist.group.WORLD], 2):
+    dist.barrier()
+    if dist.get_rank() == 1:
+        time.sleep(100)
+    dist.barrier()
+"""
+
+
+def torchrun(*words):
+    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """The environment of the only rank."""
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        port = found.getsockname()[1]
+    sizes = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
+    for name, value in {**sizes, "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, str(value))
+
+
+def test_two_processes_are_timed_and_recorded(tmp_path):
+    path = tmp_path / "ranks.jsonl"
+    found = torchrun("-m", "headcount", "latency", *COMMAND, "--plan", "tp=2,sp", "--json", str(path))
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("tp=2,sp") == 1
+    (record,) = map(json.loads, path.read_text().splitlines())
+    assert record["mesh"] == {"dp": 1, "tp": 2}
+    assert [len(own) for own in record["rank_ms"]] == [3, 3]
+    # T (4 d_m d_m + 2 T d_m + 3 d_m F + d_m V), halved by tp, three times for a step
+    forward = 14 * (4 * 12 * 12 + 2 * 14 * 12 + 3 * 12 * 22 + 12 * 34)
+    assert (record["macs"], record["model_macs"]) == (3 * forward // 2, 3 * forward)
+    # attention, feed-forward, and embedding with logits: a gather and a scatter of T d_m / 2 each way, in float32;
+    # then the gradients of three norms
+    assert record["sent_bytes"] == 4 * (3 * 4 * 14 * 12 // 2 + 3 * 12)
+
+
+def test_a_rank_that_hangs_is_named(tmp_path):
+    path = tmp_path / "hang.py"
+    path.write_text(HANG)
+    found = torchrun(str(path))
+    assert found.returncode == 1
+    assert "test: error: no progress for 2 s: rank 1 began 1 collectives, others up to 2" in found.stderr
+
+
+def test_one_process_has_a_utilization(alone, monkeypatch, capsys):
+    monkeypatch.setattr(ranks, "by_device", lambda device: HARDWARE["a100"])
+    assert main([*COMMAND, "--plan", "dp=1", "--format", "json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    (row,) = table["rows"]
+    assert row["mfu"] == pytest.approx(row["macs"] / (row["slowest_ms"]["value"] / 1000 * 9.75e12))
+
+
+def test_a_model_that_differs_is_not_timed(alone, monkeypatch, capsys):
+    divide = sharded_step.ShardedStep.divide
+
+    def changed(self, *args):
+        model = divide(self, *args)
+        with torch.no_grad():
+            model.layers[0].feed_forward.up_proj.weight[3, 5] += 1e-6
+        return model
+
+    monkeypatch.setattr(sharded_step.ShardedStep, "divide", changed)
+    assert main([*COMMAND, "--plan", "dp=1"]) == 1
+    assert "is not the whole one in float64: logits" in capsys.readouterr().err
+
+
+def test_models_beyond_free_memory_are_refused(alone, capsys):
+    assert main(["llama3-8b", "--plan", "dp=1"]) == 3
+    # weights and gradients of the whole model and of its only rank, in float64
+    needed = int(capsys.readouterr().err.partition("needs ")[2].partition(" bytes")[0].replace(",", ""))
+    assert needed > 2 * 2 * 8 * 8_030_261_248
+
+
+@pytest.mark.parametrize(
+    ("preset", "plan", "words"),
+    [
+        ("llama3-8b", "tp=2", "--plan tp=2 has 2 ranks; run torchrun --standalone --nproc-per-node 2"),
+        ("llama3-8b", "cp=2", "timed are tp, sp, dp and fsdp"),
+        ("llama3-8b", "dp=2,zero=1", "timed are tp, sp, dp and fsdp"),
+        ("transformer-base", "dp=2", "of LLaMA models"),
+        ("llama3-8b", "tp=3", "tp=3 does not divide"),
+    ],
+)
+def test_what_is_not_timed_is_refused(preset, plan, words, capsys):
+    assert main([preset, "--plan", plan]) == 2
+    assert words in capsys.readouterr().err
