@@ -1,4 +1,4 @@
-"""Run by torchrun on two ranks: a divided module has the outputs and gradients of the whole one, in float64.
+"""Run by torchrun on two or four ranks: a divided module has the outputs and gradients of the whole one, in float64.
 
 Each rank checks, and rank 0 prints the name of what is equal.
 """
@@ -14,11 +14,11 @@ from headcount.models import sharded
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.registry import ATTENTIONS
 
-B, T, SEED = 2, 14, 3
+B, T, SEED = 2, 28, 3
 MHA = ATTENTIONS["moh"](d_model=20, num_heads=4, head_dim=6, num_shared_heads=1, top_k=2)
-MOA = ATTENTIONS["moa"](d_model=20, num_experts=6, top_k=3, head_dim=5)
+MOA = ATTENTIONS["moa"](d_model=20, num_experts=8, top_k=3, head_dim=5)
 LLAMA = hc.preset(
-    "llama3-8b", {"num_layers": 2, "d_model": 16, "d_ff": 24, "vocab_size": 34, "num_heads": 4, "num_kv_heads": 2}
+    "llama3-8b", {"num_layers": 2, "d_model": 16, "d_ff": 24, "vocab_size": 68, "num_heads": 8, "num_kv_heads": 4}
 )
 
 
@@ -29,6 +29,12 @@ def made(config):
 def features(config):
     x = example_inputs(config, {"batch_size": B, "tgt_len": T, "src_len": T}, dtype=torch.float64)["query"]
     return x.requires_grad_()
+
+
+def part(size):
+    """Return the neighbours that this rank has of ``size``."""
+    each = size // dist.get_world_size()
+    return slice(dist.get_rank() * each, (dist.get_rank() + 1) * each)
 
 
 def close(found, wanted, name):
@@ -62,8 +68,7 @@ def model(mesh):
     tokens = torch.arange(B * T).view(B, T) % LLAMA.vocab_size
     sharded.divide_model(divided, mesh, sequence=True)
     y = whole(tokens)
-    half = LLAMA.vocab_size // dist.get_world_size()
-    own = slice(dist.get_rank() * half, (dist.get_rank() + 1) * half)
+    own = part(LLAMA.vocab_size)
     with implicit_replication():
         found = divided(tokens)
         close(found, y[..., own], "logits")
@@ -77,7 +82,7 @@ def keys(mesh):
     whole, layer = made(MHA), made(MHA)
     y, dx = differentiated(whole, features(MHA))
     sharded.gather_keys(layer, mesh)
-    own = slice(dist.get_rank() * T // 2, (dist.get_rank() + 1) * T // 2)
+    own = part(T)
     x = features(MHA).detach()[:, own].clone().requires_grad_()
     found, gradient = differentiated(layer, x)
     close(found, y[:, own], "output")
@@ -91,9 +96,7 @@ def experts(mesh, run, own):
     x = features(MOA).detach()[:, own].clone().requires_grad_()
     found, _ = differentiated(lambda tokens: run(layer, tokens, mesh), x)
     close(found, y[:, own], "output")
-    number = MOA.num_experts // 2
-    held = slice(dist.get_rank() * number, (dist.get_rank() + 1) * number)
-    close(layer.q_proj.weight.grad, whole.q_proj.weight.grad[held], "experts")
+    close(layer.q_proj.weight.grad, whole.q_proj.weight.grad[part(MOA.num_experts)], "experts")
 
 
 def shared(mesh):
@@ -101,7 +104,7 @@ def shared(mesh):
 
 
 def sent(mesh):
-    experts(mesh, sharded.sent_experts, slice(dist.get_rank() * T // 2, (dist.get_rank() + 1) * T // 2))
+    experts(mesh, sharded.sent_experts, part(T))
 
 
 def main():
