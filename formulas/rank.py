@@ -252,7 +252,10 @@ def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
 
 def _is_divided(entry: Entry, block: _Block | None) -> bool:
     """Return whether tp divides letters of the entry: one of such a block, or of the vocabulary."""
-    return block.mode == DIVIDED if block else "V" in (*entry.dims, *entry.weight)
+    if block:
+        return block.mode == DIVIDED
+    # an embedding without a weight reads the vocabulary's table of another entry
+    return "V" in (*entry.dims, *entry.weight) or entry.kind == "embedding" and not entry.weight
 
 
 def _token_split(entry: Entry, plan: Plan, block: _Block | None) -> Size:
@@ -265,7 +268,7 @@ def _degrees(entry: Entry, plan: Plan, block: _Block | None) -> dict[str, Size]:
     """Return by what each letter of an entry is divided."""
     by = {"T": _token_split(entry, plan, block)}
     # own queries read all keys
-    by["S"] = 1 if "T" in entry.dims else plan.cp
+    by["S"] = 1 if "T" in entry.dims else plan.cp if block else by["T"]
     if _is_divided(entry, block):
         by |= dict.fromkeys("hFV", plan.tp)
         by["g"] = entry.weight.get("g", entry.dims.get("g", 1)) if _repeats(entry, plan) else plan.tp
@@ -305,9 +308,8 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
     """Raise PlanError where a degree does not divide what it divides, or divides nothing; names degrees that fit."""
     blocks = _blocks(form, plan)
     for entry in form:
-        outside = _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims
-        if outside or "cross_attn" in entry.path.split("."):
-            raise PlanError(f"plans cover layers and causal language models; no rule divides {entry.path}")
+        if _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims:
+            raise PlanError(f"plans cover layers, language models and translation; no rule divides {entry.path}")
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
         raise PlanError(f"ep={plan.ep}: the model has no experts")
     if plan.cp != 1 and not any(entry.kind == "scores" for entry in form):
@@ -396,7 +398,10 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
     for path, entries in found.items():
         block = blocks.get(path)
         if block is None:
-            yield from _vocabulary(entries[0], plan)
+            if any("V" in (*entry.dims, *entry.weight) for entry in entries):
+                # source and target words have one table
+                tables = (entry for entry in entries if entry.kind in ("embedding", "linear"))
+                yield from (one for entry in tables for one in _vocabulary(entry, plan))
             continue
         if block.mode in (DIVIDED, SHARED):
             # the first product of a block reads the block's input
@@ -411,6 +416,23 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
             yield from _sent_rows(path, entries, plan)
         if any(entry.kind == "scores" for entry in entries):
             yield from _gathered_keys(path, entries, plan, block)
+    yield from _memory(form, plan, blocks)
+
+
+def _memory(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
+    """Iterate over the collectives of an encoder's output: once, whatever the number of layers that read it.
+
+    Each rank sums the gradients of all layers before the ranks do.
+    """
+    for entry in form:
+        block = _block_of(entry.path, blocks)
+        reads = "cross_attn" in entry.path.split(".") and entry.weight and "S" in entry.dims
+        if reads and block.mode in (DIVIDED, SHARED):
+            rows = entry.dims["B"] * entry.dims["S"] * entry.dims["d_m"]
+            both = _joined("encoder", rows, plan, 1)
+            # without sp the output is whole on each rank, and with it a gather and its gradient are left
+            yield from both[:2] if plan.sp else both[1:]
+            return
 
 
 def _is_whole_router(entry: Entry) -> bool:
@@ -442,9 +464,7 @@ def _joined(path: str, rows: Size, plan: Plan, times: Size) -> list[Transfer]:
 
 def _vocabulary(entry: Entry, plan: Plan) -> list[Transfer]:
     """Return the collectives of the embedding, a sum over parts of the vocabulary, or of the logits' input."""
-    if "V" not in (*entry.dims, *entry.weight) or plan.tp == 1:
-        return []
-    rows = entry.dims["B"] * entry.dims["T"] * entry.dims["d_m"]
+    rows = divide(prod(entry.dims.values()), entry.dims.get("V", 1))
     embeds = entry.kind == "embedding"
     if plan.sp:
         pair = ("reduce_scatter", "all_gather") if embeds else ("all_gather", "reduce_scatter")

@@ -222,6 +222,34 @@ def test_sent_bytes_as_a_formula():
     assert (cost.sent_bytes() - BFLOAT16 * 2 * (t - 1) * B * T * d / t).simplify() == 0
 
 
+@pytest.mark.parametrize("t", [2, 4])
+def test_encoder_and_decoder(t):
+    B, S, T, d_m, layers = 3, 28, 56, 16, 5
+    sizes = {"d_model": d_m, "num_heads": 8, "d_ff": 24, "vocab_size": 40}
+    sizes |= {"num_encoder_layers": layers, "num_decoder_layers": layers}
+    form = Case.of("transformer-base", sizes, {"batch_size": B, "src_len": S, "tgt_len": T}).ledger
+    source, target = B * S * d_m, B * T * d_m
+    # blocks: two of an encoder layer, three of a decoder layer; words of both sides
+    blocks, words = 2 * layers * source + 3 * layers * target, source + target
+    plain, sequence = only(form, f"tp={t}"), only(form, f"tp={t},sp")
+    assert plain.macs * t == sequence.macs * t == form.macs
+    assert sent(plain, "tp", "forward") * t == 2 * (t - 1) * (blocks + words)
+    # backward: the inputs of blocks and logits, and the encoder's output, whose gradients of all layers are one sum
+    assert sent(plain, "tp", "backward") * t == 2 * (t - 1) * (blocks + target + source)
+    assert sent(sequence, "tp", "forward") * t == (t - 1) * (2 * blocks + words + target + source)
+    assert sent(sequence, "tp", "backward") == sent(sequence, "tp", "forward")
+
+
+def test_encoder_and_decoder_by_context():
+    B, S, T, d_m, layers = 3, 28, 56, 16, 5
+    sizes = {"d_model": d_m, "num_heads": 8, "num_encoder_layers": layers, "num_decoder_layers": layers}
+    form = Case.of("transformer-base", sizes, {"batch_size": B, "src_len": S, "tgt_len": T}).ledger
+    cost = only(form, "cp=4")
+    assert cost.macs * 4 == form.macs
+    # keys and values of the source in encoder and decoder layers, of the target in decoder layers
+    assert sent(cost, "cp", "forward") == 3 * 2 * B * (2 * layers * S + layers * T) * d_m // 4
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -267,7 +295,7 @@ def test_wrong_plans(text, said):
             "dp=2,ep=2",
             "tp divides heads",
         ),
-        (Case.of("transformer-base").ledger, "tp=2", "no rule divides decoder"),
+        (Case.of("moh-vit-s-80").ledger, "tp=2", "no rule divides stages"),
     ],
 )
 def test_plans_that_do_not_fit(form, text, said):
