@@ -11,12 +11,14 @@ from torch.distributed.tensor.experimental import implicit_replication
 
 import headcount as hc
 from headcount.models import sharded
-from headcount.models.build import build, example_inputs
+from headcount.models.build import build
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.registry import ATTENTIONS
 
 B, T, SEED = 2, 28, 3
 MHA = ATTENTIONS["moh"](d_model=20, num_heads=4, head_dim=6, num_shared_heads=1, top_k=2)
 MOA = ATTENTIONS["moa"](d_model=20, num_experts=8, top_k=3, head_dim=5)
+MIXTURE = MixtureFeedForwardConfig(d_model=20, d_ff=11, num_experts=8, top_k=3)
 LLAMA = hc.preset(
     "llama3-8b", {"num_layers": 2, "d_model": 16, "d_ff": 24, "vocab_size": 68, "num_heads": 8, "num_kv_heads": 4}
 )
@@ -27,8 +29,8 @@ def made(config):
 
 
 def features(config):
-    x = example_inputs(config, {"batch_size": B, "tgt_len": T, "src_len": T}, dtype=torch.float64)["query"]
-    return x.requires_grad_()
+    generator = torch.Generator().manual_seed(SEED)
+    return torch.randn(B, T, config.d_model, dtype=torch.float64, generator=generator).requires_grad_()
 
 
 def part(size):
@@ -90,13 +92,16 @@ def keys(mesh):
 
 
 def experts(mesh, run, own):
-    whole, layer = made(MOA), made(MOA)
-    y, _ = differentiated(whole, features(MOA))
-    sharded.own_experts(layer, mesh)
-    x = features(MOA).detach()[:, own].clone().requires_grad_()
-    found, _ = differentiated(lambda tokens: run(layer, tokens, mesh), x)
-    close(found, y[:, own], "output")
-    close(layer.q_proj.weight.grad, whole.q_proj.weight.grad[part(MOA.num_experts)], "experts")
+    for config in (MOA, MIXTURE):
+        whole, layer = made(config), made(config)
+        y, _ = differentiated(whole, features(config))
+        sharded.own_experts(layer, mesh)
+        x = features(config).detach()[:, own].clone().requires_grad_()
+        found, _ = differentiated(lambda tokens, layer=layer: run(layer, tokens, mesh), x)
+        close(found, y[:, own], "output")
+        name = next(name for name, _ in whole.named_parameters() if "router" not in name)
+        of_experts = whole.get_parameter(name).grad[part(config.num_experts)]
+        close(layer.get_parameter(name).grad, of_experts, name)
 
 
 def shared(mesh):

@@ -15,11 +15,13 @@ from torch.distributed.tensor.experimental import implicit_replication
 
 import headcount as hc
 from headcount.bench.case import ledger_of
+from headcount.formulas import moe_ffn
 from headcount.formulas.plan import parse
 from headcount.formulas.rank import rank_costs
 from headcount.models import sharded
 from headcount.models.build import build, make_module
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.registry import ATTENTIONS
 
 WORLD = 16
@@ -143,6 +145,22 @@ def test_experts(shared, E, K, e):
         for one in transfers:
             out[one.phase] += 0 if one.phase == "sync" else one.sent
     assert +sums[0] == +sums[1]
+
+
+@pytest.mark.parametrize("e", [2, 4, 8])
+@pytest.mark.parametrize(("shared", "gated"), [(True, True), (True, False), (False, True), (False, False)])
+def test_experts_of_a_feed_forward(shared, gated, e):
+    config = MixtureFeedForwardConfig(d_model=24, d_ff=10, num_experts=16, top_k=8, gated=gated)
+    run, text = (
+        (sharded.shared_experts, f"tp={e},ep={e}:replicated") if shared else (sharded.sent_experts, f"dp={e},ep={e}")
+    )
+    axis = "tp" if shared else "ep"
+    form = moe_ffn.layer("feed_forward", B=2, T=16, d_m=24, F=10, E=16, K=8, gated=gated)
+    (cost,) = rank_costs(form, parse(text))
+    module = Experts(config, run, mesh_of(**{axis: e})[axis], 16)
+    step = hc.count(module, tokens(config, 16, 2, "cpu"), backward=True)
+    assert step.macs == cost.step_macs
+    assert totals(step.collectives) == totals(one for one in cost.transfers if one.phase != "sync")
 
 
 @pytest.mark.parametrize("sequence", [False, True])
