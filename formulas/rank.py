@@ -268,7 +268,10 @@ def _degrees(entry: Entry, plan: Plan, block: _Block | None) -> dict[str, Size]:
     """Return by what each letter of an entry is divided."""
     by = {"T": _token_split(entry, plan, block)}
     # own queries read all keys
-    by["S"] = 1 if "T" in entry.dims else plan.cp if block else by["T"]
+    if block is None:
+        by["S"] = by["T"]
+    else:
+        by["S"] = 1 if "T" in entry.dims or _reads_latents(entry) else plan.cp
     if _is_divided(entry, block):
         by |= dict.fromkeys("hFV", plan.tp)
         by["g"] = entry.weight.get("g", entry.dims.get("g", 1)) if _repeats(entry, plan) else plan.tp
@@ -478,15 +481,28 @@ def _gathered_keys(path: str, entries: Iterable[Entry], plan: Plan, block: _Bloc
     axis = "ep" if block.mode == DISPATCHED and plan.cp == 1 else "cp"
     group = getattr(plan, axis)
     for entry in entries:
-        if group == 1 or not entry.weight or "S" not in entry.dims or "T" in entry.dims or "bias" in entry.kind:
+        if group == 1 or not _reads_keys(entry) or "router" in entry.path.split("."):
             continue
-        if not entry.path.endswith(("k_proj", "v_proj")):
+        if not entry.path.endswith(("k_proj", "v_proj", "kv_down_proj", "k_rotary_proj")):
             raise PlanError(f"{axis}={group}: no closed form of keys and values that {entry.path} computes")
-        own = divide(entry.dims["B"] * entry.dims["S"] * prod(entry.weight.values()), entry.weight["d_m"])
+        if plan.ring and any(map(_reads_latents, entries)):
+            raise PlanError(f"cp={group}:ring: latents are gathered, not sent around; choose cp={group}")
+        outputs = prod(size for letter, size in entry.weight.items() if letter not in ("E", "d_m"))
+        own = entry.dims["B"] * entry.dims["S"] * outputs
         if plan.ring and axis == "cp":
             yield from _both_ways(entry.path, ("send", "send"), axis, group, (group - 1) * own, entry.times)
         else:
             yield from _both_ways(entry.path, ("all_gather", "reduce_scatter"), axis, group, own, entry.times)
+
+
+def _reads_keys(entry: Entry) -> bool:
+    """Return whether the entry projects the tokens that are attended to."""
+    return entry.kind in ("linear", "expert_linear") and "S" in entry.dims and "d_m" in entry.weight
+
+
+def _reads_latents(entry: Entry) -> bool:
+    """Return whether the entry makes keys or values from the latents of all tokens, which are gathered before."""
+    return entry.kind == "linear" and "S" in entry.dims and "d_c" in entry.weight and "d_m" not in entry.weight
 
 
 def _sent_rows(path: str, entries: Sequence[Entry], plan: Plan) -> Iterator[Transfer]:

@@ -4,7 +4,8 @@ The configuration of a layer says which of its projections are divided by output
 keys are exchanged by functional collectives here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -108,6 +109,60 @@ def _gathered(part: Tensor, group: dist.ProcessGroup) -> Tensor:
         whole = _gathered(part.to_local(), group)
         return DTensor.from_local(whole, part.device_mesh, part.placements)
     return functional.all_gather_single_autograd(part.contiguous(), 1, group)
+
+
+def rotate_keys(layer: Attention, mesh: DeviceMesh) -> None:
+    """Let ``layer`` attend to the tokens of all ranks of ``mesh``, whose keys and values go from rank to rank.
+
+    Ring attention (arXiv 2310.01889); as :func:`gather_keys`, and without a padding mask too.
+    """
+    resolve, group = layer.resolve_impl, mesh.get_group()
+
+    def resolved(query: Tensor) -> Callable:
+        return partial(resolve(query), attend=partial(_ring_attend, group=group))
+
+    layer.resolve_impl = resolved
+
+
+def _ring_attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    group: dist.ProcessGroup,
+    causal: bool = False,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Return what ``attend`` does for own queries (B, T, h, d_h), over the keys (B, S, g, d_h) of each rank in turn."""
+    if causal or key_padding_mask is not None or dropout:
+        raise ConfigError("keys that go around a ring are attended to without masks and dropout")
+    if isinstance(query, DTensor):
+        parts = (part.to_local() for part in (query, key, value))
+        out = _ring_attend(*parts, group=group, scale=scale)
+        return DTensor.from_local(out, query.device_mesh, query.placements)
+    scale = query.shape[3] ** -0.5 if scale is None else scale
+    q = (query * scale).unflatten(2, (key.shape[2], -1)).transpose(1, 2).flatten(2, 3)
+    outs, sums = [], []
+    for step in range(group.size()):
+        if step:
+            key, value = _to_next_rank(key, group), _to_next_rank(value, group)
+        scores = torch.matmul(q, key.permute(0, 2, 3, 1))
+        outs.append(torch.matmul(torch.softmax(scores, -1), value.transpose(1, 2)))
+        sums.append(torch.logsumexp(scores, -1, keepdim=True))
+    # each rank's part by its share of the exponentials
+    out = (torch.stack(outs) * torch.softmax(torch.stack(sums), 0)).sum(0)
+    return out.unflatten(2, (query.shape[1], -1)).transpose(1, 2).flatten(2, 3)
+
+
+def _to_next_rank(part: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """Return the ``part`` (B, …) of the rank before, and give this rank's to the next one."""
+    ranks, rank = group.size(), group.rank()
+    give, take = (
+        [len(part) if other == peer % ranks else 0 for other in range(ranks)] for peer in (rank + 1, rank - 1)
+    )
+    return functional.all_to_all_single_autograd(part.contiguous(), take, give, group)
 
 
 def own_experts(layer: Selectable, mesh: DeviceMesh) -> None:

@@ -18,6 +18,7 @@ from headcount.models.configs.registry import ATTENTIONS
 B, T, SEED = 2, 28, 3
 MHA = ATTENTIONS["moh"](d_model=20, num_heads=4, head_dim=6, num_shared_heads=1, top_k=2)
 MOA = ATTENTIONS["moa"](d_model=20, num_experts=8, top_k=3, head_dim=5)
+MLA = ATTENTIONS["mla"](d_model=20, num_heads=4, head_dim=6, kv_rank=7)
 MIXTURE = MixtureFeedForwardConfig(d_model=20, d_ff=11, num_experts=8, top_k=3)
 LLAMA = hc.preset(
     "llama3-8b", {"num_layers": 2, "d_model": 16, "d_ff": 24, "vocab_size": 68, "num_heads": 8, "num_kv_heads": 4}
@@ -80,15 +81,19 @@ def model(mesh):
         close(parameter.grad, whole.get_parameter(name).grad, name)
 
 
-def keys(mesh):
-    whole, layer = made(MHA), made(MHA)
-    y, dx = differentiated(whole, features(MHA))
-    sharded.gather_keys(layer, mesh)
-    own = part(T)
-    x = features(MHA).detach()[:, own].clone().requires_grad_()
-    found, gradient = differentiated(layer, x)
-    close(found, y[:, own], "output")
-    close(gradient, dx[:, own], "gradient of the input")
+def keys(mesh, exchange=sharded.gather_keys):
+    for config in (MHA, MLA) if exchange is sharded.gather_keys else (MHA, MOA):
+        whole, layer = made(config), made(config)
+        y, dx = differentiated(whole, features(config))
+        exchange(layer, mesh)
+        x = features(config).detach()[:, part(T)].clone().requires_grad_()
+        found, gradient = differentiated(layer, x)
+        close(found, y[:, part(T)], "output")
+        close(gradient, dx[:, part(T)], "gradient of the input")
+
+
+def ring(mesh):
+    keys(mesh, sharded.rotate_keys)
 
 
 def experts(mesh, run, own):
@@ -116,7 +121,7 @@ def main():
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
-    for check in (heads, model, keys, shared, sent):
+    for check in (heads, model, keys, ring, shared, sent):
         check(mesh)
         if dist.get_rank() == 0:
             print(check.__name__, flush=True)

@@ -31,6 +31,11 @@ LAYERS = {
     "gqa": ATTENTIONS["mha"](d_model=88, num_heads=24, num_kv_heads=8, head_dim=10, bias=False),
     "moh": ATTENTIONS["moh"](d_model=88, num_heads=8, head_dim=10, num_shared_heads=3, top_k=2, bias=False),
     "moa": ATTENTIONS["moa"](d_model=24, num_experts=32, top_k=8, head_dim=5),
+    "mla": ATTENTIONS["mla"](
+        d_model=88, num_heads=8, head_dim=10, rotary_dim=6, value_dim=7, kv_rank=13, query_rank=11
+    ),
+    "mla-ideal": ATTENTIONS["mla"](d_model=88, num_heads=8, head_dim=10, kv_rank=13, form="ideal"),
+    "switchhead": ATTENTIONS["switchhead"](d_model=88, num_heads=8, head_dim=5, num_experts=3, top_k=2),
 }
 LLAMA = hc.preset(
     "llama3-8b", {"num_layers": 3, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
@@ -101,13 +106,24 @@ def test_context(name, c):
     check(layer, [tokens(LAYERS[name], T // c)], layer_form(LAYERS[name]), f"cp={c}")
 
 
+@pytest.mark.parametrize("c", [2, 4, 8])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moh", "moa", "switchhead"])
+def test_ring(name, c):
+    layer = build(LAYERS[name], device="meta")
+    sharded.rotate_keys(layer, mesh_of(cp=c)["cp"])
+    check(layer, [tokens(LAYERS[name], T // c)], layer_form(LAYERS[name]), f"cp={c}:ring")
+
+
+@pytest.mark.parametrize("ring", [False, True])
 @pytest.mark.parametrize("name", ["mha", "gqa", "moh"])
-def test_heads_and_context(name):
+def test_heads_and_context(name, ring):
     mesh = mesh_of(cp=2, tp=2)
     layer = build(LAYERS[name], device="meta")
     sharded.divide_heads(layer, mesh["tp"])
-    sharded.gather_keys(layer, mesh["cp"])
-    check(layer, [tokens(LAYERS[name], T // 2)], layer_form(LAYERS[name]), "tp=2,cp=2")
+    exchange = sharded.rotate_keys if ring else sharded.gather_keys
+    exchange(layer, mesh["cp"])
+    text = "tp=2,cp=2:ring" if ring else "tp=2,cp=2"
+    check(layer, [tokens(LAYERS[name], T // 2)], layer_form(LAYERS[name]), text)
 
 
 class Experts(nn.Module):
@@ -209,4 +225,4 @@ def test_real_processes_compute_what_the_whole_module_computes():
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     found = subprocess.run([*command, str(GLOO)], capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == ["heads", "model", "keys", "shared", "sent"]
+    assert found.stdout.split() == ["heads", "model", "keys", "ring", "shared", "sent"]
