@@ -546,7 +546,8 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
 def _sees_a_part(entry: Entry, plan: Plan, block: _Block | None) -> bool:
     """Return whether ranks of tp hold the same weight, and each has a part of its gradient."""
     if "E" in entry.selects or _is_divided(entry, block):
-        return False
+        # latents, and rotary keys of all heads, feed the heads of each rank
+        return bool(entry.weight.keys() & {"d_c", "d_q", "d_r"}) and "h" not in entry.weight
     return block.mode == SHARED or plan.sp and block.mode == DISPATCHED if block else plan.sp
 
 

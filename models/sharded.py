@@ -46,7 +46,10 @@ def divide_heads(layer: Attention, mesh: DeviceMesh, sequence: bool = False) -> 
         input_layouts=(TOKENS if sequence else Replicate(),), desired_input_layouts=(Replicate(),)
     )
     parallelize_module(layer, mesh, inputs)
-    parallelize_module(layer, mesh, _projections(config, sequence, local=False))
+    try:
+        parallelize_module(layer, mesh, _projections(config, sequence, local=False))
+    except NotImplementedError as error:
+        raise ConfigError(f"the heads of {config.variant} cannot be divided: {error}") from None
 
 
 def _projections(config: AttentionConfig | LlamaConfig, sequence: bool, *, local: bool) -> dict:

@@ -54,15 +54,15 @@ def differentiated(run, x):
 
 
 def heads(mesh):
-    whole, layer = made(MHA), made(MHA)
-    y, dx = differentiated(whole, features(MHA))
-    sharded.divide_heads(layer, mesh)
-    with implicit_replication():
-        found, gradient = differentiated(layer, features(MHA))
-    close(found, y, "output")
-    close(gradient, dx, "gradient of the input")
-    for name, parameter in layer.named_parameters():
-        if isinstance(parameter, DTensor):
+    for config in (MHA, MLA):
+        whole, layer = made(config), made(config)
+        y, dx = differentiated(whole, features(config))
+        sharded.divide_heads(layer, mesh)
+        with implicit_replication():
+            found, gradient = differentiated(layer, features(config))
+        close(found, y, "output")
+        close(gradient, dx, "gradient of the input")
+        for name, parameter in layer.named_parameters():
             close(parameter.grad, whole.get_parameter(name).grad, name)
 
 

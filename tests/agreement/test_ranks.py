@@ -91,7 +91,7 @@ def tokens(config, length=T, batch=B, device="meta"):
 
 
 @pytest.mark.parametrize("t", [2, 4, 8])
-@pytest.mark.parametrize("name", ["mha", "gqa", "moh"])
+@pytest.mark.parametrize("name", ["mha", "gqa", "moh", "mla"])
 def test_heads(name, t):
     layer = build(LAYERS[name], device="meta")
     sharded.divide_heads(layer, mesh_of(tp=t)["tp"])
@@ -216,9 +216,12 @@ def test_llama_by_weights(t, d):
     assert sum(p.to_local().numel() for p in model.parameters()) == cost.held["weights"]
 
 
-def test_layers_without_heads_of_their_own_are_refused():
-    with pytest.raises(ConfigError, match="the heads of moa cannot be divided"):
-        sharded.divide_heads(build(LAYERS["moa"], device="meta"), mesh_of(tp=2)["tp"])
+@pytest.mark.parametrize(
+    ("name", "why"), [("moa", "$"), ("mla-ideal", "$"), ("switchhead", ": ColwiseParallel currently only support")]
+)
+def test_heads_that_torch_does_not_divide(name, why):
+    with pytest.raises(ConfigError, match=f"the heads of {LAYERS[name].variant} cannot be divided{why}"):
+        sharded.divide_heads(build(LAYERS[name], device="meta"), mesh_of(tp=2)["tp"])
 
 
 def test_real_processes_compute_what_the_whole_module_computes():
