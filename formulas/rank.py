@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 
 from headcount.formulas.backward import backward, nothing, scores
 from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
@@ -183,11 +183,15 @@ _LAYERS = re.compile(r"\*|(?:^|(?<=\.))(\d+)(?:-\d+)?(?=\.|$)")
 
 @dataclass(frozen=True)
 class _Block:
-    """An attention or feed-forward block: its mode, experts E, and heads k of a token on the rank that has most."""
+    """An attention or feed-forward block: its mode, experts E, and heads k of a token on the rank that has most.
+
+    ``keys``: key/value heads that a rank's dealt heads read; 0 where heads are neighbours.
+    """
 
     mode: str
     experts: Size = 0
     heads: Size = 0
+    keys: Size = 0
 
 
 def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
@@ -221,7 +225,9 @@ def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
     if not tensor:
         advice = f"; ep={plan.tp}:replicated divides its experts" if experts != 0 else ""
         raise PlanError(f"tp={plan.tp} divides h, g, F and V; {path or 'the layer'} has none of them{advice}")
-    return _Block(DIVIDED, heads=_heads_on_rank(entries, plan))
+    heads = _heads_on_rank(entries, plan)
+    dealt = heads != 0 and plan.heads == "dealt"
+    return _Block(DIVIDED, heads=heads, keys=_dealt_keys(entries, plan) if dealt else 0)
 
 
 def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
@@ -235,6 +241,8 @@ def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
     h, k, s = own.weight["h"], own.dims["k"], own.shared
     each = divide(h, plan.tp)
     if plan.heads == "dealt":
+        if gcd(s, h - s) % plan.tp:
+            raise PlanError(f"tp={plan.tp}, heads=dealt does not divide {s} shared heads and {h - s} others")
         most = divide(k, plan.tp)
     else:
         shared = [min(max(s - rank * each, 0), each) for rank in range(plan.tp)]
@@ -242,6 +250,16 @@ def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
     if isinstance(most, Fraction):
         raise PlanError(f"tp={plan.tp}, heads={plan.heads}: a token uses {most} heads of a rank, no whole number")
     return most
+
+
+def _dealt_keys(entries: Sequence[Entry], plan: Plan) -> int:
+    """Return the key/value heads of a rank to which runs of neighbouring heads are dealt, as long as fit."""
+    own = next(entry for entry in entries if "h" in entry.selects)
+    h, g = own.weight["h"], next(entry.weight["g"] for entry in entries if "g" in entry.weight)
+    run = gcd(own.shared, h - own.shared) // plan.tp
+    turns = [range(start, h, run * plan.tp) for start in range(0, run * plan.tp, run)]
+    held = [{head * g // h for first in turn for head in range(first, first + run)} for turn in turns]
+    return max(map(len, held))
 
 
 def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
@@ -274,7 +292,8 @@ def _degrees(entry: Entry, plan: Plan, block: _Block | None) -> dict[str, Size]:
         by["S"] = 1 if "T" in entry.dims or _reads_latents(entry) else plan.cp
     if _is_divided(entry, block):
         by |= dict.fromkeys("hFV", plan.tp)
-        by["g"] = entry.weight.get("g", entry.dims.get("g", 1)) if _repeats(entry, plan) else plan.tp
+        g = entry.weight.get("g", entry.dims.get("g", 1))
+        by["g"] = g if _repeats(entry, plan) else divide(g, block.keys) if block and block.keys else plan.tp
     if block and block.mode in (DISPATCHED, SHARED) and "E" in entry.selects:
         by["E"] = plan.ep
     if block and block.mode == SHARED and "router" not in entry.path.split("."):
@@ -522,8 +541,8 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
         if not entry.weight:
             continue
         block, times, one = _block_of(entry.path, blocks), entry.times, prod(entry.weight.values())
-        if "g" in entry.weight and _is_divided(entry, block) and _repeats(whole, plan):
-            holders = plan.tp // whole.weight["g"]
+        if "g" in entry.weight and _is_divided(entry, block):
+            holders = divide(plan.tp * entry.weight["g"], whole.weight["g"])
             yield Transfer(entry.path, "all_reduce", "tp", holders, one, "sync", REDUCTION, times)
         if _sees_a_part(entry, plan, block):
             yield Transfer(entry.path, "all_reduce", "tp", plan.tp, one, "sync", REDUCTION, times)

@@ -130,15 +130,20 @@ def test_experts_of_feed_forward_blocks_go_where_sequence_parallel_rows_are():
 
 
 @pytest.mark.parametrize(
-    ("heads", "k"),
-    # 16 of 32 heads are shared: the first four of eight ranks hold only shared ones
-    [("contiguous", 4), ("dealt", 3)],
+    ("heads", "k", "g"),
+    # 16 of 32 heads are shared: the first four of eight ranks hold only shared ones, four of one key/value head;
+    # dealt in pairs, one pair of each half reads another key/value head
+    [("contiguous", 4, 1), ("dealt", 3, 2)],
 )
-def test_the_slowest_rank_of_ideal_moh(heads, k):
-    config = ATTENTIONS["moh"](d_model=32, num_heads=32, num_shared_heads=16, top_k=8, form="ideal")
+def test_the_slowest_rank_of_ideal_moh(heads, k, g):
+    sizes = {"d_model": 32, "num_heads": 32, "num_kv_heads": 8, "num_shared_heads": 16, "top_k": 8}
+    config = ATTENTIONS["moh"](**sizes, form="ideal")
     form = ledger_of(config, {"batch_size": 1, "tgt_len": 7, "src_len": 7})
     cost = only(form, f"tp=8,heads={heads}")
     assert {x.dims["k"] for x in cost.ledger if x.kind in ("scores", "values")} == {k}
+    assert {x.weight["g"] for x in cost.ledger if "g" in x.weight} == {g}
+    # a key/value head on two ranks gets the gradients of both: k_proj and v_proj of d_m x 2 x d_h each
+    assert sent(cost, "tp", "sync") == (2 * 32 * 2 * 1 if g == 2 else 0)
 
 
 @pytest.mark.parametrize("text", ["dp=2", "tp=2", "tp=2,sp", "cp=4", "dp=4,fsdp", "tp=4,sp,dp=2,fsdp", "tp=2,pp=5"])
@@ -288,6 +293,11 @@ def test_wrong_plans(text, said):
         (moa(), "tp=2", "ep=2:replicated divides its experts"),
         (moa(), "pp=2", "has no layers"),
         (layer("moh", d_model=24, num_heads=8, num_shared_heads=2, top_k=1, form="ideal"), "tp=2", "no whole number"),
+        (
+            layer("moh", d_model=24, num_heads=8, num_shared_heads=3, top_k=3, form="ideal"),
+            "tp=2,heads=dealt",
+            "does not divide 3 shared heads and 5 others",
+        ),
         (moa(), "dp=5,ep=5", "ep=5 does not divide E = 32; nearest that fit: 4, 8"),
         (moa(), "tp=2,dp=2,ep=2", "need ep=2:replicated"),
         (
