@@ -6,7 +6,7 @@ from headcount.reports.document import Page
 from headcount.reports.facts import Facts
 
 PAGE_MODULES = (
-    *("index", "moa", "moh", "claims", "choose", "time", "counters", "notation", "method", "commands"),
+    *("index", "moa", "moh", "claims", "choose", "time", "parallel", "counters", "notation", "method", "commands"),
     *("examples", "examples_own"),
 )
 """Page modules in the order of the list of pages."""
