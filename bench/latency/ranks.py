@@ -46,7 +46,6 @@ TABLE_COLUMNS = (
     Column("pass", "pass"),
     Column("slowest_ms", "median\n[95 %]", "ms", kind="interval", digits=2, priority=0),
     macs_column("macs", "MACs of\na rank", priority=2),
-    Column("rate", "achieved,\na rank", "GMAC/s", kind="fixed", digits=1, scale=10**9, priority=3),
     Column("sent_bytes", "sent by\na rank", "bytes", kind="int", of="bytes", priority=1),
     Column("bandwidth", "sent /\ntime", "MB/s", kind="fixed", digits=1, scale=10**6, priority=1),
     Column("mfu", "MFU", "%", kind="fixed", digits=1, scale=Fraction(1, 100), priority=1),
@@ -82,21 +81,20 @@ def plan(args: argparse.Namespace) -> Work | str:
         sys.stdout = sys.stderr = open(os.devnull, "w")
     schedule.check_limits(args, "seq_len", "batch_size", "blocks")
     check_device(args.device, ["cpu"])
+    args.dtype = args.dtype or {"cpu": "float32", "cuda": "bfloat16"}[args.device]
     lengths = {"seq_len": args.seq_len, "batch_size": args.batch_size}
     case = Case.of(args.preset, presets.parse_overrides(args.preset, args.set), lengths)
+    args.lengths = dict(case.lengths)
     divided = parse(args.plan)
     cost, whole = _costs(case, divided, args.plan)
-    if args.json and rank == 0:
-        records.append(Path(args.json))
     _check_memory(cost, whole, args.device)
-    dtype = args.dtype or {"cpu": "float32", "cuda": "bfloat16"}[args.device]
-    seconds = _measure(args, case, divided, dtype)
-    record = _record(args, case, divided, dtype, cost, whole, seconds)
-    if rank:
-        return ""
-    if args.json:
+    stores = args.json and rank == 0
+    if stores:
+        records.append(Path(args.json))
+    record = _record(args, cost, whole, _measure(args, case, divided))
+    if stores:
         records.append(Path(args.json), record)
-    return Work([_section(record)], result=_result)
+    return "" if rank else Work([_section(record)], result=_result)
 
 
 def _costs(case: Case, divided: Plan, text: str) -> tuple[RankCost, RankCost]:
@@ -135,11 +133,11 @@ def _check_memory(cost: RankCost, whole: RankCost, device: str) -> None:
 
 def _float64_bytes(cost: RankCost) -> int:
     """Return a bound of the bytes of weights, gradients and activations, the reference's T x S numbers included."""
-    scores = sum(2 * entry.times * entry.size for entry in cost.ledger if entry.kind == "softmax")
+    scores = sum(2 * entry.size for entry in cost.ledger if entry.kind == "softmax")
     return 8 * (2 * cost.params + cost.activation_elements() + scores)
 
 
-def _measure(args: argparse.Namespace, case: Case, divided: Plan, dtype: str) -> list[list[float]]:
+def _measure(args: argparse.Namespace, case: Case, divided: Plan) -> list[list[float]]:
     """Return the seconds of each step by rank, after the check."""
     import torch
 
@@ -151,7 +149,7 @@ def _measure(args: argparse.Namespace, case: Case, divided: Plan, dtype: str) ->
         try:
             with Watchdog(f"{PROG} --plan", step.groups(), args.timeout):
                 weights = step.check()
-                return step.time(step.divide(weights, getattr(torch, dtype)), args.blocks)
+                return step.time(step.divide(weights, getattr(torch, args.dtype)), args.blocks)
         except NotEqual:
             raise
         except Exception:
@@ -162,43 +160,36 @@ def _measure(args: argparse.Namespace, case: Case, divided: Plan, dtype: str) ->
 
 
 def _record(
-    args: argparse.Namespace,
-    case: Case,
-    divided: Plan,
-    dtype: str,
-    cost: RankCost,
-    whole: RankCost,
-    seconds: Sequence[Sequence[float]],
+    args: argparse.Namespace, cost: RankCost, whole: RankCost, seconds: Sequence[Sequence[float]]
 ) -> dict[str, Any]:
     """Return the record of a run: its mesh, the samples of all ranks, and what a rank computes and sends."""
-    trains, size = args.which == "both", ELEMENT_BYTES[dtype]
+    trains, size = args.which == "both", ELEMENT_BYTES[args.dtype]
     element_bytes = {PARAMETER: size, REDUCTION: size, INDEX: 8}
     sent = cost.sent_bytes(trains, element_bytes) + (cost.sync_bytes(element_bytes) if trains else 0)
     environ = environment(args.device)
     hardware = by_device(environ["device"])
-    peak = hardware and hardware.macs_per_s[dtype]
+    peak = hardware and hardware.macs_per_s[args.dtype]
     macs, model_macs = (one.step_macs if trains else one.macs for one in (cost, whole))
     slowest = median_interval([1000 * max(step) for step in zip(*seconds, strict=True)])
     middle = slowest["value"] / 1000
     return {
         "kind": KIND,
-        "name": case.name,
+        "name": args.preset,
         "set": list(args.set),
-        "lengths": dict(case.lengths),
+        "lengths": args.lengths,
         "plan": args.plan,
-        "mesh": {"dp": divided.dp, "tp": divided.tp},
+        "mesh": {axis: getattr(cost.plan, axis) for axis in ("dp", "tp")},
         "backend": "nccl" if args.device == "cuda" else "gloo",
-        "dtype": dtype,
+        "dtype": args.dtype,
         "pass": args.which,
         "rank_ms": [[1000 * one for one in own] for own in seconds],
         "slowest_ms": slowest,
         "macs": macs,
         "model_macs": model_macs,
-        "rate": macs / middle,
         "sent_bytes": sent,
         "bandwidth": sent / middle,
         "peak_macs_per_s": peak,
-        "mfu": peak and model_macs / (middle * divided.ranks * peak),
+        "mfu": peak and model_macs / (middle * cost.ranks * peak),
         "rule": RULE,
         "smoke": args.blocks < TRUSTED_BLOCKS,
         "environment": environ,
