@@ -9,6 +9,7 @@ ends the command, and is named. Exit codes: 0 fine; 1 results differ or a rank i
 """
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -78,7 +79,7 @@ def plan(args: argparse.Namespace) -> Work | str:
     rank = int(os.environ.get("RANK", 0))
     if rank:
         # rank 0 prints, and reports what is wrong with the command line
-        sys.stdout = sys.stderr = open(os.devnull, "w")
+        sys.stdout = sys.stderr = io.StringIO()
     schedule.check_limits(args, "seq_len", "batch_size", "blocks")
     check_device(args.device, ["cpu"])
     args.dtype = args.dtype or {"cpu": "float32", "cuda": "bfloat16"}[args.device]

@@ -11,7 +11,9 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import implicit_replication
+from torch.distributed.tensor.experimental._context_parallel import _attention as context_parallel
 
 import headcount as hc
 from headcount.bench.case import ledger_of
@@ -112,6 +114,31 @@ def test_ring(name, c):
     layer = build(LAYERS[name], device="meta")
     sharded.rotate_keys(layer, mesh_of(cp=c)["cp"])
     check(layer, [tokens(LAYERS[name], T // c)], layer_form(LAYERS[name]), f"cp={c}:ring")
+
+
+class TorchRing(nn.Module):
+    """torch's own ring attention, causal, each rank with a block of the head and one of the tail."""
+
+    def __init__(self, mesh):
+        super().__init__()
+        self.mesh = mesh
+
+    def forward(self, *parts):
+        q, k, v = (DTensor.from_local(part, self.mesh, [Shard(2)]) for part in parts)
+        context_parallel._enable_context_parallel_dispatcher_impl(seq_dim=2, mesh=self.mesh)
+        try:
+            return torch.ops.aten._scaled_dot_product_flash_attention.default(q, k, v, 0.0, True)[0].to_local()
+        finally:
+            context_parallel._disable_context_parallel_dispatcher_impl()
+
+
+@pytest.mark.parametrize("c", [2, 4, 8])
+def test_torch_computes_a_causal_ring_by_blocks(c):
+    own = torch.zeros(3, 5, 14, 8, dtype=torch.bfloat16, device="meta")
+    found = hc.count(TorchRing(mesh_of(cp=c)["cp"]), own, own, own)
+    # scores and values of the whole square would be 2 T / c T of each head
+    assert found.macs * 2 * c == (c + 1) * 2 * 3 * 5 * 14 * (14 * c) * 8
+    assert sum(one.sent for one in found.collectives) == (c - 1) * 2 * own.numel()
 
 
 @pytest.mark.parametrize("ring", [False, True])
