@@ -516,7 +516,7 @@ def _gathered_keys(path: str, entries: Iterable[Entry], plan: Plan, block: _Bloc
 
 def _reads_keys(entry: Entry) -> bool:
     """Return whether the entry projects the tokens that are attended to."""
-    return entry.kind in ("linear", "expert_linear") and "S" in entry.dims and "d_m" in entry.weight
+    return _is_product(entry) and "S" in entry.dims and "d_m" in entry.weight
 
 
 def _reads_latents(entry: Entry) -> bool:
@@ -579,22 +579,29 @@ def _replicas(entry: Entry, plan: Plan, block: _Block | None) -> Size:
 
 def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
     """Return the elements of a weight on one of the ranks that divide it: dimension 0 of each tensor, rounded up."""
-    shards, tensors = divide(_replicas(entry, plan, block), plan.hsdp), entry.weight.get("2", 1)
-    rows = _rows(entry)
+    shards, rows = divide(_replicas(entry, plan, block), plan.hsdp), _rows(entry)
+    # scale and shift of a norm are two tensors
+    tensors = 1 if _is_product(entry) else entry.weight.get("2", 1)
     part = -(-rows // shards) if isinstance(rows, int) and isinstance(shards, int) else divide(rows, shards)
     return tensors * part * divide(prod(entry.weight.values()), rows * tensors)
 
 
 def _rows(entry: Entry) -> Size:
     """Return dimension 0 of a weight as its module stores it: experts, words, else a linear layer's outputs."""
-    sizes = {letter: size for letter, size in entry.weight.items() if letter != "2"}
-    for letter in ("E",) if "E" in entry.selects else ("V",):
-        if letter in sizes:
-            return sizes[letter]
-    if entry.kind == "linear" and "d_m" in sizes:
-        outputs = prod(size for letter, size in sizes.items() if letter != "d_m")
-        return outputs if next(iter(sizes)) == "d_m" else sizes["d_m"]
-    return list(sizes.values())[-1] if entry.kind == "linear" else prod(sizes.values())
+    sizes = dict(entry.weight)
+    if "E" in entry.selects:
+        return sizes.get("h", 1) * sizes["E"]
+    if "V" in sizes:
+        return sizes["V"]
+    if not _is_product(entry):
+        return divide(prod(sizes.values()), sizes.get("2", 1))
+    first, *outputs = sizes
+    # a projection of tokens or of latents, or of heads or inner units back to tokens
+    return prod(map(sizes.get, outputs)) if first in ("d_m", "d_q", "d_c") else sizes[outputs[-1]]
+
+
+def _is_product(entry: Entry) -> bool:
+    return entry.kind in ("linear", "expert_linear")
 
 
 def _held(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> dict[str, Size]:

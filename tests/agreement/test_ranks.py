@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.experimental._context_parallel import _attention as context_parallel
@@ -72,15 +73,17 @@ def totals(transfers):
     return {key: number for key, number in out.items() if number}
 
 
-def check(module, inputs, form, text):
-    """Compare the counts of a forward pass, and of one with its backward pass, with the closed form."""
+def check(module, inputs, form, text, synced=False):
+    """Compare the counts of a forward pass, and of one with its backward pass, with the closed form.
+
+    Gradients are summed over ranks, ``synced``, only where FSDP wraps the module.
+    """
     (cost,) = rank_costs(form, parse(text))
     with implicit_replication():
         step = hc.count(module, *inputs, backward=True)
         forward = hc.count(module, *inputs)
     assert (forward.macs, step.macs) == (cost.macs, cost.step_macs)
-    # gradients are summed over ranks only where FSDP or DDP wraps the module
-    assert totals(step.collectives) == totals(one for one in cost.transfers if one.phase != "sync")
+    assert totals(step.collectives) == totals(one for one in cost.transfers if synced or one.phase != "sync")
     assert totals(forward.collectives) == totals(one for one in cost.transfers if one.phase == "forward")
 
 
@@ -151,6 +154,20 @@ def test_heads_and_context(name, ring):
     exchange(layer, mesh["cp"])
     text = "tp=2,cp=2:ring" if ring else "tp=2,cp=2"
     check(layer, [tokens(LAYERS[name], T // 2)], layer_form(LAYERS[name]), text)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_context_and_weights(name):
+    mesh, fake = mesh_of(replica=2, cp=2), FakeTensorMode(allow_non_fake_inputs=True)
+    # weights are divided over all ranks that see other tokens
+    both = mesh["replica", "cp"]._flatten("dp")
+    both.get_coordinate()
+    with fake:
+        layer, x = make_module(LAYERS[name]), tokens(LAYERS[name], T // 2, device="cpu")
+    sharded.gather_keys(layer, mesh["cp"])
+    fully_shard(layer, mesh=both)
+    with fake:
+        check(layer, [x], layer_form(LAYERS[name]), "dp=2,cp=2,fsdp", synced=True)
 
 
 class Experts(nn.Module):
