@@ -156,7 +156,7 @@ def test_heads_and_context(name, ring):
     check(layer, [tokens(LAYERS[name], T // 2)], layer_form(LAYERS[name]), text)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", ["moh", "mla", "switchhead"])
 def test_context_and_weights(name):
     mesh, fake = mesh_of(replica=2, cp=2), FakeTensorMode(allow_non_fake_inputs=True)
     # weights are divided over all ranks that see other tokens

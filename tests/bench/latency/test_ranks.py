@@ -1,31 +1,32 @@
 """``latency --plan``: a model divided over processes is checked, timed and recorded; lost ranks are named."""
 
+import itertools
 import json
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import ranks, sharded_step
+from headcount.bench.latency import ranks, sharded_step, watchdog
 from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.watchdog import Watchdog
 
 # two ranks divide F, V and h into primes; rotary positions need an even width of a head
 SIZES = ["num_layers=1", "d_model=12", "d_ff=22", "vocab_size=34", "num_heads=2", "num_kv_heads=2"]
 COMMAND = ["llama3-8b", "--set", *SIZES, "--seq-len", "14", "--blocks", "3"]
-HANG = """
-import sys, time
-import torch.distributed as dist
-from headcount.bench.latency.watchdog import Watchdog
-dist.init_process_group("gloo")
-with Watchdog("test", [dist.group.WORLD], 2):
-    dist.barrier()
-    if dist.get_rank() == 1:
-        time.sleep(100)
-    dist.barrier()
-"""
+
+
+class Store(dict):
+    """A store of this process."""
+
+    set = dict.__setitem__
+
+    def clone(self):
+        return self
 
 
 def torchrun(*words):
@@ -60,12 +61,27 @@ def test_two_processes_are_timed_and_recorded(tmp_path):
     assert record["sent_bytes"] == 4 * (3 * 4 * 14 * 12 // 2 + 3 * 12)
 
 
-def test_a_rank_that_hangs_is_named(tmp_path):
-    path = tmp_path / "hang.py"
-    path.write_text(HANG)
-    found = torchrun(str(path))
-    assert found.returncode == 1
-    assert "test: error: no progress for 2 s: rank 1 began 1 collectives, others up to 2" in found.stderr
+@pytest.mark.parametrize(
+    ("begun", "beats", "words"),
+    [
+        # ranks 0 and 2 wait in their second collective
+        ((2, 1, 2), True, "no progress for 0.1 s: rank 1 began 1 collectives, others up to 2"),
+        ((2, 2, 2), False, "no progress for 0.1 s: ranks 1, 2 stopped"),
+    ],
+)
+def test_ranks_that_hang_are_named(begun, beats, words, monkeypatch, capsys):
+    store, count = Store(), itertools.count()
+    store.multi_get = lambda keys: [store[keys[0]], *(f"{next(count) * beats} {calls}" for calls in begun[1:])]
+    group = SimpleNamespace(_get_sequence_number_for_group=lambda: begun[0])
+    monkeypatch.setattr(watchdog, "_get_default_store", lambda: store)
+    monkeypatch.setattr(watchdog, "POLL_S", 0.01)
+    monkeypatch.setattr(watchdog.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(watchdog.dist, "get_world_size", lambda: len(begun))
+    monkeypatch.setattr(watchdog.os, "_exit", lambda code: sys.exit(code))
+    monkeypatch.setattr(sys, "__stderr__", sys.stderr)
+    with pytest.raises(SystemExit):
+        Watchdog("test", [group], 0.1).run()
+    assert words in capsys.readouterr().err
 
 
 def test_one_process_has_a_utilization(alone, monkeypatch, capsys):
