@@ -107,7 +107,7 @@ def _costs(case: Case, divided: Plan, text: str) -> tuple[RankCost, RankCost]:
     if divided != timed or divided.zero in (1, 2) or not getattr(case.config, "columns", ()):
         raise UsageError(f"--plan {text} of {case.name}: timed are tp, sp, dp and fsdp of LLaMA models")
     (cost,) = rank_costs(case.ledger, divided)
-    if int(os.environ.get("WORLD_SIZE", 1)) != divided.ranks:
+    if int(os.environ.get("WORLD_SIZE", 0)) != divided.ranks:
         started = f"torchrun --standalone --nproc-per-node {divided.ranks} -m headcount latency … --plan {text}"
         raise UsageError(f"--plan {text} has {divided.ranks} ranks; run {started}")
     lengths = dict(case.lengths)

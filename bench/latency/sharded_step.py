@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import torch
 import torch.distributed as dist
@@ -102,32 +103,34 @@ class ShardedStep:
         """
         whole = build(self.case.config, device=self.device, dtype=torch.float64) if dist.get_rank() == 0 else None
         model = self.divide(whole.state_dict() if whole else {}, torch.float64)
-        found = self._gather_logits(self.run(model, self.own_tokens()))
+        # every rank takes part in gathering logits and gradients, one at a time
+        found = chain([("logits", self._gather_logits(self.run(model, self.own_tokens())))], self._gradients(model))
+        expected = self._run_whole(whole) if whole else None
         problem = [None]
-        expected = self.run_whole(whole) if whole else None
-        for name, result in [("logits", found), *self._gradients(model)]:
+        for name, result in found:
             if whole and not problem[0]:
-                error = relative_error(result, expected[name])
+                # FSDP makes means over dp
+                exact = expected if name == "logits" else whole.get_parameter(name).grad / self.plan.dp
+                error = relative_error(result, exact)
                 problem[0] = None if error <= LIMIT else f"{name}: relative error {error:.1e}, allowed {LIMIT:.0e}"
         dist.broadcast_object_list(problem)
         if problem[0]:
             raise NotEqual(f"the divided model is not the whole one in float64: {problem[0]}")
         return whole.state_dict() if whole else {}
 
-    def run_whole(self, whole: nn.Module) -> dict[str, Tensor]:
-        """Return logits and gradients of the whole model by name; gradients are means over dp, as FSDP makes them."""
-        logits = whole(self.tokens())
-        if not self.trains:
-            return {"logits": logits.detach()}
-        logits.backward(logits.detach())
-        gradients = {name: parameter.grad / self.plan.dp for name, parameter in whole.named_parameters()}
-        return {"logits": logits.detach(), **gradients}
+    def _run_whole(self, whole: nn.Module) -> Tensor:
+        """Run the step of all ranks' tokens and return the logits."""
+        with torch.set_grad_enabled(self.trains):
+            logits = whole(self.tokens())
+            if self.trains:
+                logits.backward(logits.detach())
+        return logits.detach()
 
     def _gather_logits(self, logits: Tensor) -> Tensor:
         return DTensor.from_local(logits, self.mesh, [Shard(0), Shard(2)]).full_tensor()
 
     def _gradients(self, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-        """Iterate over names and whole gradients, one at a time; all ranks must take part."""
+        """Iterate over names and whole gradients."""
         for name, parameter in model.named_parameters() if self.trains else ():
             gradient = parameter.grad
             yield name, gradient.full_tensor() if isinstance(gradient, DTensor) else gradient

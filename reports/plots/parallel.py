@@ -1,15 +1,14 @@
-"""What a rank sends against what it computes, for models under parallel plans."""
+"""What a rank sends against what it computes, for the models and plans of pages/text.toml."""
 
 from typing import Any, NamedTuple
 
 from headcount.bench.case import Case
 from headcount.formulas.plan import Plan, parse
 from headcount.formulas.rank import RankCost, rank_costs
+from headcount.reports.document import texts
 from headcount.reports.facts import Facts
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
-
-LLAMA_70B = {"num_layers": 80, "d_model": 8192, "d_ff": 28672, "num_heads": 64}
 
 
 class Planned(NamedTuple):
@@ -38,22 +37,11 @@ class Planned(NamedTuple):
         return self.slowest.sent_bytes(training=True) + self.slowest.sync_bytes()
 
 
-PLANNED = (
-    *(Planned("LLaMA-3 8B", "llama3-8b", {}, 8192, plan) for plan in ("dp=8,fsdp", "tp=2,sp,dp=4,fsdp", "tp=8,sp")),
-    *(
-        Planned("LLaMA-3 70B", "llama3-8b", LLAMA_70B, 8192, plan)
-        for plan in ("dp=64,fsdp", "tp=8,sp,dp=8,fsdp", "tp=8,sp,pp=4,dp=2")
-    ),
-    Planned("LLaMA-3 405B", "llama3-405b", {}, 8192, "tp=8,sp,pp=16,dp=128,fsdp"),
-    Planned("LLaMA-3 405B", "llama3-405b", {}, 131072, "tp=8,sp,pp=16,cp=16,dp=8,fsdp"),
-    *(
-        Planned("MoA 8K32E128D", "moa-8K32E128D", {}, 2048, plan)
-        for plan in ("dp=8", "cp=8,ep=8", "tp=8,ep=8:replicated")
-    ),
-    Planned("MoH-LLaMA3-8B", "moh-llama3-8b", {}, 8192, "tp=8,sp"),
-    Planned("MoH-LLaMA3-8B, ideal", "moh-llama3-8b", {"form": "ideal"}, 8192, "tp=8,sp"),
-    Planned("MoH-LLaMA3-8B, ideal", "moh-llama3-8b", {"form": "ideal"}, 8192, "tp=8,sp,heads=dealt"),
-)
+PLANNED = [
+    Planned(one["model"], one["preset"], one.get("fields", {}), one["seq_len"], plan)
+    for one in texts("parallel.planned")
+    for plan in one["plans"]
+]
 COLOURS = dict(
     zip(
         dict.fromkeys(one.model for one in PLANNED),

@@ -116,6 +116,7 @@ def test_models_beyond_free_memory_are_refused(alone, capsys):
 @pytest.mark.parametrize(
     ("preset", "plan", "words"),
     [
+        ("llama3-8b", "dp=1", "--plan dp=1 has 1 ranks; run torchrun"),
         ("llama3-8b", "tp=2", "--plan tp=2 has 2 ranks; run torchrun --standalone --nproc-per-node 2"),
         ("llama3-8b", "cp=2", "timed are tp, sp, dp and fsdp"),
         ("llama3-8b", "dp=2,zero=1", "timed are tp, sp, dp and fsdp"),
