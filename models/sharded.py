@@ -109,8 +109,10 @@ def gather_keys(layer: Attention, mesh: DeviceMesh) -> None:
 def _gathered(part: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Return keys or values (B, S, g, d_h) of all ranks' tokens; heads that DTensor has divided stay divided."""
     if isinstance(part, DTensor):
-        whole = _gathered(part.to_local(), group)
-        return DTensor.from_local(whole, part.device_mesh, part.placements)
+        # divided heads read whole latents: each rank has a part of their gradients, which is not summed here
+        parts = {"grad_placements": [Partial()]} if part.placements[0].is_replicate() else {}
+        whole = _gathered(part.to_local(**parts), group)
+        return DTensor.from_local(whole, part.device_mesh, part.placements, **parts)
     return functional.all_gather_single_autograd(part.contiguous(), 1, group)
 
 

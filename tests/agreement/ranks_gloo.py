@@ -34,10 +34,11 @@ def features(config):
     return torch.randn(B, T, config.d_model, dtype=torch.float64, generator=generator).requires_grad_()
 
 
-def part(size):
-    """Return the neighbours that this rank has of ``size``."""
-    each = size // dist.get_world_size()
-    return slice(dist.get_rank() * each, (dist.get_rank() + 1) * each)
+def part(size, mesh=None):
+    """Return the neighbours that this rank of ``mesh``, by default of all, has of ``size``."""
+    ranks, rank = (mesh.size(), mesh.get_local_rank()) if mesh else (dist.get_world_size(), dist.get_rank())
+    each = size // ranks
+    return slice(rank * each, (rank + 1) * each)
 
 
 def close(found, wanted, name):
@@ -96,6 +97,21 @@ def ring(mesh):
     keys(mesh, sharded.rotate_keys)
 
 
+def heads_and_keys(mesh):
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("cp", "tp"))
+    own = part(T, mesh["cp"])
+    for config, exchange in ((MHA, sharded.gather_keys), (MLA, sharded.gather_keys), (MHA, sharded.rotate_keys)):
+        whole, layer = made(config), made(config)
+        y, dx = differentiated(whole, features(config))
+        sharded.divide_heads(layer, mesh["tp"])
+        exchange(layer, mesh["cp"])
+        x = features(config).detach()[:, own].clone().requires_grad_()
+        with implicit_replication():
+            found, gradient = differentiated(layer, x)
+        close(found, y[:, own], "output")
+        close(gradient, dx[:, own], "gradient of the input")
+
+
 def experts(mesh, run, own):
     for config in (MOA, MIXTURE):
         whole, layer = made(config), made(config)
@@ -121,7 +137,7 @@ def main():
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
-    for check in (heads, model, keys, ring, shared, sent):
+    for check in (heads, model, keys, ring, heads_and_keys, shared, sent):
         check(mesh)
         if dist.get_rank() == 0:
             print(check.__name__, flush=True)

@@ -144,8 +144,9 @@ def test_torch_computes_a_causal_ring_by_blocks(c):
     assert sum(one.sent for one in found.collectives) == (c - 1) * 2 * own.numel()
 
 
-@pytest.mark.parametrize("ring", [False, True])
-@pytest.mark.parametrize("name", ["mha", "gqa", "moh"])
+@pytest.mark.parametrize(
+    ("name", "ring"), [("mla", False), *((name, ring) for name in ("mha", "gqa", "moh") for ring in (False, True))]
+)
 def test_heads_and_context(name, ring):
     mesh = mesh_of(cp=2, tp=2)
     layer = build(LAYERS[name], device="meta")
@@ -272,4 +273,4 @@ def test_real_processes_compute_what_the_whole_module_computes():
     command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     found = subprocess.run([*command, str(GLOO)], capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == ["heads", "model", "keys", "ring", "shared", "sent"]
+    assert found.stdout.split() == ["heads", "model", "keys", "ring", "heads_and_keys", "shared", "sent"]
