@@ -9,6 +9,7 @@
     python -m bench.latency gates --device cuda                       check every implementation without timing it
     python -m bench.latency model.py:make config.json --seq-len 128   models in turns; TARGET --help has options
     python -m bench.latency --estimate --device h200                  expected times by arithmetic: no measurement
+    torchrun --nproc-per-node 4 -m bench.latency llama3-8b --plan tp=4,sp   a model divided over processes
     python -m bench.latency compare OLD.jsonl NEW.jsonl               faster, slower or no evidence, row by row
 
 Each implementation is checked against the float64 reference before it is timed. The implementations of a case run
@@ -48,7 +49,7 @@ SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
 TOKENS = {"cpu": 1024, "cuda": 16384}
 BLOCKS = 20
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
-SUBCOMMANDS = ("compare", "gates", "campaign")
+SUBCOMMANDS = ("compare", "gates", "campaign", "ranks")
 """Commands with their own command line, in ``bench/latency/<name>.py``."""
 
 
@@ -109,6 +110,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
     replace_jaxtyping()
     argv = list(sys.argv[1:] if argv is None else argv)
+    if any(word.partition("=")[0] == "--plan" for word in argv) and argv[0] != "ranks":
+        argv = ["ranks", *argv]
     if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
