@@ -209,7 +209,9 @@ def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
 
 def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
     experts = next((entry.weight["E"] for entry in entries if "E" in entry.selects), 0)
-    tensor = any(letter in entry.weight for entry in entries for letter in TENSOR)
+    # ep alone divides the experts of a feed-forward block
+    letters = TENSOR if experts == 0 else ("h",)
+    tensor = any(letter in entry.weight for entry in entries for letter in letters)
     if experts != 0 and plan.ep != 1:
         if any({"h", "E"} <= entry.weight.keys() for entry in entries):
             raise PlanError(
@@ -226,7 +228,7 @@ def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
         return _Block(WHOLE)
     if not tensor:
         advice = f"; ep={plan.tp}:replicated divides its experts" if experts != 0 else ""
-        raise PlanError(f"tp={plan.tp} divides h, g, F and V; {path or 'the layer'} has none of them{advice}")
+        raise PlanError(f"tp={plan.tp} divides heads, dense feed-forwards and V, and none is in {path or 'it'}{advice}")
     heads = _heads_on_rank(entries, plan)
     dealt = heads != 0 and plan.heads == "dealt"
     return _Block(DIVIDED, heads=heads, keys=_dealt_keys(entries, plan) if dealt else 0)

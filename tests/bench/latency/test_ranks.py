@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import ranks, sharded_step, watchdog
@@ -43,6 +45,12 @@ def alone(monkeypatch):
     sizes = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
     for name, value in {**sizes, "MASTER_ADDR": "localhost"}.items():
         monkeypatch.setenv(name, str(value))
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    if dist.is_initialized():
+        # a rank that fails leaves its group to the end of the process
+        dist.destroy_process_group()
 
 
 def test_two_processes_are_timed_and_recorded(tmp_path):
