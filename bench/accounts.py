@@ -15,9 +15,19 @@ from typing import Any
 
 from headcount.bench.case import Case, attentions, layers_of, model_form
 from headcount.bench.errors import UsageError, read_file
-from headcount.bench.table import Column
+from headcount.bench.hardware import Peak
+from headcount.bench.table import Column, plural
+from headcount.bench.training_flops import (
+    CountedModule,
+    find_rule,
+    flops_per_token,
+    model_rule,
+    tokens_of,
+    utilisation,
+)
 from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding, prices
+from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import Ledger, Size, divide
 from headcount.formulas.mha import causal_half
 from headcount.models.configs.base import ConfigError, as_model
@@ -44,6 +54,7 @@ class Assumptions:
     ``context``: stored tokens, None for the input's. ``generate``: tokens generated one by one, None for ``context``.
     ``element_bytes``: of every stored number. Hardware peaks are None if not given. ``window``: keys that a causal
     query sees, itself included. ``optimizer`` is one of RECIPES, ``prices`` are FLOPs per element (formulas.prices).
+    ``rule``: a rule of training FLOPs. ``tokens`` (None for the input's) took ``seconds`` on ``devices`` of ``peak``.
     """
 
     context: int | None = None
@@ -54,6 +65,11 @@ class Assumptions:
     window: int | None = None
     optimizer: str = "adamw-mixed"
     prices: Mapping[str, int] = field(default_factory=lambda: prices.PRICES, hash=False)
+    rule: str | None = None
+    tokens: int | None = None
+    seconds: float | None = None
+    devices: int = 1
+    peak: Peak | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +118,11 @@ STATEMENTS = {
         "translation, the encoder and the keys and values of its output."
     ),
     "training": "Training: forward and backward, no optimiser.",
+    "rule": "Training FLOPs by rule {rule}.",
+    "utilisation": (
+        "MFU: those FLOPs without recomputation, HFU with it, of {tokens} tokens in {seconds:g} s on {devices}, over "
+        "the peak of {peak} each."
+    ),
     "recompute": "Recomputed: every repeated layer keeps only its input, and runs once more in the backward pass.",
     "state": "Training state, bytes per trained parameter, {recipe}; a frozen one has weights only.",
     "saved": (
@@ -128,6 +149,8 @@ def _account(head: str, *statements: str, of_heads: bool = True, in_bytes: bool 
 
 
 TEXT = {"kind": "text", "width": 11}
+PERCENT = {"kind": "fixed", "digits": 2, "unit": "%", "of": ""}
+FLOPS = {"of": "FLOPs", "unit": "FLOPs", "width": 23}
 INTENSITY = {"kind": "fixed", "digits": 3, "width": 11, "of": ""}
 
 
@@ -334,6 +357,39 @@ def training_recompute_macs(case: Case, given: Assumptions) -> int:
     return backward.training_macs(case.ledger, recompute=backward.repeated)
 
 
+@_account("training\nFLOPs per token", "rule", **FLOPS)
+def training_flops_per_token(case: Case | CountedModule, given: Assumptions) -> Size:
+    """Return the FLOPs per token of a training step that the rule counts."""
+    return flops_per_token(case, find_rule(given.rule))
+
+
+@_account("training\nFLOPs per step", "rule", **FLOPS)
+def training_flops_per_step(case: Case | CountedModule, given: Assumptions) -> Size:
+    """Return the FLOPs of a training step over the whole input that the rule counts."""
+    rule = find_rule(given.rule)
+    return flops_per_token(case, rule) * tokens_of(case, rule)
+
+
+@_account("MFU", "rule", "utilisation", **PERCENT)
+def mfu(case: Case | CountedModule, given: Assumptions) -> Fraction:
+    """Return model FLOPs utilisation in percent: the rule's FLOPs without recomputation over the peak."""
+    return _utilisation(case, model_rule(find_rule(given.rule)), given)
+
+
+@_account("HFU", "rule", "utilisation", **PERCENT)
+def hfu(case: Case | CountedModule, given: Assumptions) -> Fraction:
+    """Return hardware FLOPs utilisation in percent. Raises NoAccount for a rule without recomputation."""
+    rule = find_rule(given.rule)
+    if model_rule(rule) == rule:
+        raise NoAccount(f"rule {rule.name} counts no recomputation")
+    return _utilisation(case, rule, given)
+
+
+def _utilisation(case: Case | CountedModule, rule: Rule, given: Assumptions) -> Fraction:
+    tokens = given.tokens or tokens_of(case, rule)
+    return 100 * utilisation(flops_per_token(case, rule), tokens, given.seconds, given.devices, given.peak)
+
+
 @_account("training\nstate bytes", "state", of="bytes", width=19)
 def training_state_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes of weights, gradients and optimizer states, without activations."""
@@ -415,7 +471,18 @@ def other_flops(case: Case, given: Assumptions) -> int:
     return _other_flops(case, given, given.prices)
 
 
-NEEDS_PEAKS = ("decode_bound", "forward_bound")
+PEAKS, RATE = ("peak_macs_per_s", "bytes_per_s"), ("rule", "seconds", "peak")
+NEEDS = {
+    "decode_bound": PEAKS,
+    "forward_bound": PEAKS,
+    "training_flops_per_token": RATE[:1],
+    "training_flops_per_step": RATE[:1],
+    "mfu": RATE,
+    "hfu": RATE,
+}
+"""Assumptions without a default that accounts need."""
+OPTIONS = {"peak_macs_per_s": "--peak-macs", "bytes_per_s": "--bandwidth", "rule": "--rules"}
+"""Options of assumptions with another name."""
 
 
 def check(names: Sequence[str], given: Assumptions) -> None:
@@ -423,10 +490,15 @@ def check(names: Sequence[str], given: Assumptions) -> None:
     for name in names:
         if name not in ACCOUNTS:
             raise UsageError(f"unknown column {name!r}; {choices(name, ACCOUNTS, 'headcount macs --list')}")
-        if name in NEEDS_PEAKS and (given.peak_macs_per_s is None or given.bytes_per_s is None):
-            raise UsageError(f"column {name} needs --peak-macs and --bandwidth")
+        if any(getattr(given, need) is None for need in NEEDS.get(name, ())):
+            needed = " and ".join(OPTIONS.get(need, f"--{need}") for need in NEEDS[name])
+            raise UsageError(f"column {name} needs {needed}")
     if len(set(names)) != len(names):
         raise UsageError(f"a column is given twice in {', '.join(names)}")
+
+
+MODULE_ACCOUNTS = ("training_flops_per_token", "training_flops_per_step", "mfu", "hfu")
+"""Accounts that a CountedModule has too."""
 
 
 def read_prices(path: str | Path) -> dict[str, int]:
@@ -452,6 +524,11 @@ def statement(names: Sequence[str], given: Assumptions, model: str = "the refere
         recipe=f"{given.optimizer}: {' + '.join(f'{size} {what}' for what, size in RECIPES[given.optimizer].items())}",
         prices=prices.statement(given.prices),
         model=model,
+        rule=f"{given.rule}: {CONVENTIONS[given.rule].about}".rstrip(".") if given.rule else "",
+        tokens="the input's" if given.tokens is None else f"{given.tokens:,}",
+        seconds=given.seconds or 0,
+        devices=plural(given.devices, "device"),
+        peak=given.peak,
     )
     return f"{given.element_bytes} bytes per element. {text}".strip()
 
@@ -462,12 +539,16 @@ def ideal_statement(cases: Iterable[Case]) -> str:
     return " ".join(f"Ideal: {text}" for text in texts)
 
 
-def values(names: Sequence[str], case: Case, given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
+def values(
+    names: Sequence[str], case: Case | CountedModule, given: Assumptions
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the raw values of accounts by name, and the reason for each that is None."""
     found, missing = {}, {}
     for name in names:
         try:
+            if isinstance(case, CountedModule) and name not in MODULE_ACCOUNTS:
+                raise NoAccount(f"a module has {', '.join(MODULE_ACCOUNTS)} only")
             found[name] = ACCOUNTS[name].value(case, given)
-        except NoAccount as reason:
+        except (NoAccount, UsageError) as reason:
             found[name], missing[name] = None, str(reason)
     return found, missing

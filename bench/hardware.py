@@ -1,47 +1,100 @@
 """Data sheets of named hardware: peak rates and memory bandwidth as the maker states them. Importable without torch.
 
-These are figures of data sheets, never measurements; what is computed from them is an estimate.
+These are figures of data sheets (hardware.toml), never measurements; what is computed from them is an estimate.
 """
 
+import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
+
+from headcount.bench.errors import UsageError
+from headcount.models.configs.suggest import choices
+
+TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
+"""The dtype of a data sheet that torch multiplies in unless TF32 is allowed, by torch's name."""
+UNITS = {"": 1, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """One data sheet: dense TFLOP/s as printed, for numbers of 16, 32 and 64 bits, and bytes of memory per second.
-
-    16 and 64 bits are on tensor cores without sparsity, 32 bits plain float32, as torch multiplies unless TF32 is
-    allowed. ``device`` is the whole name that torch.cuda.get_device_name() gives this card. Cards of the same chip with
-    another memory or power limit (PCIe, NVL, 40 GB) have other names and other figures.
-    """
+    """One data sheet: dense TFLOP/s by dtype, and bytes of memory per second; hardware.toml describes each field."""
 
     name: str
-    device: str
-    tflops: tuple[float, float, float]
+    devices: tuple[str, ...]
+    tflops: Mapping[str, float]
     bytes_per_s: float
     source: str
+    address: str
+
+    @property
+    def short_name(self) -> str:
+        """The name without the maker: ``H100 SXM``."""
+        return self.name.partition(" ")[2]
 
     @property
     def macs_per_s(self) -> Mapping[str, float]:
-        """Multiply-accumulates per second by dtype."""
-        half, single, double = (tflops * 1e12 / 2 for tflops in self.tflops)
-        return {"bfloat16": half, "float16": half, "float32": single, "float64": double}
+        """Multiply-accumulates per second by torch's dtype, of those that the data sheet states."""
+        return {torch: self.tflops[dtype] * 1e12 / 2 for torch, dtype in TORCH_DTYPES.items() if dtype in self.tflops}
+
+    def check(self, dtype: str) -> None:
+        """Raise UsageError where the data sheet states no rate of torch's ``dtype``."""
+        if dtype not in self.macs_per_s:
+            known = ", ".join(self.macs_per_s)
+            raise UsageError(f"the data sheet of {self.name} states no rate of {dtype}; choose from {known}")
 
 
-_HOPPER = (989.5, 67, 67)
-_AMPERE = (312, 19.5, 19.5)
-HARDWARE = {
-    "h200": Hardware("NVIDIA H200 SXM", "NVIDIA H200", _HOPPER, 4.8e12, "NVIDIA H200 data sheet, SXM, dense"),
-    "h100": Hardware(
-        "NVIDIA H100 SXM", "NVIDIA H100 80GB HBM3", _HOPPER, 3.35e12, "NVIDIA H100 data sheet, SXM, dense"
-    ),
-    "a100": Hardware(
-        "NVIDIA A100 80GB SXM", "NVIDIA A100-SXM4-80GB", _AMPERE, 2.039e12, "NVIDIA A100 data sheet, 80 GB SXM, dense"
-    ),
+@dataclass(frozen=True)
+class Peak:
+    """A peak rate in FLOP/s, with the hardware and the dtype that it is of; empty where not stated."""
+
+    flops_per_s: float
+    name: str = ""
+    dtype: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(
+            filter(None, (self.name, self.dtype or "of no stated dtype", f"{self.flops_per_s / 1e12:g} TFLOP/s"))
+        )
+
+
+HARDWARE: dict[str, Hardware] = {
+    key: Hardware(**{**fields, "devices": tuple(fields["devices"])})
+    for key, fields in tomllib.loads(files("headcount.bench").joinpath("hardware.toml").read_text("utf-8")).items()
 }
+"""Data sheets by key."""
 
 
 def by_device(device: str) -> Hardware | None:
     """Return the data sheet of the card that torch calls ``device``; None for every other name."""
-    return next((found for found in HARDWARE.values() if found.device == device), None)
+    return next((found for found in HARDWARE.values() if device in found.devices), None)
+
+
+def parse_peak(text: str) -> Peak:
+    """Return the peak that ``text`` names: a card and a dtype, ``H100 SXM bf16``, or FLOP/s, ``989T`` or ``989T bf16``.
+
+    Raises UsageError with the nearest names.
+    """
+    if number := re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)([GTP]?)(?: (\w+))?", text.strip()):
+        peak = Peak(float(number[1]) * UNITS[number[2]], dtype=number[3] or "")
+        if not peak.flops_per_s:
+            raise UsageError(f"peak {text!r} must be more than 0 FLOP/s")
+        return peak
+    name, _, dtype = text.strip().rpartition(" ")
+    found = {_plain(alias): one for one in HARDWARE.values() for alias in (one.name, one.short_name)}
+    hardware = found.get(_plain(name))
+    if hardware is None:
+        names = [one.short_name for one in HARDWARE.values()]
+        raise UsageError(
+            f"unknown hardware {(name or text)!r} of peak {text!r}; {choices(name or text, names)}, then a dtype, "
+            "or FLOP/s such as 989T"
+        )
+    if dtype not in hardware.tflops:
+        stated = ", ".join(hardware.tflops)
+        raise UsageError(f"the data sheet of {hardware.name} states no rate of {dtype!r}; choose from {stated}")
+    return Peak(hardware.tflops[dtype] * 1e12, hardware.short_name, dtype)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name).lower()

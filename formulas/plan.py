@@ -40,7 +40,8 @@ class Plan:
     tokens instead, and sum. ``stages``: layers of each of ``pp`` stages, by default as even as embedding and logits,
     which count as a layer each, allow. ``zero``: optimizer states (1), gradients (2), weights (3) divided over
     dp x cp; ``keep``: gathered weights stay for the backward pass; ``hsdp``: number of replicas of what is divided.
-    ``mb``: microbatches of a step. ``heads``: which heads of an ideal MoH a rank holds, neighbours or dealt in turn.
+    ``mb``: microbatches of a step. ``heads``: which heads of an ideal MoH a rank holds, neighbours, or dealt in
+    turn in runs of neighbours, which share keys and values, so that each rank has as many shared ones.
     """
 
     tp: Size = 1

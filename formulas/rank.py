@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 
 from headcount.formulas.backward import backward, nothing, scores
 from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
@@ -185,11 +185,15 @@ _LAYERS = re.compile(r"\*|(?:^|(?<=\.))(\d+)(?:-\d+)?(?=\.|$)")
 
 @dataclass(frozen=True)
 class _Block:
-    """An attention or feed-forward block: its mode, experts E, and heads k of a token on the rank that has most."""
+    """An attention or feed-forward block: its mode, experts E, and heads k of a token on the rank that has most.
+
+    ``keys``: key/value heads that a rank's dealt heads read; 0 where heads are neighbours.
+    """
 
     mode: str
     experts: Size = 0
     heads: Size = 0
+    keys: Size = 0
 
 
 def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
@@ -205,7 +209,9 @@ def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
 
 def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
     experts = next((entry.weight["E"] for entry in entries if "E" in entry.selects), 0)
-    tensor = any(letter in entry.weight for entry in entries for letter in TENSOR)
+    # ep alone divides the experts of a feed-forward block
+    letters = TENSOR if experts == 0 else ("h",)
+    tensor = any(letter in entry.weight for entry in entries for letter in letters)
     if experts != 0 and plan.ep != 1:
         if any({"h", "E"} <= entry.weight.keys() for entry in entries):
             raise PlanError(
@@ -222,8 +228,10 @@ def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
         return _Block(WHOLE)
     if not tensor:
         advice = f"; ep={plan.tp}:replicated divides its experts" if experts != 0 else ""
-        raise PlanError(f"tp={plan.tp} divides h, g, F and V; {path or 'the layer'} has none of them{advice}")
-    return _Block(DIVIDED, heads=_heads_on_rank(entries, plan))
+        raise PlanError(f"tp={plan.tp} divides heads, dense feed-forwards and V, and none is in {path or 'it'}{advice}")
+    heads = _heads_on_rank(entries, plan)
+    dealt = heads != 0 and plan.heads == "dealt"
+    return _Block(DIVIDED, heads=heads, keys=_dealt_keys(entries, plan) if dealt else 0)
 
 
 def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
@@ -237,6 +245,8 @@ def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
     h, k, s = own.weight["h"], own.dims["k"], own.shared
     each = divide(h, plan.tp)
     if plan.heads == "dealt":
+        if gcd(s, h - s) % plan.tp:
+            raise PlanError(f"tp={plan.tp}, heads=dealt does not divide {s} shared heads and {h - s} others")
         most = divide(k, plan.tp)
     else:
         shared = [min(max(s - rank * each, 0), each) for rank in range(plan.tp)]
@@ -244,6 +254,16 @@ def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
     if isinstance(most, Fraction):
         raise PlanError(f"tp={plan.tp}, heads={plan.heads}: a token uses {most} heads of a rank, no whole number")
     return most
+
+
+def _dealt_keys(entries: Sequence[Entry], plan: Plan) -> int:
+    """Return the key/value heads of a rank to which runs of neighbouring heads are dealt, as long as fit."""
+    own = next(entry for entry in entries if "h" in entry.selects)
+    h, g = own.weight["h"], next(entry.weight["g"] for entry in entries if "g" in entry.weight)
+    run = gcd(own.shared, h - own.shared) // plan.tp
+    turns = [range(start, h, run * plan.tp) for start in range(0, run * plan.tp, run)]
+    held = [{head * g // h for first in turn for head in range(first, first + run)} for turn in turns]
+    return max(map(len, held))
 
 
 def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
@@ -254,7 +274,10 @@ def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
 
 def _is_divided(entry: Entry, block: _Block | None) -> bool:
     """Return whether tp divides letters of the entry: one of such a block, or of the vocabulary."""
-    return block.mode == DIVIDED if block else "V" in (*entry.dims, *entry.weight)
+    if block:
+        return block.mode == DIVIDED
+    # an embedding without a weight reads the vocabulary's table of another entry
+    return "V" in (*entry.dims, *entry.weight) or entry.kind == "embedding" and not entry.weight
 
 
 def _token_split(entry: Entry, plan: Plan, block: _Block | None) -> Size:
@@ -267,10 +290,14 @@ def _degrees(entry: Entry, plan: Plan, block: _Block | None) -> dict[str, Size]:
     """Return by what each letter of an entry is divided."""
     by = {"T": _token_split(entry, plan, block)}
     # own queries read all keys
-    by["S"] = 1 if "T" in entry.dims else plan.cp
+    if block is None:
+        by["S"] = by["T"]
+    else:
+        by["S"] = 1 if "T" in entry.dims or _reads_latents(entry) else plan.cp
     if _is_divided(entry, block):
         by |= dict.fromkeys("hFV", plan.tp)
-        by["g"] = entry.weight.get("g", entry.dims.get("g", 1)) if _repeats(entry, plan) else plan.tp
+        g = entry.weight.get("g", entry.dims.get("g", 1))
+        by["g"] = g if _repeats(entry, plan) else divide(g, block.keys) if block and block.keys else plan.tp
     if block and block.mode in (DISPATCHED, SHARED) and "E" in entry.selects:
         by["E"] = plan.ep
     if block and block.mode == SHARED and "router" not in entry.path.split("."):
@@ -307,9 +334,8 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
     """Raise PlanError where a degree does not divide what it divides, or divides nothing; names degrees that fit."""
     blocks = _blocks(form, plan)
     for entry in form:
-        outside = _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims
-        if outside or "cross_attn" in entry.path.split("."):
-            raise PlanError(f"plans cover layers and causal language models; no rule divides {entry.path}")
+        if _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims:
+            raise PlanError(f"plans cover layers, language models and translation; no rule divides {entry.path}")
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
         raise PlanError(f"ep={plan.ep}: the model has no experts")
     if plan.cp != 1 and not any(entry.kind == "scores" for entry in form):
@@ -398,7 +424,10 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
     for path, entries in found.items():
         block = blocks.get(path)
         if block is None:
-            yield from _vocabulary(entries[0], plan)
+            if any("V" in (*entry.dims, *entry.weight) for entry in entries):
+                # source and target words have one table
+                tables = (entry for entry in entries if entry.kind in ("embedding", "linear"))
+                yield from (one for entry in tables for one in _vocabulary(entry, plan))
             continue
         if block.mode in (DIVIDED, SHARED):
             # the first product of a block reads the block's input
@@ -417,6 +446,23 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
             yield from _sent_rows(path, entries, plan)
         if any(entry.kind == "scores" for entry in entries):
             yield from _gathered_keys(path, entries, plan, block)
+    yield from _memory(form, plan, blocks)
+
+
+def _memory(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
+    """Iterate over the collectives of an encoder's output: once, whatever the number of layers that read it.
+
+    Each rank sums the gradients of all layers before the ranks do.
+    """
+    for entry in form:
+        block = _block_of(entry.path, blocks)
+        reads = "cross_attn" in entry.path.split(".") and entry.weight and "S" in entry.dims
+        if reads and block.mode in (DIVIDED, SHARED):
+            rows = entry.dims["B"] * entry.dims["S"] * entry.dims["d_m"]
+            both = _joined("encoder", rows, plan, 1)
+            # without sp the output is whole on each rank, and with it a gather and its gradient are left
+            yield from both[:2] if plan.sp else both[1:]
+            return
 
 
 def _is_whole_router(entry: Entry) -> bool:
@@ -448,9 +494,7 @@ def _joined(path: str, rows: Size, plan: Plan, times: Size) -> list[Transfer]:
 
 def _vocabulary(entry: Entry, plan: Plan) -> list[Transfer]:
     """Return the collectives of the embedding, a sum over parts of the vocabulary, or of the logits' input."""
-    if "V" not in (*entry.dims, *entry.weight) or plan.tp == 1:
-        return []
-    rows = entry.dims["B"] * entry.dims["T"] * entry.dims["d_m"]
+    rows = divide(prod(entry.dims.values()), entry.dims.get("V", 1))
     embeds = entry.kind == "embedding"
     if plan.sp:
         pair = ("reduce_scatter", "all_gather") if embeds else ("all_gather", "reduce_scatter")
@@ -464,15 +508,28 @@ def _gathered_keys(path: str, entries: Iterable[Entry], plan: Plan, block: _Bloc
     axis = "ep" if block.mode == DISPATCHED and plan.cp == 1 else "cp"
     group = getattr(plan, axis)
     for entry in entries:
-        if group == 1 or not entry.weight or "S" not in entry.dims or "T" in entry.dims or "bias" in entry.kind:
+        if group == 1 or not _reads_keys(entry) or "router" in entry.path.split("."):
             continue
-        if not entry.path.endswith(("k_proj", "v_proj")):
+        if not entry.path.endswith(("k_proj", "v_proj", "kv_down_proj", "k_rotary_proj")):
             raise PlanError(f"{axis}={group}: no closed form of keys and values that {entry.path} computes")
-        own = divide(entry.dims["B"] * entry.dims["S"] * prod(entry.weight.values()), entry.weight["d_m"])
+        if plan.ring and any(map(_reads_latents, entries)):
+            raise PlanError(f"cp={group}:ring: latents are gathered, not sent around; choose cp={group}")
+        outputs = prod(size for letter, size in entry.weight.items() if letter not in ("E", "d_m"))
+        own = entry.dims["B"] * entry.dims["S"] * outputs
         if plan.ring and axis == "cp":
             yield from _both_ways(entry.path, ("send", "send"), axis, group, (group - 1) * own, entry.times)
         else:
             yield from _both_ways(entry.path, ("all_gather", "reduce_scatter"), axis, group, own, entry.times)
+
+
+def _reads_keys(entry: Entry) -> bool:
+    """Return whether the entry projects the tokens that are attended to."""
+    return _is_product(entry) and "S" in entry.dims and "d_m" in entry.weight
+
+
+def _reads_latents(entry: Entry) -> bool:
+    """Return whether the entry makes keys or values from the latents of all tokens, which are gathered before."""
+    return entry.kind == "linear" and "S" in entry.dims and "d_c" in entry.weight and "d_m" not in entry.weight
 
 
 def _sent_rows(path: str, entries: Sequence[Entry], plan: Plan) -> Iterator[Transfer]:
@@ -492,8 +549,8 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
         if not entry.weight:
             continue
         block, times, one = _block_of(entry.path, blocks), entry.times, prod(entry.weight.values())
-        if "g" in entry.weight and _is_divided(entry, block) and _repeats(whole, plan):
-            holders = plan.tp // whole.weight["g"]
+        if "g" in entry.weight and _is_divided(entry, block):
+            holders = divide(plan.tp * entry.weight["g"], whole.weight["g"])
             yield Transfer(entry.path, "all_reduce", "tp", holders, one, "sync", REDUCTION, times)
         if _sees_a_part(entry, plan, block):
             yield Transfer(entry.path, "all_reduce", "tp", plan.tp, one, "sync", REDUCTION, times)
@@ -516,7 +573,8 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
 def _sees_a_part(entry: Entry, plan: Plan, block: _Block | None) -> bool:
     """Return whether ranks of tp hold the same weight, and each has a part of its gradient."""
     if "E" in entry.selects or _is_divided(entry, block):
-        return False
+        # latents, and rotary keys of all heads, feed the heads of each rank
+        return bool(entry.weight.keys() & {"d_c", "d_q", "d_r"}) and "h" not in entry.weight
     return block.mode == SHARED or plan.sp and block.mode == DISPATCHED if block else plan.sp
 
 
@@ -529,24 +587,29 @@ def _replicas(entry: Entry, plan: Plan, block: _Block | None) -> Size:
 
 def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
     """Return the elements of a weight on one of the ranks that divide it: dimension 0 of each tensor, rounded up."""
-    shards, tensors = divide(_replicas(entry, plan, block), plan.hsdp), entry.weight.get("2", 1)
-    rows = _rows(entry)
+    shards, rows = divide(_replicas(entry, plan, block), plan.hsdp), _rows(entry)
+    # scale and shift of a norm are two tensors
+    tensors = 1 if _is_product(entry) else entry.weight.get("2", 1)
     part = -(-rows // shards) if isinstance(rows, int) and isinstance(shards, int) else divide(rows, shards)
     return tensors * part * divide(prod(entry.weight.values()), rows * tensors)
 
 
 def _rows(entry: Entry) -> Size:
     """Return dimension 0 of a weight as its module stores it: experts, words, else a linear layer's outputs."""
-    sizes = {letter: size for letter, size in entry.weight.items() if letter != "2"}
+    sizes = dict(entry.weight)
     if "E" in entry.selects:
-        # the experts of all heads are one dimension
-        return sizes["E"] * sizes.get("h", 1)
+        return sizes.get("h", 1) * sizes["E"]
     if "V" in sizes:
         return sizes["V"]
-    if entry.kind == "linear" and "d_m" in sizes:
-        outputs = prod(size for letter, size in sizes.items() if letter != "d_m")
-        return outputs if next(iter(sizes)) == "d_m" else sizes["d_m"]
-    return list(sizes.values())[-1] if entry.kind == "linear" else prod(sizes.values())
+    if not _is_product(entry):
+        return divide(prod(sizes.values()), sizes.get("2", 1))
+    first, *outputs = sizes
+    # a projection of tokens or of latents, or of heads or inner units back to tokens
+    return prod(map(sizes.get, outputs)) if first in ("d_m", "d_q", "d_c") else sizes[outputs[-1]]
+
+
+def _is_product(entry: Entry) -> bool:
+    return entry.kind in ("linear", "expert_linear")
 
 
 def _held(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> dict[str, Size]:

@@ -4,6 +4,7 @@
 
     hc.count(model, x).macs                                       # every contraction of one run, in any formulation
     hc.lock(model, x).check("macs.lock")                          # compare that count with a file's, entry by entry
+    hc.MFU(model, x, peak="H100 SXM bf16").update(tokens, seconds)  # model FLOPs utilisation of a training step
     hc.moa.layer("attn", B=1, T=7, S=7, d_m=13, E=11, K=3, D=5)   # a closed form: integers in, a ledger out
     hc.build(hc.preset("moa-8K8E128D"), device="cuda")            # a trainable model of the papers
     hc.convert(model, shared=16, routed=8)                        # a dense model as mixture-of-head attention
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headcount.bench.count import assert_macs, count_macs, summary
     from headcount.bench.count import count_macs as count
     from headcount.bench.lock.api import lock
+    from headcount.bench.mfu import MFU
     from headcount.formulas import aggregated as aggregated
     from headcount.formulas import mae as mae
     from headcount.formulas import mha as mha
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 REPOSITORY = "https://github.com/OWNER/headcount"
 """The address of the source code: a placeholder until it is published."""
-__all__ = ["assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset", "summary"]
+__all__ = [
+    "MFU", "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset", "summary",
+]  # fmt: skip
 
 _bench = Path(__file__).with_name("bench")
 CHECKOUT = None if _bench.is_dir() and not _bench.is_symlink() else Path(__file__).resolve().parents[1]
@@ -50,6 +54,7 @@ if CHECKOUT:
     __path__.insert(0, str(CHECKOUT))
 
 _HOMES = {
+    "MFU": "bench.mfu:MFU",
     "assert_macs": "bench.count:assert_macs",
     "build": "models.build:build",
     "convert": "models.convert:convert",

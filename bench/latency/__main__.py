@@ -9,6 +9,7 @@
     python -m bench.latency gates --device cuda                       check every implementation without timing it
     python -m bench.latency model.py:make config.json --seq-len 128   models in turns; TARGET --help has options
     python -m bench.latency --estimate --device h200                  expected times by arithmetic: no measurement
+    torchrun --nproc-per-node 4 -m bench.latency llama3-8b --plan tp=4,sp   a model divided over processes
     python -m bench.latency compare OLD.jsonl NEW.jsonl               faster, slower or no evidence, row by row
 
 Each implementation is checked against the float64 reference before it is timed. The implementations of a case run
@@ -48,7 +49,7 @@ SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
 TOKENS = {"cpu": 1024, "cuda": 16384}
 BLOCKS = 20
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
-SUBCOMMANDS = ("compare", "gates", "campaign")
+SUBCOMMANDS = ("compare", "gates", "campaign", "ranks")
 """Commands with their own command line, in ``bench/latency/<name>.py``."""
 
 
@@ -76,14 +77,19 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         help=f"{', '.join(PASSES)} (default: forward both)",
     )
     out.add_argument(
-        "--device", choices=("cpu", "cuda", *HARDWARE), help="(default: cpu); named hardware with --estimate"
+        "--device",
+        choices=("cpu", "cuda", *HARDWARE),
+        metavar="NAME",
+        help="cpu, cuda, or with --estimate the hardware of --list (default: cpu)",
     )
     out.add_argument("--routing", nargs="+", choices=ROUTINGS, default=["balanced"], help="(default: balanced)")
     out.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch (default: torch's own)")
     out.add_argument("--blocks", type=int, metavar="N", help=f"fewer are a smoke test (default: {BLOCKS})")
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
     out.add_argument("--estimate", action="store_true", help="print expected times, and measure nothing")
-    out.add_argument("--hardware", choices=HARDWARE, help="data sheet that replaces measured peaks")
+    out.add_argument(
+        "--hardware", choices=HARDWARE, metavar="NAME", help="data sheet of --list that replaces measured peaks"
+    )
     out.add_argument(
         "--within", type=float, metavar="SECONDS", help="begin no case that would finish later (default: none)"
     )
@@ -104,6 +110,8 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
     replace_jaxtyping()
     argv = list(sys.argv[1:] if argv is None else argv)
+    if any(word.partition("=")[0] == "--plan" for word in argv) and argv[0] != "ranks":
+        argv = ["ranks", *argv]
     if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
@@ -135,6 +143,8 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Cal
     if (args.out_dir or args.json or args.record) and (watch := schedule.in_worker(args.device, argv)):
         return watch
     check_device(args.device, ["cpu"])
+    if args.hardware:
+        HARDWARE[args.hardware].check(args.dtype)
     if args.threads:
         import torch
 
@@ -163,6 +173,7 @@ def _estimate(args: argparse.Namespace) -> Work:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
     args.device = "cuda"
     set_defaults(args)
+    hardware.check(args.dtype)
     section = estimate.section(_make_cases(args, installed=False), hardware)
     return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
 

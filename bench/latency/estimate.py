@@ -45,10 +45,10 @@ def bound_s(macs: int, moved: int, launches: int | None, hardware: Hardware, dty
 def of_record(record: Mapping[str, Any]) -> float | None:
     """Return the estimate in milliseconds for a measured row on its own device, of the executed work where recorded.
 
-    None without a data sheet of the device, and for old rows without bytes.
+    None without a data sheet of the device and its dtype, and for old rows without bytes.
     """
     hardware = by_device(record.get("environment", {}).get("device", ""))
-    if hardware is None or record.get("least_bytes") is None:
+    if hardware is None or record["dtype"] not in hardware.macs_per_s or record.get("least_bytes") is None:
         return None
     macs = record.get("executed_macs", record["macs"])
     moved = record.get("executed_bytes", record["least_bytes"])

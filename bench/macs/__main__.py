@@ -29,6 +29,7 @@ from headcount.bench.cli import Work, serve
 from headcount.bench.counters import registry
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
+from headcount.bench.hardware import parse_peak
 from headcount.bench.macs import columns, options, results
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.output.progress import stage
@@ -79,7 +80,7 @@ def _result(args: argparse.Namespace) -> Callable[..., str]:
     """Return the function that formats the last line of the output."""
     given = {
         results.comparison_result: args.compare,
-        results.rules_result: args.rules,
+        results.rules_result: args.rules and not args.columns,
         results.conversion_result: args.convert,
         results.module_result: args.module,
         results.audit_result: args.audit,
@@ -96,7 +97,7 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     assumed = assumptions(args)
     if args.compare:
         return _comparison(args, lengths, assumed)
-    if args.rules:
+    if args.rules and not args.columns:
         return _rules(args, lengths)
     if args.convert:
         return _conversions(args, lengths)
@@ -143,16 +144,27 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
 
 def assumptions(args) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
-    names = ("context", "generate", "element_bytes", "window", "optimizer", "prices", "peak_macs", "bandwidth")
+    names = (
+        "context", "generate", "element_bytes", "window", "optimizer", "prices", "peak_macs", "bandwidth", "tokens",
+        "seconds", "devices", "peak",
+    )  # fmt: skip
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     flags = {name: f"--{name.replace('_', '-')}" for name in values}
     if values and not args.columns:
         raise UsageError(f"{', '.join(flags.values())} needs --columns")
     for name, value in values.items():
-        if not isinstance(value, str) and value < 1:
+        if name == "seconds" and value <= 0:
+            raise UsageError(f"--seconds must be more than 0, not {value}")
+        if name != "seconds" and not isinstance(value, str) and value < 1:
             raise UsageError(f"{flags[name]} must be at least 1, not {value}")
     if args.prices:
         values["prices"] = accounts.read_prices(args.prices)
+    if args.peak:
+        values["peak"] = parse_peak(args.peak)
+    if args.rules and args.columns:
+        values["rule"], *others = args.rules
+        if others:
+            raise UsageError(f"--columns take one of --rules, not {', '.join(args.rules)}")
     renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
     given = accounts.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
     # a table and a comparison have columns of their own, which they check
@@ -207,13 +219,12 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
 
 
 def _rules(args, lengths) -> Iterator[Section]:
-    from headcount.bench.case import Case
     from headcount.bench.macs import rules
 
     if not args.preset:
-        raise UsageError("--rules goes with --preset, the models")
-    if args.table or args.grid or args.columns or args.counter or args.convert:
-        raise UsageError("--rules goes without --table, --grid, --convert, --columns and --counter: closed forms only")
+        raise UsageError("--rules goes with --preset, the models, and with --columns")
+    if args.table or args.grid or args.counter or args.convert:
+        raise UsageError("--rules goes without --table, --grid, --convert and --counter: closed forms only")
     cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
     return iter([rules.section(case, args.rules) for case in cases])
 

@@ -6,11 +6,20 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from headcount.bench.accounts import ACCOUNTS, RECIPES, Assumptions, ideal_statement, statement, values
+from headcount.bench.accounts import (
+    ACCOUNTS,
+    MODULE_ACCOUNTS,
+    RECIPES,
+    Assumptions,
+    ideal_statement,
+    statement,
+    values,
+)
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.training_flops import CountedModule
 from headcount.formulas import prices
 from headcount.formulas.ledger import divide
 from headcount.models.configs.suggest import choices, did_you_mean
@@ -124,8 +133,14 @@ def _of_module(name: str, count: ModuleCount, given: Assumptions) -> Any:
         return count.measured[name]
     if name == "macs_per_sample":
         return divide(count.macs, batch)
-    if name == "macs_per_token":
-        return divide(count.macs, prod(map(int, tokens))) if tokens else "the inputs have no input_ids"
+    if name in ("macs_per_token", *MODULE_ACCOUNTS):
+        if not tokens:
+            return "the inputs have no input_ids"
+        number = prod(map(int, tokens))
+        if name == "macs_per_token":
+            return divide(count.macs, number)
+        found, missing = values([name], CountedModule(count, number), given)
+        return missing.get(name, found[name])
     if name == "training_state_bytes":
         recipe = RECIPES[given.optimizer]
         trained = count.trainable_params

@@ -1,13 +1,11 @@
 """Tables of printed training FLOPs, utilisation and parameters: each cell, what its rule gives, and the verdict."""
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.table import TONES, Column, Row, Section, Table
 from headcount.formulas.published import figures
-from headcount.formulas.published.figures import Judged
+from headcount.formulas.published.figures import Cases, Judged
 
 COLUMNS = (
     Column("row", "row"),
@@ -22,10 +20,10 @@ COLUMNS = (
 def section(name: str) -> Section:
     """Return the table called ``name``, a row for each printed cell. A row fails where its verdict is not as typed."""
     table = figures.load(name)
-    notes = [f"Source: {table.source}, {table.place}. Read: {table.read}, {table.address}."]
+    notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.figures]
-    rows = [row_of(table.name, cell) for cell in figures.judge(table, _cases())]
+    rows = [row_of(table.name, cell) for cell in figures.judge(table, cases())]
     facts = {"source": table.source, "place": table.place, "read": table.read, "address": table.address}
     layout = Table(table.name, f"{table.name}: {table.title}", COLUMNS, notes, note_column="verdict")
     return Section(layout, rows, facts=facts)
@@ -40,7 +38,7 @@ def row_of(table: str, cell: Judged) -> Row:
         "row": cell.model.name,
         "figure": cell.figure.head,
         "printed": cell.printed,
-        "value": cell.figure.format(cell.value, cell.printed),
+        "value": cell.shown,
         "verdict": cell.verdict,
     }
     record = {**values, "because": cell.because, "expected_verdict": cell.expected}
@@ -48,11 +46,7 @@ def row_of(table: str, cell: Judged) -> Row:
     return Row(values, notes=notes, records=[record], failures=failures)
 
 
-def _cases():
+def cases() -> Cases:
     """Return a function that makes a case once for each preset and fields."""
     made = cache(lambda preset, fields: Case.of(preset, dict(fields)))
-
-    def cases(preset: str, fields: Mapping[str, Any]) -> Case:
-        return made(preset, tuple(sorted(fields.items())))
-
-    return cases
+    return lambda preset, fields: made(preset, tuple(sorted(fields.items())))

@@ -19,7 +19,7 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     out.instead = "did you mean headcount count"
     what = out.add_argument_group("what to count")
     _what(what)
-    add_rules(what)
+    add_rules(out.add_argument_group("training"))
     add_sizes(out.add_argument_group("sizes"))
     add_counters(out.add_argument_group("counters"))
     add_modules(out.add_argument_group("your module, with --module"))
@@ -27,7 +27,7 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     plan_options(out.add_argument_group("many devices"))
     add_output(out)
     # what only the verbs offer
-    unset = ("input", "dtype", "image_size", "images", "ranks", "rank", "plot")
+    unset = ("b", "input", "dtype", "image_size", "images", "ranks", "rank", "plot")
     out.set_defaults(**dict.fromkeys(unset), backward=False, decode=False)
     out.set_defaults(rule="", find_rule=False, trust=False)
     return out
@@ -61,12 +61,16 @@ def _what(group) -> None:
     group.add_argument("--list", action="store_true", help="list tables, presets, counters, columns")
 
 
-def add_rules(group) -> None:
-    """Add the option for two rules of training FLOPs."""
+def add_rules(group: argparse._ArgumentGroup) -> None:
+    """Add the rules of training FLOPs, and what their share of a peak needs."""
     group.add_argument(
-        "--rules", nargs=2, metavar="NAME", choices=TRAINING,
-        help=f"with presets: training FLOPs per token by two rules, entry by entry: {', '.join(TRAINING)}",
+        "--rules", nargs="+", metavar="NAME", choices=TRAINING,
+        help=f"training FLOPs per token by two rules, entry by entry, or one for --columns: {', '.join(TRAINING)}",
     )  # fmt: skip
+    group.add_argument("--tokens", type=int, metavar="N", help="tokens of a training step (default: the input's)")
+    group.add_argument("--seconds", type=float, metavar="N", help="seconds of that step")
+    group.add_argument("--devices", type=int, metavar="N", help="devices that ran it (default: 1)")
+    group.add_argument("--peak", metavar="PEAK", help="peak of a device: 'H100 SXM bf16', or FLOP/s: 989T")
 
 
 def add_sizes(group: argparse._ArgumentGroup) -> None:

@@ -2,23 +2,23 @@
 
 from collections.abc import Sequence
 
-from headcount.bench.case import Case, describe_input, model_form
+from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.table import Column, Row, Section, Table
-from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
+from headcount.bench.training_flops import tokens_of
+from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import divide
-from headcount.models.configs.registry import MODELS
 
 
 def section(case: Case, names: Sequence[str]) -> Section:
     """Return a row for each entry that one of two rules counts: FLOPs per token of each, and the difference.
 
-    Raises UsageError where a rule does not apply to the model.
+    Raises UsageError where a rule does not apply to the model, and for another number of rules than two.
     """
+    if len(names) != 2:
+        raise UsageError(f"--rules takes two to compare, as palm 6n, or one with --columns; given: {', '.join(names)}")
     a, b = rules = [CONVENTIONS[name] for name in names]
-    for rule in rules:
-        check(case, rule)
-    tokens = case.lengths["batch_size"] * case.lengths["seq_len"]
+    _, tokens = (tokens_of(case, rule) for rule in rules)
     rows = []
     for entry in case.ledger:
         row = _row(
@@ -42,15 +42,6 @@ def section(case: Case, names: Sequence[str]) -> Section:
     title = f"{case.name}: {a.name} against {b.name}"
     table = Table(f"{case.name}-rules", title, columns, notes)
     return Section(table, rows, facts={"model": case.name, "rules": list(names)})
-
-
-def check(case: Case, rule: Rule) -> None:
-    """Raise UsageError where ``rule`` does not apply: models of one sequence only, causal pairs of causal models."""
-    if case.config.variant not in MODELS or "seq_len" not in case.lengths:
-        raise UsageError(f"rules are per token of one sequence; {case.name} has {', '.join(case.lengths) or 'none'}")
-    if rule.pairs != "whole" and not hasattr(model_form(case.config), "CAUSAL_PATHS"):
-        others = ", ".join(name for name in TRAINING if CONVENTIONS[name].pairs == "whole")
-        raise UsageError(f"rule {rule.name} counts causal pairs, and {case.name} is not causal; choose from {others}")
 
 
 def _row(values: dict[str, str], counted: Sequence[int], tokens: int) -> Row:

@@ -14,7 +14,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import MEASURED
 from headcount.bench.isolated.target import add_ranks, add_target_options, parse_target
 from headcount.bench.macs import __main__ as macs
-from headcount.bench.macs import columns, module, options, own, results, tree
+from headcount.bench.macs import columns, module, options, own, results, rules, tree
 from headcount.bench.measure import parse_counters
 from headcount.bench.output.arguments import BriefHelp
 from headcount.bench.snapshot.sections import COMPARED
@@ -33,7 +33,7 @@ DECODED_OF_MODULE = ("decode_macs", "kv_bytes")
 """Those of a model that is no preset."""
 FURTHER = (
     "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes", "peak_macs", "bandwidth",
-    "wide", "unit", "version",
+    "tokens", "seconds", "devices", "wide", "unit", "version",
 )  # fmt: skip
 """Options that a verb's help names in one line, so that it fits on a screen; that of bench.macs explains them."""
 
@@ -87,6 +87,7 @@ def _add_count(out: Parser) -> None:
     memory = out.add_argument_group("memory and decoding")
     memory.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     options.add_memory(memory)
+    options.add_rules(out.add_argument_group("training"))
     devices = out.add_argument_group("one rank of many devices")
     options.plan_options(devices)
     add_ranks(devices)
@@ -116,6 +117,8 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
     is_preset = args.target in PRESETS
     if args.decode:
         args.columns = list(dict.fromkeys((*args.columns, *(DECODED if is_preset else DECODED_OF_MODULE))))
+    if args.rules and not (is_preset or args.columns):
+        raise UsageError(f"--rules without --columns goes with a preset, and {args.target} is none")
     given, extra = macs.assumptions(args), {}
     if is_preset:
         accounts.check(args.columns, given)
@@ -138,6 +141,8 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
         parts.append([columns.section_of([case], args.target, args.columns, given)])
     elif args.columns:
         parts.append([columns.of_module(count, args.target, args.columns, given)])
+    elif args.rules:
+        parts.append([rules.section(case, args.rules)])
     return chain(*parts)
 
 
@@ -178,6 +183,7 @@ def _add_grid(out: Parser) -> None:
     _add_check(how)
     options.add_counters(how)
     options.add_memory(out.add_argument_group("memory and decoding"))
+    options.add_rules(out.add_argument_group("training"))
 
 
 def _add_check(group: argparse._ArgumentGroup) -> None:
@@ -188,22 +194,28 @@ def _add_compare(out: Parser) -> None:
     text = "a TARGET of headcount count, with ,FIELD=VALUE,… behind it, or the lock or JSON of a count"
     models = out.add_argument_group("the models")
     models.add_argument("a", metavar="A", help=text)
-    models.add_argument("b", metavar="B", nargs="?", help="the other one; without it, A under two plans")
+    models.add_argument("b", metavar="B", nargs="?", help="the other one; without it A by two --rules or --plan")
     add_target_options(models)
     text = "one rank of presets, in closed form: two plans of A, or one plan of A and B"
     models.add_argument("--plan", nargs="+", metavar="PLAN", help=text)
     options.add_counters(out.add_argument_group("how to count"))
     options.add_memory(out.add_argument_group("memory and decoding"))
+    options.add_rules(out.add_argument_group("training"))
 
 
 def _compare(args: argparse.Namespace) -> Work | str:
-    # an option without a value has the default of bench.macs, if that has it
-    b = getattr(args, "b", None)
-    args.compare = [args.a] if b is None else [args.a, b]
     if args.plan:
+        args.compare = [args.a] if args.b is None else [args.a, args.b]
         return Work(_rank_difference(args), remark=peak_memory)
-    if b is None:
-        raise UsageError("B is missing: a second model, or --plan P Q for one model under two plans")
+    if args.b:
+        if args.rules and not args.columns:
+            raise UsageError("two --rules go with one model: headcount compare A --rules palm 6n")
+        args.compare = [args.a, args.b]
+    elif not args.rules or args.columns:
+        raise UsageError("one model has nothing to compare with; write B, --rules palm 6n, or --plan P Q")
+    else:
+        name, *changed = args.a.split(",")
+        args.preset, args.set = [name], [*args.set, *changed]
     return macs.plan(args)
 
 
@@ -292,13 +304,14 @@ VERBS = {
         macs.plan,
     ),
     "compare": Verb(
-        "A B",
+        "A [B]",
         """The difference of two models by module and kind, and the sizes where it changes its sign.
 
     headcount compare moa-16K32E256D transformer-big
     headcount compare model.py:make model.py:make,width=11
     headcount compare old/config.json new/config.json --seq-len 1024
     headcount compare llama3-8b --plan tp=8 tp=8,sp
+    headcount compare llama3-8b --rules palm 6n
 """,
         _add_compare,
         _compare,

@@ -3,12 +3,14 @@
 A TOML file with ``[[figure]]`` is such a table. A figure is a column: its ``value`` is an expression of the letters of
 a row, ``given`` there, and of its model: N parameters, N_active, N_norms, T, ``attention``, the FLOPs per token of both
 T x T products in a forward pass, and ``work``, the FLOPs per token of a training step under ``rule``. ``value`` may be
-an expression for each ``kind`` of row. A given text is a rounded number and stands for its interval, an integer or a
-quotient "3/4" is exact. ``explain`` replaces sizes or givens of one row, ``fit`` counts the sizes that print its rows.
+an expression for each ``kind`` of row; a row with a ``part`` has these letters for that part of its model. A given text
+is a rounded number and stands for its interval, an integer or a quotient "3/4" is exact. ``explain`` replaces sizes or
+givens of one row, ``fit`` counts the sizes that print its rows.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib.resources.abc import Traversable
 from itertools import product
@@ -51,7 +53,10 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A printed column. ``scale``: what a printed number is multiplied by; ``tried``: rules tried where none fits."""
+    """A printed column. ``scale``: what a printed number is multiplied by; ``tried``: rules tried where none fits.
+
+    ``formula``: its cells are expressions of the letters given in their rows, compared as integers.
+    """
 
     name: str
     head: str
@@ -61,6 +66,7 @@ class Figure:
     trailing_zeros: bool = False
     truncated: bool = False
     tried: tuple[str, ...] = ()
+    formula: bool = False
 
     def prints(self, value: Interval, text: str) -> bool:
         """Return whether a number of ``value`` prints as ``text``; a tie rounds up."""
@@ -71,29 +77,34 @@ class Figure:
     def format(self, value: Interval, text: str) -> str:
         """Return ``value`` as ``text`` is printed, with two digits more; both ends where they differ."""
         mantissa, _, exponent = text.upper().partition("E")
-        digits = len(mantissa.partition(".")[2]) + 2
+        digits = 0 if self.formula else len(mantissa.partition(".")[2]) + 2
         scale = self.scale * 10 ** int(exponent or 0)
         ends = dict.fromkeys(_decimal(end / scale, digits) for end in (value.low, value.high))
         return " to ".join(ends) + (f"E{exponent}" if exponent else "")
 
     @property
+    def text(self) -> str:
+        """The expression, or that of each kind of row."""
+        return self.value if isinstance(self.value, str) else "; ".join(f"{k}: {v}" for k, v in self.value.items())
+
+    @property
     def statement(self) -> str:
         """What the figure is, in words."""
-        text = self.value if isinstance(self.value, str) else "; ".join(f"{k}: {v}" for k, v in self.value.items())
-        return f"{self.head}: {text}" + (
-            f"; work by {self.rule}: {statement(CONVENTIONS[self.rule])}" if self.rule else "."
-        )
+        rule = f"; work by {self.rule}: {statement(CONVENTIONS[self.rule])}" if self.rule else "."
+        return f"{self.head}: {self.text}{rule}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """A printed row. ``set``: changed fields of ``preset``; ``printed``: cells by figure; ``verdicts``: those other
-    than reproduced, as typed; ``explain``: by figure, the ``set`` and ``given`` that print it, and why."""
+    than reproduced, as typed; ``explain``: by figure, the ``set`` and ``given`` that print it, whether ``truncated``,
+    and why; ``part``: a regular expression of module paths."""
 
     name: str
     printed: Mapping[str, str]
     preset: str = ""
     kind: str = ""
+    part: str = ""
     set: Mapping[str, Any] = field(default_factory=dict)
     given: Mapping[str, int | str] = field(default_factory=dict)
     verdicts: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +125,8 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureTable(Printed):
-    """A printed table; ``read``: one of READ; ``address``: where it can be read; ``about``: a remark."""
+    """A printed table; ``read``: one of READ; ``address``: where it can be read; ``also``: a second source that has its
+    figures or sizes, empty for a table that was read once; ``about``: a remark."""
 
     read: str
     address: str
@@ -122,6 +134,12 @@ class FigureTable(Printed):
     models: tuple[Model, ...]
     fits: tuple[Fit, ...] = ()
     about: str = ""
+    also: str = ""
+
+    @property
+    def reading(self) -> str:
+        """Where the table was read, in words."""
+        return f"Read: {self.read}, {self.address}; " + (f"also {self.also}." if self.also else "read once.")
 
 
 @dataclass(frozen=True)
@@ -139,6 +157,23 @@ class Judged:
     def expected(self) -> str:
         """The verdict as typed."""
         return self.model.verdicts.get(self.figure.name, "reproduced")
+
+    @property
+    def shown(self) -> str:
+        """The value, written as the cell is printed."""
+        return self.figure.format(self.value, _number(self.model, self.figure, self.printed))
+
+    @property
+    def last_digits(self) -> Fraction:
+        """The value, of an interval its nearest end, minus the printed number in units of the last printed digit.
+
+        The figure is printed from -1/2 on, and below 1/2.
+        """
+        cell = Interval.of(_number(self.model, self.figure, self.printed), self.figure.trailing_zeros)
+        unit = cell.high - cell.low
+        printed = (cell.low + cell.high + self.figure.truncated * unit) / 2
+        nearest = max(self.value.low, min(self.value.high, printed * self.figure.scale)) / self.figure.scale
+        return (nearest - printed) / unit
 
 
 def names(folder: Traversable = FOLDER) -> tuple[str, ...]:
@@ -177,14 +212,19 @@ def judge(table: FigureTable, cases: Cases) -> Iterator[Judged]:
     for model, figure in product(table.models, table.figures):
         if (text := model.printed.get(figure.name)) is None:
             continue
-        value = evaluate(model, figure, cases)
+        number, value = _number(model, figure, text), evaluate(model, figure, cases)
         fit = fitted.get((model.name, figure.name))
         if fit:
             yield Judged(model, figure, text, value, *_fitted(fit, found[id(fit)]))
-        elif figure.prints(value, text):
+        elif figure.prints(value, number):
             yield Judged(model, figure, text, value, "reproduced", model.note)
         else:
-            yield Judged(model, figure, text, value, *_explained(model, figure, text, cases))
+            yield Judged(model, figure, text, value, *_explained(model, figure, number, cases))
+
+
+def _number(model: Model, figure: Figure, text: str) -> str:
+    """Return a printed number; of a formula, the integer that it denotes at the row's letters."""
+    return str(expression(text).value(model.given)) if figure.formula else text
 
 
 def _fitted(fit: Fit, found: int) -> tuple[str, str]:
@@ -196,10 +236,11 @@ def _fitted(fit: Fit, found: int) -> tuple[str, str]:
 def _explained(model: Model, figure: Figure, text: str, cases: Cases) -> tuple[str, str]:
     if instead := model.explain.get(figure.name):
         changed = evaluate(model, figure, cases, instead.get("set"), instead.get("given"))
-        if figure.prints(changed, text):
+        if replace(figure, truncated=instead.get("truncated", figure.truncated)).prints(changed, text):
             instead_of = {**instead.get("set", {}), **instead.get("given", {})}
             sizes = ", ".join(f"{name} {value}" for name, value in instead_of.items())
-            return "explained", f"{sizes}: {figure.format(changed, text)}; {instead['because']}"
+            shown = f"{sizes}: {figure.format(changed, text)}; " * bool(sizes)
+            return "explained", f"{shown}{instead['because']}"
     if figure.tried:
         by_rule = {rule: evaluate(model, figure, cases, rule=rule) for rule in figure.tried}
         if not any(figure.prints(value, text) for value in by_rule.values()):
@@ -246,6 +287,8 @@ def evaluate(
 def _letters(model: Model, rule: str, cases: Cases, changed: Mapping[str, Any]) -> dict[str, Any]:
     case = cases(model.preset, {**model.set, **changed})
     tokens, form = case.lengths["seq_len"], case.ledger
+    if model.part:
+        form = form.select(lambda entry: re.search(model.part, entry.path))
     out = {
         "T": tokens,
         "N": form.params,

@@ -40,6 +40,8 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
     ideal_attributes: ClassVar[Mapping[str, Any]] = {
         "file": "mla_ideal",
         "module": "IdealMultiHeadLatentAttention",
+        # DTensor makes its grouped products whole again
+        "columns": (),
         "implementations": (
             Implementation("reference", "mla_ideal:reference", timed=False),
             Implementation("fused", "mla_ideal:fused"),
@@ -47,6 +49,8 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
     }
     rotary: ClassVar[str | None] = "rotary_dim"
     takes_values: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = ("q_proj", "q_rotary_proj", "k_proj", "v_proj")
+    rows: ClassVar[tuple[str, ...]] = ("out_proj",)
 
     d_model: int
     num_heads: int

@@ -6,8 +6,8 @@ from headcount.reports.document import Page
 from headcount.reports.facts import Facts
 
 PAGE_MODULES = (
-    *("index", "moa", "moh", "training", "claims", "choose", "time", "counters", "notation", "method", "commands"),
-    *("examples", "examples_own"),
+    *("index", "moa", "moh", "training", "parallel", "claims", "choose", "time", "counters", "notation", "method"),
+    *("commands", "examples", "examples_own"),
 )
 """Page modules in the order of the list of pages."""
 

@@ -1,11 +1,13 @@
 """Every command with its options, from its parser, and the run times of commands."""
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 from headcount.__main__ import COMMANDS
+from headcount.bench.cli import Parser, add_output
 from headcount.reports import document
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
@@ -22,6 +24,7 @@ def page(facts: Facts) -> Page:
                 Section(f"headcount {name}", [partial(options, name=name)], [f"headcount {name} --help"])
                 for name in COMMANDS
             ),
+            Section("Output options", [lambda facts: "\n\n".join(_groups([_output()]))], ["headcount count --help"]),
             Section("Run times", [run_times], ["make benchmark"]),
         ],
     )
@@ -43,8 +46,22 @@ def options(facts: Facts, name: str) -> str:
 
 
 def _parts(found: argparse.ArgumentParser) -> list[str]:
-    parts = [f"```text\n{found.description.strip()}\n```"]
-    for group in found._action_groups:
+    shared = _output().title
+    groups = [group for group in found._action_groups if group.title != shared]
+    more = ["Also the [output options](#output-options)."] * (len(groups) < len(found._action_groups))
+    return [f"```text\n{found.description.strip()}\n```", *_groups(groups), *more]
+
+
+def _output() -> argparse._ArgumentGroup:
+    """Return the options that every command has."""
+    found = Parser(add_help=False)
+    add_output(found)
+    return found._action_groups[-1]
+
+
+def _groups(groups: Sequence[argparse._ArgumentGroup]) -> list[str]:
+    parts = []
+    for group in groups:
         rows = [_row(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
         if rows:
             parts += [f"**{group.title}**", document.records(rows)]

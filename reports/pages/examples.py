@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from functools import partial
 
-from headcount.bench.accounts import ACCOUNTS
+from headcount.bench.accounts import ACCOUNTS, MODULE_ACCOUNTS
 from headcount.reports import counting
 from headcount.reports.counting import Example
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
 
 CLOSED = "--counter closed-form"
+OF_LAYERS = [name for name in ACCOUNTS if name not in MODULE_ACCOUNTS]
+"""Columns that any preset has: rules of training are of language models."""
 EXAMPLES = (
     Example("The rows of a table", [f"headcount macs --table moa-table1 {CLOSED}"]),
     Example("Vocabularies that parameters imply", [f"headcount macs --table moa-table3 --params {CLOSED}"]),
@@ -24,7 +26,14 @@ EXAMPLES = (
         "Memory and decoding",
         [
             f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED} --brief --context 512 --generate 20 "
-            f"--columns {' '.join(ACCOUNTS)} --peak-macs 400e12 --bandwidth 4.8e12 --wide"
+            f"--columns {' '.join(OF_LAYERS)} --peak-macs 400e12 --bandwidth 4.8e12 --wide"
+        ],
+    ),
+    Example(
+        "Training FLOPs and utilisation",
+        [
+            f"headcount macs --preset llama3-8b --seq-len 8192 {CLOSED} --brief --rules palm --columns "
+            "training_flops_per_token mfu --tokens 4194304 --seconds 20 --devices 512 --peak 'H100 SXM bf16'"
         ],
     ),
     Example("What to choose from", ["headcount macs --list"]),
@@ -33,7 +42,7 @@ EXAMPLES = (
 
 def page(facts: Facts) -> Page:
     """Return the page."""
-    about = "Each command prints what stands above it; without --wide, on a terminal of 80 columns."
+    about = "Each command and its output; without --wide, on a terminal of 80 columns."
     return examples_page("examples", "What commands print of the papers' models", about, EXAMPLES)
 
 

@@ -9,6 +9,7 @@ from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
 DTYPE, TOKENS = "bfloat16", 2048
+CARDS = ("h200", "h100", "a100")
 ON = "h200"
 STEPS = {"decode_intensity": "decode step", "forward_intensity": "prefill"}
 OFFSETS = {"decode step": (110, -14), "prefill": (0, 16)}
@@ -23,7 +24,9 @@ def data(facts: Facts) -> dict[str, Any]:
     """Return each GPU's name, MACs/s and bytes/s, and the models' intensities in MACs per byte."""
     rows = facts.model_accounts(papers.LANGUAGE, TOKENS, tuple(STEPS)).rows
     return {
-        "hardware": {key: [one.name, one.macs_per_s[DTYPE], one.bytes_per_s] for key, one in HARDWARE.items()},
+        "hardware": {
+            key: [HARDWARE[key].name, HARDWARE[key].macs_per_s[DTYPE], HARDWARE[key].bytes_per_s] for key in CARDS
+        },
         "intensities": {
             step: {row.values["row"]: float(row.values[key]) for row in rows} for key, step in STEPS.items()
         },

@@ -1,4 +1,4 @@
-"""Run by torchrun on two ranks: a divided module has the outputs and gradients of the whole one, in float64.
+"""Run by torchrun on two or four ranks: a divided module has the outputs and gradients of the whole one, in float64.
 
 Each rank checks, and rank 0 prints the name of what is equal.
 """
@@ -11,14 +11,17 @@ from torch.distributed.tensor.experimental import implicit_replication
 
 import headcount as hc
 from headcount.models import sharded
-from headcount.models.build import build, example_inputs
+from headcount.models.build import build
+from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.registry import ATTENTIONS
 
-B, T, SEED = 2, 14, 3
+B, T, SEED = 2, 28, 3
 MHA = ATTENTIONS["moh"](d_model=20, num_heads=4, head_dim=6, num_shared_heads=1, top_k=2)
-MOA = ATTENTIONS["moa"](d_model=20, num_experts=6, top_k=3, head_dim=5)
+MOA = ATTENTIONS["moa"](d_model=20, num_experts=8, top_k=3, head_dim=5)
+MLA = ATTENTIONS["mla"](d_model=20, num_heads=4, head_dim=6, kv_rank=7)
+MIXTURE = MixtureFeedForwardConfig(d_model=20, d_ff=11, num_experts=8, top_k=3)
 LLAMA = hc.preset(
-    "llama3-8b", {"num_layers": 2, "d_model": 16, "d_ff": 24, "vocab_size": 34, "num_heads": 4, "num_kv_heads": 2}
+    "llama3-8b", {"num_layers": 2, "d_model": 16, "d_ff": 24, "vocab_size": 68, "num_heads": 8, "num_kv_heads": 4}
 )
 
 
@@ -27,8 +30,15 @@ def made(config):
 
 
 def features(config):
-    x = example_inputs(config, {"batch_size": B, "tgt_len": T, "src_len": T}, dtype=torch.float64)["query"]
-    return x.requires_grad_()
+    generator = torch.Generator().manual_seed(SEED)
+    return torch.randn(B, T, config.d_model, dtype=torch.float64, generator=generator).requires_grad_()
+
+
+def part(size, mesh=None):
+    """Return the neighbours that this rank of ``mesh``, by default of all, has of ``size``."""
+    ranks, rank = (mesh.size(), mesh.get_local_rank()) if mesh else (dist.get_world_size(), dist.get_rank())
+    each = size // ranks
+    return slice(rank * each, (rank + 1) * each)
 
 
 def close(found, wanted, name):
@@ -45,15 +55,15 @@ def differentiated(run, x):
 
 
 def heads(mesh):
-    whole, layer = made(MHA), made(MHA)
-    y, dx = differentiated(whole, features(MHA))
-    sharded.divide_heads(layer, mesh)
-    with implicit_replication():
-        found, gradient = differentiated(layer, features(MHA))
-    close(found, y, "output")
-    close(gradient, dx, "gradient of the input")
-    for name, parameter in layer.named_parameters():
-        if isinstance(parameter, DTensor):
+    for config in (MHA, MLA):
+        whole, layer = made(config), made(config)
+        y, dx = differentiated(whole, features(config))
+        sharded.divide_heads(layer, mesh)
+        with implicit_replication():
+            found, gradient = differentiated(layer, features(config))
+        close(found, y, "output")
+        close(gradient, dx, "gradient of the input")
+        for name, parameter in layer.named_parameters():
             close(parameter.grad, whole.get_parameter(name).grad, name)
 
 
@@ -62,8 +72,7 @@ def model(mesh):
     tokens = torch.arange(B * T).view(B, T) % LLAMA.vocab_size
     sharded.divide_model(divided, mesh, sequence=True)
     y = whole(tokens)
-    half = LLAMA.vocab_size // dist.get_world_size()
-    own = slice(dist.get_rank() * half, (dist.get_rank() + 1) * half)
+    own = part(LLAMA.vocab_size)
     with implicit_replication():
         found = divided(tokens)
         close(found, y[..., own], "logits")
@@ -73,27 +82,47 @@ def model(mesh):
         close(parameter.grad, whole.get_parameter(name).grad, name)
 
 
-def keys(mesh):
-    whole, layer = made(MHA), made(MHA)
-    y, dx = differentiated(whole, features(MHA))
-    sharded.gather_keys(layer, mesh)
-    own = slice(dist.get_rank() * T // 2, (dist.get_rank() + 1) * T // 2)
-    x = features(MHA).detach()[:, own].clone().requires_grad_()
-    found, gradient = differentiated(layer, x)
-    close(found, y[:, own], "output")
-    close(gradient, dx[:, own], "gradient of the input")
+def keys(mesh, exchange=sharded.gather_keys):
+    for config in (MHA, MLA) if exchange is sharded.gather_keys else (MHA, MOA):
+        whole, layer = made(config), made(config)
+        y, dx = differentiated(whole, features(config))
+        exchange(layer, mesh)
+        x = features(config).detach()[:, part(T)].clone().requires_grad_()
+        found, gradient = differentiated(layer, x)
+        close(found, y[:, part(T)], "output")
+        close(gradient, dx[:, part(T)], "gradient of the input")
+
+
+def ring(mesh):
+    keys(mesh, sharded.rotate_keys)
+
+
+def heads_and_keys(mesh):
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("cp", "tp"))
+    own = part(T, mesh["cp"])
+    for config, exchange in ((MHA, sharded.gather_keys), (MLA, sharded.gather_keys), (MHA, sharded.rotate_keys)):
+        whole, layer = made(config), made(config)
+        y, dx = differentiated(whole, features(config))
+        sharded.divide_heads(layer, mesh["tp"])
+        exchange(layer, mesh["cp"])
+        x = features(config).detach()[:, own].clone().requires_grad_()
+        with implicit_replication():
+            found, gradient = differentiated(layer, x)
+        close(found, y[:, own], "output")
+        close(gradient, dx[:, own], "gradient of the input")
 
 
 def experts(mesh, run, own):
-    whole, layer = made(MOA), made(MOA)
-    y, _ = differentiated(whole, features(MOA))
-    sharded.own_experts(layer, mesh)
-    x = features(MOA).detach()[:, own].clone().requires_grad_()
-    found, _ = differentiated(lambda tokens: run(layer, tokens, mesh), x)
-    close(found, y[:, own], "output")
-    number = MOA.num_experts // 2
-    held = slice(dist.get_rank() * number, (dist.get_rank() + 1) * number)
-    close(layer.q_proj.weight.grad, whole.q_proj.weight.grad[held], "experts")
+    for config in (MOA, MIXTURE):
+        whole, layer = made(config), made(config)
+        y, _ = differentiated(whole, features(config))
+        sharded.own_experts(layer, mesh)
+        x = features(config).detach()[:, own].clone().requires_grad_()
+        found, _ = differentiated(lambda tokens, layer=layer: run(layer, tokens, mesh), x)
+        close(found, y[:, own], "output")
+        name = next(name for name, _ in whole.named_parameters() if "router" not in name)
+        of_experts = whole.get_parameter(name).grad[part(config.num_experts)]
+        close(layer.get_parameter(name).grad, of_experts, name)
 
 
 def shared(mesh):
@@ -101,14 +130,14 @@ def shared(mesh):
 
 
 def sent(mesh):
-    experts(mesh, sharded.sent_experts, slice(dist.get_rank() * T // 2, (dist.get_rank() + 1) * T // 2))
+    experts(mesh, sharded.sent_experts, part(T))
 
 
 def main():
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
-    for check in (heads, model, keys, shared, sent):
+    for check in (heads, model, keys, ring, heads_and_keys, shared, sent):
         check(mesh)
         if dist.get_rank() == 0:
             print(check.__name__, flush=True)

@@ -130,15 +130,20 @@ def test_experts_of_feed_forward_blocks_go_where_sequence_parallel_rows_are():
 
 
 @pytest.mark.parametrize(
-    ("heads", "k"),
-    # 16 of 32 heads are shared: the first four of eight ranks hold only shared ones
-    [("contiguous", 4), ("dealt", 3)],
+    ("heads", "k", "g"),
+    # 16 of 32 heads are shared: the first four of eight ranks hold only shared ones, four of one key/value head;
+    # dealt in pairs, one pair of each half reads another key/value head
+    [("contiguous", 4, 1), ("dealt", 3, 2)],
 )
-def test_the_slowest_rank_of_ideal_moh(heads, k):
-    config = ATTENTIONS["moh"](d_model=32, num_heads=32, num_shared_heads=16, top_k=8, form="ideal")
+def test_the_slowest_rank_of_ideal_moh(heads, k, g):
+    sizes = {"d_model": 32, "num_heads": 32, "num_kv_heads": 8, "num_shared_heads": 16, "top_k": 8}
+    config = ATTENTIONS["moh"](**sizes, form="ideal")
     form = ledger_of(config, {"batch_size": 1, "tgt_len": 7, "src_len": 7})
     cost = only(form, f"tp=8,heads={heads}")
     assert {x.dims["k"] for x in cost.ledger if x.kind in ("scores", "values")} == {k}
+    assert {x.weight["g"] for x in cost.ledger if "g" in x.weight} == {g}
+    # a key/value head on two ranks gets the gradients of both: k_proj and v_proj of d_m x 2 x d_h each
+    assert sent(cost, "tp", "sync") == (2 * 32 * 2 * 1 if g == 2 else 0)
 
 
 @pytest.mark.parametrize("text", ["dp=2", "tp=2", "tp=2,sp", "cp=4", "dp=4,fsdp", "tp=4,sp,dp=2,fsdp", "tp=2,pp=5"])
@@ -228,6 +233,34 @@ def test_sent_bytes_as_a_formula():
     assert (cost.sent_bytes() - BFLOAT16 * 2 * (t - 1) * B * T * d / t).simplify() == 0
 
 
+@pytest.mark.parametrize("t", [2, 4])
+def test_encoder_and_decoder(t):
+    B, S, T, d_m, layers = 3, 28, 56, 16, 5
+    sizes = {"d_model": d_m, "num_heads": 8, "d_ff": 24, "vocab_size": 40}
+    sizes |= {"num_encoder_layers": layers, "num_decoder_layers": layers}
+    form = Case.of("transformer-base", sizes, {"batch_size": B, "src_len": S, "tgt_len": T}).ledger
+    source, target = B * S * d_m, B * T * d_m
+    # blocks: two of an encoder layer, three of a decoder layer; words of both sides
+    blocks, words = 2 * layers * source + 3 * layers * target, source + target
+    plain, sequence = only(form, f"tp={t}"), only(form, f"tp={t},sp")
+    assert plain.macs * t == sequence.macs * t == form.macs
+    assert sent(plain, "tp", "forward") * t == 2 * (t - 1) * (blocks + words)
+    # backward: the inputs of blocks and logits, and the encoder's output, whose gradients of all layers are one sum
+    assert sent(plain, "tp", "backward") * t == 2 * (t - 1) * (blocks + target + source)
+    assert sent(sequence, "tp", "forward") * t == (t - 1) * (2 * blocks + words + target + source)
+    assert sent(sequence, "tp", "backward") == sent(sequence, "tp", "forward")
+
+
+def test_encoder_and_decoder_by_context():
+    B, S, T, d_m, layers = 3, 28, 56, 16, 5
+    sizes = {"d_model": d_m, "num_heads": 8, "num_encoder_layers": layers, "num_decoder_layers": layers}
+    form = Case.of("transformer-base", sizes, {"batch_size": B, "src_len": S, "tgt_len": T}).ledger
+    cost = only(form, "cp=4")
+    assert cost.macs * 4 == form.macs
+    # keys and values of the source in encoder and decoder layers, of the target in decoder layers
+    assert sent(cost, "cp", "forward") == 3 * 2 * B * (2 * layers * S + layers * T) * d_m // 4
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -266,6 +299,11 @@ def test_wrong_plans(text, said):
         (moa(), "tp=2", "ep=2:replicated divides its experts"),
         (moa(), "pp=2", "has no layers"),
         (layer("moh", d_model=24, num_heads=8, num_shared_heads=2, top_k=1, form="ideal"), "tp=2", "no whole number"),
+        (
+            layer("moh", d_model=24, num_heads=8, num_shared_heads=3, top_k=3, form="ideal"),
+            "tp=2,heads=dealt",
+            "does not divide 3 shared heads and 5 others",
+        ),
         (moa(), "dp=5,ep=5", "ep=5 does not divide E = 32; nearest that fit: 4, 8"),
         (moa(), "tp=2,dp=2,ep=2", "need ep=2:replicated"),
         (
@@ -273,7 +311,7 @@ def test_wrong_plans(text, said):
             "dp=2,ep=2",
             "tp divides heads",
         ),
-        (Case.of("transformer-base").ledger, "tp=2", "no rule divides decoder"),
+        (Case.of("moh-vit-s-80").ledger, "tp=2", "no rule divides stages"),
     ],
 )
 def test_plans_that_do_not_fit(form, text, said):

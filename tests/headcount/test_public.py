@@ -39,7 +39,7 @@ def test_light_commands_import_no_torch(program):
 
 def test_the_public_names():
     assert sorted(hc.__all__) == [
-        "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset",
+        "MFU", "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset",
         "summary",
     ]  # fmt: skip
     assert dir(hc) == sorted({*hc.__all__, *VARIANTS, "gqa", "mqa"})

@@ -10,7 +10,19 @@ from headcount.bench.output.figure import drawing
 from headcount.bench.table import Row
 from headcount.reports import heat_map, latency
 from headcount.reports.facts import Facts
-from headcount.reports.plots import cost, figures, front, heat, quality, roofline, share, tables, timing, waterfall
+from headcount.reports.plots import (
+    cost,
+    figures,
+    front,
+    heat,
+    parallel,
+    quality,
+    roofline,
+    share,
+    tables,
+    timing,
+    waterfall,
+)
 from headcount.reports.plots.style import THEMES, settings
 
 
@@ -31,7 +43,7 @@ class Audited(Facts):
 
 PLOTS = {one.name: one for one in (
     heat.PLOT, tables.PLOT, waterfall.PLOT, share.PLOT, cost.OVER_MHA, front.PLOT, roofline.PLOT, timing.OVERHEAD,
-    timing.BREAK_EVEN, quality.PLOT, figures.PLOT,
+    timing.BREAK_EVEN, quality.PLOT, figures.PLOT, parallel.PLOT,
 )}  # fmt: skip
 FACTS = Audited()
 

@@ -100,7 +100,7 @@ def test_verdict_names_what_differs():
 
 def test_rank_of_a_module_that_the_user_divides(folder, capsys):
     found = tables(capsys, "count", "model.py:make", "--ranks", "2", "--plan", "plan.py:apply", "--backward")
-    (model, *_), moved = found["Sequential"], found["module-collectives"]
+    (model, *_), moved = found["modules"], found["module-collectives"]
     assert (model["macs"], model["params"]) == (2 * 3 * 2 * 35 * 11 * 13, 2 * 2 * 11 * 13)
     # half of a sum of 35 x 11 leaves a rank twice
     assert {(one["path"], one["kind"], one["axis"], one["phase"], one["times"], one["bytes"]) for one in moved} == {
@@ -113,7 +113,7 @@ def test_rank_of_a_module_that_the_user_divides(folder, capsys):
 def test_rank_of_fsdp_holds_its_rows(rank, rows, folder, capsys):
     # 13 rows of up on two ranks are 7 and 6, 11 rows of down 6 and 5
     words = ["model.py:make", "--ranks", "4", "--rank", str(rank), "--plan", "plan.py:both"]
-    assert tables(capsys, "count", *words)["FSDPSequential"][0]["params"] == 2 * (rows * 11 + (rows - 1) * 13)
+    assert tables(capsys, "count", *words)["modules"][0]["params"] == 2 * (rows * 11 + (rows - 1) * 13)
 
 
 @pytest.mark.parametrize(

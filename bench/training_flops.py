@@ -1,0 +1,115 @@
+"""Training FLOPs of a closed form or of a counted module under a named rule, and their share of a peak. No torch."""
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from headcount.bench.case import Case, model_form
+from headcount.bench.errors import UsageError
+from headcount.bench.hardware import Peak
+from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Size, divide, flops
+from headcount.models.configs.base import as_model
+from headcount.models.configs.registry import MODELS
+from headcount.models.configs.suggest import choices
+
+WEIGHTS = ("linear", "expert_linear", "conv")
+"""Kinds of a counted product with a parameter; every other product has two computed tensors."""
+SQUARES = {"scores": {"m": "T", "j": "S"}, "values": {"m": "T", "i": "S"}}
+"""Letters of a ledger for those of a counted product of attention, by kind."""
+
+
+@dataclass(frozen=True)
+class CountedModule:
+    """The count of a module's forward pass over ``tokens`` tokens: a ContractionCount or a ModuleCount."""
+
+    count: Any
+    tokens: int
+
+
+def find_rule(name: str) -> Rule:
+    """Return a rule of a training step. Raises UsageError with the nearest names."""
+    if name not in TRAINING:
+        raise UsageError(f"unknown rule {name!r}; {choices(name, TRAINING)}")
+    return CONVENTIONS[name]
+
+
+def tokens_of(case: Case | CountedModule, rule: Rule) -> int:
+    """Return the tokens of a step. Raises UsageError where ``rule`` does not apply.
+
+    Rules are per token of one sequence, and a rule of causal pairs is of models with causal attention.
+    """
+    if isinstance(case, CountedModule):
+        return case.tokens
+    tokens = case.lengths.get("seq_len" if case.config.variant in MODELS else "tgt_len")
+    if tokens is None:
+        raise UsageError(f"rules are per token of one sequence; {case.name} has {', '.join(case.lengths) or 'none'}")
+    if rule.pairs != "whole":
+        causal = hasattr(model_form(as_model(case.config)), "CAUSAL_PATHS")
+        if not causal or case.lengths.get("src_len", tokens) < tokens:
+            raise UsageError(f"rule {rule.name} counts causal pairs, and {case.name} is not causal; {_whole()}")
+    return case.lengths["batch_size"] * tokens
+
+
+def _whole() -> str:
+    return f"choose from {', '.join(name for name in TRAINING if CONVENTIONS[name].pairs == 'whole')}"
+
+
+def model_rule(rule: Rule) -> Rule:
+    """Return ``rule`` without recomputation: model FLOPs, where the rule itself counts those of the hardware."""
+    return replace(rule, terms=tuple(replace(term, recompute=0) for term in rule.terms))
+
+
+def flops_per_token(case: Case | CountedModule, rule: Rule) -> Size:
+    """Return the FLOPs per token of a training step. Raises UsageError where ``rule`` does not apply."""
+    tokens = tokens_of(case, rule)
+    total = _module_flops(case, rule) if isinstance(case, CountedModule) else rule.flops(case.ledger, tokens)
+    return divide(total, tokens)
+
+
+def _module_flops(module: CountedModule, rule: Rule) -> Size:
+    """Return the FLOPs of a training step of a counted module.
+
+    A product with a parameter is weight, and one of two computed tensors is attention. Raises UsageError for a rule
+    that needs more than the run of a module shows.
+    """
+    count, tokens = module.count, module.tokens
+    kinds = {entry.kind for entry in count.ledger}
+    if not kinds <= set(FORWARD_KINDS):
+        raise UsageError("rules add the backward pass themselves; count the forward pass only")
+    terms = rule.terms
+    if "expert_linear" not in kinds:
+        # a dense module has no router
+        terms = tuple(term for term in terms if "router" not in term.path)
+    for term in terms:
+        if term.letter or term.path or {"embedding", "softmax"} & set(term.kinds):
+            raise UsageError(
+                f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
+                "products of a module do not name"
+            )
+    if rule.pairs != "whole" and count.causal_macs == count.macs:
+        raise UsageError(f"rule {rule.name} counts causal pairs, and no mask of this module hides any; {_whole()}")
+    rule = replace(rule, terms=terms)
+    total = sum(rule.macs(entry, tokens) for entry in map(_as_entry, count.ledger))
+    for term in terms:
+        if term.of == "size":
+            continue
+        params = getattr(count, term.of)
+        if params is None:
+            raise UsageError(f"rule {rule.name} needs the parameters that a token uses, which this run does not show")
+        total += term.times * (1 + rule.backward + term.recompute) * tokens * params
+    return flops(total)
+
+
+def _as_entry(entry: Entry) -> Entry:
+    """Return a counted product as an entry of a closed form, so that rules apply to it."""
+    if entry.kind in WEIGHTS:
+        return replace(entry, kind="linear")
+    letters = SQUARES.get(entry.kind, {})
+    dims = {letters.get(letter, letter): size for letter, size in entry.dims.items()}
+    return replace(entry, kind=entry.kind if letters else "scores", dims=dims)
+
+
+def utilisation(flops_per_token: Size, tokens: int, seconds: float, devices: int, peak: Peak) -> Fraction:
+    """Return the FLOPs of ``tokens`` tokens in ``seconds`` seconds as a share of what ``devices`` devices can do."""
+    return Fraction(flops_per_token * tokens) / (Fraction(seconds) * devices * Fraction(peak.flops_per_s))

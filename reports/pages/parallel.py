@@ -1,0 +1,175 @@
+"""Models on many devices: what a rank computes, holds and sends, and sentences about experts and heads on ranks."""
+
+import shlex
+from fractions import Fraction
+from typing import Any
+
+import sympy
+
+from headcount.bench.case import Case, ledger_of
+from headcount.formulas import moa
+from headcount.formulas.ledger import Ledger, Size
+from headcount.formulas.plan import Plan, parse
+from headcount.formulas.rank import INDEX, rank_costs
+from headcount.formulas.symbols import symbol
+from headcount.reports import document
+from headcount.reports.claim_verdicts import VERDICT
+from headcount.reports.document import Page, Section, text
+from headcount.reports.facts import Facts
+from headcount.reports.plots import parallel
+from headcount.reports.plots.plot import files
+
+SIZES = "moa-table3"
+NONE_AT = ("8K8E128D", "16K32E256D")
+"""Sizes of which the sentence about dispatch names that no number of ranks sends less."""
+TOKENS = 2048
+RANKS = 8
+PRODUCTS = "MACs of T x S products"
+GIGA = {"kind": "fixed", "scale": 10**9, "digits": 2}
+
+
+def page(facts: Facts) -> Page:
+    """Return the page."""
+    return Page(
+        "parallel",
+        "Models on many devices",
+        text("parallel.about"),
+        [
+            Section("What a rank computes, holds and sends", [parallel.PLOT.shown, ranks], _commands()),
+            Section("Experts on several ranks", [dispatch], [_command("moa-8K32E128D", {}, TOKENS, "cp=8,ep=8")]),
+            Section("Heads of MoH on several ranks", [heads], _commands("moh-llama3-8b")),
+            Section("Causal attention by blocks", [blocks], [_command("llama3-8b", {}, TOKENS, "cp=8:ring")]),
+        ],
+        files(parallel.PLOT),
+    )
+
+
+def _commands(preset: str = "") -> list[str]:
+    """Return the commands that print the costs of plans, of a preset or of all."""
+    return [_command(*one[1:]) for one in parallel.PLANNED if preset in ("", one.preset)]
+
+
+def _command(preset: str, fields: dict[str, Any], seq_len: int, plan: str) -> str:
+    changed = ["--set", *(f"{name}={value}" for name, value in fields.items())] if fields else []
+    is_default = Case.of(preset).lengths.get("seq_len") == seq_len
+    length = [] if is_default else ["--seq-len", str(seq_len)]
+    return shlex.join(["python", "-m", "bench.macs", "--preset", preset, *changed, *length, "--plan", plan])
+
+
+def ranks(facts: Facts) -> str:
+    """Return what the slowest rank of each plan computes, holds and sends."""
+    rows = []
+    for one in parallel.PLANNED:
+        cost = one.slowest
+        rows.append(
+            {
+                "model": one.model,
+                "T": one.seq_len,
+                "plan": f"`{one.text}`",
+                "ranks": one.plan.ranks,
+                "GMACs": cost.step_macs,
+                "state, GB": cost.state_bytes(),
+                "sent, GB": cost.sent_bytes(training=True),
+                "gradient sum, GB": cost.sync_bytes(),
+            }
+        )
+    formats = dict.fromkeys(("state, GB", "sent, GB", "gradient sum, GB"), GIGA) | {"GMACs": {**GIGA, "digits": 0}}
+    return f"{text('parallel.ranks')}\n\n{document.records(rows, formats)}"
+
+
+def _sent(form: Ledger, plan: Plan) -> Size:
+    """Return the elements of rows, keys and values that a rank sends in a forward pass, without indices."""
+    (cost,) = rank_costs(form, plan)
+    return sum(one.sent for one in cost.transfers if one.phase == "forward" and one.element != INDEX)
+
+
+def _both_sent(form: Ledger, e: Size) -> tuple[Size, Size]:
+    """Return what a rank sends where rows go to their experts' ranks, and where each rank has all tokens."""
+    return _sent(form, Plan(cp=e, ep=e)), _sent(form, Plan(tp=e, ep=e, replicated=True))
+
+
+def dispatch(facts: Facts) -> str:
+    """Return for which numbers of ranks dispatch sends less than replication, by the formula and by the closed form."""
+    letters = {letter: symbol(letter) for letter in ("T", "d_m", "E", "K", "D")}
+    dispatched, replicated = _both_sent(moa.layer("", B=1, S=letters["T"], **letters), sympy.Symbol("e", positive=True))
+    ratio = sympy.expand(sympy.simplify(dispatched / replicated))
+    rows, agree, named = [], True, []
+    for row in facts.tables[SIZES].rows:
+        config = Case.of(row.preset).config.attention
+        own = config.letters()
+        form = ledger_of(config, {"batch_size": 1, "tgt_len": TOKENS, "src_len": TOKENS})
+        less, equal = [], []
+        for e in (e for e in range(2, own["E"] + 1) if own["E"] % e == 0):
+            sent = _both_sent(form, e)
+            less += [e] if sent[0] < sent[1] else []
+            equal += [e] if sent[0] == sent[1] else []
+            agree &= Fraction(own["K"], e) + Fraction(own["D"], own["d_m"]) == Fraction(*sent)
+        size = row.name.rpartition(" ")[2]
+        named += [not less] if size in NONE_AT else []
+        sizes = {letter: own[letter] for letter in ("K", "E", "D", "d_m")}
+        listed = {"less at e =": less, "equal at e =": equal}
+        rows.append({"size": size} | sizes | {head: ", ".join(map(str, es)) or "none" for head, es in listed.items()})
+    about = text(
+        "parallel.dispatch",
+        dispatched=sympy.latex(sympy.factor(dispatched)),
+        replicated=sympy.latex(sympy.factor(replicated)),
+        ratio=sympy.latex(ratio),
+        formula=VERDICT[agree],
+        names=" and ".join(NONE_AT),
+        none=VERDICT[len(named) == len(NONE_AT) and all(named)],
+    )
+    return f"{about}\n\n{document.records(rows)}"
+
+
+def heads(facts: Facts) -> str:
+    """Return what the slowest of eight ranks does for the heads of MoH-LLaMA3-8B, contiguous and dealt."""
+    dense, moh = (Case.of(name, lengths={"seq_len": TOKENS}) for name in ("llama3-8b", "moh-llama3-8b"))
+    found = {
+        "dense": (dense.ledger, ""),
+        "released": (moh.ledger, ""),
+        "ideal, contiguous heads": (moh.ideal_ledger, ",heads=contiguous"),
+        "ideal, heads dealt in pairs": (moh.ideal_ledger, ",heads=dealt"),
+    }
+    rows = []
+    for name, (form, more) in found.items():
+        (cost,) = rank_costs(form, parse(f"tp={RANKS},sp{more}"))
+        core = [entry for entry in cost.ledger if entry.kind in ("scores", "values")]
+        used = next(core[0].dims[letter] for letter in ("k", "h") if letter in core[0].dims)
+        keys = next(entry.weight["g"] for entry in cost.ledger if "g" in entry.weight)
+        row = {"form": name, "heads of a token": used, "key/value heads": keys}
+        rows.append(row | {PRODUCTS: sum(entry.macs for entry in core), "MACs of the rank": cost.macs})
+    whole, _, contiguous, dealt = (row[PRODUCTS] for row in rows)
+    about = text(
+        "parallel.heads",
+        ranks=RANKS,
+        contiguous=VERDICT[contiguous == whole],
+        dealt=VERDICT[4 * dealt == 3 * whole],
+        tokens=TOKENS,
+        nothing=VERDICT[rows[3]["MACs of the rank"] == rows[2]["MACs of the rank"]],
+    )
+    return f"{about}\n\n{document.records(rows)}"
+
+
+def blocks(facts: Facts) -> str:
+    """Return the share of the square of scores that a rank computes of causal attention, by blocks of tokens."""
+    rows, holds = [], True
+    for c in (2, 4, 8, 16):
+        contiguous = [_share([[rank] for rank in range(c)], rank) for rank in range(c)]
+        pairs = [[rank, 2 * c - 1 - rank] for rank in range(c)]
+        paired = {_share(pairs, rank) for rank in range(c)}
+        holds &= paired == {Fraction(c + 1, 2 * c)}
+        shares = {"first of c blocks": contiguous[0], "last of c blocks": contiguous[-1], "head and tail": max(paired)}
+        rows.append({"c": c} | {name: str(share) for name, share in shares.items()})
+    right = dict.fromkeys(list(rows[0])[1:], {"align": "right"})
+    return f"{text('parallel.blocks', holds=VERDICT[holds])}\n\n{document.records(rows, right)}"
+
+
+def _share(held: list[list[int]], rank: int) -> Fraction:
+    """Return the pairs of a query's and a key's block that ``rank`` computes, of all pairs with its queries.
+
+    ``held``: the blocks of each rank. Own queries and keys are one square, which the kernel computes whole.
+    """
+    own = held[rank]
+    pairs = [(query, key) for query in own for blocks in held for key in blocks]
+    computed = sum(key <= query or key in own for query, key in pairs)
+    return Fraction(computed, len(pairs))

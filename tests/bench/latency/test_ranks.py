@@ -1,0 +1,137 @@
+"""``latency --plan``: a model divided over processes is checked, timed and recorded; lost ranks are named."""
+
+import itertools
+import json
+import signal
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from headcount.bench.hardware import HARDWARE
+from headcount.bench.latency import ranks, sharded_step, watchdog
+from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.watchdog import Watchdog
+
+# two ranks divide F, V and h into primes; rotary positions need an even width of a head
+SIZES = ["num_layers=1", "d_model=12", "d_ff=22", "vocab_size=34", "num_heads=2", "num_kv_heads=2"]
+COMMAND = ["llama3-8b", "--set", *SIZES, "--seq-len", "14", "--blocks", "3"]
+
+
+class Store(dict):
+    """A store of this process."""
+
+    set = dict.__setitem__
+
+    def clone(self):
+        return self
+
+
+def torchrun(*words):
+    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """The environment of the only rank."""
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        port = found.getsockname()[1]
+    sizes = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
+    for name, value in {**sizes, "MASTER_ADDR": "localhost"}.items():
+        monkeypatch.setenv(name, str(value))
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+    if dist.is_initialized():
+        # a rank that fails leaves its group to the end of the process
+        dist.destroy_process_group()
+
+
+def test_two_processes_are_timed_and_recorded(tmp_path):
+    path = tmp_path / "ranks.jsonl"
+    found = torchrun("-m", "headcount", "latency", *COMMAND, "--plan", "tp=2,sp", "--json", str(path))
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("tp=2,sp") == 1
+    (record,) = map(json.loads, path.read_text().splitlines())
+    assert record["mesh"] == {"dp": 1, "tp": 2}
+    assert [len(own) for own in record["rank_ms"]] == [3, 3]
+    # T (4 d_m d_m + 2 T d_m + 3 d_m F + d_m V), halved by tp, three times for a step
+    forward = 14 * (4 * 12 * 12 + 2 * 14 * 12 + 3 * 12 * 22 + 12 * 34)
+    assert (record["macs"], record["model_macs"]) == (3 * forward // 2, 3 * forward)
+    # attention, feed-forward, and embedding with logits: a gather and a scatter of T d_m / 2 each way, in float32;
+    # then the gradients of three norms
+    assert record["sent_bytes"] == 4 * (3 * 4 * 14 * 12 // 2 + 3 * 12)
+
+
+@pytest.mark.parametrize(
+    ("begun", "beats", "words"),
+    [
+        # ranks 0 and 2 wait in their second collective
+        ((2, 1, 2), True, "no progress for 0.1 s: rank 1 began 1 collectives, others up to 2"),
+        ((2, 2, 2), False, "no progress for 0.1 s: ranks 1, 2 stopped"),
+    ],
+)
+def test_ranks_that_hang_are_named(begun, beats, words, monkeypatch, capsys):
+    store, count = Store(), itertools.count()
+    store.multi_get = lambda keys: [store[keys[0]], *(f"{next(count) * beats} {calls}" for calls in begun[1:])]
+    group = SimpleNamespace(_get_sequence_number_for_group=lambda: begun[0])
+    monkeypatch.setattr(watchdog, "_get_default_store", lambda: store)
+    monkeypatch.setattr(watchdog, "POLL_S", 0.01)
+    monkeypatch.setattr(watchdog.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(watchdog.dist, "get_world_size", lambda: len(begun))
+    monkeypatch.setattr(watchdog.os, "_exit", lambda code: sys.exit(code))
+    monkeypatch.setattr(sys, "__stderr__", sys.stderr)
+    with pytest.raises(SystemExit):
+        Watchdog("test", [group], 0.1).run()
+    assert words in capsys.readouterr().err
+
+
+def test_one_process_has_a_utilization(alone, monkeypatch, capsys):
+    monkeypatch.setattr(ranks, "by_device", lambda device: HARDWARE["a100"])
+    assert main([*COMMAND, "--plan", "dp=1", "--format", "json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    (row,) = table["rows"]
+    assert row["mfu"] == pytest.approx(row["macs"] / (row["slowest_ms"]["value"] / 1000 * 9.75e12))
+
+
+def test_a_model_that_differs_is_not_timed(alone, monkeypatch, capsys):
+    divide = sharded_step.ShardedStep.divide
+
+    def changed(self, *args):
+        model = divide(self, *args)
+        with torch.no_grad():
+            model.layers[0].feed_forward.up_proj.weight[3, 5] += 1e-6
+        return model
+
+    monkeypatch.setattr(sharded_step.ShardedStep, "divide", changed)
+    assert main([*COMMAND, "--plan", "dp=1"]) == 1
+    assert "is not the whole one in float64: logits" in capsys.readouterr().err
+
+
+def test_models_beyond_free_memory_are_refused(alone, capsys):
+    assert main(["llama3-8b", "--plan", "dp=1"]) == 3
+    # weights and gradients of the whole model and of its only rank, in float64
+    needed = int(capsys.readouterr().err.partition("needs ")[2].partition(" bytes")[0].replace(",", ""))
+    assert needed > 2 * 2 * 8 * 8_030_261_248
+
+
+@pytest.mark.parametrize(
+    ("preset", "plan", "words"),
+    [
+        ("llama3-8b", "dp=1", "--plan dp=1 has 1 ranks; run torchrun"),
+        ("llama3-8b", "tp=2", "--plan tp=2 has 2 ranks; run torchrun --standalone --nproc-per-node 2"),
+        ("llama3-8b", "cp=2", "timed are tp, sp, dp and fsdp"),
+        ("llama3-8b", "dp=2,zero=1", "timed are tp, sp, dp and fsdp"),
+        ("transformer-base", "dp=2", "of LLaMA models"),
+        ("llama3-8b", "tp=3", "tp=3 does not divide"),
+    ],
+)
+def test_what_is_not_timed_is_refused(preset, plan, words, capsys):
+    assert main([preset, "--plan", plan]) == 2
+    assert words in capsys.readouterr().err

@@ -1,0 +1,51 @@
+"""Data sheets of hardware, and peaks by name or by number."""
+
+import pytest
+
+from headcount.bench.errors import UsageError
+from headcount.bench.hardware import HARDWARE, Peak, parse_peak
+
+
+@pytest.mark.parametrize("text, peak", [
+    ("H100 SXM bf16", Peak(989.5e12, "H100 SXM", "bf16")), ("h100-sxm bf16", Peak(989.5e12, "H100 SXM", "bf16")),
+    ("NVIDIA A100 40GB PCIe tf32", Peak(156e12, "A100 40GB PCIe", "tf32")),
+    ("V100 SXM2 fp16", Peak(125e12, "V100 SXM2", "fp16")),
+    ("TPU v5e bf16", Peak(197e12, "TPU v5e", "bf16")), ("989T", Peak(989e12)), ("1.5P bf16", Peak(1.5e15, "", "bf16")),
+    ("3e14", Peak(3e14)),
+])  # fmt: skip
+def test_peak_by_name_or_number(text, peak):
+    assert parse_peak(text) == peak
+
+
+@pytest.mark.parametrize("text, named", [
+    ("H100 bf16", "H100 SXM"), ("A100 SXM bf16", "A100 80GB SXM"), ("H100 SXM", "H100 SXM"), ("", "989T"),
+    ("V100 SXM2 bf16", "fp16, fp32, fp64"), ("0T", "more than 0"), ("-3T", "989T"), ("989X", "989T"),
+])  # fmt: skip
+def test_unknown_peak_names_valid_ones(text, named):
+    with pytest.raises(UsageError, match=named) as caught:
+        parse_peak(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_and_devices_are_unique():
+    devices = [device for one in HARDWARE.values() for device in one.devices]
+    assert len({one.name for one in HARDWARE.values()}) == len(HARDWARE) and len(set(devices)) == len(devices)
+
+
+def test_rates_are_dense():
+    """A tensor core halves its rate with each doubling of a number's bits; data sheets round."""
+    for one in HARDWARE.values():
+        rate = one.tflops
+        assert rate.get("fp16", rate.get("bf16")) == rate.get("bf16", rate.get("fp16")), one.name
+        for narrow, wide in (("fp8", "bf16"), ("bf16", "tf32")):
+            if {narrow, wide} <= rate.keys():
+                assert rate[narrow] == pytest.approx(2 * rate[wide], rel=0.025), one.name
+        assert one.address.startswith("https://") and one.bytes_per_s > 1e11
+
+
+def test_missing_dtype_is_an_error():
+    HARDWARE["v100"].check("float16")
+    with pytest.raises(
+        UsageError, match="V100 SXM2 states no rate of bfloat16; choose from float16, float32, float64$"
+    ):
+        HARDWARE["v100"].check("bfloat16")

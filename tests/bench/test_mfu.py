@@ -1,0 +1,242 @@
+"""hc.MFU: FLOPs of a rule typed by hand, shares of a peak, and the callbacks of training loops."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import nn
+
+import headcount as hc
+from headcount.bench import accounts
+from headcount.bench.case import Case
+from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.hardware import Peak
+from headcount.bench.training_flops import CountedModule, flops_per_token
+from headcount.formulas.conventions import CONVENTIONS
+
+V, d, h, g, d_h, F, L, T, B = 101, 28, 2, 1, 10, 44, 2, 13, 5
+"""A small Llama of two layers; grouped products need widths that are multiples of 4."""
+ATTENTION, FFN = 2 * d * h * d_h + 2 * d * g * d_h, 3 * d * F
+N = 2 * V * d + L * (ATTENTION + FFN + 2 * d) + d
+"""Parameters: two vocabulary matrices, two norms a layer and the last one."""
+PRODUCTS = V * d + L * (ATTENTION + FFN)
+SQUARE = 2 * L * h * d_h * T
+"""MACs a token of both T x T products, the whole square."""
+PEAK = "A100 40GB SXM bf16"
+
+
+def llama():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=V, hidden_size=d, intermediate_size=F, num_hidden_layers=L, num_attention_heads=h,
+        num_key_value_heads=g, head_dim=d_h, max_position_embeddings=T,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config)
+
+
+@pytest.fixture(scope="module")
+def counted():
+    return hc.count(llama(), input_ids=torch.zeros(B, T, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    "rule, flops",
+    [
+        ("6n", 6 * N),
+        ("palm", 6 * N + 6 * SQUARE),
+        ("megatron_model", 6 * (PRODUCTS + SQUARE)),
+        ("megatron_hardware", 6 * (PRODUCTS + SQUARE)),
+        ("deepseek_whole", 6 * (PRODUCTS + SQUARE)),
+        ("deepseek_causal", 6 * (PRODUCTS + L * h * d_h * (T + 1))),
+        ("maxtext", 6 * PRODUCTS + 3 * SQUARE),
+        ("maxtext_before_644", 6 * N + 3 * SQUARE),
+    ],
+)
+def test_flops_of_a_module_by_rule(counted, rule, flops):
+    mfu = hc.MFU(counted, torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
+    assert mfu.flops_per_token == flops
+    assert mfu.hardware_flops_per_token == flops + (6 * SQUARE if rule == "megatron_hardware" else 0)
+
+
+@pytest.mark.parametrize("rule", ["kaplan", "chinchilla", "6n_no_embedding", "torchtitan", "megatron2021"])
+def test_rule_that_needs_more_than_a_run_is_refused(counted, rule):
+    with pytest.raises(UsageError, match=f"^rule {rule} treats .* apart"):
+        hc.MFU(counted, torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
+
+
+def test_columns_of_a_module(counted):
+    given = accounts.Assumptions(rule="megatron_hardware", seconds=0.5, devices=3, peak=Peak(1e12))
+    names = ("training_flops_per_token", "training_flops_per_step", "mfu", "hfu", "kv_bytes")
+    found, missing = accounts.values(names, CountedModule(counted, B * T), given)
+    model, hardware = 6 * (PRODUCTS + SQUARE), 6 * (PRODUCTS + 2 * SQUARE)
+    assert found == {
+        "training_flops_per_token": hardware,
+        "training_flops_per_step": hardware * B * T,
+        "mfu": Fraction(100 * model * B * T * 2, 3 * 10**12),
+        "hfu": Fraction(100 * hardware * B * T * 2, 3 * 10**12),
+        "kv_bytes": None,
+    }
+    assert list(missing) == ["kv_bytes"]
+    assert "apart" in accounts.values(["mfu"], CountedModule(counted, B * T), replace(given, rule="kaplan"))[1]["mfu"]
+
+
+def test_backward_pass_is_not_counted_twice():
+    x = torch.ones(B, T, d)
+    counted = hc.count(nn.Linear(d, d), x, backward=True)
+    with pytest.raises(UsageError, match="forward pass only"):
+        hc.MFU(counted, x, peak=PEAK)
+
+
+def test_mixture_counts_active_parameters():
+    transformers = pytest.importorskip("transformers")
+    experts, top_k = 7, 2
+    config = transformers.MixtralConfig(
+        vocab_size=V, hidden_size=d, intermediate_size=F, num_hidden_layers=L, num_attention_heads=h,
+        num_key_value_heads=g, head_dim=d_h, max_position_embeddings=T, num_local_experts=experts,
+        num_experts_per_tok=top_k,
+    )  # fmt: skip
+    ids = torch.zeros(B, T, dtype=torch.long)
+    counted = hc.count(transformers.MixtralForCausalLM(config), input_ids=ids)
+    active = N + L * (d * experts + (top_k - 1) * FFN)
+    assert hc.MFU(counted, ids, peak=PEAK, rule="6n").flops_per_token == 6 * active
+    every = active + L * (experts - top_k) * FFN
+    assert hc.MFU(counted, ids, peak=PEAK, rule="maxtext_before_644").flops_per_token == 6 * every + 3 * SQUARE
+    with pytest.raises(UsageError, match="^rule deepseek_whole treats routers"):
+        hc.MFU(counted, ids, peak=PEAK, rule="deepseek_whole")
+
+
+class LinearAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d, F))
+
+    def forward(self, x):
+        return x @ (x.transpose(1, 2) @ x) @ self.weight
+
+
+def test_products_of_two_computed_tensors_are_attention():
+    mfu = hc.MFU(LinearAttention(), torch.ones(B, T, d), peak="1P", rule="palm")
+    assert mfu.flops_per_token == 6 * d * F + 6 * 2 * d * d
+
+
+@pytest.mark.parametrize("rule", ["6n", "palm", "megatron_model", "maxtext"])
+def test_module_equals_closed_form(rule):
+    case = Case.of("llm-s", {"num_layers": 2}, {"seq_len": T, "batch_size": B})
+    ids = torch.zeros(B, T, dtype=torch.long, device="meta")
+    mfu = hc.MFU(hc.build(case.config, device="meta"), ids, peak=PEAK, rule=rule)
+    assert mfu.flops_per_token == flops_per_token(case, CONVENTIONS[rule])
+
+
+class Attention(nn.Module):
+    def __init__(self, is_causal):
+        super().__init__()
+        self.proj, self.is_causal = nn.Linear(d, d), is_causal
+
+    def forward(self, x):
+        x = self.proj(x)[:, None]
+        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=self.is_causal)
+
+
+def test_causal_rule_needs_a_causal_mask():
+    x = torch.ones(B, T, d)
+    assert hc.MFU(Attention(True), x, peak=PEAK, rule="maxtext").flops_per_token == 6 * (d * d + d * T)
+    with pytest.raises(UsageError, match="^rule maxtext counts causal pairs"):
+        hc.MFU(Attention(False), x, peak=PEAK, rule="maxtext")
+
+
+def test_update_is_share_of_peak():
+    mfu = hc.MFU(nn.Linear(7, 11, bias=False), torch.ones(2, 3, 7), peak="1G bf16", rule="6n", devices=3)
+    assert mfu.update(1000, 0.5) == float(Fraction(6 * 77 * 1000 * 2, 3 * 10**9))
+    assert mfu.metrics == {
+        "mfu": mfu.value,
+        "tokens_per_s": 2000.0,
+        "model_tflops_per_s": pytest.approx(6 * 77 * 2000 / 3 / 1e12),
+    }
+    mfu.update(0, 0.5)
+    assert (mfu.value, mfu.tokens, mfu.seconds) == (0, 1000, 1.0)
+    assert mfu.average == float(Fraction(6 * 77 * 1000, 3 * 10**9))
+    assert all(part in str(mfu) for part in ("6n", "bf16", "0.001 TFLOP/s"))
+
+
+def test_step_times_a_block():
+    mfu = hc.MFU(nn.Linear(7, 11), torch.ones(2, 3, 7), peak=PEAK, rule="megatron_model")
+    with mfu.step(tokens=17):
+        pass
+    assert mfu.tokens == 17 and mfu.seconds > 0
+    assert mfu.value == float(Fraction(6 * 77 * 17) / (Fraction(mfu.seconds) * 312 * 10**12))
+
+
+@pytest.mark.parametrize("sample, options, message", [
+    (torch.ones(3, 7), {}, "sample_tokens"), (torch.ones(2, 3, 7), {"rule": "plam"}, "palm"),
+    (torch.ones(2, 3, 7), {"peak": "H100 bf16"}, "H100 SXM"), (torch.ones(2, 3, 7), {"devices": 0}, "devices"),
+])  # fmt: skip
+def test_wrong_arguments_name_valid_ones(sample, options, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        hc.MFU(nn.Linear(7, 11), sample, **{"peak": PEAK, **options})
+    assert "\n" not in str(caught.value)
+
+
+class Batches(torch.utils.data.Dataset):
+    def __len__(self):
+        return 20 * B
+
+    def __getitem__(self, index):
+        ids = torch.arange(T) % V
+        return {"input_ids": ids, "labels": ids}
+
+
+@pytest.mark.parametrize("counts_tokens", [False, True])
+def test_trainer_logs_utilisation(tmp_path, counts_tokens, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
+    model = llama()
+    mfu = hc.MFU(model, input_ids=torch.zeros(2, T, dtype=torch.long), peak=PEAK, rule="palm")
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=20, per_device_train_batch_size=B, logging_steps=1, report_to=[],
+        save_strategy="no", use_cpu=True, disable_tqdm=True, include_num_input_tokens_seen=counts_tokens,
+    )  # fmt: skip
+    callback = mfu.hugging_face_callback()
+    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=Batches(), callbacks=[callback])
+    trainer.train()
+    assert mfu.tokens == 20 * B * T
+    assert mfu.tokens * mfu.flops_per_token == 20 * B * T * (6 * N + 12 * L * h * d_h * T)
+    logged = [line for line in trainer.state.log_history if "loss" in line]
+    assert len(logged) == 20
+    for line in logged:
+        assert line["mfu"] == pytest.approx(line["tokens_per_s"] * (6 * N + 12 * L * h * d_h * T) / 312e12)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_lightning_logs_utilisation(tmp_path):
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.proj = nn.Linear(7, 11)
+
+        def training_step(self, batch, index):
+            return self.proj(batch).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    module = Module()
+    mfu = hc.MFU(module.proj, torch.ones(2, 3, 7), peak=PEAK, rule="6n")
+    trainer = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=tmp_path, callbacks=[mfu.lightning_callback()],
+    )  # fmt: skip
+    trainer.fit(module, torch.utils.data.DataLoader(torch.ones(20, 3, 7), batch_size=5))
+    assert mfu.tokens == 20 * 3
+    assert float(trainer.callback_metrics["mfu"]) == pytest.approx(mfu.value)
+
+
+@pytest.mark.parametrize("method", ["lightning_callback", "hugging_face_callback"])
+def test_missing_package_is_one_line(monkeypatch, method):
+    mfu = hc.MFU(nn.Linear(7, 11), torch.ones(2, 3, 7), peak=PEAK)
+    for module in ("mfu", "errors"):
+        monkeypatch.setattr(f"headcount.bench.{module}.find_spec", lambda name: None)
+    with pytest.raises(EnvironmentMissing, match="which is not installed: pip install"):
+        getattr(mfu, method)()

@@ -1,0 +1,40 @@
+"""The page about many devices: its rows by formulas typed by hand, and no verdict fails."""
+
+import re
+from fractions import Fraction
+
+import pytest
+
+from headcount.reports.facts import Facts
+from headcount.reports.pages import parallel
+
+FACTS = Facts()
+
+
+def rows_of(text):
+    """Return the rows of a pipe table by heading."""
+    head, _, *rows = (line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| "))
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def test_dispatch_sends_less_where_the_quotient_is_below_one():
+    rows = rows_of(parallel.dispatch(FACTS))
+    assert len(rows) == 8
+    for row in rows:
+        K, E, D = map(int, re.fullmatch(r"(\d+)K(\d+)E(\d+)D", row["size"]).groups())
+        less = [e for e in range(2, E + 1) if E % e == 0 and Fraction(K, e) + Fraction(D, 512) < 1]
+        assert row["less at e ="] == (", ".join(map(str, less)) or "none")
+
+
+def test_the_slowest_rank_of_moh():
+    rows = rows_of(parallel.heads(FACTS))
+    assert [(row["heads of a token"], row["key/value heads"]) for row in rows] == [("4", "1")] * 3 + [("3", "2")]
+    # 32 layers, 2,048 tokens, two products of heads of width 128
+    products = [int(row[parallel.PRODUCTS].replace(",", "")) for row in rows]
+    assert products == [32 * 2 * heads * 2048**2 * 128 for heads in (4, 4, 4, 3)]
+
+
+@pytest.mark.parametrize("part", [parallel.dispatch, parallel.heads, parallel.blocks])
+def test_no_sentence_fails(part):
+    found = re.findall(r": \*(\w+)\*\.$", part(FACTS), re.MULTILINE)
+    assert found and set(found) == {"holds"}
