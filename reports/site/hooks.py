@@ -29,6 +29,11 @@ def on_files(files, config):
     return Files([*(file for file in files if file.src_dir != config.docs_dir), *own])
 
 
+def on_page_markdown(markdown, page, config, files):
+    """Return the text with markdown inside of its folded parts, as GitHub reads it."""
+    return markdown.replace("<details>", "<details markdown>")
+
+
 def on_page_content(html, page, config, files):
     """Return the page with its formulas as MathML."""
     return re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', lambda found: convert(unescape(found[1])), html)
