@@ -13,7 +13,7 @@ SUBJECTS := if git cat-file -e '$(BASE)^{commit}' 2>/dev/null; then \
 	{ print "commit subject is not \"area: verb object\" in 72 characters: " $$0; bad = 1 } END { exit bad }'; \
 	else echo "commit subjects not checked: no git history that reaches $(BASE)"; fi
 
-.PHONY: macs test kernels nightly matrix ptflops readings lint benchmark reports clean
+.PHONY: macs test kernels nightly matrix ptflops readings lint benchmark reports docs clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -59,6 +59,14 @@ benchmark: $(VENV)/.stamp
 
 reports: $(VENV)/.stamp
 	$(PY) -m reports
+
+# The documentation site, offline once its tools are installed. Search needs a server: python3 -m http.server -d build/docs
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build -f reports/site/mkdocs.yml
+
+$(VENV)/.docs: $(VENV)/.stamp
+	$(INSTALL) -e '.[docs]' >&2
+	@touch $@
 
 $(VENV)/.stamp: pyproject.toml constraints.txt
 	@echo "Once, some minutes: torch, ptflops, fvcore, pandas and the tests' tools are downloaded and installed into" \

@@ -66,7 +66,8 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
+        # Python 3.11 checks the default of a list without values too
+        if action.choices is not None and value is not action.default and value not in action.choices:
             near = did_you_mean(str(value), map(str, action.choices))
             listed = ", ".join(map(str, action.choices))
             raise argparse.ArgumentError(action, f"invalid choice: {value!r} (choose from {listed}){near}")

@@ -173,7 +173,7 @@ def count_macs(
 
 @no_full_gc()
 def count_call(call: ModuleCall, *, backward: bool = False, training: bool = False, **options: Any) -> ContractionCount:
-    """Count a call as :func:`count_macs` does; ``options`` are those of count_contractions."""
+    """Count a call as ``count_macs`` does; ``options`` are those of count_contractions."""
     module, args, kwargs = call
     trace = record(fresh(module), args, kwargs, backward=backward, training=training)
     return replace(count_contractions(trace, **options), call=call)
@@ -184,7 +184,7 @@ OPTIONS = inspect.signature(count_macs).parameters.keys()
 
 
 def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) -> ContractionCount:
-    """Count as :func:`count_macs` does; the result prints as a tree of ``depth`` levels, all of them for None."""
+    """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None."""
     return replace(count_macs(module, *inputs, **options), depth=depth)
 
 

@@ -58,7 +58,8 @@ def sentences(facts: Facts, paper: str) -> str:
     empty = {key for key in rows[0] if not any(row[key] for row in rows)}
     rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
     about = f"Source: {source.source}. {source.about}".strip()
-    return "\n\n".join([about, document.records(rows), *paragraphs])
+    folded = ["<details><summary>each sentence, with its numbers</summary>", *paragraphs, "</details>"]
+    return "\n\n".join([about, document.records(rows), *folded])
 
 
 def paragraph(sentence: Sentence, facts: Facts) -> str:

@@ -49,7 +49,8 @@ def _parts(found: argparse.ArgumentParser) -> list[str]:
     shared = _output().title
     groups = [group for group in found._action_groups if group.title != shared]
     more = ["Also the [output options](#output-options)."] * (len(groups) < len(found._action_groups))
-    return [f"```text\n{found.description.strip()}\n```", *_groups(groups), *more]
+    folded = ["<details><summary>options</summary>", *_groups(groups), *more, "</details>"]
+    return [f"```text\n{found.description.strip()}\n```", *folded]
 
 
 def _output() -> argparse._ArgumentGroup:

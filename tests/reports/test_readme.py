@@ -15,7 +15,9 @@ from headcount.reports.facts import Facts
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```\w+\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-COMMAND_LINES = re.findall(r"^headcount .*", TEXT.replace("\\\n", ""), re.MULTILINE)
+GUIDES = [path.read_text("utf-8") for path in sorted((ROOT / "reports" / "site" / "guides").glob("*.md"))]
+CODE = re.findall(r"^ *```sh\n(.*?)^ *```", "\n".join([TEXT, *GUIDES]), re.DOTALL | re.MULTILINE)
+COMMAND_LINES = re.findall(r"^ *(headcount [^>\n]*)", "".join(CODE).replace("\\\n", ""), re.MULTILINE)
 FACTS = Facts()
 
 

@@ -1,0 +1,39 @@
+"""Hooks of mkdocs: the pages are README.md, the guides and the report, each under its path in the repository."""
+
+import re
+from html import unescape
+from pathlib import Path
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+
+from headcount.reports import document, readme
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("reports/generated", "reports/site/guides")
+
+
+def on_config(config):
+    """Give headings the anchors of GitHub, and add the link to the repository."""
+    config.mdx_configs["toc"] = {"slugify": lambda title, _: document.anchor(title), "permalink": True}
+    config.nav.append({"Repository": readme.REPOSITORY})
+    return config
+
+
+def on_files(files, config):
+    """Return the theme's files and those of the site."""
+    paths = [ROOT / "README.md", ROOT / "ARCHITECTURE.md"]
+    paths += [path for folder in FOLDERS for path in sorted((ROOT / folder).iterdir())]
+    names = [path.relative_to(ROOT).as_posix() for path in paths]
+    own = [File(name, str(ROOT), config.site_dir, use_directory_urls=False) for name in names]
+    return Files([*(file for file in files if file.src_dir != config.docs_dir), *own])
+
+
+def on_page_markdown(markdown, page, config, files):
+    """Return the text with markdown inside of its folded parts, as GitHub reads it."""
+    return markdown.replace("<details>", "<details markdown>")
+
+
+def on_page_content(html, page, config, files):
+    """Return the page with its formulas as MathML."""
+    return re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', lambda found: convert(unescape(found[1])), html)

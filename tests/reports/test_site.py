@@ -1,0 +1,128 @@
+"""The documentation site: it builds without a warning, loads nothing from the network, and no link is broken."""
+
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from importlib.util import find_spec
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import headcount
+
+ROOT = headcount.CHECKOUT
+GUIDES = ROOT / "reports" / "site" / "guides"
+OTHER_NAMES = {"count_macs", "gqa", "mqa"}
+"""Further names of count and of mha."""
+needed = pytest.mark.skipif(find_spec("mkdocstrings") is None, reason="mkdocs is not installed: make docs installs it")
+
+
+class Page(HTMLParser):
+    """The identifiers of a page, the addresses that it loads, and those that it links to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.loaded, self.linked = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.ids.add(values.get("id"))
+        self.linked += [values["href"]] if tag == "a" and values.get("href") else []
+        if tag != "a":
+            sources = [part.split()[0] for part in values.get("srcset", "").split(",") if part.strip()]
+            self.loaded += sources + [values[name] for name in ("src", "href", "data") if values.get(name)]
+
+
+def is_external(address):
+    parts = urlsplit(address)
+    return bool(parts.netloc) or parts.scheme not in ("", "data")
+
+
+def broken(path, address, pages, root):
+    """Return whether an address in the page at ``path`` names no file, or no identifier of a page."""
+    parts = urlsplit(address)
+    if parts.scheme:
+        return False
+    place = root / parts.path[1:] if parts.path.startswith("/") else path.parent / unquote(parts.path)
+    target = (place if parts.path else path).resolve()
+    target = target / "index.html" if target.is_dir() else target
+    if not parts.fragment or target not in pages:
+        return not target.is_file()
+    return unquote(parts.fragment) not in pages[target].ids
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Return the folder of the built site."""
+    folder = tmp_path_factory.mktemp("site").resolve()
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", "reports/site/mkdocs.yml", "-d", folder]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
+
+
+@needed
+def test_site_loads_nothing_external(site, pages):
+    found = {str(path): [one for one in page.loaded if is_external(one)] for path, page in pages.items()}
+    for path in site.rglob("*.css"):
+        addresses = re.findall(r"(?:url\(|@import )\s*[\"']?([^\"')\s]+)", path.read_text("utf-8"))
+        found[str(path)] = [one for one in addresses if is_external(one)]
+    assert len(pages) > 20 and {name: bad for name, bad in found.items() if bad} == {}
+
+
+@needed
+def test_theme_scripts_load_nothing_external(site):
+    """The theme's scripts ask GitHub for a repository's stars, and unpkg.com for mermaid, on pages that have them."""
+    texts = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
+    assert [str(path) for path, text in texts.items() if re.search(r'="source"|class="[^"]*mermaid', text)] == []
+    hosts = {host for path in (site / "assets").rglob("*.js") for host in hosts_loaded(path.read_text("utf-8"))}
+    assert hosts <= {"api.github.com", "unpkg.com"}
+
+
+def hosts_loaded(script):
+    return re.findall(r"""(?:fetch|import|[A-Za-z_$]+)\(["'`]https?://([^/"'`]+)""", script)
+
+
+@needed
+def test_links_resolve(site, pages):
+    found = {
+        str(path.relative_to(site)): [one for one in page.loaded + page.linked if broken(path, one, pages, site)]
+        for path, page in pages.items()
+    }
+    assert {name: bad for name, bad in found.items() if bad} == {}
+
+
+@needed
+def test_pages_have_formulas_and_search(site, pages):
+    text = (site / "reports/generated/notation.html").read_text("utf-8")
+    assert "<math" in text and "arithmatex" not in text
+    assert "MFU" in (site / "search/search_index.json").read_text("utf-8")
+
+
+def test_broken_links_and_requests_are_found(tmp_path):
+    text = (
+        '<a href="#a">x</a><p id="b"></p><a href="no.html"></a><img src="//cdn.org/x.png"><link href="https://f.org">'
+    )
+    path = tmp_path / "page.html"
+    path.write_text(text)
+    page = Page(text)
+    assert [one for one in page.linked if broken(path, one, {path: page}, tmp_path)] == ["#a", "no.html"]
+    assert not broken(path, "page.html#b", {path: page}, tmp_path)
+    assert [one for one in page.loaded if is_external(one)] == ["//cdn.org/x.png", "https://f.org"]
+
+
+def test_api_page_has_every_public_name():
+    names = re.findall(r"^::: headcount\.(\w+)(?:\.layer)?$", (GUIDES / "api.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(names) == sorted(set(dir(headcount)) - OTHER_NAMES)
+
+
+@pytest.mark.parametrize("path", sorted(GUIDES.glob("*.md")), ids=lambda path: path.stem)
+def test_guides_are_short(path):
+    assert len(path.read_text("utf-8").splitlines()) < 60
