@@ -17,9 +17,9 @@ from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
-from headcount.bench.macs import rules
 from headcount.bench.macs.figures import COLUMNS, row_of
 from headcount.bench.table import Column, Row, Section, Table, plural
+from headcount.bench.training_flops import tokens_of
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.published import own
@@ -89,7 +89,7 @@ class _Models:
             return "" if rule == "exact" else f"the rule {rule} needs a preset; {row.preset} has macs, flops and params"
         try:
             if CONVENTIONS[rule].backward:
-                rules.check(case, CONVENTIONS[rule])
+                tokens_of(case, CONVENTIONS[rule])
         except UsageError as error:
             return str(error)
         return ""

@@ -15,11 +15,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {
     "nvidia-ml-py": "pynvml",
     "import-linter": "importlinter",
+    "mkdocs-material": "mkdocs",
     "pytest-benchmark": "pytest_benchmark",
 }
 """Import name of a distribution where both differ."""
 OTHER_TOOLS = {"calflops", "thop", "torchinfo"}
 """Packages of the environment that ``make readings`` makes."""
+CONFIGURED = {"mkdocstrings"}
+"""Plugins that mkdocs.yml names."""
 PROVIDED = {"pytest", "huggingface_hub"}
 """Packages that only a plugin of pytest imports, and that come with transformers."""
 
@@ -48,7 +51,7 @@ def imported(*folders):
 
 CORE = {distribution(requirement) for requirement in PROJECT["dependencies"]}
 EXTRAS = {name: {distribution(r) for r in wanted} for name, wanted in PROJECT["optional-dependencies"].items()}
-AT_RUN_TIME = CORE.union(*(EXTRAS[name] for name in ("completion", "report", "gpu", *registry.EXTRAS)))
+AT_RUN_TIME = CORE.union(*(EXTRAS[name] for name in ("completion", "docs", "gpu", "hf", "report", *registry.EXTRAS)))
 
 
 def names_of(packages):
@@ -63,11 +66,9 @@ def test_product_imports_are_declared():
 
 
 def test_declared_packages_are_imported():
-    assert names_of(AT_RUN_TIME) - imported(*PACKAGES) == set()
+    assert names_of(AT_RUN_TIME) - imported(*PACKAGES) == CONFIGURED
 
 
 def test_test_imports_are_declared():
-    """Tests skip without the extra hf."""
-    assert imported("tests") - OTHER_TOOLS - PROVIDED <= names_of(
-        AT_RUN_TIME.union(*(EXTRAS[name] for name in ("test", "hf")))
-    )
+    """Tests skip without the extras hf and docs."""
+    assert imported("tests") - OTHER_TOOLS - PROVIDED <= names_of(AT_RUN_TIME | EXTRAS["test"])

@@ -159,7 +159,7 @@ def test_plot_is_deterministic(translation, tmp_path, capsys):
         assert translation.run(capsys, "--plot", str(tmp_path / name))[0] == 0
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     code, _, err = translation.run(capsys, "--plot", str(tmp_path / "a.nothing"))
-    assert code == 2 and err.count("\n") == 1 and "cannot write" in err
+    assert code == 2 and err.count("\n") == 1 and ".svg" in err
 
 
 def test_shapes_are_compared_before_building(heads, capsys):
