@@ -130,7 +130,7 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     form = args.format = files.infer_format(args.format, args.out)
     if args.out:
         files.check_writable(args.out)
-        _check_not_input(args)
+        check_not_input(args)
     with progress.stage(prog):
         work = plan(args)
     if isinstance(work, str):
@@ -158,11 +158,13 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     return 1 if failures else 0
 
 
-def _check_not_input(args: argparse.Namespace) -> None:
-    """Raise UsageError where --out is a file that another argument names, as PATH or PATH:FUNCTION."""
-    for name, value in vars(args).items():
-        for word in value if isinstance(value, list) else [value]:
-            paths = (word, word.rpartition(":")[0]) if isinstance(word, str) and name != "out" else ()
+def check_not_input(args: argparse.Namespace, *others: str) -> None:
+    """Raise UsageError where --out is a file of another argument or of ``others``: PATH, PATH:NAME or MODULE:NAME."""
+    values = [value for name, value in vars(args).items() if name != "out"]
+    for value in (*values, others):
+        for word in value if isinstance(value, list | tuple) else [value]:
+            file = word.rpartition(":")[0] if isinstance(word, str) else ""
+            paths = (word, file, f"{file.replace('.', os.sep)}.py") if isinstance(word, str) else ()
             if any(os.path.isfile(path) and os.path.realpath(path) == os.path.realpath(args.out) for path in paths):
                 raise UsageError(f"--out {args.out} is an input of this command")
 

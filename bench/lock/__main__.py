@@ -10,21 +10,33 @@
 
 TARGET is FILE.py:FUNCTION, which returns (module, inputs), FILE.py:CLASS with --input, a preset, config.json or
 hf:NAME. The lock stores target and options; options given with --check or --update replace them. Run it in the folder
-where the lock was written: files are relative to the current folder. Counts are integers, so there is no tolerance.
+where the lock was written: files are relative to the current folder. A lock is code: --check runs the function that
+it names, from the lock's repository (without git, its folder) alone unless --trust allows others. Counts are integers,
+so there is no tolerance.
 Exit codes: 0 the count is as locked; 1 it is not, or an operation is unsupported; 2 wrong usage, or a file that is no
 lock; 3 the device is not available.
 """
 
 import argparse
+import os
 import sys
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.machinery import PathFinder
+from pathlib import Path
 
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.cli import Parser, Work, add_output, check_not_input, serve
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module, parse_formulas
-from headcount.bench.isolated.target import add_ranks, add_target_options, check_ranks, parse_target
+from headcount.bench.isolated.target import (
+    add_ranks,
+    add_target_options,
+    check_ranks,
+    is_configuration,
+    parse_target,
+)
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
 from headcount.bench.measure import DEVICES, check_device
@@ -52,6 +64,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--badge", metavar="FILE", help="write the totals of the lock TARGET as an .svg image")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     out.add_argument("--plot", metavar="FILE", help="with --history, a plot: .svg, .png or .pdf")
+    out.add_argument("--trust", action="store_true", help="run the code that LOCK names wherever it is")
     how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
     add = how.add_argument
     add("--module", metavar="TARGET", help=argparse.SUPPRESS)
@@ -97,6 +110,12 @@ def plan(args: argparse.Namespace) -> Work | str:
     locked = file.read(path) if path else None
     if args.update and not locked.versions:
         raise UsageError(f"{args.update} is no lock; --module SPEC --out FILE writes one")
+    if locked and locked.request:
+        runs = locked.request.code
+        if args.out:
+            check_not_input(args, *runs)
+        for spec in () if args.target or args.module or args.trust else runs:
+            _check_trusted(spec, path)
     request = _request(args, locked)
     check_device(request.device)
     answer = count_module(request.module, request.settings, **request.options())
@@ -125,6 +144,26 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountReq
     if request.formula_set not in (None, *linalg.SETS):
         raise UsageError(f"the lock's formula_set {request.formula_set} is none of {', '.join(linalg.SETS)}")
     return request
+
+
+def _check_trusted(spec: str, lock: str) -> None:
+    """Raise UsageError where ``spec`` is code from outside of the lock's repository, or without one of its folder."""
+    target, colon, _ = spec.rpartition(":")
+    if not colon or is_configuration(spec):
+        return
+    folder = Path(lock).resolve().parent
+    root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
+    place = Path(target).resolve() if target.endswith(".py") else _place(target.partition(".")[0])
+    # a repository may hold its virtual environment
+    installed = Path(sysconfig.get_path("purelib")).resolve()
+    if place is None or not place.is_relative_to(root) or place.is_relative_to(installed):
+        raise UsageError(f"{lock} would run {spec}, which is not below {root}; --trust allows it")
+
+
+def _place(package: str) -> Path | None:
+    """Return the file or folder of a package, as it is found from the current folder; None where there is none."""
+    found = PathFinder.find_spec(package, [os.getcwd(), *sys.path])
+    return found and Path(found.origin or next(iter(found.submodule_search_locations))).resolve()
 
 
 def _compare(args: argparse.Namespace, locked: CountSnapshot, counted: CountSnapshot) -> Work | str:

@@ -49,6 +49,11 @@ class CountRequest:
     ranks: int | None = None
     rank: int = 0
 
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The specs of the code that the count runs: the module's, and that of a function that divides it."""
+        return (self.module, self.plan) if self.plan and self.ranks else (self.module,)
+
     def options(self) -> dict[str, Any]:
         """Return the options by the names of the arguments of ``isolated.module_count.count_module``."""
         return {name: value for name, value in vars(self).items() if name not in ("module", "settings")}

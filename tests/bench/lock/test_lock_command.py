@@ -119,3 +119,66 @@ def test_lock_of_class_counts_same_again(folder, capsys):
     assert main([*words, "-o", "net.lock"]) == 0 and main(["--check", "net.lock"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "net.lock: as locked, 315 MACs and 21 parameters"
     assert main(["--check", "net.lock", "--input", "11,7"]) == 1
+
+
+def rename_module(lock, spec):
+    data = json.loads(lock.read_text())
+    lock.write_text(json.dumps({**data, "module": spec}))
+
+
+def test_lock_runs_a_foreign_plan_only_if_trusted(folder, capsys):
+    assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
+    data = json.loads((folder / "macs.lock").read_text())
+    data["options"] |= {"plan": "os:abort", "ranks": 2}
+    (folder / "macs.lock").write_text(json.dumps(data))
+    capsys.readouterr()
+    assert main(["--check", "macs.lock"]) == 2
+    assert "os:abort" in (err := capsys.readouterr().err) and "--trust" in err
+
+
+@pytest.mark.parametrize("spec", ["os:abort", "../outside.py:make", "installed.outside:make", "link.py:make"])
+def test_lock_runs_code_outside_its_folder_only_if_trusted(spec, folder, monkeypatch, capsys):
+    """The outside code leaves a file where it is run; os.abort would end the process."""
+    assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
+    work = folder / "work"
+    work.mkdir()
+    (folder / "macs.lock").rename(work / "macs.lock")
+    outside = f"from pathlib import Path\nPath({str(folder / 'ran')!r}).touch()\n{FACTORY}"
+    (folder / "outside.py").write_text(outside)
+    (folder / "elsewhere" / "installed").mkdir(parents=True)
+    (folder / "elsewhere" / "installed" / "outside.py").write_text(outside)
+    (work / "link.py").symlink_to(folder / "outside.py")
+    monkeypatch.syspath_prepend(folder / "elsewhere")
+    monkeypatch.chdir(work)
+    rename_module(work / "macs.lock", spec)
+    for option in ("--check", "--update"):
+        capsys.readouterr()
+        assert main([option, "macs.lock"]) == 2
+        err = capsys.readouterr().err
+        assert err.count("\n") == 1 and spec in err and "--trust" in err
+    assert not (folder / "ran").exists()
+    if spec in ("../outside.py:make", "link.py:make"):
+        assert main(["--check", "macs.lock", "--trust"]) == main(["--check", "macs.lock", "--module", spec]) == 0
+        assert (folder / "ran").exists()
+
+
+def test_lock_runs_code_of_its_repository(folder, monkeypatch):
+    """A file above the lock's folder, and a package of a source folder that is on sys.path."""
+    (folder / ".git").mkdir()
+    (folder / "src" / "net").mkdir(parents=True)
+    (folder / "src" / "net" / "parts.py").write_text(FACTORY)
+    (folder / "locks").mkdir()
+    monkeypatch.chdir(folder / "locks")
+    monkeypatch.syspath_prepend(folder / "src")
+    assert main(["--module", "../model.py:make", "-o", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
+    monkeypatch.chdir(folder / "src")
+    rename_module(folder / "locks" / "macs.lock", "net.parts:make")
+    assert main(["--check", "../locks/macs.lock"]) == 0
+
+
+@pytest.mark.parametrize("spec", ["model.py:make", "model:make"])
+def test_check_keeps_module_of_lock(spec, folder, capsys):
+    assert main(["--module", spec, "-o", "macs.lock"]) == 0
+    assert main(["--check", "macs.lock", "--format", "text", "-o", "model.py"]) == 2
+    assert capsys.readouterr().err.endswith("error: --out model.py is an input of this command\n")
+    assert (folder / "model.py").read_text() == FACTORY
