@@ -1,9 +1,7 @@
 """Parse budgets and ranges, and select the candidates within budgets."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
 from math import ceil, floor
@@ -13,10 +11,9 @@ import numpy as np
 from headcount.bench.budget.candidates import Candidates
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
-from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.numbers import parse_amount, parse_int
 from headcount.models.configs.suggest import choices
 
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 NAMES = {"macs": "MACs", "params": "parameters", "active_params": "active parameters", "kv_bytes": "cache bytes"}
 """The metrics in words."""
 MOST_SIZES = 10_000
@@ -56,14 +53,13 @@ def parse(text: str, metric: str = "kv_bytes") -> Bound:
 
 
 def _number(text: str, metric: str) -> int:
-    match = re.fullmatch(rf"([0-9]{{1,30}}(?:\.[0-9]{{1,30}})?)({'|'.join(UNITS)})B?", text)
-    if not match:
-        raise UsageError(f"malformed budget {text!r}; write 1200000000, 1.2G, 64Mi or 1.1G:1.2G")
+    amount = text.removesuffix("B")
     if text.endswith("B") and not metric.endswith("bytes"):
-        raise UsageError(f"{NAMES[metric]} have no bytes; write {text.removesuffix('B')}, not {text}")
-    if "." in match[1] and not match[2]:
-        raise UsageError(f"{text} is {text} {NAMES[metric]}; did you mean {match[1]}G?")
-    return int(Decimal(match[1]) * UNITS[match[2]])
+        raise UsageError(f"{NAMES[metric]} have no bytes; write {amount}, not {text}")
+    try:
+        return parse_amount(amount)
+    except ValueError as error:
+        raise UsageError(f"malformed budget {text!r}: {error}; a range is 1.1G:1.2G") from None
 
 
 def bound_around(value: int, tolerance: Fraction) -> Bound:

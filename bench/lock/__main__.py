@@ -4,6 +4,7 @@
     python -m bench.lock --check macs.lock                        count again; exit 1 with what changed
     python -m bench.lock --check macs.lock --format md            the same as a comment on a pull request
     python -m bench.lock --update macs.lock                       count again, and write that
+    python -m bench.lock model.py:make --max macs=2.1G params=25M -o macs.lock   limits instead of the same count
     python -m bench.lock --history main~20..main macs.lock        the lock of each commit; runs nothing
     python -m bench.lock --badge macs.svg macs.lock               an image with the locked MACs and parameters
     python -m bench.lock --workflow                               a workflow of GitHub Actions that checks a lock
@@ -45,7 +46,9 @@ from headcount.bench.render import open_output
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import equal, summary
 from headcount.bench.snapshot.sections import LOCKED, sections
-from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
+from headcount.bench.snapshot.snapshot import LIMITED, CountRequest, CountSnapshot, snapshot_of
+from headcount.bench.table import Column, Row, Section, Table
+from headcount.models.configs.numbers import parse_amount
 
 PROG = "python -m bench.lock"
 OPTIONS = "dtype device allow_unsupported elementwise formula_set backward plan ranks rank".split()
@@ -64,6 +67,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--badge", metavar="FILE", help="write the totals of the lock TARGET as an .svg image")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     out.add_argument("--plot", metavar="FILE", help="with --history, a plot: .svg, .png or .pdf")
+    out.add_argument(
+        "--max", nargs="+", metavar="QUANTITY=N", type=_limit, default=[], help="limits of macs and params: macs=2.1G"
+    )
     out.add_argument("--trust", action="store_true", help="run the code that LOCK names wherever it is")
     how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
     add = how.add_argument
@@ -120,7 +126,19 @@ def plan(args: argparse.Namespace) -> Work | str:
     check_device(request.device)
     answer = count_module(request.module, request.settings, **request.options())
     counted = snapshot_of(answer, request, file.versions(answer.libraries))
+    counted = replace(counted, limits=dict(args.max) or (locked.limits if locked else {}))
     return _compare(args, locked, counted) if args.check else _write(counted, args.update or args.out)
+
+
+def _limit(text: str) -> tuple[str, int]:
+    """Return the quantity and the number of ``macs=2.1G``."""
+    name, _, amount = text.partition("=")
+    if name not in LIMITED:
+        raise argparse.ArgumentTypeError(f"{text!r}: --max limits {' and '.join(LIMITED)}, as macs=2.1G")
+    try:
+        return name, parse_amount(amount)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountRequest:
@@ -169,15 +187,35 @@ def _place(package: str) -> Path | None:
 def _compare(args: argparse.Namespace, locked: CountSnapshot, counted: CountSnapshot) -> Work | str:
     """Return the tables of the difference, or one line where the count is as locked."""
     same = equal(locked, counted)
-    if same and args.format in ("text", "md"):
+    within = all(getattr(counted, name) <= most for name, most in counted.limits.items())
+    if same and within and args.format in ("text", "md"):
         line = f"{args.check}: as locked, {counted.macs:,} MACs and {counted.params:,} parameters"
         if args.out:
             with open_output(args.out) as stream:
                 stream.write(f"{line}\n")
         return line
-    failures = [] if same else [f"{args.check}: the count is not as locked"]
-    tables = sections(locked, counted, LOCKED, failures)
+    if counted.limits:
+        over = [name for name, most in counted.limits.items() if getattr(counted, name) > most]
+        failures = [f"{args.check}: {', '.join(over)} above the limit"] if over else []
+        tables = [_limits_section(counted, failures), *sections(locked, counted, LOCKED)]
+    else:
+        failures = [] if same else [f"{args.check}: the count is not as locked"]
+        tables = sections(locked, counted, LOCKED, failures)
     return Work(tables, result=lambda printed: f"{args.check}: {summary(locked, counted)}.")
+
+
+def _limits_section(counted: CountSnapshot, failures: Sequence[str]) -> Section:
+    """Return a row for each limited quantity, the last with the ``failures``."""
+    columns = [Column("quantity", "quantity", priority=0)]
+    columns += [Column(key, key, kind="int", priority=0) for key in ("limit", "counted")]
+    columns += [Column("left", "left", kind="int", sign=True, priority=0)]
+    rows = []
+    for name, most in counted.limits.items():
+        value = getattr(counted, name)
+        values = {"quantity": name, "limit": most, "counted": value, "left": most - value}
+        rows.append(Row(values, records=[values]))
+    rows[-1] = replace(rows[-1], failures=failures)
+    return Section(Table("lock-limits", "limits of the lock", columns), rows)
 
 
 def _write(counted: CountSnapshot, path: str | None) -> str:

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import headcount
 from headcount.bench.errors import UsageError, read_file
-from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, natural, parameters_of, terms_of
+from headcount.bench.snapshot.snapshot import LIMITED, CountRequest, CountSnapshot, natural, parameters_of, terms_of
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.rank import Transfer
 
@@ -50,6 +50,8 @@ def text(snapshot: CountSnapshot) -> str:
         "uncalled": snapshot.uncalled and sorted(snapshot.uncalled),
         "unsupported": sorted(snapshot.unsupported),
     }
+    if snapshot.limits:
+        data["limits"] = dict(snapshot.limits)
     if snapshot.collectives:
         data["collectives"] = sorted(map(vars, snapshot.collectives), key=_order)
         data["sent"] = snapshot.sent
@@ -132,6 +134,7 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]
         versions=data["versions"],
         request=request if data["module"] else None,
         collectives=tuple(Transfer(**one) for one in data.get("collectives", ())),
+        limits={name: data["limits"][name] for name in LIMITED if name in data.get("limits", {})},
         uncalled=_paths(data.get("uncalled")),
     )
     sums = {name: data[name] for name in ("macs", "elementwise_macs", "params")}

@@ -69,6 +69,10 @@ class CountRequest:
         return {"module": self.module, **{name: str(value) for name, value in found.items()}}
 
 
+LIMITED = ("macs", "params")
+"""Quantities that a lock may limit."""
+
+
 @dataclass(frozen=True)
 class CountSnapshot:
     """The count of one forward pass. ``terms`` are its contractions, those written elementwise included.
@@ -76,7 +80,8 @@ class CountSnapshot:
     ``macs`` includes those written elementwise where ``included``. ``unsupported`` are unsupported operations and
     ``inputs`` the module's input tensors, both as text. ``inputs`` and ``versions`` are empty where they are unknown;
     ``collectives`` are those of a rank of a divided module. ``uncalled``, the paths of modules that did not run, and
-    ``request`` are None for a module that a program counted itself.
+    ``request`` are None for a module that a program counted itself. ``limits``: the most of LIMITED that a lock allows,
+    instead of the same count.
     """
 
     name: str
@@ -89,6 +94,7 @@ class CountSnapshot:
     request: CountRequest | None = None
     collectives: tuple[Transfer, ...] = ()
     uncalled: tuple[str, ...] | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def macs(self) -> int:

@@ -182,3 +182,25 @@ def test_check_keeps_module_of_lock(spec, folder, capsys):
     assert main(["--check", "macs.lock", "--format", "text", "-o", "model.py"]) == 2
     assert capsys.readouterr().err.endswith("error: --out model.py is an input of this command\n")
     assert (folder / "model.py").read_text() == FACTORY
+
+
+def test_limits_of_a_lock_allow_changes_below_them(folder, capsys):
+    (folder / "net.py").write_text("from torch import nn\nclass Net(nn.Linear):\n    pass\n")
+    words = ["net.py:Net", "--set", "in_features=7", "out_features=3", "bias=false", "--input", "5,7"]
+    assert main([*words, "--max", "macs=0.3k", "params=22", "-o", "net.lock"]) == 0
+    assert main(["--check", "net.lock"]) == 0
+    for batch, code in ((14, 0), (15, 1)):
+        capsys.readouterr()
+        assert main(["--check", "net.lock", "--input", f"{batch},7", "--format", "json"]) == code
+        table = json.loads(capsys.readouterr().out)["tables"][0]
+        found = {row["quantity"]: (row["limit"], row["left"]) for row in table["rows"]}
+        assert found == {"macs": (300, 300 - batch * 7 * 3), "params": (22, 22 - 7 * 3)}
+    assert main(["--check", "net.lock", "--max", "params=20"]) == 1
+    assert main(["--update", "net.lock"]) == 0
+    assert json.loads((folder / "net.lock").read_text())["limits"] == {"macs": 300, "params": 22}
+
+
+@pytest.mark.parametrize("limit", ["macs=1.2GB", "mac=1", "macs", "macs=1.5", "params=-1"])
+def test_wrong_limits_are_one_line(limit, folder, capsys):
+    assert main(["model.py:Net", "--max", limit]) == 2
+    assert limit in (err := capsys.readouterr().err) and err.count("\n") == 1
