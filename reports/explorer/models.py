@@ -41,7 +41,9 @@ def as_data() -> dict[str, Any]:
     for name in PRESETS:
         case = Case.of(name)
         sizes = _letters(case)
-        found.append({"name": name, "form": number(_form(case, sizes, signatures)), "sizes": sizes})
+        form = _form(case, sizes, signatures)
+        used = {letter: size for letter, size in sizes.items() if repr(letter) in str(form)}
+        found.append({"name": name, "form": number(form), "sizes": used})
     configs = {
         f"{experts}{tied}{bias}": number(_decoder(experts, tied, bias, signatures))
         for experts, tied, bias in product((0, 1), repeat=3)

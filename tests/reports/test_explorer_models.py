@@ -55,7 +55,13 @@ show("read-config").click();
 const field = show("m-g");
 field.value = "0";
 field.dispatchEvent(new Event("change", { bubbles: true }));
-answer({ presets, pasted, reasons, shown: show("model-costs").textContent, why: show("model-why").textContent });
+show("tab-compare").click();
+const length = show("n-T");
+length.value = "1.5";
+length.dispatchEvent(new Event("change"));
+const refusal = [show("size-why").textContent, length.value];
+const [shown, why] = ["model-costs", "model-why"].map((id) => show(id).textContent);
+answer({ refusal, presets, pasted, reasons, shown, why });
 """
 
 
@@ -109,3 +115,5 @@ def test_wrong_configurations_and_sizes_are_refused_with_reason(found):
         assert part in reason
     # published: LLaMA 3 8B has 8.03 G parameters
     assert "8,030,261,248" in found["shown"] and found["why"].startswith("g must be")
+    reason, size = found["refusal"]
+    assert reason.startswith("T must be") and int(size) == explorer_facts.data()["start"]["T"]

@@ -79,6 +79,7 @@ function modelFrom(text) {
   const sizes = Object.fromEntries(Object.entries(CONFIG_KEYS).map(([letter, key]) => [letter, whole(key)]));
   sizes.g = whole("num_key_value_heads", sizes.h);
   sizes.d_h = whole("head_dim", sizes.d_m / sizes.h);
+  if (sizes.d_h % 2) throw new Error(`rotary positions need an even head_dim, not ${grouped(sizes.d_h)}`);
   const experts = type === "mixtral";
   if (experts) Object.assign(sizes, { E_ff: whole("num_local_experts"), K_ff: whole("num_experts_per_tok") });
   const tied = config.tie_word_embeddings ?? false;
@@ -90,10 +91,10 @@ function modelFrom(text) {
 }
 
 /** Return why a model of these sizes cannot be built; empty if it can. */
-function whyNoModel({ h, g, E_ff, K_ff, d_h }) {
+function whyNoModel({ h, g, E_ff, K_ff, T, P }) {
   if (h && g && h % g) return `g must divide h: g = ${grouped(g)}, h = ${grouped(h)}`;
   if (E_ff && K_ff > E_ff) return `K_ff must be at most E_ff: K_ff = ${grouped(K_ff)}, E_ff = ${grouped(E_ff)}`;
-  return d_h % 2 ? `rotary positions need an even d_h, not ${grouped(d_h)}` : "";
+  return P && T > P ? `T must be at most the P = ${grouped(P)} learned positions, not ${grouped(T)}` : "";
 }
 
 let pasted = null;
@@ -104,7 +105,7 @@ function modelSizes(model) {
   const found = { ...model.sizes };
   for (const [letter, text] of new URLSearchParams(state.changed))
     if (letter in found && !whyNotSize(text, 1)) found[letter] = Number(text);
-  return found;
+  return whyNoModel(found) ? model.sizes : found;
 }
 
 function changeModelSize(letter, text) {
@@ -116,11 +117,6 @@ function changeModelSize(letter, text) {
   const changed = Object.entries(sizes).filter(([name, size]) => size !== model.sizes[name]);
   change({ changed: new URLSearchParams(changed).toString() });
 }
-
-const binary = (n) => {
-  const power = n < 2n ** 20n ? 1 : n < 2n ** 30n ? 2 : n < 2n ** 40n ? 3 : 4;
-  return `${grouped((n * 100n) / 2n ** BigInt(10 * power) / 100n)}.${String(((n * 100n) / 2n ** BigInt(10 * power)) % 100n).padStart(2, "0")}\u00a0${["KiB", "MiB", "GiB", "TiB"][power - 1]}`;
-};
 
 function drawModel() {
   const model = chosenModel();
@@ -134,7 +130,7 @@ function drawModel() {
   element("model-letters").innerHTML = Object.entries(sizes)
     .map(
       ([letter, size]) =>
-        `<div class="letter named"><label for="m-${letter}">${letterHtml(letter)} <small>${escaped(MODEL_LETTERS[letter].meaning)}</small></label>` +
+        `<div class="letter"><label for="m-${letter}">${letterHtml(letter)} <small>${escaped(MODEL_LETTERS[letter].meaning)}</small></label>` +
         `<input type="number" id="m-${letter}" data-size="${letter}" min="1" max="${MOST}" value="${size}"></div>`,
     )
     .join("");
