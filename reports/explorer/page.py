@@ -9,7 +9,7 @@ from typing import Any
 import headcount
 from headcount.bench.accounts import ACCOUNTS
 from headcount.bench.variants.variant import variant
-from headcount.reports.explorer import sizes, tables
+from headcount.reports.explorer import models, sizes, tables
 from headcount.reports.explorer.forms import LAYER_ACCOUNTS, VARIANTS, forms
 from headcount.reports.explorer.terms import FAMILIES
 from headcount.reports.facts import Facts
@@ -18,7 +18,7 @@ from headcount.reports.heat_map import Cell
 FILE = "explorer.html"
 SCRIPTS = (
     "exact.js", "words.js", "layers.js", "state.js", "crossings.js", "chart.js", "controls.js", "compare.js",
-    "copies.js", "judge.js", "heat.js", "start.js",
+    "copies.js", "model.js", "judge.js", "heat.js", "start.js",
 )  # fmt: skip
 """The scripts in the order of the page."""
 FOLDER = files("headcount.reports.explorer") / "template"
@@ -54,6 +54,7 @@ def data(facts: Facts) -> dict[str, Any]:
             for a in LAYER_ACCOUNTS
         ],
         "families": FAMILIES,
+        "models": models.as_data(),
         "presets": presets,
         "papers": {paper: variant(paper).label if paper in VARIANTS else paper for paper in papers},
         "published": tables.tables(facts),

@@ -95,7 +95,7 @@ function barsHtml(rows, sizes) {
 }
 
 /** Return the table's columns after the layer's name: heads, and the texts of each row; null without a number. */
-function comparison(rows, base, sizes) {
+function comparison(rows, base, sizes, account) {
   const mqa = whyNot(MQA, sizes) ? null : total(MQA, state.account, sizes);
   const papers = state.printed && isPrinted(state.account);
   const heads = [
@@ -107,7 +107,7 @@ function comparison(rows, base, sizes) {
   ];
   const cells = rows.map(({ value, why, paper }) => {
     if (why) return null;
-    const rounded = state.unit === "raw" ? [] : [scaled(value, state.unit)];
+    const rounded = state.unit === "raw" ? [] : [state.unit === "auto" && account.unit.startsWith("bytes") ? binary(value) : scaled(value, state.unit)];
     const over = [base, mqa].map((other) => (other ? times(ratio(value, other)) : "–"));
     return [
       grouped(value),
@@ -120,7 +120,7 @@ function comparison(rows, base, sizes) {
 }
 
 function rowsHtml(rows, base, sizes, account) {
-  const { heads, cells } = comparison(rows, base, sizes);
+  const { heads, cells } = comparison(rows, base, sizes, account);
   const head = heads.map((text) => `<th class="n ${text.split(" ").join("-")}">${text}</th>`).join("");
   const body = rows.map(({ form, why }, i) => {
     const texts = cells[i]
@@ -134,7 +134,7 @@ function rowsHtml(rows, base, sizes, account) {
 function sayText(row, account, base) {
   const plain = (html) => html.replace(/<[^>]*>/g, "");
   if (row.why) return `${row.form.label}: ${plain(row.why)}`;
-  return `${row.form.label}, ${account.label}: ${grouped(row.value)}, ${times(ratio(row.value, base))} times MHA of the same width`;
+  return `${row.form.label}, ${account.label}: ${grouped(row.value)} ${account.unit}, ${times(ratio(row.value, base))} times MHA of the same width.`;
 }
 
 /** Return an account's label, with its unit where the label lacks it. */

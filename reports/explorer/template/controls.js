@@ -20,7 +20,7 @@ function buildControls() {
     .map(({ letter, word, meaning }) => {
       const name = escaped(`${letter}: ${meaning}`);
       return (
-        `<div class="letter" data-letter="${letter}" title="${name}${word ? escaped(` (${word})`) : ""}"><label for="n-${letter}">${letterHtml(letter)}</label>` +
+        `<div class="letter" data-letter="${letter}" title="${name}${word ? escaped(` (${word})`) : ""}"><label for="n-${letter}">${letterHtml(letter)} <small>${escaped(meaning)}</small></label>` +
         `<input type="range" id="r-${letter}" min="0" max="${STOPS[letter].length - 1}" aria-label="${name}">` +
         `<input type="number" id="n-${letter}" min="${LEAST[letter]}" max="${MOST}" aria-label="${name}, exactly"></div>`
       );
@@ -28,7 +28,11 @@ function buildControls() {
     .join("");
   for (const { letter } of DATA.letters) {
     element(`r-${letter}`).oninput = (event) => setSize(letter, STOPS[letter][event.target.value]);
-    element(`n-${letter}`).onchange = (event) => setSize(letter, sizeFrom(letter, event.target.value));
+    element(`n-${letter}`).onchange = (event) => {
+      const why = whyNotSize(event.target.value, LEAST[letter]);
+      element("size-why").textContent = why ? `${letter} ${why}` : "";
+      setSize(letter, why ? state.sizes[letter] : Number(event.target.value));
+    };
   }
   const papers = [...new Set(DATA.presets.map((preset) => preset.paper))];
   element("presets").innerHTML = papers

@@ -31,7 +31,7 @@ const TEXTS = {
 
 /** Return the comparison as plain cells: dashes for sizes that cannot be built, raw numbers in CSV. */
 function plainTable(kind, rows, base, sizes, account) {
-  const { heads, cells } = comparison(rows, base, sizes);
+  const { heads, cells } = comparison(rows, base, sizes, account);
   const raw = (text) => (kind === "CSV" ? text.replace(/,/g, "").replace("–", "") : text);
   const body = rows.map(({ form }, i) => [form.label, ...(cells[i] || heads.map(() => "–")).map(raw)]);
   return TEXTS[kind]([`${titleOf(account)}, T = ${state.sizes.T}`, ...heads], body);

@@ -41,7 +41,7 @@ function cellHtml(cell) {
   const shade = Math.min(1, Math.sqrt(Math.abs(error) / 100)).toFixed(2);
   const text =
     Math.abs(error) < 1 ? (error < 0 ? "−<1" : "<1") : `${error < 0 ? "−" : ""}${Math.abs(error).toFixed(0)}`;
-  return `<td class="cell ${error < 0 ? "under" : "over"}${shade > 0.62 ? " strong" : ""}" style="--shade:${shade}" ${at}>${text}</td>`;
+  return `<td class="cell ${error < 0 ? "under" : "over"}" style="--shade:${shade}" ${at}>${text}</td>`;
 }
 
 function drawHeat() {

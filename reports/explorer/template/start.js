@@ -1,6 +1,6 @@
 // Start the page.
 
-const DRAW = { compare: drawCompare, judge: drawJudge, heat: drawHeat };
+const DRAW = { compare: drawCompare, models: drawModel, judge: drawJudge, heat: drawHeat };
 
 function draw() {
   for (const tab of TABS) {
@@ -29,7 +29,7 @@ function listenTabs() {
 
 document.documentElement.classList.add("js");
 buildControls();
-for (const listen of [listenTabs, listenCompare, listenCopies, listenJudge, listenHeat]) listen();
+for (const listen of [listenTabs, listenCompare, listenCopies, listenModel, listenJudge, listenHeat]) listen();
 state = fromHash(location.hash);
 draw();
 addEventListener("hashchange", () => {
@@ -52,4 +52,7 @@ window.headcount = {
   fromHash,
   toHash,
   PUBLISHED,
+  MODELS,
+  modelCosts,
+  modelFrom,
 };

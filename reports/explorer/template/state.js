@@ -2,7 +2,7 @@
 
 const MOST = 999999999;
 const LEAST = Object.fromEntries(DATA.letters.map(({ letter, range }) => [letter, Math.min(range[0], 1)]));
-const TABS = ["compare", "judge", "heat"];
+const TABS = ["compare", "models", "judge", "heat"];
 const UNITS = ["auto", "raw", "M", "G"];
 const START = {
   tab: TABS[0],
@@ -17,6 +17,10 @@ const START = {
   row: "5",
   counted: "",
   cell: "",
+  model: "llama3-8b",
+  changed: "",
+  rule: "palm",
+  bytes: "2",
 };
 let state = { ...START, sizes: { ...DATA.start } };
 
@@ -28,12 +32,19 @@ const CHOICES = {
   account: DATA.accounts.map((one) => one.name),
   form: FORMS.map((one) => one.name),
   table: DATA.published.tables.map((one) => one.name),
+  rule: DATA.models.rules.map((one) => one.name),
+  bytes: ["1", "2", "4", "8"],
 };
+
+/** Return why text is no size of at least `least`; empty if it is one. */
+function whyNotSize(text, least) {
+  const fits = /^\d{1,9}$/.test(text) && Number(text) >= least;
+  return fits ? "" : `must be a whole number from ${least} to ${grouped(MOST)}, not “${text}”`;
+}
 
 /** Return a size from text; the first size where the text is none. */
 function sizeFrom(letter, text) {
-  const size = /^\d{1,9}$/.test(text) ? Number(text) : NaN;
-  return size >= LEAST[letter] ? size : DATA.start[letter];
+  return whyNotSize(text, LEAST[letter]) ? DATA.start[letter] : Number(text);
 }
 
 /** Return the state of an address; missing and invalid values are those of the start. */

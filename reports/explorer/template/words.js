@@ -17,6 +17,14 @@ function scaled(n, unit) {
   return `${grouped(thousandths / 1000n)}.${(thousandths % 1000n).toString().padStart(3, "0")}\u00a0${name}`;
 }
 
+/** Format bytes in the largest binary unit that is not above them. */
+function binary(n) {
+  const power = [4n, 3n, 2n, 1n].find((k) => n >= 1024n ** k);
+  if (!power) return `${grouped(n)}\u00a0bytes`;
+  const thousandths = (n * 2000n + 1024n ** power) / (2n * 1024n ** power);
+  return `${grouped(thousandths / 1000n)}.${(thousandths % 1000n).toString().padStart(3, "0")}\u00a0${["KiB", "MiB", "GiB", "TiB"][power - 1n]}`;
+}
+
 /** Format a ratio: three decimals, fewer for large ones, a power of ten for what would be 0.000. */
 function times(value) {
   if (value && value < 0.001) return value.toExponential(1);
