@@ -1,13 +1,12 @@
 """Every command with its options, from its parser, and the run times of commands."""
 
 import argparse
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
 from headcount.__main__ import COMMANDS
-from headcount.bench.cli import Parser, add_output
 from headcount.reports import document
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
@@ -24,7 +23,6 @@ def page(facts: Facts) -> Page:
                 Section(f"headcount {name}", [partial(options, name=name)], [f"headcount {name} --help"])
                 for name in COMMANDS
             ),
-            Section("Output options", [lambda facts: "\n\n".join(_groups([_output()]))], ["headcount count --help"]),
             Section("Run times", [run_times], ["make benchmark"]),
         ],
     )
@@ -46,27 +44,27 @@ def options(facts: Facts, name: str) -> str:
 
 
 def _parts(found: argparse.ArgumentParser) -> list[str]:
-    shared = _output().title
-    groups = [group for group in found._action_groups if group.title != shared]
-    more = ["Also the [output options](#output-options)."] * (len(groups) < len(found._action_groups))
-    folded = ["<details><summary>options</summary>", *_groups(groups), *more, "</details>"]
-    return [f"```text\n{found.description.strip()}\n```", *folded]
+    parts = [f"```text\n{found.description.strip()}\n```", "<details><summary>options</summary>"]
+    for title, table in _tables(found):
+        first = _first_places()[table]
+        same = f"as of [{first}](#{document.anchor(first)})"
+        parts += [f"**{title}**", table] if first == found.prog else [f"**{title}**: {same}"]
+    return [*parts, "</details>"]
 
 
-def _output() -> argparse._ArgumentGroup:
-    """Return the options that every command has."""
-    found = Parser(add_help=False)
-    add_output(found)
-    return found._action_groups[-1]
-
-
-def _groups(groups: Sequence[argparse._ArgumentGroup]) -> list[str]:
-    parts = []
-    for group in groups:
+def _tables(found: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """Yield title and table of each group of options."""
+    for group in found._action_groups:
         rows = [_row(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
         if rows:
-            parts += [f"**{group.title}**", document.records(rows)]
-    return parts
+            yield group.title, document.records(rows)
+
+
+@cache
+def _first_places() -> dict[str, str]:
+    """Return the first command that has a table of options, by table: groups that commands share are printed once."""
+    found = [(table, one.prog) for name in COMMANDS for one in parsers(name) for _, table in _tables(one)]
+    return dict(reversed(found))
 
 
 def _row(action: argparse.Action) -> dict[str, str]:

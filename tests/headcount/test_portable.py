@@ -37,7 +37,7 @@ for name in {modules!r}:
         without.append((name, error.name))
 print(without)
 """
-OPTIONAL = {"triton", "deepspeed", "torchvision", "transformers", "pynvml", "shtab"}
+OPTIONAL = {"triton", "deepspeed", "torchvision", "transformers", "pynvml", "shtab", "latex2mathml", "mkdocs"}
 
 
 def test_modules_import_without_unix_modules():
