@@ -27,7 +27,7 @@ PEAK = "A100 40GB SXM bf16"
 
 
 def llama():
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     config = transformers.LlamaConfig(
         vocab_size=V, hidden_size=d, intermediate_size=F, num_hidden_layers=L, num_attention_heads=h,
         num_key_value_heads=g, head_dim=d_h, max_position_embeddings=T,
@@ -89,7 +89,7 @@ def test_backward_pass_is_not_counted_twice():
 
 
 def test_mixture_counts_active_parameters():
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     experts, top_k = 7, 2
     config = transformers.MixtralConfig(
         vocab_size=V, hidden_size=d, intermediate_size=F, num_hidden_layers=L, num_attention_heads=h,
@@ -188,7 +188,7 @@ class Batches(torch.utils.data.Dataset):
 
 @pytest.mark.parametrize("counts_tokens", [False, True])
 def test_trainer_logs_utilisation(tmp_path, counts_tokens, monkeypatch):
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")
     model = llama()
     mfu = hc.MFU(model, input_ids=torch.zeros(2, T, dtype=torch.long), peak=PEAK, rule="palm")
@@ -209,7 +209,7 @@ def test_trainer_logs_utilisation(tmp_path, counts_tokens, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_lightning_logs_utilisation(tmp_path):
-    lightning = pytest.importorskip("lightning.pytorch")
+    lightning = pytest.importorskip("lightning.pytorch", reason="lightning is not installed")
 
     class Module(lightning.LightningModule):
         def __init__(self):

@@ -17,7 +17,7 @@ GPT2 = {"ln_1": "self_attn_norm", "ln_2": "feed_forward_norm", "attn.c_proj": "s
 
 @torch.no_grad()
 def test_learned_positions_match_gpt2():
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     sizes = dict(vocab_size=41, n_positions=19, n_embd=22, n_layer=3, n_head=2, n_inner=29)
     theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(activation_function="gelu", **sizes)).double().eval()
     model = randomise(build(make_config(MODEL_FIELDS["decoder-learned"]), dtype=torch.float64))
