@@ -41,7 +41,7 @@ class Change:
     @property
     def amounts(self) -> tuple[int, int]:
         """MACs, or parameter elements, of all ``paths`` in the old and in the new snapshot."""
-        old, new = (side[1] * _product(side[0]) if side else 0 for side in (self.old, self.new))
+        old, new = (side[1] * prod(dict(side[0]).values()) if side else 0 for side in (self.old, self.new))
         return len(self.paths) * old, len(self.paths) * new
 
     @property
@@ -99,17 +99,22 @@ def equal(old: CountSnapshot, new: CountSnapshot) -> bool:
     return sides[0] == sides[1] and not uncalled_changes(old, new)
 
 
+def failures(locked: CountSnapshot, counted: CountSnapshot) -> list[str]:
+    """Return why ``counted`` fails the check of a lock: the limits that it does not meet; without limits, a change."""
+    if counted.limits:
+        return [*counted.unmet_limits.values()]
+    return [] if equal(locked, counted) else ["the count is not as locked"]
+
+
 def uncalled_changes(old: CountSnapshot, new: CountSnapshot) -> list[str]:
     """Return the modules that ran in one of two snapshots alone; none where one of them does not know."""
     return [] if None in (old.uncalled, new.uncalled) else sorted({*old.uncalled} ^ {*new.uncalled}, key=natural)
 
 
-def totals(snapshot: CountSnapshot) -> Counter[str]:
-    """Return the total of each quantity."""
-    found: Counter = Counter()
-    for (quantity, _, _, sizes), times in amounts(snapshot).items():
-        found[quantity] += times * _product(sizes)
-    return found
+def total(snapshot: CountSnapshot, quantity: str) -> int:
+    """Return the total of a quantity."""
+    separate = 0 if snapshot.included else snapshot.elementwise_macs
+    return {MACS: snapshot.macs, ELEMENTWISE: separate, PARAMS: snapshot.params, SENT: snapshot.sent}[quantity]
 
 
 def summary(old: CountSnapshot, new: CountSnapshot) -> str:
@@ -117,7 +122,7 @@ def summary(old: CountSnapshot, new: CountSnapshot) -> str:
     found = changes(old, new)
     parts = []
     for quantity, unit in ((MACS, "MACs"), (PARAMS, "parameters"), (SENT, "elements sent")):
-        before, after = totals(old)[quantity], totals(new)[quantity]
+        before, after = total(old, quantity), total(new, quantity)
         if quantity == SENT and not (before or after):
             continue
         step = "" if before == after else f" -> {after:,} ({after - before:+,})"
@@ -139,10 +144,6 @@ def _sizes(sides: Iterable[Side]) -> str:
     sizes, times = zip(*sides, strict=True)
     words = [f"{pairs[0][0]}={_arrow(size for _, size in pairs)}" for pairs in zip(*sizes, strict=True)]
     return _times(_arrow(times), " ".join(words))
-
-
-def _product(sizes: Sizes) -> int:
-    return prod(size for _, size in sizes)
 
 
 def _arrow(values: Iterable[int]) -> str:
