@@ -11,11 +11,11 @@
     python -m bench.lock --workflow                               a workflow of GitHub Actions that checks a lock
 
 TARGET is FILE.py:FUNCTION, which returns (module, inputs), FILE.py:CLASS with --input, a preset, config.json or
-hf:NAME. The lock stores targets and options; options given with --check or --update replace them, a TARGET replaces the
-one of a lock, or names those of several that are counted. Run it in the folder where the lock was written: files are
-relative to the current folder. A lock is code: --check runs the function that it names, defined in the lock's
-repository (without git, its folder) alone unless --trust allows others. Counts are integers and have no tolerance; a
-count above a limit is not written, and one that lacks unsupported operations meets no limit of MACs.
+hf:NAME. The lock stores targets and options, which options given with --check or --update replace. A TARGET given with
+them replaces the one target of a lock, or selects those of several. Run it in the folder where the lock was written:
+files are relative to the current folder. A lock is code: --check runs the functions that it names. Without --trust they
+must be defined in files of the lock's repository, or without git of its folder. Counts are integers, so there is no
+tolerance. A count above a limit is not written, and one that lacks unsupported operations meets no limit of MACs.
 Exit codes: 0 the count is as locked, or within its limits; 1 it is not, or an operation is unsupported; 2 wrong usage,
 or a file that is no lock; 3 the device is not available.
 """
