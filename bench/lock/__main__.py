@@ -74,10 +74,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--badge", metavar="FILE", help="write the totals of the lock TARGET as an .svg image")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     out.add_argument("--plot", metavar="FILE", help="with --history, a plot: .svg, .png or .pdf")
-    out.add_argument(
-        "--max", nargs="+", action="extend", metavar="QUANTITY=N", type=_limit, default=[],
-        help="limits of macs and params, of each target: macs=2.1G",
-    )  # fmt: skip
+    several = {"nargs": "+", "action": "extend", "default": []}
+    out.add_argument("--max", **several, metavar="QUANTITY=N", type=_limit, help="limits of macs and params: macs=2.1G")
     out.add_argument("--trust", action="store_true", help="run the code that LOCK names wherever it is")
     how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
     add = how.add_argument
@@ -89,10 +87,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
         add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
-    add(
-        "--formula", dest="formulas", nargs="+", action="extend", metavar="OPERATOR=EXPRESSION",
-        help="MACs of an unsupported operation",
-    )  # fmt: skip
+    add("--formula", dest="formulas", **several, metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
     add("--formula-set", choices=linalg.SETS, help=linalg.HELP)
     add("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
     add_output(out)
@@ -174,9 +169,7 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None, word: str) 
     base = (locked and locked.request) or CountRequest("")
     target = parse_target(word or base.module, args)
     given = {{"spec": "module"}.get(name, name): value for name, value in vars(target).items() if value}
-    for name in OPTIONS:
-        if getattr(args, name) is not None:
-            given[name] = getattr(args, name)
+    given |= {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     if args.formulas:
         given["formulas"] = parse_formulas(args.formulas)
     request = replace(base, **given)
@@ -184,10 +177,10 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None, word: str) 
         reason = "a lock written by a program names no module; " if locked else ""
         raise UsageError(f"{reason}give a TARGET, as FILE.py:FUNCTION{'' if locked else ', --check or --update LOCK'}")
     check_ranks(request.module, request.plan, request.ranks, request.rank or None)
-    if request.device not in (None, *DEVICES) or request.elementwise not in POLICIES:
-        raise UsageError(f"a lock with device {request.device} and elementwise {request.elementwise} cannot be counted")
-    if request.formula_set not in (None, *linalg.SETS):
-        raise UsageError(f"the lock's formula_set {request.formula_set} is none of {', '.join(linalg.SETS)}")
+    choices = {"device": (None, *DEVICES), "elementwise": POLICIES, "formula_set": (None, *linalg.SETS)}
+    for name, valid in choices.items():
+        if (value := getattr(request, name)) not in valid:
+            raise UsageError(f"the lock's {name} {value} is none of {', '.join(filter(None, valid))}")
     return request
 
 

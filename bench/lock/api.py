@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.count import OPTIONS, count_call, resolve_call
+from headcount.bench.count import count_macs
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.count_module import inputs_of, parameters
 from headcount.bench.render import emit, open_output
@@ -60,10 +60,8 @@ def lock(module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **k
     Raises:
         UnsupportedError, ElementwiseError, TypeError, ValueError: as ``count_macs``.
     """
-    named = {**(kwargs or {}), **{name: keywords.pop(name) for name in keywords.keys() - OPTIONS}}
-    sizes = (keywords.pop("input_size", None), keywords.pop("dtypes", None))
-    call = resolve_call(module, inputs, named, *sizes)
-    counted, (module, args, named) = count_call(call, **keywords), call
+    counted = count_macs(module, *inputs, kwargs=kwargs, **keywords)
+    module, args, named = counted.call
     return Lock(
         name=counted.name,
         terms=terms_of(counted.ledger, counted.elementwise_ledger),

@@ -8,7 +8,7 @@ from typing import Any
 from headcount.bench.cli import Work
 from headcount.bench.env import run_git
 from headcount.bench.errors import UsageError, read_file
-from headcount.bench.output.figure import check_figure_path, figure
+from headcount.bench.output.figure import figure
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import summary
 from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot
@@ -38,8 +38,6 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
     Raises UsageError for revisions that git does not know, and where no commit changed the lock.
     """
     folder, name = Path(path).parent, Path(path).name
-    if plot:
-        check_figure_path(plot)
     if revisions.startswith("-"):
         raise UsageError(f"--history {revisions}: a range of commits is expected, as main~20..main")
     lines = run_git("log", "--reverse", "--format=%H%x09%cs%x09%s", revisions, "--", name, folder=folder).splitlines()
@@ -59,17 +57,14 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
             continue
         if len(before) == len(after) == 1 and not after.keys() & series.keys():
             # the target of a lock of one goes on under another name
-            (old,), (new,) = before, after
-            before, series[new] = {new: before[old]}, series.pop(old)
-        for target in {**before, **after}:
-            old, new = before.get(target), after.get(target)
-            one, notes = values | {"target": target}, [f"{target} is no longer in the lock"]
-            if new:
-                one, notes = one | {key: getattr(new, key) for key in LIMITED}, []
-                series.setdefault(target, {})[place] = new
-            if new and old:
+            (old, locked), (new,) = *before.items(), after
+            before, series[new] = {new: locked}, series.pop(old)
+        for target, new in after.items():
+            one = values | {"target": target} | {key: getattr(new, key) for key in LIMITED}
+            if old := before.get(target):
                 one |= {f"{key}_change": one[key] - getattr(old, key) for key in LIMITED}
-            rows.append(Row(one, notes, [one | {"commit": commit}]))
+            rows.append(Row(one, records=[one | {"commit": commit}]))
+            series.setdefault(target, {})[place] = new
         before = after
     if plot and not series:
         raise UsageError(f"{path} cannot be read in any of these commits, so there is nothing to plot")
@@ -106,23 +101,16 @@ def badge(path: str) -> str:
     """Return an SVG with the MACs and parameters of each target of the lock ``path``, to show in a README."""
     locked = file.parse(read_file(path), path)
     title = "; ".join(f"{one.target}: {one.macs:,} MACs, {one.params:,} parameters" for one in locked)
-    words = []
-    for one in locked:
-        words.append(one.target if len(locked) > 1 else "cost")
-        words.append(f"{_short(one.macs)}MACs, {_short(one.params).strip()} params")
-    parts, left = [], 0
-    for number, word in enumerate(words):
-        # the width of text of 11 pixels in common sans-serif fonts
-        width = 10 + round(6.4 * len(word))
-        colour = "#1565c0" if number % 2 else "#555"
-        parts.append(f'<rect x="{left}" width="{width}" height="20" fill="{colour}"/>')
-        parts.append(f'<text x="{left + width / 2}" y="14">{escape(word)}</text>')
-        left += width
-    lines = "\n".join(parts)
-    return f'''<svg xmlns="http://www.w3.org/2000/svg" width="{left}" height="20" role="img">
+    names = [f"{one.target}: " * (len(locked) > 1) for one in locked]
+    texts = [f"{_short(one.macs)}MACs, {_short(one.params).strip()} params" for one in locked]
+    name, text = "cost", " · ".join(map("".join, zip(names, texts, strict=True)))
+    # widths of text of 11 pixels in common sans-serif fonts
+    left, right = (10 + round(6.4 * len(word)) for word in (name, text))
+    return f'''<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img">
 <title>{escape(title)}</title>
+<rect width="{left}" height="20" fill="#555"/><rect x="{left}" width="{right}" height="20" fill="#1565c0"/>
 <g fill="#fff" text-anchor="middle" font-family="Verdana, DejaVu Sans, sans-serif" font-size="11">
-{lines}
+<text x="{left / 2}" y="14">{name}</text><text x="{left + right / 2}" y="14">{escape(text)}</text>
 </g>
 </svg>
 '''

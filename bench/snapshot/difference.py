@@ -3,10 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from math import prod
 
-from headcount.bench.contractions.summary import folded
+from headcount.bench.contractions.summary import folded, ranges
 from headcount.bench.snapshot.snapshot import CountSnapshot, natural
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
@@ -49,7 +49,7 @@ class Change:
         """One pattern for all paths: ``layers.0-2,5.proj``, or ``layers.*.experts.*`` if several indices differ."""
         names = [sorted(set(column)) for column in zip(*(path.split(".") for path in self.paths), strict=True)]
         several = sum(len(column) > 1 for column in names) > 1
-        return ".".join(column[0] if len(column) == 1 else "*" if several else _ranges(column) for column in names)
+        return ".".join(one[0] if len(one) == 1 else "*" if several else ",".join(ranges(one)) for one in names)
 
     @property
     def sizes(self) -> str:
@@ -130,13 +130,6 @@ def summary(old: CountSnapshot, new: CountSnapshot) -> str:
         text = ", ".join(f"{numbers[what]} {what}" for what in (CHANGED, ADDED, REMOVED) if what in numbers)
         parts.append(f"{before:,}{step} {unit} ({text or 'none changed'})")
     return ", ".join(parts)
-
-
-def _ranges(indices: Iterable[str]) -> str:
-    """Return indices as ``0-2,5``."""
-    runs = groupby(enumerate(sorted(map(int, indices))), key=lambda pair: pair[1] - pair[0])
-    numbers = [[number for _, number in run] for _, run in runs]
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in numbers)
 
 
 def _sizes(sides: Iterable[Side]) -> str:
