@@ -32,13 +32,7 @@ from headcount.bench.cli import Parser, Work, add_output, check_not_input, serve
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module, parse_formulas
-from headcount.bench.isolated.target import (
-    add_ranks,
-    add_target_options,
-    check_ranks,
-    is_configuration,
-    parse_target,
-)
+from headcount.bench.isolated.target import add_ranks, add_target_options, check_ranks, is_configuration, parse_target
 from headcount.bench.isolated.user_code import is_below
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
@@ -52,8 +46,6 @@ from headcount.bench.table import plural
 from headcount.models.configs.numbers import parse_amount
 
 PROG = "python -m bench.lock"
-OPTIONS = "device allow_unsupported elementwise formula_set backward plan ranks rank".split()
-"""Options of a count by their names in a CountRequest, where those of the command line have the same."""
 POLICIES = ("report", "include", "refuse")
 
 
@@ -79,7 +71,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--trust", action="store_true", help="run the code that LOCK names wherever it is")
     how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
     add = how.add_argument
-    add("--module", metavar="TARGET", help=argparse.SUPPRESS)
+    add("--module", metavar="TARGET", action="append", default=[], help=argparse.SUPPRESS)
     add_target_options(how)
     add("--backward", action="store_true", default=None, help="count the gradients too")
     add("--plan", metavar="PLAN", help="one rank: of a preset tp=8,sp, or by FILE.py:FUNCTION with --ranks")
@@ -122,29 +114,29 @@ def plan(args: argparse.Namespace) -> Work | str:
     locked = file.parse(read_file(path), path) if path else ()
     if args.update and not all(one.versions for one in locked):
         raise UsageError(f"{args.update} is no lock; TARGET --out FILE writes one")
-    jobs = []
-    for old, word in _choose(args, locked):
-        request = _request(args, old, word)
+    jobs = [(old, _request(args, old, word), word) for old, word in _choose(args, locked)]
+    roots: dict[str, str] = {}
+    for _, request, word in jobs:
+        check_device(request.device)
         if args.out:
             check_not_input(args, *request.code)
-        check_device(request.device)
-        given = {request.module if word else None, args.plan}
-        roots = _roots(path, {*request.code} - given) if path and not args.trust else {}
-        jobs.append((old, request, roots))
+        if path and not args.trust:
+            roots |= _roots(path, {*request.code} - {request.module if word else None, args.plan})
     found = []
-    for old, request, roots in jobs:
+    for old, request, _ in jobs:
         answer = count_module(request.module, request.settings, roots=roots, **request.options())
         counted = snapshot_of(answer, request, file.versions(answer.libraries))
         found.append((old, replace(counted, limits={**(old.limits if old else {}), **dict(args.max)})))
     if args.check:
         return _compare(args, found)
-    again = {old.target if old else "": new for old, new in found}
-    return _write([again.get(old.target, old) for old in locked] or [new for _, new in found], path or args.out)
+    again = {old.target: new for old, new in found if old}
+    written = [again.get(old.target, old) for old in locked] or [new for _, new in found]
+    return _write([*{one.target: one for one in written}.values()], path or args.out)
 
 
 def _choose(args: argparse.Namespace, locked: Sequence[CountSnapshot]) -> list[tuple[CountSnapshot | None, str]]:
     """Return the locked counts, or None, with the TARGET that is counted instead of theirs, or an empty text."""
-    words = [*args.target, *([args.module] if args.module else [])]
+    words = [*args.target, *args.module]
     if not locked or len(locked) == 1 >= len(words):
         return [(locked[0] if locked else None, word) for word in words or [""]]
     names = [one.target for one in locked]
@@ -169,7 +161,7 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None, word: str) 
     base = (locked and locked.request) or CountRequest("")
     target = parse_target(word or base.module, args)
     given = {{"spec": "module"}.get(name, name): value for name, value in vars(target).items() if value}
-    given |= {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
+    given |= {name: value for name in base.options() if (value := getattr(args, name, None)) not in (None, [])}
     if args.formulas:
         given["formulas"] = parse_formulas(args.formulas)
     request = replace(base, **given)
@@ -189,16 +181,14 @@ def _roots(lock: str, specs: Iterable[str]) -> dict[str, str]:
 
     Raises UsageError for code of a file that is not below it.
     """
-    folder, found = Path(lock).resolve().parent, {}
+    folder = Path(lock).resolve().parent
     root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
-    for spec in specs:
-        target, colon, _ = spec.rpartition(":")
-        if not colon or is_configuration(spec):
-            continue
+    code = [spec for spec in specs if ":" in spec and not is_configuration(spec)]
+    for spec in code:
+        target = spec.rpartition(":")[0]
         if not is_below(Path(target) if target.endswith(".py") else _place(target.partition(".")[0]), root):
             raise UsageError(f"{lock} would run {spec}, which is not below {root}; --trust allows it")
-        found[spec] = str(root)
-    return found
+    return dict.fromkeys(code, str(root))
 
 
 def _place(package: str) -> Path | None:
@@ -229,10 +219,7 @@ def _compare(args: argparse.Namespace, found: Sequence[tuple[CountSnapshot, Coun
 
 def _write(counted: Sequence[CountSnapshot], path: str | None) -> str:
     """Write the lock to ``path`` and return a line for each target; return the lock itself without a ``path``."""
-    targets = [one.target for one in counted]
     for one in counted:
-        if targets.count(one.target) > 1:
-            raise UsageError(f"{path or 'the lock'} would have the target {one.target} twice")
         for why in one.unmet_limits.values():
             raise AboveLimit(f"{path or 'the lock'} is not written: {one.target} has {why}; --max raises the limit")
     if path is None:

@@ -9,7 +9,8 @@ from typing import Any
 from headcount.bench.count import count_macs
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.count_module import inputs_of, parameters
-from headcount.bench.render import emit, open_output
+from headcount.bench.output.files import write
+from headcount.bench.render import emit
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import failures, summary
 from headcount.bench.snapshot.sections import LOCKED, sections
@@ -25,8 +26,7 @@ class Lock(CountSnapshot):
 
     def write(self, path: str | Path) -> None:
         """Write the lock to ``path``, in an existing folder. Raises UsageError where it cannot be written."""
-        with open_output(path) as stream:
-            stream.write(file.text(self))
+        write(path, file.text(self))
 
     def check(self, path: str | Path, target: str | None = None) -> None:
         """Raise CostChanged, an AssertionError, unless what difference.equal compares is as locked, or within limits.

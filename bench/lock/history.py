@@ -1,6 +1,7 @@
 """The totals of a lock in the commits of a range, as git stores them, and a badge of them. Nothing is counted."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
     if not lines:
         raise UsageError(f"no commit of {revisions} changed {path}")
     rows: list[Row] = []
-    series: dict[str, dict[int, CountSnapshot]] = {}
+    series: dict[str, list[tuple[int, CountSnapshot]]] = {}
     before: dict[str, CountSnapshot] = {}
     for place, line in enumerate(lines):
         commit, date, subject = line.split("\t", 2)
@@ -57,43 +58,40 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
             continue
         if len(before) == len(after) == 1 and not after.keys() & series.keys():
             # the target of a lock of one goes on under another name
-            (old, locked), (new,) = *before.items(), after
-            before, series[new] = {new: locked}, series.pop(old)
+            (old,), (new,) = before, after
+            before, series[new] = {new: before[old]}, series.pop(old)
         for target, new in after.items():
             one = values | {"target": target} | {key: getattr(new, key) for key in LIMITED}
             if old := before.get(target):
                 one |= {f"{key}_change": one[key] - getattr(old, key) for key in LIMITED}
             rows.append(Row(one, records=[one | {"commit": commit}]))
-            series.setdefault(target, {})[place] = new
+            series.setdefault(target, []).append((place, new))
         before = after
     if plot and not series:
         raise UsageError(f"{path} cannot be read in any of these commits, so there is nothing to plot")
     if plot:
         _plot(plot, [line[:7] for line in lines], series)
-    section, several = Section(TABLE, rows), len(series) > 1
-    if not several:
-        section = section.only(*(column.key for column in TABLE.columns[1:]))
-    steps = [(target, [*found.values()]) for target, found in series.items()]
-    texts = [f"{target} " * several + summary(found[0], found[-1]) for target, found in steps]
+    several = len(series) > 1
+    table = replace(TABLE, columns=TABLE.columns if several else TABLE.columns[1:])
+    texts = [f"{target} " * several + summary(found[0][1], found[-1][1]) for target, found in series.items()]
     result = f"{plural(len(lines), 'commit')} changed {path}: {'; '.join(texts) or 'none has a lock that can be read'}."
-    return Work([section], result=lambda _: result)
+    return Work([Section(table, rows)], result=lambda _: result)
 
 
-def _plot(plot: str, commits: Sequence[str], series: Mapping[str, Mapping[int, CountSnapshot]]) -> None:
+def _plot(plot: str, commits: Sequence[str], series: Mapping[str, Sequence[tuple[int, CountSnapshot]]]) -> None:
     """Draw the counts of each target by the place of their commit in ``commits``."""
     from matplotlib.ticker import EngFormatter
 
     with figure(plot, max(6, min(16, 0.4 * len(commits))), 5, rows=len(LIMITED)) as (_, panels):
         for axes, (key, name) in zip(panels, LIMITED.items(), strict=True):
             for target, found in series.items():
-                counts = [getattr(one, key) for one in found.values()]
-                axes.plot([*found], counts, "o-", drawstyle="steps-post", label=target)
+                places, counts = zip(*((place, getattr(one, key)) for place, one in found), strict=True)
+                axes.plot(places, counts, "o-", drawstyle="steps-post", label=target)
             axes.set_ylabel(name)
             axes.yaxis.set_major_formatter(EngFormatter())
             axes.set_ylim(bottom=0)
             axes.grid(axis="y", alpha=0.3)
-        if len(series) > 1:
-            panels[0].legend()
+        panels[0].legend()
         panels[-1].set_xticks(range(len(commits)), commits, rotation=60, fontsize=7)
 
 

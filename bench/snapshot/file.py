@@ -58,12 +58,9 @@ def _as_record(snapshot: CountSnapshot) -> dict[str, Any]:
         "uncalled": snapshot.uncalled and sorted(snapshot.uncalled),
         "unsupported": sorted(snapshot.unsupported),
     }
-    if snapshot.limits:
-        data["limits"] = dict(snapshot.limits)
-    if snapshot.collectives:
-        data["collectives"] = sorted(map(vars, snapshot.collectives), key=_order)
-        data["sent"] = snapshot.sent
-    return data
+    collectives = sorted(map(vars, snapshot.collectives), key=_order)
+    optional = {"limits": dict(snapshot.limits), "collectives": collectives, "sent": snapshot.sent}
+    return data | {name: value for name, value in optional.items() if value}
 
 
 def _order(one: Mapping[str, Any]) -> tuple:
@@ -75,10 +72,8 @@ def read(path: str | Path, target: str | None = None) -> CountSnapshot:
     and for a target that the file does not have.
     """
     found = {one.target: one for one in parse(read_file(path), path)}
-    if target is None and len(found) > 1:
-        raise UsageError(f"{path} has several targets, where one is expected: {', '.join(found)}")
-    if target is not None and target not in found:
-        raise UsageError(f"{path} has no target {target}; it has {', '.join(found)}")
+    if target not in found and (target or len(found) > 1):
+        raise UsageError(f"{path} has the targets {', '.join(found)}; one is expected, not {target or 'all'}")
     return found[target or next(iter(found))]
 
 
@@ -100,23 +95,19 @@ def parse(content: str | bytes, path: str | Path) -> tuple[CountSnapshot, ...]:
     if data[key] not in range(1, known + 1):
         raise UsageError(f"{path} has {key} {_short(data[key])}; this software reads {known}")
     try:
-        several = key == "lock_version" and data[key] == TARGETS_VERSION
-        found = {}
-        for one in data["targets"] if several else [data]:
-            snapshot, sums = parse_one(one)
-            _check(snapshot, sums, key)
-            found[snapshot.target] = snapshot
-        if several and len(found) != len(data["targets"]) or not found:
+        records = data["targets"] if data.get("lock_version") == TARGETS_VERSION else [data]
+        found = tuple(_checked(*parse_one(one), key) for one in records)
+        if len({one.target for one in found}) < max(1, len(found)):
             raise ValueError("it has a target twice, or none")
     except KeyError as error:
         raise UsageError(f"{path} is not the count of a module: it has no {error}") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path} is broken: {_short(error)}") from None
-    return tuple(found.values())
+    return found
 
 
-def _check(snapshot: CountSnapshot, sums: Mapping[str, Any], name: str) -> None:
-    """Raise TypeError or ValueError where ``snapshot`` has values of wrong types, or other sums than the file."""
+def _checked(snapshot: CountSnapshot, sums: Mapping[str, Any], name: str) -> CountSnapshot:
+    """Return ``snapshot``. Raise TypeError or ValueError for values of wrong types, and other sums than in the file."""
     _check_types(snapshot, CountSnapshot, name)
     for key, written in sums.items():
         total = getattr(snapshot, key)
@@ -125,6 +116,7 @@ def _check(snapshot: CountSnapshot, sums: Mapping[str, Any], name: str) -> None:
             raise ValueError(f"sum of {key}: {total}, the file has {_short(written)}")
     if not snapshot.limits.keys() <= LIMITED.keys():
         raise ValueError(f"limits are of {' and '.join(LIMITED)}, not of {', '.join(snapshot.limits.keys() - LIMITED)}")
+    return snapshot
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -148,6 +140,8 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]
     word = "uncounted" if data["lock_version"] == 1 else "unsupported"
     options = {**data["options"], "inputs": tuple(data["options"].get("inputs", ()))}
     options["allow_unsupported"] = options.pop(f"allow_{word}")
+    if unknown := options.keys() - CountRequest("").options().keys():
+        raise ValueError(f"unknown option {min(unknown)!r}")
     request = CountRequest(data["module"] or "", data["settings"], **options)
     snapshot = CountSnapshot(
         name=data["name"],

@@ -164,12 +164,8 @@ def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]
 def snapshot_of_rank(name: str, cost: RankCost) -> CountSnapshot:
     """Return the snapshot of the closed form of a rank."""
     weights = [entry for entry in cost.ledger if entry.weight for _ in range(entry.times)]
-    return CountSnapshot(
-        name=name,
-        terms=terms_of(cost.ledger, ()),
-        parameters=tuple(Parameter(entry.path, tuple(entry.weight.values())) for entry in weights),
-        collectives=cost.transfers,
-    )
+    parameters = tuple(Parameter(entry.path, tuple(entry.weight.values())) for entry in weights)
+    return CountSnapshot(name, terms_of(cost.ledger, ()), parameters, collectives=cost.transfers)
 
 
 def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:

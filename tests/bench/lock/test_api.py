@@ -46,7 +46,7 @@ def test_check_reads_one_of_several_targets_with_its_limits(tmp_path):
     for width, target in ((5, "Sequential"), (18, "wide")):
         with pytest.raises(CostChanged, match=" -> "):
             hc.lock(net(width), x).check(path, target)
-    with pytest.raises(UsageError, match="several targets, where one is expected: Sequential, wide"):
+    with pytest.raises(UsageError, match="has the targets Sequential, wide; one is expected, not all$"):
         limited.check(path)
 
 

@@ -45,8 +45,8 @@ def test_several_targets_are_read_by_name(tmp_path):
     assert file.text(*file.parse(file.text(LOCK, other), "two.lock")) == file.text(LOCK, other)
     for target, one in {"model.py:make,n=7": LOCK, "model.py:make": other}.items():
         assert file.text(file.read(tmp_path / "two.lock", target)) == file.text(one)
-    for target in (None, "other"):
-        with pytest.raises(UsageError, match="model.py:make,n=7, model.py:make$"):
+    for target, end in ((None, "all"), ("other", "other")):
+        with pytest.raises(UsageError, match=f"model.py:make,n=7, model.py:make; one is expected, not {end}$"):
             file.read(tmp_path / "two.lock", target)
 
 
@@ -97,6 +97,7 @@ BROKEN = {
     "fractional size": (term(times=2.0), "is broken: sum of macs"),
     "unknown kind": (term(kind="speed"), "is broken: unknown kind 'speed'"),
     "option of another type": (edited(options={**OPTIONS, "device": 7}), "is broken: device has the wrong type: 7"),
+    "misspelt option": (edited(options={**OPTIONS, "dtipe": "half"}), "is broken: unknown option 'dtipe'"),
     "boolean length": (
         edited(options={**OPTIONS, "lengths": {"n": True}}),
         "is broken: lengths has the wrong type: True",
