@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from headcount.bench.contractions.modules import ModuleRecord, Modules
@@ -100,7 +99,7 @@ def count_module(
     columns: Sequence[str] = (),
     element_bytes: int = 2,
     context: int | None = None,
-    roots: Mapping[str, str] = MappingProxyType({}),
+    roots: Mapping[str, str] | None = None,
     **options: Any,
 ) -> ModuleCount:
     """Count a target by every counter of ``counters``; ``options`` are those of snapshot.CountRequest.
@@ -115,7 +114,7 @@ def count_module(
     """
     request = {"task": "count", "spec": spec, **vars(CountRequest(spec, dict(settings), **options))}
     request |= {"counters": list(counters), "columns": list(columns)}
-    request |= {"element_bytes": element_bytes, "context": context, "roots": dict(roots)}
+    request |= {"element_bytes": element_bytes, "context": context, "roots": dict(roots or {})}
     if request["plan"]:
         return _merged(_count_stages(request))
     try:
