@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from html import escape
+from itertools import groupby
 from typing import Any
 
 from headcount.bench.contractions.modules import ModuleRecord, outer_paths
@@ -33,6 +34,13 @@ COLUMNS = ["path", "kind", "sizes", "times", "macs", "flops", "share", "type", "
 def folded(path: str) -> str:
     """Return a module path with ``*`` for every index: ``layers.*.self_attn``."""
     return re.sub(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)", "*", path)
+
+
+def ranges(indices: Iterable[str]) -> list[str]:
+    """Return indices as texts of their runs: ``0-2`` and ``5``."""
+    runs = groupby(enumerate(sorted(map(int, indices))), key=lambda pair: pair[1] - pair[0])
+    numbers = [[number for _, number in run] for _, run in runs]
+    return [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in numbers]
 
 
 def cut(path: str, depth: int | None) -> str:
@@ -117,13 +125,7 @@ class Node:
 def _label(names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
-    runs: list[list[int]] = []
-    for number in map(int, names):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    texts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    texts = ranges(names)
     return f"{','.join(texts[:MAX_RUNS] + ['…'] * (len(texts) > MAX_RUNS))} ({len(names)}x)"
 
 

@@ -44,7 +44,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
     """Iterate over the classes of equal ranks, with the count of a rank of each."""
-    user_function = load(request["plan"]) if request["ranks"] else None
+    user_function = load(request["plan"], request["roots"].get(request["plan"])) if request["ranks"] else None
     with torch.device(META):
         built, run = build_and_run(request)
     count = partial(_count, run=run, backward=request["backward"], saved=request.get("saved", False))

@@ -99,6 +99,7 @@ def count_module(
     columns: Sequence[str] = (),
     element_bytes: int = 2,
     context: int | None = None,
+    roots: Mapping[str, str] | None = None,
     **options: Any,
 ) -> ModuleCount:
     """Count a target by every counter of ``counters``; ``options`` are those of snapshot.CountRequest.
@@ -106,13 +107,14 @@ def count_module(
     ``columns`` of MEASURED are measured too, by ``element_bytes`` and ``context`` of accounts.Assumptions. With a
     ``plan`` what one rank of the divided target does is counted: FILE.py:FUNCTION takes the module and returns it
     divided over ``ranks`` ranks, of which ``rank`` is counted; of a preset it is a plan as formulas.plan reads it, of
-    whose pipeline stages one of each kind is counted, its name before the paths of its modules.
+    whose pipeline stages one of each kind is counted, its name before the paths of its modules. The function of
+    a spec in ``roots`` must be defined in a file below that folder.
     Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
     that as the reason for its missing count.
     """
     request = {"task": "count", "spec": spec, **vars(CountRequest(spec, dict(settings), **options))}
     request |= {"counters": list(counters), "columns": list(columns)}
-    request |= {"element_bytes": element_bytes, "context": context}
+    request |= {"element_bytes": element_bytes, "context": context, "roots": dict(roots or {})}
     if request["plan"]:
         return _merged(_count_stages(request))
     try:

@@ -5,9 +5,11 @@ import importlib.util
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -83,8 +85,11 @@ def _package_top(file: Path) -> Path:
     return top
 
 
-def load(spec: str) -> Callable[..., Any]:
-    """Return the function that ``spec`` names; import_folders must be on sys.path. Raise UserCodeError for none."""
+def load(spec: str, root: str | None = None) -> Callable[..., Any]:
+    """Return the function that ``spec`` names; import_folders must be on sys.path.
+
+    Raise UserCodeError for none, and for one that is not defined in a file below ``root``, if any.
+    """
     check_spec(spec)
     target, _, name = spec.rpartition(":")
     module = run_user_code(f"importing {target}", lambda: _import(target))
@@ -92,7 +97,26 @@ def load(spec: str) -> Callable[..., Any]:
     if not callable(function):
         names = [n for n, value in vars(module).items() if inspect.isfunction(value) and not n.startswith("_")]
         raise UserCodeError(f"{target} has no function {name}; it has {', '.join(names) or 'none'}")
+    if root and not is_below(_source(function), root):
+        raise UserCodeError(f"{name} is not defined in a file below {root}; --trust allows it")
     return function
+
+
+def is_below(file: Path | None, root: str) -> bool:
+    """Return whether ``file`` is below ``root`` and belongs to neither Python nor an installed package."""
+    # a repository may hold its virtual environment
+    installed = (Path(folder).resolve() for name, folder in sysconfig.get_paths().items() if name.endswith("lib"))
+    place = file and file.resolve()
+    return bool(place) and place.is_relative_to(root) and not any(map(place.is_relative_to, installed))
+
+
+def _source(function: Callable[..., Any]) -> Path | None:
+    """Return the file in which a function or class is defined, without its decorators; None for a compiled one."""
+    try:
+        function = inspect.unwrap(function)
+        return _source(function.func) if isinstance(function, partial) else Path(inspect.getfile(function))
+    except (TypeError, ValueError, OSError):
+        return None
 
 
 def _import(target: str) -> ModuleType:
@@ -134,7 +158,7 @@ def build_target(request: Mapping[str, Any]) -> Built:
             raise UserCodeError(f"{spec} is a preset: its lengths, and not --input, set its inputs")
         options = {"device": request.get("device") or "meta", "initialise": request.get("random", False)}
         return _build_preset(spec, settings, lengths, dtype or "bfloat16", **options)
-    function = load(spec)
+    function = load(spec, request.get("roots", {}).get(spec))
     if lengths:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in lengths)
         raise UserCodeError(f"{flags} go with a preset or a configuration; --set NAME=VALUE and --input set its sizes")

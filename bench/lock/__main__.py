@@ -1,6 +1,7 @@
-"""``python -m bench.lock``: lock the MACs and parameters of a module in a file, and check that they stay the same.
+"""``python -m bench.lock``: lock the MACs and parameters of modules in a file, and check that they stay the same.
 
     python -m bench.lock model.py:make -o macs.lock              count, and write every contraction by name
+    python -m bench.lock model.py:make llama3-8b -o macs.lock     two targets in one lock
     python -m bench.lock --check macs.lock                        count again; exit 1 with what changed
     python -m bench.lock --check macs.lock --format md            the same as a comment on a pull request
     python -m bench.lock --update macs.lock                       count again, and write that
@@ -10,56 +11,54 @@
     python -m bench.lock --workflow                               a workflow of GitHub Actions that checks a lock
 
 TARGET is FILE.py:FUNCTION, which returns (module, inputs), FILE.py:CLASS with --input, a preset, config.json or
-hf:NAME. The lock stores target and options; options given with --check or --update replace them. Run it in the folder
-where the lock was written: files are relative to the current folder. A lock is code: --check runs the function that
-it names, from the lock's repository (without git, its folder) alone unless --trust allows others. Counts are integers,
-so there is no tolerance.
-Exit codes: 0 the count is as locked; 1 it is not, or an operation is unsupported; 2 wrong usage, or a file that is no
-lock; 3 the device is not available.
+hf:NAME. The lock stores targets and options, which options given with --check or --update replace. A TARGET given with
+them replaces the one target of a lock, or selects those of several. Run it in the folder where the lock was written:
+files are relative to the current folder. A lock is code: --check runs the functions that it names. Without --trust they
+must be defined in files of the lock's repository, or without git of its folder. Counts are integers, so there is no
+tolerance. A count above a limit is not written, and one that lacks unsupported operations meets no limit of MACs.
+Exit codes: 0 the count is as locked, or within its limits; 1 it is not, or an operation is unsupported; 2 wrong usage,
+or a file that is no lock; 3 the device is not available.
 """
 
 import argparse
 import os
 import sys
-import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from headcount.bench.cli import Parser, Work, add_output, check_not_input, serve
 from headcount.bench.contractions import linalg
-from headcount.bench.errors import UsageError
+from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module, parse_formulas
-from headcount.bench.isolated.target import (
-    add_ranks,
-    add_target_options,
-    check_ranks,
-    is_configuration,
-    parse_target,
-)
+from headcount.bench.isolated.target import add_ranks, add_target_options, check_ranks, is_configuration, parse_target
+from headcount.bench.isolated.user_code import is_below
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
 from headcount.bench.measure import DEVICES, check_device
 from headcount.bench.output.files import write
-from headcount.bench.render import open_output
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.difference import equal, summary
-from headcount.bench.snapshot.sections import LOCKED, sections
+from headcount.bench.snapshot.difference import equal, failures, summary
+from headcount.bench.snapshot.sections import LOCKED, merge_targets, sections
 from headcount.bench.snapshot.snapshot import LIMITED, CountRequest, CountSnapshot, snapshot_of
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import plural
 from headcount.models.configs.numbers import parse_amount
 
 PROG = "python -m bench.lock"
-OPTIONS = "dtype device allow_unsupported elementwise formula_set backward plan ranks rank".split()
-"""Options of a count by their names in a CountRequest, where those of the command line have the same."""
 POLICIES = ("report", "include", "refuse")
+
+
+class AboveLimit(Exception):
+    """A count that is not written, as its own check would fail."""
+
+    exit_code = 1
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line parser of bench.lock."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
-    out.add_argument("target", nargs="?", metavar="TARGET", help="what to count: FILE.py:FUNCTION, a preset, …")
+    out.add_argument("target", nargs="*", metavar="TARGET", help="what to count: FILE.py:FUNCTION, a preset, …")
     what = out.add_mutually_exclusive_group()
     what.add_argument("--check", metavar="LOCK", help="count again and compare with this lock")
     what.add_argument("--update", metavar="LOCK", help="count again and rewrite this lock")
@@ -67,13 +66,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--badge", metavar="FILE", help="write the totals of the lock TARGET as an .svg image")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     out.add_argument("--plot", metavar="FILE", help="with --history, a plot: .svg, .png or .pdf")
-    out.add_argument(
-        "--max", nargs="+", metavar="QUANTITY=N", type=_limit, default=[], help="limits of macs and params: macs=2.1G"
-    )
+    several = {"nargs": "+", "action": "extend", "default": []}
+    out.add_argument("--max", **several, metavar="QUANTITY=N", type=_limit, help="limits of macs and params: macs=2.1G")
     out.add_argument("--trust", action="store_true", help="run the code that LOCK names wherever it is")
     how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
     add = how.add_argument
-    add("--module", metavar="TARGET", help=argparse.SUPPRESS)
+    add("--module", metavar="TARGET", action="append", default=[], help=argparse.SUPPRESS)
     add_target_options(how)
     add("--backward", action="store_true", default=None, help="count the gradients too")
     add("--plan", metavar="PLAN", help="one rank: of a preset tp=8,sp, or by FILE.py:FUNCTION with --ranks")
@@ -81,7 +79,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
         add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
-    add("--formula", dest="formulas", nargs="+", metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
+    add("--formula", dest="formulas", **several, metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
     add("--formula-set", choices=linalg.SETS, help=linalg.HELP)
     add("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
     add_output(out)
@@ -99,35 +97,52 @@ def plan(args: argparse.Namespace) -> Work | str:
         return workflow().removesuffix("\n")
     if args.plot and not args.history:
         raise UsageError("--plot goes with --history")
-    if (args.history or args.badge) and not args.target:
-        raise UsageError("--history and --badge read a lock, as headcount lock --badge macs.svg macs.lock")
-    if args.history:
-        return history(args.history, args.target, args.plot)
-    if args.badge:
+    if args.history or args.badge:
+        if len(args.target) != 1:
+            raise UsageError("--history and --badge read one lock, as headcount lock --badge macs.svg macs.lock")
+        if args.history:
+            return history(args.history, args.target[0], args.plot)
         if not args.badge.endswith(".svg"):
             raise UsageError(f"a badge is an .svg file, not {args.badge!r}")
-        write(args.badge, badge(args.target))
-        return f"{args.badge}: the totals of {args.target}"
+        write(args.badge, badge(args.target[0]))
+        return f"{args.badge}: the totals of {args.target[0]}"
     if not args.check and args.format not in ("text", "json"):
         raise UsageError(f"--format {args.format} goes with --check; a lock is always JSON")
     if args.update and args.out:
-        raise UsageError("--update writes the file that it reads; --out goes with --module and --check")
+        raise UsageError("--update writes the file that it reads; --out goes with TARGET and --check")
     path = args.check or args.update
-    locked = file.read(path) if path else None
-    if args.update and not locked.versions:
-        raise UsageError(f"{args.update} is no lock; --module SPEC --out FILE writes one")
-    if locked and locked.request:
-        runs = locked.request.code
+    locked = file.parse(read_file(path), path) if path else ()
+    if args.update and not all(one.versions for one in locked):
+        raise UsageError(f"{args.update} is no lock; TARGET --out FILE writes one")
+    jobs = [(old, _request(args, old, word), word) for old, word in _choose(args, locked)]
+    roots: dict[str, str] = {}
+    for _, request, word in jobs:
+        check_device(request.device)
         if args.out:
-            check_not_input(args, *runs)
-        for spec in () if args.target or args.module or args.trust else runs:
-            _check_trusted(spec, path)
-    request = _request(args, locked)
-    check_device(request.device)
-    answer = count_module(request.module, request.settings, **request.options())
-    counted = snapshot_of(answer, request, file.versions(answer.libraries))
-    counted = replace(counted, limits=dict(args.max) or (locked.limits if locked else {}))
-    return _compare(args, locked, counted) if args.check else _write(counted, args.update or args.out)
+            check_not_input(args, *request.code)
+        if path and not args.trust:
+            roots |= _roots(path, {*request.code} - {request.module if word else None, args.plan})
+    found = []
+    for old, request, _ in jobs:
+        answer = count_module(request.module, request.settings, roots=roots, **request.options())
+        counted = snapshot_of(answer, request, file.versions(answer.libraries))
+        found.append((old, replace(counted, limits={**(old.limits if old else {}), **dict(args.max)})))
+    if args.check:
+        return _compare(args, found)
+    again = {old.target: new for old, new in found if old}
+    written = [again.get(old.target, old) for old in locked] or [new for _, new in found]
+    return _write([*{one.target: one for one in written}.values()], path or args.out)
+
+
+def _choose(args: argparse.Namespace, locked: Sequence[CountSnapshot]) -> list[tuple[CountSnapshot | None, str]]:
+    """Return the locked counts, or None, with the TARGET that is counted instead of theirs, or an empty text."""
+    words = [*args.target, *args.module]
+    if not locked or len(locked) == 1 >= len(words):
+        return [(locked[0] if locked else None, word) for word in words or [""]]
+    names = [one.target for one in locked]
+    if unknown := [word for word in words if word not in names]:
+        raise UsageError(f"{args.check or args.update} has no target {unknown[0]}; it has {', '.join(names)}")
+    return [(one, "") for one in locked if not words or one.target in words]
 
 
 def _limit(text: str) -> tuple[str, int]:
@@ -141,15 +156,12 @@ def _limit(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
-def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountRequest:
-    """Return the request of the lock with the options of the command line."""
+def _request(args: argparse.Namespace, locked: CountSnapshot | None, word: str) -> CountRequest:
+    """Return the request of the lock with the TARGET ``word``, if any, and the options of the command line."""
     base = (locked and locked.request) or CountRequest("")
-    target = parse_target(args.target or args.module or base.module, args)
-    found = {"module": target.spec, "settings": target.settings, "inputs": target.inputs, "lengths": target.lengths}
-    given = {name: value for name, value in found.items() if value}
-    for name in OPTIONS:
-        if getattr(args, name) is not None:
-            given[name] = getattr(args, name)
+    target = parse_target(word or base.module, args)
+    given = {{"spec": "module"}.get(name, name): value for name, value in vars(target).items() if value}
+    given |= {name: value for name in base.options() if (value := getattr(args, name, None)) not in (None, [])}
     if args.formulas:
         given["formulas"] = parse_formulas(args.formulas)
     request = replace(base, **given)
@@ -157,75 +169,76 @@ def _request(args: argparse.Namespace, locked: CountSnapshot | None) -> CountReq
         reason = "a lock written by a program names no module; " if locked else ""
         raise UsageError(f"{reason}give a TARGET, as FILE.py:FUNCTION{'' if locked else ', --check or --update LOCK'}")
     check_ranks(request.module, request.plan, request.ranks, request.rank or None)
-    if request.device not in (None, *DEVICES) or request.elementwise not in POLICIES:
-        raise UsageError(f"a lock with device {request.device} and elementwise {request.elementwise} cannot be counted")
-    if request.formula_set not in (None, *linalg.SETS):
-        raise UsageError(f"the lock's formula_set {request.formula_set} is none of {', '.join(linalg.SETS)}")
+    choices = {"device": (None, *DEVICES), "elementwise": POLICIES, "formula_set": (None, *linalg.SETS)}
+    for name, valid in choices.items():
+        if (value := getattr(request, name)) not in valid:
+            raise UsageError(f"the lock's {name} {value} is none of {', '.join(filter(None, valid))}")
     return request
 
 
-def _check_trusted(spec: str, lock: str) -> None:
-    """Raise UsageError where ``spec`` is code from outside of the lock's repository, or without one of its folder."""
-    target, colon, _ = spec.rpartition(":")
-    if not colon or is_configuration(spec):
-        return
+def _roots(lock: str, specs: Iterable[str]) -> dict[str, str]:
+    """Return the root of the lock's repository, or without git its folder, by each of ``specs`` that is code.
+
+    Raises UsageError for code of a file that is not below it.
+    """
     folder = Path(lock).resolve().parent
     root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), folder)
-    place = Path(target).resolve() if target.endswith(".py") else _place(target.partition(".")[0])
-    # a repository may hold its virtual environment
-    installed = Path(sysconfig.get_path("purelib")).resolve()
-    if place is None or not place.is_relative_to(root) or place.is_relative_to(installed):
-        raise UsageError(f"{lock} would run {spec}, which is not below {root}; --trust allows it")
+    code = [spec for spec in specs if ":" in spec and not is_configuration(spec)]
+    for spec in code:
+        target = spec.rpartition(":")[0]
+        if not is_below(Path(target) if target.endswith(".py") else _place(target.partition(".")[0]), root):
+            raise UsageError(f"{lock} would run {spec}, which is not below {root}; --trust allows it")
+    return dict.fromkeys(code, str(root))
 
 
 def _place(package: str) -> Path | None:
     """Return the file or folder of a package, as it is found from the current folder; None where there is none."""
     found = PathFinder.find_spec(package, [os.getcwd(), *sys.path])
-    return found and Path(found.origin or next(iter(found.submodule_search_locations))).resolve()
+    return found and Path(found.origin or next(iter(found.submodule_search_locations)))
 
 
-def _compare(args: argparse.Namespace, locked: CountSnapshot, counted: CountSnapshot) -> Work | str:
-    """Return the tables of the difference, or one line where the count is as locked."""
-    same = equal(locked, counted)
-    within = all(getattr(counted, name) <= most for name, most in counted.limits.items())
-    if same and within and args.format in ("text", "md"):
-        line = f"{args.check}: as locked, {counted.macs:,} MACs and {counted.params:,} parameters"
+def _compare(args: argparse.Namespace, found: Sequence[tuple[CountSnapshot, CountSnapshot]]) -> Work | str:
+    """Return the tables of the difference, or a line for each target where all counts are as locked.
+
+    A table that people read leaves out the targets that are as locked.
+    """
+    lines, parts, words = [], [], []
+    for start, (old, new) in zip(_starts(args.check, [new for _, new in found]), found, strict=True):
+        why = failures(old, new)
+        lines.append(f"{start}as locked, {_totals(new)}")
+        words.append(f"{new.target} " * (len(found) > 1) + summary(old, new))
+        if why or not equal(old, new) or args.format not in ("text", "md"):
+            parts.append((new.target, sections(old, new, LOCKED, [start + one for one in why])))
+    if not parts:
         if args.out:
-            with open_output(args.out) as stream:
-                stream.write(f"{line}\n")
-        return line
-    if counted.limits:
-        over = [name for name, most in counted.limits.items() if getattr(counted, name) > most]
-        failures = [f"{args.check}: {', '.join(over)} above the limit"] if over else []
-        tables = [_limits_section(counted, failures), *sections(locked, counted, LOCKED)]
-    else:
-        failures = [] if same else [f"{args.check}: the count is not as locked"]
-        tables = sections(locked, counted, LOCKED, failures)
-    return Work(tables, result=lambda printed: f"{args.check}: {summary(locked, counted)}.")
+            write(args.out, "".join(f"{line}\n" for line in lines))
+        return "\n".join(lines)
+    tables = merge_targets(parts) if len(found) > 1 else parts[0][1]
+    return Work(tables, result=lambda printed: f"{args.check}: {'; '.join(words)}.")
 
 
-def _limits_section(counted: CountSnapshot, failures: Sequence[str]) -> Section:
-    """Return a row for each limited quantity, the last with the ``failures``."""
-    columns = [Column("quantity", "quantity", priority=0)]
-    columns += [Column(key, key, kind="int", priority=0) for key in ("limit", "counted")]
-    columns += [Column("left", "left", kind="int", sign=True, priority=0)]
-    rows = []
-    for name, most in counted.limits.items():
-        value = getattr(counted, name)
-        values = {"quantity": name, "limit": most, "counted": value, "left": most - value}
-        rows.append(Row(values, records=[values]))
-    rows[-1] = replace(rows[-1], failures=failures)
-    return Section(Table("lock-limits", "limits of the lock", columns), rows)
-
-
-def _write(counted: CountSnapshot, path: str | None) -> str:
-    """Write the lock to ``path`` and return a line about it; return the lock itself without a ``path``."""
+def _write(counted: Sequence[CountSnapshot], path: str | None) -> str:
+    """Write the lock to ``path`` and return a line for each target; return the lock itself without a ``path``."""
+    for one in counted:
+        for why in one.unmet_limits.values():
+            raise AboveLimit(f"{path or 'the lock'} is not written: {one.target} has {why}; --max raises the limit")
     if path is None:
-        return file.text(counted).removesuffix("\n")
-    with open_output(path) as stream:
-        stream.write(file.text(counted))
-    lines = f"{len(counted.terms):,} contractions and {len(counted.parameters):,} parameter tensors"
-    return f"{path}: {counted.macs:,} MACs and {counted.params:,} parameters, {lines}"
+        return file.text(*counted).removesuffix("\n")
+    write(path, file.text(*counted))
+    return "\n".join(
+        f"{start}{_totals(one)}, {plural(len(one.terms), 'contraction')} and "
+        f"{plural(len(one.parameters), 'parameter tensor')}"
+        for start, one in zip(_starts(path, counted), counted, strict=True)
+    )
+
+
+def _starts(path: str, counted: Sequence[CountSnapshot]) -> list[str]:
+    """Return the beginning of a line about each count: the lock and, where it has several targets, the target."""
+    return [f"{path}: {one.target}: " if len(counted) > 1 else f"{path}: " for one in counted]
+
+
+def _totals(counted: CountSnapshot) -> str:
+    return f"{counted.macs:,} MACs and {counted.params:,} parameters"
 
 
 if __name__ == "__main__":

@@ -2,15 +2,17 @@
 
 import io
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.count import OPTIONS, count_call, resolve_call
+from headcount.bench.count import count_macs
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.count_module import inputs_of, parameters
-from headcount.bench.render import emit, open_output
+from headcount.bench.output.files import write
+from headcount.bench.render import emit
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.difference import equal, summary
+from headcount.bench.snapshot.difference import failures, summary
 from headcount.bench.snapshot.sections import LOCKED, sections
 from headcount.bench.snapshot.snapshot import CountSnapshot, parameters_of, terms_of
 
@@ -24,19 +26,23 @@ class Lock(CountSnapshot):
 
     def write(self, path: str | Path) -> None:
         """Write the lock to ``path``, in an existing folder. Raises UsageError where it cannot be written."""
-        with open_output(path) as stream:
-            stream.write(file.text(self))
+        write(path, file.text(self))
 
-    def check(self, path: str | Path) -> None:
-        """Raise CostChanged, an AssertionError, unless what difference.equal compares is as locked.
+    def check(self, path: str | Path, target: str | None = None) -> None:
+        """Raise CostChanged, an AssertionError, unless what difference.equal compares is as locked, or within limits.
 
-        Raises UsageError for a file that is missing or no lock.
+        Args:
+            path: the lock.
+            target: the one that is compared, in a lock of several.
+
+        Raises UsageError for a file that is missing or no lock, and for a target that it does not have.
         """
-        locked = file.read(path)
-        if not equal(locked, self):
+        locked = file.read(path, target)
+        counted = replace(self, limits=locked.limits)
+        if failures(locked, counted):
             table = io.StringIO()
-            emit(sections(locked, self, LOCKED), "text", table)
-            raise CostChanged(f"{path}: {summary(locked, self)}\n\n{table.getvalue()}")
+            emit(sections(locked, counted, LOCKED), "text", table)
+            raise CostChanged(f"{path}: {summary(locked, counted)}\n\n{table.getvalue()}")
 
 
 def lock(module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **keywords: Any) -> Lock:
@@ -54,10 +60,8 @@ def lock(module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **k
     Raises:
         UnsupportedError, ElementwiseError, TypeError, ValueError: as ``count_macs``.
     """
-    named = {**(kwargs or {}), **{name: keywords.pop(name) for name in keywords.keys() - OPTIONS}}
-    sizes = (keywords.pop("input_size", None), keywords.pop("dtypes", None))
-    call = resolve_call(module, inputs, named, *sizes)
-    counted, (module, args, named) = count_call(call, **keywords), call
+    counted = count_macs(module, *inputs, kwargs=kwargs, **keywords)
+    module, args, named = counted.call
     return Lock(
         name=counted.name,
         terms=terms_of(counted.ledger, counted.elementwise_ledger),

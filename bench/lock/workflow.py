@@ -7,5 +7,4 @@ import headcount
 
 def workflow() -> str:
     """Return the workflow with the address of this software."""
-    found = files(__package__).joinpath("workflow.yml").read_text("utf-8")
-    return found.replace("REPOSITORY", headcount.REPOSITORY)
+    return files(__package__).joinpath("workflow.yml").read_text("utf-8").replace("REPOSITORY", headcount.REPOSITORY)

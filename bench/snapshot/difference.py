@@ -3,10 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from math import prod
 
-from headcount.bench.contractions.summary import folded
+from headcount.bench.contractions.summary import folded, ranges
 from headcount.bench.snapshot.snapshot import CountSnapshot, natural
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
@@ -41,7 +41,7 @@ class Change:
     @property
     def amounts(self) -> tuple[int, int]:
         """MACs, or parameter elements, of all ``paths`` in the old and in the new snapshot."""
-        old, new = (side[1] * _product(side[0]) if side else 0 for side in (self.old, self.new))
+        old, new = (side[1] * prod(dict(side[0]).values()) if side else 0 for side in (self.old, self.new))
         return len(self.paths) * old, len(self.paths) * new
 
     @property
@@ -49,7 +49,7 @@ class Change:
         """One pattern for all paths: ``layers.0-2,5.proj``, or ``layers.*.experts.*`` if several indices differ."""
         names = [sorted(set(column)) for column in zip(*(path.split(".") for path in self.paths), strict=True)]
         several = sum(len(column) > 1 for column in names) > 1
-        return ".".join(column[0] if len(column) == 1 else "*" if several else _ranges(column) for column in names)
+        return ".".join(one[0] if len(one) == 1 else "*" if several else ",".join(ranges(one)) for one in names)
 
     @property
     def sizes(self) -> str:
@@ -99,17 +99,22 @@ def equal(old: CountSnapshot, new: CountSnapshot) -> bool:
     return sides[0] == sides[1] and not uncalled_changes(old, new)
 
 
+def failures(locked: CountSnapshot, counted: CountSnapshot) -> list[str]:
+    """Return why ``counted`` fails the check of a lock: the limits that it does not meet; without limits, a change."""
+    if counted.limits:
+        return [*counted.unmet_limits.values()]
+    return [] if equal(locked, counted) else ["the count is not as locked"]
+
+
 def uncalled_changes(old: CountSnapshot, new: CountSnapshot) -> list[str]:
     """Return the modules that ran in one of two snapshots alone; none where one of them does not know."""
     return [] if None in (old.uncalled, new.uncalled) else sorted({*old.uncalled} ^ {*new.uncalled}, key=natural)
 
 
-def totals(snapshot: CountSnapshot) -> Counter[str]:
-    """Return the total of each quantity."""
-    found: Counter = Counter()
-    for (quantity, _, _, sizes), times in amounts(snapshot).items():
-        found[quantity] += times * _product(sizes)
-    return found
+def total(snapshot: CountSnapshot, quantity: str) -> int:
+    """Return the total of a quantity."""
+    separate = 0 if snapshot.included else snapshot.elementwise_macs
+    return {MACS: snapshot.macs, ELEMENTWISE: separate, PARAMS: snapshot.params, SENT: snapshot.sent}[quantity]
 
 
 def summary(old: CountSnapshot, new: CountSnapshot) -> str:
@@ -117,7 +122,7 @@ def summary(old: CountSnapshot, new: CountSnapshot) -> str:
     found = changes(old, new)
     parts = []
     for quantity, unit in ((MACS, "MACs"), (PARAMS, "parameters"), (SENT, "elements sent")):
-        before, after = totals(old)[quantity], totals(new)[quantity]
+        before, after = total(old, quantity), total(new, quantity)
         if quantity == SENT and not (before or after):
             continue
         step = "" if before == after else f" -> {after:,} ({after - before:+,})"
@@ -127,22 +132,11 @@ def summary(old: CountSnapshot, new: CountSnapshot) -> str:
     return ", ".join(parts)
 
 
-def _ranges(indices: Iterable[str]) -> str:
-    """Return indices as ``0-2,5``."""
-    runs = groupby(enumerate(sorted(map(int, indices))), key=lambda pair: pair[1] - pair[0])
-    numbers = [[number for _, number in run] for _, run in runs]
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in numbers)
-
-
 def _sizes(sides: Iterable[Side]) -> str:
     """Return repetitions and sizes of sides that have the same letters."""
     sizes, times = zip(*sides, strict=True)
     words = [f"{pairs[0][0]}={_arrow(size for _, size in pairs)}" for pairs in zip(*sizes, strict=True)]
     return _times(_arrow(times), " ".join(words))
-
-
-def _product(sizes: Sizes) -> int:
-    return prod(size for _, size in sizes)
 
 
 def _arrow(values: Iterable[int]) -> str:

@@ -16,8 +16,9 @@ from headcount.bench.snapshot.snapshot import LIMITED, CountRequest, CountSnapsh
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.rank import Transfer
 
-LOCK_VERSION = 2
-"""Schema version of a lock. Version 1 called unsupported operations uncounted and is read, too."""
+LOCK_VERSION, TARGETS_VERSION = 2, 3
+"""Schema versions of a lock of one target and of several: those as version 2 has them, in a list. Version 1 called
+unsupported operations uncounted and is read, too."""
 ADDED = ("inputs", "dtype", "lengths", "backward", "plan", "ranks", "rank")
 """Options that a lock has only where they are set."""
 JSON_VERSION = 1
@@ -31,8 +32,15 @@ def versions(libraries: Mapping[str, str]) -> dict[str, str]:
     return {"headcount": headcount.__version__, "torch": torch, "python": python, **libraries}
 
 
-def text(snapshot: CountSnapshot) -> str:
-    """Return the file of ``snapshot``: the same for the same count, whatever the order of its terms."""
+def text(*snapshots: CountSnapshot) -> str:
+    """Return the file of one target or of several: the same for the same count, whatever the order of its terms."""
+    found = [_as_record(one) for one in snapshots]
+    data = found[0] if len(found) == 1 else {"lock_version": TARGETS_VERSION, "targets": found}
+    return json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _as_record(snapshot: CountSnapshot) -> dict[str, Any]:
+    """Return the fields of ``snapshot`` as JSON values."""
     request = snapshot.request or CountRequest("")
     options = {name: value for name, value in request.options().items() if value or name not in ADDED}
     contractions = [
@@ -50,51 +58,64 @@ def text(snapshot: CountSnapshot) -> str:
         "uncalled": snapshot.uncalled and sorted(snapshot.uncalled),
         "unsupported": sorted(snapshot.unsupported),
     }
-    if snapshot.limits:
-        data["limits"] = dict(snapshot.limits)
-    if snapshot.collectives:
-        data["collectives"] = sorted(map(vars, snapshot.collectives), key=_order)
-        data["sent"] = snapshot.sent
-    return json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    collectives = sorted(map(vars, snapshot.collectives), key=_order)
+    optional = {"limits": dict(snapshot.limits), "collectives": collectives, "sent": snapshot.sent}
+    return data | {name: value for name, value in optional.items() if value}
 
 
 def _order(one: Mapping[str, Any]) -> tuple:
     return natural(one["path"]), json.dumps(one, sort_keys=True)
 
 
-def read(path: str | Path) -> CountSnapshot:
-    """Return the snapshot in a file: a lock, or the output of ``headcount macs --module … --format json``.
-
-    Raises UsageError for a file that cannot be read, that is neither, or whose sums are not those of its entries.
+def read(path: str | Path, target: str | None = None) -> CountSnapshot:
+    """Return the snapshot in a file, in one of several targets that of ``target``. Raises UsageError as :func:`parse`,
+    and for a target that the file does not have.
     """
-    return parse(read_file(path), path)
+    found = {one.target: one for one in parse(read_file(path), path)}
+    if target not in found and (target or len(found) > 1):
+        raise UsageError(f"{path} has the targets {', '.join(found)}; one is expected, not {target or 'all'}")
+    return found[target or next(iter(found))]
 
 
-def parse(content: str, path: str | Path) -> CountSnapshot:
-    """Return the snapshot in the text ``content`` of the file ``path``. Raises UsageError as :func:`read`."""
+def parse(content: str | bytes, path: str | Path) -> tuple[CountSnapshot, ...]:
+    """Return the snapshots, one for each target, in the text ``content`` of the file ``path``.
+
+    It is a lock, or the output of ``headcount macs --module … --format json``. Raises UsageError for a text that is
+    neither, or whose sums are not those of its entries.
+    """
     try:
         data = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {_short(error)}") from None
-    kinds = {"lock_version": (LOCK_VERSION, _of_lock), "schema_version": (JSON_VERSION, _of_tables)}
+    kinds = {"lock_version": (TARGETS_VERSION, _of_lock), "schema_version": (JSON_VERSION, _of_tables)}
     key = next((key for key in kinds if isinstance(data, dict) and key in data), None)
     if key is None:
         raise UsageError(f"{path} is neither a lock nor the JSON of headcount macs --module")
-    known, parse = kinds[key]
+    known, parse_one = kinds[key]
     if data[key] not in range(1, known + 1):
         raise UsageError(f"{path} has {key} {_short(data[key])}; this software reads {known}")
     try:
-        snapshot, sums = parse(data)
-        _check_types(snapshot, CountSnapshot, key)
-        for name, written in sums.items():
-            total = getattr(snapshot, name)
-            # the sum is an integer where all sizes are
-            if type(total) is not int or total != written:
-                raise ValueError(f"sum of {name}: {total}, the file has {_short(written)}")
+        records = data["targets"] if data.get("lock_version") == TARGETS_VERSION else [data]
+        found = tuple(_checked(*parse_one(one), key) for one in records)
+        if len({one.target for one in found}) < max(1, len(found)):
+            raise ValueError("it has a target twice, or none")
     except KeyError as error:
         raise UsageError(f"{path} is not the count of a module: it has no {error}") from None
     except (TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{path} is broken: {_short(error)}") from None
+    return found
+
+
+def _checked(snapshot: CountSnapshot, sums: Mapping[str, Any], name: str) -> CountSnapshot:
+    """Return ``snapshot``. Raise TypeError or ValueError for values of wrong types, and other sums than in the file."""
+    _check_types(snapshot, CountSnapshot, name)
+    for key, written in sums.items():
+        total = getattr(snapshot, key)
+        # the sum is an integer where all sizes are
+        if type(total) is not int or total != written:
+            raise ValueError(f"sum of {key}: {total}, the file has {_short(written)}")
+    if not snapshot.limits.keys() <= LIMITED.keys():
+        raise ValueError(f"limits are of {' and '.join(LIMITED)}, not of {', '.join(snapshot.limits.keys() - LIMITED)}")
     return snapshot
 
 
@@ -117,12 +138,10 @@ def is_count(path: str | Path) -> bool:
 def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
     """Return the snapshot of a lock, and the sums in it."""
     word = "uncounted" if data["lock_version"] == 1 else "unsupported"
-    names = ("device", "elementwise", "formulas")
-    options = {name: data["options"][name] for name in names} | {"allow_unsupported": data["options"][f"allow_{word}"]}
-    options["formula_set"] = data["options"].get("formula_set")
-    options |= {name: data["options"][name] for name in ADDED if name in data["options"]}
-    if "inputs" in options:
-        options["inputs"] = tuple(options["inputs"])
+    options = {**data["options"], "inputs": tuple(data["options"].get("inputs", ()))}
+    options["allow_unsupported"] = options.pop(f"allow_{word}")
+    if unknown := options.keys() - CountRequest("").options().keys():
+        raise ValueError(f"unknown option {min(unknown)!r}")
     request = CountRequest(data["module"] or "", data["settings"], **options)
     snapshot = CountSnapshot(
         name=data["name"],
@@ -134,7 +153,7 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]
         versions=data["versions"],
         request=request if data["module"] else None,
         collectives=tuple(Transfer(**one) for one in data.get("collectives", ())),
-        limits={name: data["limits"][name] for name in LIMITED if name in data.get("limits", {})},
+        limits=data.get("limits", {}),
         uncalled=_paths(data.get("uncalled")),
     )
     sums = {name: data[name] for name in ("macs", "elementwise_macs", "params")}

@@ -1,6 +1,6 @@
 """Tables of the difference of two count snapshots: the changes by name, the equal rest and the totals."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headcount.bench.snapshot import difference
@@ -31,7 +31,8 @@ COMPARED = Sides("compare", "A", "B", "A - B", {CHANGED: "changed", ADDED: "only
 def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Sequence[str] = ()) -> list[Section]:
     """Return the changes of contractions and parameters, with the ``failures``, and how they were counted.
 
-    The total of MACs is the last row. Other quantities have a total where they changed.
+    The limits of ``new`` are the first rows of a lock. The total of MACs is the last row. Other quantities have a total
+    where they changed.
     """
     heads = {side.lower(): side for side in (sides.old, sides.new)}
     columns = [
@@ -45,13 +46,18 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
     ]
     found = difference.changes(old, new)
     equal = difference.amounts(old).items() & difference.amounts(new).items()
-    lines = [
+    lines = []
+    for name, most in new.limits.items() if sides is LOCKED else ():
+        value = getattr(new, name)
+        what = "above limit" if value > most else "incomplete" if name in new.unmet_limits else "within limit"
+        lines.append(("(model)", MACS if name == "macs" else PARAMS, "", what, "", most, value))
+    lines += [
         (one.path or "(model)", one.quantity, one.kind, sides.words[one.what], one.sizes, *one.amounts) for one in found
     ]
     for quantity in (PARAMS, SENT, ELEMENTWISE, MACS):
         changed = [change.amounts[0] for change in found if change.quantity == quantity]
         if changed or quantity == MACS:
-            before, after = (difference.totals(side)[quantity] for side in (old, new))
+            before, after = (difference.total(side, quantity) for side in (old, new))
             rest = before - sum(changed)
             others = plural(sum(name[0] == quantity for name, _ in equal), "other")
             lines.append(("", quantity, "", "equal", others, rest, rest))
@@ -70,6 +76,19 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
         table = Table(f"{sides.name}-how", f"{title}: how they were counted", columns)
         out.append(Section(table, [Row(one, records=[one]) for one in facts], detail=True))
     return out
+
+
+def merge_targets(parts: Iterable[tuple[str, Sequence[Section]]]) -> list[Section]:
+    """Return the sections of several targets as one of each table, whose first column names the target."""
+    found: dict[str, Section] = {}
+    for target, sections in parts:
+        for one in sections:
+            columns = [Column("target", "target", code=True, wraps=12), *one.table.columns]
+            whole = found.setdefault(one.table.name, replace(one, table=replace(one.table, columns=columns), rows=[]))
+            for row in one.rows:
+                named = [{"target": target, **record} for record in row.records]
+                whole.rows.append(replace(row, values={"target": target, **row.values}, records=named))
+    return list(found.values())
 
 
 def _how(old: CountSnapshot, new: CountSnapshot) -> Iterator[tuple[str, str | None, str | None]]:

@@ -1,5 +1,6 @@
 """One module's count, as files store it: contractions and parameters by name, and how they were counted."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -69,8 +70,8 @@ class CountRequest:
         return {"module": self.module, **{name: str(value) for name, value in found.items()}}
 
 
-LIMITED = ("macs", "params")
-"""Quantities that a lock may limit."""
+LIMITED = {"macs": "MACs", "params": "parameters"}
+"""Quantities that a lock may limit, and their units in texts."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,24 @@ class CountSnapshot:
     collectives: tuple[Transfer, ...] = ()
     uncalled: tuple[str, ...] | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def target(self) -> str:
+        """TARGET or TARGET,NAME=VALUE,… of a command; the name of a module that a program counted."""
+        settings = self.request.settings.items() if self.request else ()
+        values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings}
+        return ",".join((self.name, *(f"{name}={value}" for name, value in values.items())))
+
+    @property
+    def unmet_limits(self) -> dict[str, str]:
+        """Why the count does not meet its limits, by quantity. MACs that are incomplete meet none."""
+        found = {}
+        for name, most in self.limits.items():
+            if (value := getattr(self, name)) > most:
+                found[name] = f"{value:,} {LIMITED[name]}, above the limit of {most:,}"
+            elif name == "macs" and self.unsupported:
+                found[name] = f"its MACs lack those of {', '.join(self.unsupported)}, which --formula gives"
+        return found
 
     @property
     def macs(self) -> int:
@@ -145,12 +164,8 @@ def parameters_of(records: Iterable[Mapping[str, Any]]) -> tuple[Parameter, ...]
 def snapshot_of_rank(name: str, cost: RankCost) -> CountSnapshot:
     """Return the snapshot of the closed form of a rank."""
     weights = [entry for entry in cost.ledger if entry.weight for _ in range(entry.times)]
-    return CountSnapshot(
-        name=name,
-        terms=terms_of(cost.ledger, ()),
-        parameters=tuple(Parameter(entry.path, tuple(entry.weight.values())) for entry in weights),
-        collectives=cost.transfers,
-    )
+    parameters = tuple(Parameter(entry.path, tuple(entry.weight.values())) for entry in weights)
+    return CountSnapshot(name, terms_of(cost.ledger, ()), parameters, collectives=cost.transfers)
 
 
 def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:

@@ -1,6 +1,7 @@
 """hc.lock and the fixture macs_lock."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 import headcount as hc
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.errors import UsageError
+from headcount.bench.lock.api import CostChanged
+from headcount.bench.snapshot import file
 
 pytest_plugins = ["pytester"]
 PLUGIN = ("-p", "headcount.bench.lock.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:benchmark")
@@ -31,6 +34,20 @@ def test_check_raises_where_cost_changed(tmp_path):
     assert "m=7 i=11 j=13->17" in str(raised.value) and "1.weight" not in str(raised.value)
     with pytest.raises(UsageError, match="cannot read"):
         counted.check(tmp_path / "none.lock")
+
+
+def test_check_reads_one_of_several_targets_with_its_limits(tmp_path):
+    """A limit allows another count below it."""
+    x, path = torch.zeros(7, 11), tmp_path / "two.lock"
+    limited = replace(hc.lock(net(13), x), name="wide", limits={"macs": 1904})
+    path.write_text(file.text(hc.lock(net(3), x), limited))
+    hc.lock(net(3), x).check(path, "Sequential")
+    hc.lock(net(17), x).check(path, "wide")
+    for width, target in ((5, "Sequential"), (18, "wide")):
+        with pytest.raises(CostChanged, match=" -> "):
+            hc.lock(net(width), x).check(path, target)
+    with pytest.raises(UsageError, match="has the targets Sequential, wide; one is expected, not all$"):
+        limited.check(path)
 
 
 class Spectrum(torch.nn.Module):

@@ -7,34 +7,59 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from headcount.bench.lock.__main__ import main
+from headcount.bench.snapshot import file
+from headcount.bench.snapshot.snapshot import CountSnapshot, Parameter
+from headcount.formulas.ledger import Entry
 
-DENSE = """
-from torch import nn, zeros
-def make(): return nn.Sequential(*(nn.Linear(7, 7) for _ in range({}))), (zeros(5, 7),)
-"""
+
+def dense(layers, rows=5, name="model.py:make"):
+    """The count of layers of 7 to 7."""
+    terms = [Entry(str(number), "linear", {"m": rows, "i": 7, "j": 7}) for number in range(layers)]
+    parameters = [Parameter(f"{number}.weight", (7, 7)) for number in range(layers)]
+    return CountSnapshot(name, tuple(terms), tuple(parameters), versions={"torch": "2.13.0"})
+
+
+def commit(subject):
+    subprocess.run(["git", "add", "-A"], check=True)
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", *who, "commit", "-qm", subject], check=True)
 
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     """A repository whose commits lock 2 layers, change a README, lock 3 layers, and break the lock."""
     monkeypatch.chdir(tmp_path)
-
-    def commit(subject):
-        subprocess.run(["git", "add", "-A"], check=True)
-        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-        subprocess.run(["git", *who, "commit", "-qm", subject], check=True)
-
     subprocess.run(["git", "init", "-qb", "main"], check=True)
     for layers in (2, 3):
-        (tmp_path / "model.py").write_text(DENSE.format(layers))
-        assert main(["model.py:make", "-o", "macs.lock"]) == 0
+        (tmp_path / "macs.lock").write_text(file.text(dense(layers)))
         commit(f"lock {layers} layers")
         (tmp_path / "README").write_text(str(layers))
         commit("write a README")
     (tmp_path / "macs.lock").write_text("{}")
     commit("break the lock")
-    (tmp_path / "model.py").unlink()
     return tmp_path
+
+
+def test_history_of_several_targets(repository, capsys):
+    """A second target comes, changes and goes; the first is renamed where it is alone."""
+    steps = [(dense(3), dense(1, name="b")), (dense(3), dense(2, name="b")), (dense(3),), (dense(3, name="c"),)]
+    for number, snapshots in enumerate(steps):
+        (repository / "macs.lock").write_text(file.text(*snapshots))
+        commit(f"step {number}")
+    assert main(["--history", "main~4..main", "macs.lock", "--format", "json", "--plot", "costs.svg"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    found = [(row["subject"], row["target"], row["macs"], row["macs_change"]) for row in data["tables"][0]["rows"]]
+    assert found == [
+        ("step 0", "model.py:make", 735, None),
+        ("step 0", "b", 245, None),
+        ("step 1", "model.py:make", 735, 0),
+        ("step 1", "b", 490, 245),
+        ("step 2", "model.py:make", 735, 0),
+        ("step 3", "c", 735, 0),
+    ]
+    b = "b 245 -> 490 (+245) MACs (1 added), 49 -> 98 (+49) parameters (1 added)"
+    c = "c 735 MACs (none changed), 147 parameters (none changed)"
+    assert data["result"] == f"4 commits changed macs.lock: {b}; {c}."
 
 
 def test_history_has_commits_that_changed_the_lock(repository, capsys):
@@ -44,8 +69,8 @@ def test_history_has_commits_that_changed_the_lock(repository, capsys):
         (row["subject"], row["macs"], row["macs_change"], row["params"], row["params_change"]) for row in table["rows"]
     ]
     assert found == [
-        ("lock 2 layers", 2 * 5 * 7 * 7, None, 2 * 56, None),
-        ("lock 3 layers", 3 * 5 * 7 * 7, 5 * 7 * 7, 3 * 56, 56),
+        ("lock 2 layers", 2 * 5 * 7 * 7, None, 2 * 49, None),
+        ("lock 3 layers", 3 * 5 * 7 * 7, 5 * 7 * 7, 3 * 49, 49),
         ("break the lock", None, None, None, None),
     ]
     assert ET.parse(repository / "costs.svg").getroot().tag.endswith("svg")
@@ -70,8 +95,14 @@ def test_wrong_history_or_badge_is_one_line(argv, words, repository, capsys):
 
 
 def test_badge_has_the_totals(repository):
-    subprocess.run(["git", "checkout", "-q", "main~1", "--", "macs.lock"], check=True)
-    assert main(["--badge", "macs.svg", "macs.lock"]) == 0
-    texts = [text.text for text in ET.parse("macs.svg").getroot().iter() if text.tag.endswith(("text", "title"))]
-    # 3 x 5 x 7 x 7 and 3 x 56
-    assert texts == ["model.py:make: 735 MACs, 168 parameters", "cost", "735 MACs, 168 params"]
+    def texts(*snapshots):
+        (repository / "macs.lock").write_text(file.text(*snapshots))
+        assert main(["--badge", "macs.svg", "macs.lock"]) == 0
+        return [text.text for text in ET.parse("macs.svg").getroot().iter() if text.tag.endswith(("text", "title"))]
+
+    # 3 x 5 x 7 x 7 and 3 x 7 x 7
+    assert texts(dense(3)) == ["model.py:make: 735 MACs, 147 parameters", "cost", "735 MACs, 147 params"]
+    # 20,406 x 7 x 7 = 999,894, which three digits round to the next unit
+    title = "model.py:make: 735 MACs, 147 parameters; <b>: 999,894 MACs, 49 parameters"
+    text = "model.py:make: 735 MACs, 147 params · <b>: 1,000 kMACs, 49 params"
+    assert texts(dense(3), dense(1, 20406, "<b>")) == [title, "cost", text]

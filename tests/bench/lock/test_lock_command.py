@@ -51,7 +51,7 @@ def test_update_refuses_other_json(folder, capsys):
     assert macs(["--module", "model.py:make", "-o", "macs.json"]) == 0
     before = (folder / "macs.json").read_text()
     assert main(["--update", "macs.json", "--module", "model.py:make"]) == 2
-    assert capsys.readouterr().err.endswith("macs.json is no lock; --module SPEC --out FILE writes one\n")
+    assert capsys.readouterr().err.endswith("macs.json is no lock; TARGET --out FILE writes one\n")
     assert (folder / "macs.json").read_text() == before
 
 
@@ -84,7 +84,11 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
     given += ["--plan", "plan.py:apply", "--ranks", "4", "--rank", "3"]
     assert main(["--module", "model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
     assert main(["--check", "macs.lock"]) == 0
-    assert counted == [("model.py:make", {"n": 7}, options)] * 2
+    code = ("model.py:make", "plan.py:apply")
+    found = [
+        ("model.py:make", {"n": 7}, options | {"roots": roots}) for roots in ({}, dict.fromkeys(code, str(folder)))
+    ]
+    assert counted == found
 
 
 def test_module_that_no_longer_runs_is_named(folder, capsys):
@@ -126,13 +130,14 @@ def rename_module(lock, spec):
     lock.write_text(json.dumps({**data, "module": spec}))
 
 
-def test_lock_runs_a_foreign_plan_only_if_trusted(folder, capsys):
+@pytest.mark.parametrize("target", [[], ["model.py:make"]])
+def test_lock_runs_a_foreign_plan_only_if_trusted(target, folder, capsys):
     assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
     data = json.loads((folder / "macs.lock").read_text())
     data["options"] |= {"plan": "os:abort", "ranks": 2}
     (folder / "macs.lock").write_text(json.dumps(data))
     capsys.readouterr()
-    assert main(["--check", "macs.lock"]) == 2
+    assert main(["--check", "macs.lock", *target]) == 2
     assert "os:abort" in (err := capsys.readouterr().err) and "--trust" in err
 
 
@@ -184,23 +189,160 @@ def test_check_keeps_module_of_lock(spec, folder, capsys):
     assert (folder / "model.py").read_text() == FACTORY
 
 
-def test_limits_of_a_lock_allow_changes_below_them(folder, capsys):
-    (folder / "net.py").write_text("from torch import nn\nclass Net(nn.Linear):\n    pass\n")
-    words = ["net.py:Net", "--set", "in_features=7", "out_features=3", "bias=false", "--input", "5,7"]
-    assert main([*words, "--max", "macs=0.3k", "params=22", "-o", "net.lock"]) == 0
+@pytest.mark.parametrize("spec", ["model.py:system", "model.py:Linear", "model.py:shell", "model.py:alias"])
+def test_function_of_another_file_needs_trust(spec, folder, capsys):
+    """A name in the repository's file may be of a function that is defined elsewhere, and here is never called."""
+    imports = "from os import system\nfrom functools import partial\nfrom torch.nn import Linear\n"
+    (folder / "model.py").write_text(f"{imports}alias = system\nshell = partial(system, 'touch ran')\n{FACTORY}")
+    assert main(["model.py:make", "-o", "macs.lock"]) == 0
+    rename_module(folder / "macs.lock", spec)
+    capsys.readouterr()
+    assert main(["--check", "macs.lock"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and spec in err and "--trust" in err and not (folder / "ran").exists()
+    if spec == "model.py:shell":
+        assert main(["--check", "macs.lock", "--trust"]) == 2 and (folder / "ran").exists()
+
+
+def test_function_imported_from_the_repository_is_run(folder):
+    """Decorators of packages are around functions of the repository."""
+    decorated = FACTORY.replace("def make", "@torch.no_grad()\ndef make")
+    (folder / "parts.py").write_text(decorated)
+    (folder / "model.py").write_text("from parts import make")
+    assert main(["model.py:make", "-o", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
+
+
+NET = ["net.py:Net", "--set", "in_features=7", "out_features=3", "bias=false", "--input", "5,7"]
+"""Linear of 7 to 3 on 5 rows: 105 MACs and 21 parameters."""
+
+
+@pytest.fixture
+def net(folder):
+    (folder / "net.py").write_text("from torch import nn, fft\nclass Net(nn.Linear):\n    pass\n")
+    return folder
+
+
+def limits(path):
+    return json.loads(path.read_text())["limits"]
+
+
+def test_limits_of_a_lock_allow_changes_below_them(net, capsys):
+    assert main([*NET, "--max", "macs=0.3k", "--max", "params=22", "-o", "net.lock"]) == 0
     assert main(["--check", "net.lock"]) == 0
     for batch, code in ((14, 0), (15, 1)):
         capsys.readouterr()
         assert main(["--check", "net.lock", "--input", f"{batch},7", "--format", "json"]) == code
         table = json.loads(capsys.readouterr().out)["tables"][0]
-        found = {row["quantity"]: (row["limit"], row["left"]) for row in table["rows"]}
-        assert found == {"macs": (300, 300 - batch * 7 * 3), "params": (22, 22 - 7 * 3)}
+        found = [(row["quantity"], row["what"], row["locked"], row["counted"]) for row in table["rows"][:2]]
+        macs = batch * 7 * 3
+        assert found == [
+            ("MACs", "above limit" if code else "within limit", 300, macs),
+            ("params", "within limit", 22, 21),
+        ]
     assert main(["--check", "net.lock", "--max", "params=20"]) == 1
-    assert main(["--update", "net.lock"]) == 0
-    assert json.loads((folder / "net.lock").read_text())["limits"] == {"macs": 300, "params": 22}
+    assert main(["--update", "net.lock", "--max", "params=21"]) == 0
+    assert limits(net / "net.lock") == {"macs": 300, "params": 21}
+
+
+def test_limits_that_are_exceeded_are_not_written(net, capsys):
+    assert main([*NET, "--max", "macs=104", "-o", "net.lock"]) == 1
+    line = (
+        "net.lock is not written: net.py:Net,in_features=7,out_features=3,bias=false has 105 MACs, above the limit of"
+    )
+    assert f"{line} 104" in (err := capsys.readouterr().err) and err.count("\n") == 1
+    assert not (net / "net.lock").exists()
+    assert main([*NET, "--max", "macs=105", "-o", "net.lock"]) == 0
+    before = (net / "net.lock").read_text()
+    for words in (["--max", "macs=104"], ["--max", "params=20"], ["--input", "6,7"]):
+        assert main(["--update", "net.lock", *words]) == 1
+    assert (net / "net.lock").read_text() == before
+    assert main(["--update", "net.lock", "--input", "6,7", "--max", "macs=126"]) == 0
+
+
+def test_incomplete_count_meets_no_limit_of_macs(net, capsys):
+    assert main([*NET, "--max", "macs=1k", "-o", "macs.lock"]) == 0
+    assert main([*NET, "--max", "params=1k", "-o", "params.lock"]) == 0
+    forward = "class Net(nn.Linear):\n    def forward(self, x): return fft.rfft(super().forward(x)).abs()\n"
+    (net / "net.py").write_text(f"from torch import nn, fft\n{forward}")
+    capsys.readouterr()
+    assert main(["--check", "macs.lock", "--allow-unsupported", "--format", "json"]) == 1
+    out, err = capsys.readouterr()
+    assert "macs.lock: its MACs lack those of _fft_r2c on 5x3" in err and "--formula" in err
+    assert json.loads(out)["tables"][0]["rows"][0]["what"] == "incomplete"
+    assert main(["--check", "params.lock", "--allow-unsupported"]) == 0
+    assert main(["--check", "macs.lock", "--formula", "_fft_r2c=5*3*3"]) == 0
+    assert main(["--update", "macs.lock", "--allow-unsupported"]) == 1
+    assert main(["--update", "macs.lock", "--formula", "_fft_r2c=5*3*3"]) == 0
 
 
 @pytest.mark.parametrize("limit", ["macs=1.2GB", "mac=1", "macs", "macs=1.5", "params=-1"])
 def test_wrong_limits_are_one_line(limit, folder, capsys):
     assert main(["model.py:Net", "--max", limit]) == 2
     assert limit in (err := capsys.readouterr().err) and err.count("\n") == 1
+
+
+@pytest.fixture
+def two(folder):
+    """A lock of two targets: 3 x 7 x 11 x 11 + 7 x 11 x 13 MACs, and 5 x 7 x 3."""
+    (folder / "small.py").write_text("import torch\ndef make(): return torch.nn.Linear(7, 3), (torch.zeros(5, 7),)")
+    assert main(["model.py:make", "small.py:make", "--max", "macs=4k", "-o", "two.lock"]) == 0
+    return folder
+
+
+def test_lock_of_several_targets_names_what_changed(two, capsys):
+    lines = [
+        "two.lock: model.py:make: as locked, 3,542 MACs and 506 parameters",
+        "two.lock: small.py:make: as locked, 105 MACs and 24 parameters",
+    ]
+    capsys.readouterr()
+    assert main(["--check", "two.lock"]) == 0 and capsys.readouterr().out.splitlines() == lines
+    (two / "model.py").write_text(FACTORY.replace("width=13", "width=19"))
+    assert main(["--check", "two.lock", "--format", "json"]) == 1
+    out, err = capsys.readouterr()
+    data = json.loads(out)
+    rows = {(row["target"], row["quantity"], row["what"]): row for row in data["tables"][0]["rows"]}
+    assert rows["model.py:make", "MACs", "above limit"]["difference"] == 3 * 847 + 7 * 11 * 19 - 4000
+    assert rows["model.py:make", "MACs", "changed"]["difference"] == 7 * 11 * 6
+    assert rows["small.py:make", "MACs", "total"]["difference"] == 0
+    assert data["result"].startswith("two.lock: model.py:make 3,542 -> 4,004 (+462) MACs (1 changed)")
+    assert "two.lock: model.py:make: 4,004 MACs, above the limit of 4,000\n" in err
+    for form in ("text", "md", "csv"):
+        assert main(["--check", "two.lock", "--brief", "--format", form]) == 1
+        table = capsys.readouterr().out.partition("two.lock:")[0]
+        assert table.count("above limit") == 1 and ("small.py" in table) == (form == "csv")
+    # the other target alone
+    assert main(["--check", "two.lock", "small.py:make"]) == 0
+    assert capsys.readouterr().out == f"{lines[1]}\n".replace("small.py:make: ", "")
+
+
+def test_target_that_is_given_twice_is_locked_once(two):
+    assert main(["model.py:make", "model.py:make,width=17", "model.py:make", "-o", "two.lock"]) == 0
+    found = json.loads((two / "two.lock").read_text())["targets"]
+    assert [one["macs"] for one in found] == [3 * 847 + 1001, 3 * 847 + 1309]
+    assert main(["--check", "two.lock", "model.py:make,width=17"]) == 0
+
+
+def test_lock_of_several_targets_is_updated(two, capsys):
+    before = json.loads((two / "two.lock").read_text())["targets"]
+    (two / "small.py").write_text("import torch\ndef make(): return torch.nn.Linear(7, 5), (torch.zeros(5, 7),)")
+    assert main(["--update", "two.lock", "small.py:make", "--max", "macs=175"]) == 0
+    other, small = json.loads((two / "two.lock").read_text())["targets"]
+    assert other == before[0] and (small["macs"], small["limits"]) == (175, {"macs": 175})
+    (two / "model.py").write_text(FACTORY.replace("width=13", "width=19"))
+    text = (two / "two.lock").read_text()
+    assert main(["--update", "two.lock"]) == 1 and (two / "two.lock").read_text() == text
+    assert main(["--update", "two.lock", "--max", "macs=5k"]) == main(["--check", "two.lock"]) == 0
+
+
+@pytest.mark.parametrize("words, valid", [
+    (["--check", "two.lock", "other.py:make"], ["other.py:make", "model.py:make, small.py:make"]),
+    (["--update", "two.lock", "model.py:make", "model"], ["model;", "model.py:make, small.py:make"]),
+    (["--badge", "two.svg", "two.lock", "two.lock"], ["read one lock"]),
+], ids=" ".join)  # fmt: skip
+def test_wrong_targets_are_one_line(words, valid, two, capsys):
+    text = (two / "two.lock").read_text()
+    capsys.readouterr()
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and all(word in error for word in valid)
+    assert (two / "two.lock").read_text() == text

@@ -86,8 +86,10 @@ def test_actions_are_pinned_by_commit():
     assert len(used) == 4 and all(re.fullmatch("[0-9a-f]{40}", commit) for _, _, commit in used)
 
 
-def test_lock_installs_its_own_versions(run, tmp_path):
-    (tmp_path / "macs.lock").write_text(json.dumps({"versions": {"torch": "2.13.0", "headcount": "0.2.0"}}))
+@pytest.mark.parametrize("several", [False, True])
+def test_lock_installs_its_own_versions(run, tmp_path, several):
+    lock = {"versions": {"torch": "2.13.0", "headcount": "0.2.0"}}
+    (tmp_path / "macs.lock").write_text(json.dumps({"targets": [lock, lock]} if several else lock))
     (tmp_path / "pip").write_text('#!/bin/sh\necho "$@" >> installed\n')
     (tmp_path / "pip").chmod(0o755)
     assert run("Install the versions of the lock").returncode == 0

@@ -1,6 +1,7 @@
 """The file of a count snapshot: sorted JSON; a broken file is an error of one line."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,17 @@ def test_read_returns_what_was_written(text, tmp_path):
     assert found.request == LOCK.request and file.text(found) == TEXT
 
 
+def test_several_targets_are_read_by_name(tmp_path):
+    other = replace(LOCK, request=replace(LOCK.request, settings={}), limits={"macs": 5000})
+    (tmp_path / "two.lock").write_text(file.text(LOCK, other))
+    assert file.text(*file.parse(file.text(LOCK, other), "two.lock")) == file.text(LOCK, other)
+    for target, one in {"model.py:make,n=7": LOCK, "model.py:make": other}.items():
+        assert file.text(file.read(tmp_path / "two.lock", target)) == file.text(one)
+    for target, end in ((None, "all"), ("other", "other")):
+        with pytest.raises(UsageError, match=f"model.py:make,n=7, model.py:make; one is expected, not {end}$"):
+            file.read(tmp_path / "two.lock", target)
+
+
 def edited(**fields):
     return json.dumps({**json.loads(TEXT), **fields})
 
@@ -67,7 +79,16 @@ BROKEN = {
     "deep nesting": ("[" * 100_000, "is not JSON: "),
     "number of 5001 digits": (TEXT.replace("4207", "9" * 5001), "is not JSON: "),
     "other JSON": ('{"name": "x"}', "is neither "),
-    "later version": (edited(lock_version=3), "has lock_version 3"),
+    "later version": (edited(lock_version=4), "has lock_version 4"),
+    "no targets": (edited(lock_version=3, targets=[]), "is broken: it has a target twice, or none"),
+    "target twice": (
+        edited(lock_version=3, targets=[json.loads(TEXT)] * 2),
+        "is broken: it has a target twice, or none",
+    ),
+    "misspelt limit": (
+        edited(limits={"macs": 7, "param": 3}),
+        "is broken: limits are of macs and params, not of param",
+    ),
     "boolean version": (edited(lock_version=True), "is "),
     "other sum": (edited(macs=4208), "is broken: sum of macs"),
     "other elementwise sum": (edited(elementwise_macs=1), "is broken: sum of elementwise_macs"),
@@ -76,6 +97,7 @@ BROKEN = {
     "fractional size": (term(times=2.0), "is broken: sum of macs"),
     "unknown kind": (term(kind="speed"), "is broken: unknown kind 'speed'"),
     "option of another type": (edited(options={**OPTIONS, "device": 7}), "is broken: device has the wrong type: 7"),
+    "misspelt option": (edited(options={**OPTIONS, "dtipe": "half"}), "is broken: unknown option 'dtipe'"),
     "boolean length": (
         edited(options={**OPTIONS, "lengths": {"n": True}}),
         "is broken: lengths has the wrong type: True",
