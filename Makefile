@@ -19,7 +19,7 @@ macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
 
 test: lint
-	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark
+	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark -m "not compiles"
 
 # Triton kernels in the interpreter, and compiled ahead of time into the stored table. Needs triton, but no GPU.
 kernels: $(VENV)/.stamp
