@@ -19,7 +19,7 @@ macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
 
 test: lint
-	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark
+	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark -m "not compiles"
 
 # Triton kernels in the interpreter, and compiled ahead of time into the stored table. Needs triton, but no GPU.
 kernels: $(VENV)/.stamp
@@ -27,12 +27,14 @@ kernels: $(VENV)/.stamp
 	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark tests/models/test_triton_*.py
 	$(PY) -m tests.models.triton_compile reports/records/kernels.csv
 
-# Recount every number of the report, LLaMA 3 405B on 16,384 ranks, modules divided over 4 processes, and thousands of random programs.
+# Recount every number of the report, LLaMA 3 405B on 16,384 ranks, modules divided over 4 processes, thousands of
+# random programs, and a fault at every write and process start.
 nightly: $(VENV)/.stamp
 	$(PY) -m reports --check --recount
 	$(PY) -m headcount count llama3-405b --seq-len 8192 --plan tp=8,sp,pp=16,dp=128,fsdp --backward --brief
 	$(PY) -m torch.distributed.run --standalone --nproc-per-node 4 -m tests.agreement.ranks_gloo
-	PROGRAMS=2000 $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py
+	PROGRAMS=2000 FAULTS=all $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py \
+	tests/headcount/test_nth_fault.py
 
 # The core of the suite with torch 2.11 to the newest, the oldest of every dependency, and each installed Python.
 matrix: $(VENV)/.stamp

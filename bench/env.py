@@ -112,7 +112,8 @@ def commit() -> str | None:
 
 def dirty() -> bool | None:
     """Return whether tracked files differ from that commit."""
-    status = _git("status", "--porcelain", "--untracked-files=no")
+    # status would otherwise write the index, and leave its lock where the disk is full
+    status = _git("--no-optional-locks", "status", "--porcelain", "--untracked-files=no")
     return None if status is None else bool(status)
 
 

@@ -64,7 +64,7 @@ def format_error(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, ModuleNotFoundError) and (package := _missing_package(error)):
         return missing(package), EnvironmentMissing.exit_code
     if _is_out_of_memory(error):
-        return "this needs more memory than there is", EnvironmentMissing.exit_code
+        return "this needs more memory or processes than there are", EnvironmentMissing.exit_code
     if (futures := sys.modules.get("concurrent.futures")) and isinstance(error, futures.BrokenExecutor):
         return "a process that counts was ended from outside, perhaps for want of memory", EnvironmentMissing.exit_code
     if isinstance(error, OSError) and _is_about_user_file(error):
@@ -75,7 +75,8 @@ def format_error(error: Exception) -> tuple[str, int] | None:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+    # a process cannot be started where the user has as many as allowed
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN)):
         return True
     return isinstance(error, RuntimeError | ImportError | OSError) and any(part in str(error) for part in _NO_MEMORY)
 

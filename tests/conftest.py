@@ -3,13 +3,17 @@
 import gc
 import os
 import signal
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
-# Triton asks when it is imported, and torch may import it; without a GPU there is no other way to run a kernel.
-if not Path("/dev/nvidiactl").exists():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 import pytest
+
+# Triton asks when it is imported, and torch may import it; only kernel tests ask again (kernels_in_interpreter).
+if find_spec("triton") and not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"
+    import_module("triton")
+    del os.environ["TRITON_INTERPRET"]
 
 from headcount.bench.isolated import run as isolated
 from headcount.bench.trace.collector import keep_freed_memory

@@ -133,17 +133,16 @@ def switchhead_params(K, E, h, D, dm):
     return 2 * dm * h * (D + E + E * D)
 
 
-def with_lengths(layers, lengths=((29, 29, 41), (29, 37, 1), (31, 31, 1), (31, 37, 41))):
-    """Every layer at every (T, S, B); all S keys are new."""
+def with_lengths(layers):
+    """Return every layer at every (T, S, B); all S keys are new."""
+    lengths = ((29, 29, 41), (29, 37, 1), (31, 31, 1), (31, 37, 41))
     return [layer | dict(T=t, S=s, N=s, B=b) for layer, (t, s, b) in product(layers, lengths)]
 
 
 # every term is linear in K and E but for the limits K = 1, K = E and E = 1: two more values of each are enough
 MOA_K_E = [(k, e) for k in (1, 3, 5) for e in sorted({k, 5, 7, 11}) if e >= k]
-MOA = [dict(K=k, E=e, D=d, dm=dm) for (k, e), d, dm in product(MOA_K_E, (13, 17), (19, 23))]
-MOA_LENGTHS = [(t, s or t, b) for t, s, b in product((29, 31), (None, 37), (1, 41))]
+MOA = [dict(K=k, E=e, D=d, dm=dm) for (k, e), (d, dm) in product(MOA_K_E, ((13, 23), (17, 19)))]
 MHA = [dict(h=h, D=d, dm=h * d, bias=False) for h, d in product((2, 3, 5, 7), (11, 13))]
-MHA_LENGTHS = [(t, s or t, b) for t, s, b in product((17, 19, 23), (None, 29), (1, 31, 37))]
 # (h, s, r, g): both routers with s = 0, 1 and more; nothing routed; all routed; all, some and one key/value heads
 HEADS = [
     (5, 2, 2, 5), (7, 0, 3, 7), (7, 1, 5, 1), (11, 3, 5, 11), (6, 3, 2, 3), (6, 2, 3, 2), (3, 3, 0, 3), (5, 0, 5, 1),
@@ -158,21 +157,21 @@ MOH = [
 ]
 MAE = [
     dict(h=h, D=d, G=g, dm=dm, gate=gate, bias=False)
-    for h, d, g, dm, gate in product((2, 3, 11), (5, 13), (7, 17), (19, 23), ("sequence", "running", "memory"))
+    for h, d, (g, dm), gate in product((2, 3, 11), (5, 13), ((7, 23), (17, 19)), ("sequence", "running", "memory"))
 ]
 # D, d_r, d_v, d_c, d_q: latents wider and narrower than heads, with and without a latent of queries
 WIDTHS = [(5, 3, 7, 11, None), (5, 3, 7, 11, 13), (11, 7, 5, 3, 2), (2, 13, 3, 7, 5), (7, 2, 2, 5, None)]
 MLA = [
     dict(h=h, D=d, d_r=d_r, d_v=d_v, d_c=d_c, d_q=d_q, dm=dm, form=form)
-    for h, (d, d_r, d_v, d_c, d_q), dm, form in product((1, 17, 19), WIDTHS, (23, 43), ("released", "ideal"))
+    for (h, dm), (d, d_r, d_v, d_c, d_q), form in product(((1, 43), (17, 23), (19, 43)), WIDTHS, ("released", "ideal"))
 ]
 SWITCHHEAD = [
     dict(K=k, E=e, h=h, D=d, dm=dm)
-    for (k, e), h, d, dm in product([(1, 1), (1, 5), (2, 5), (5, 5), (3, 7)], (1, 11), (13, 17), (19, 23))
+    for (k, e), h, (d, dm) in product([(1, 1), (1, 5), (2, 5), (5, 5), (3, 7)], (1, 11), ((13, 23), (17, 19)))
 ]
 VARIANTS = {
-    "moa": (with_lengths(MOA, MOA_LENGTHS), moa_terms, moa_params),
-    "mha": (with_lengths(MHA, MHA_LENGTHS), mha_terms, mha_params),
+    "moa": (with_lengths(MOA), moa_terms, moa_params),
+    "mha": (with_lengths(MHA), mha_terms, mha_params),
     "moh": (with_lengths(MOH), moh_terms, moh_params),
     "mae": (with_lengths(MAE), mae_terms, mae_params),
     "mla": (with_lengths(MLA), mla_terms, mla_params),

@@ -31,6 +31,10 @@ def test_commit_and_dirty(tmp_path, monkeypatch):
     git("commit", "-m", "one")
     (tmp_path / "another").write_text("a")
     assert (env.commit(), env.dirty()) == (git("rev-parse", "HEAD"), False)
+    # another time alone: git would write the index, and where the disk is full leave its lock
+    os.utime(tmp_path / "file", (1, 1))
+    index = (tmp_path / ".git" / "index").read_bytes()
+    assert not env.dirty() and (tmp_path / ".git" / "index").read_bytes() == index
     (tmp_path / "file").write_text("b")
     assert env.dirty() is True
     monkeypatch.setattr(env.headcount, "CHECKOUT", None)

@@ -1,7 +1,9 @@
-"""A fixture of the Triton kernel tests."""
+"""Fixtures of the Triton kernel tests."""
 
 import pytest
 import torch
+
+from tests.models.triton_cases import INTERPRETED
 
 
 @pytest.fixture
@@ -11,3 +13,10 @@ def memory_full_of_nan():
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture
+def kernels_in_interpreter(monkeypatch):
+    """Run kernels in Triton's interpreter where there is no GPU."""
+    if INTERPRETED:
+        monkeypatch.setenv("TRITON_INTERPRET", "1")

@@ -31,6 +31,7 @@ def outside(code):
 
 
 @needs_triton
+@pytest.mark.compiles
 def test_every_launch_configuration_is_compiled():
     code = """
 from tests.models.triton_launches import launches
@@ -42,6 +43,7 @@ for kernel, launch in {(x.kernel.__name__, repr(x.launch)) for x in launches()}:
 
 
 @needs_triton
+@pytest.mark.compiles
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_every_configuration_fits_sm_90(dtype):
     # float32 products use no tensor cores, and some spill
@@ -57,6 +59,7 @@ for source in sources(torch.{dtype}):
 
 
 @needs_triton
+@pytest.mark.compiles
 def test_grids_of_long_batches_are_within_limits():
     code = """
 import torch

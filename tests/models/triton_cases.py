@@ -1,12 +1,13 @@
 """Device, dtypes, tolerances and inputs of the Triton kernel tests."""
 
 import importlib.util
-import os
+from pathlib import Path
 
 import pytest
 import torch
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+INTERPRETED = not Path("/dev/nvidiactl").exists()
+"""Without a GPU there is no other way to run a kernel."""
 DEVICE = "cpu" if INTERPRETED else "cuda"
 DTYPES = [torch.float32, torch.float16] if INTERPRETED else [torch.float32, torch.float16, torch.bfloat16]
 """The interpreter does not multiply bfloat16."""
@@ -15,7 +16,7 @@ BOUND = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install 'headcount[gpu]'"
 )
-TRITON = [needs_triton, pytest.mark.usefixtures("memory_full_of_nan")]
+TRITON = [needs_triton, pytest.mark.usefixtures("memory_full_of_nan", "kernels_in_interpreter")]
 """The marks of a file of kernel tests."""
 
 

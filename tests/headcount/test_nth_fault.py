@@ -1,0 +1,211 @@
+"""The n-th write or process start fails, n = 1, 2, …, or a package is missing: a command ends as documented.
+
+A run is a fork of this process, which has imported the command. FAULTS=all in the environment adds slow commands, full
+disks, later starts, user code in processes of its own, and every package (make nightly).
+"""
+
+import _posixsubprocess
+import errno
+import json
+import os
+import resource
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count, product
+from pathlib import Path
+
+import pytest
+
+from headcount import CHECKOUT
+from headcount.__main__ import main
+from headcount.bench import result_cache
+from headcount.bench.isolated import run as isolated
+from tests.golden.conftest import run
+from tests.headcount.test_dependencies import CORE
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="faults are made with Linux's means")
+
+ALL = os.environ.get("FAULTS") == "all"
+TIMES = ("old.jsonl", "latency.jsonl", "env.json")
+"""Files of JSON with the time of the run."""
+MARK = "HEADCOUNT_FAULT"
+"""Environment variable that every process of a run has."""
+QUICK = {
+    "macs": "macs --table moa-table3 --counter closed-form --format json -o old.json",
+    "count": "count model.py:make --format json -o old.json",
+    "lock": "lock --module model.py:make -o old.lock",
+    "lock-update": "lock --update old.lock",
+    "latency": "latency --layer mha-base --seq-len 5 --blocks 1 --pass forward --hardware h200 --json old.jsonl",
+    "report": "report --only notation --out old",
+}
+SLOW = {
+    "macs-workers": "macs --grid 'K=1,2 E=2,3 D=7 T=13,17' --format json -o old.json",
+    "latency-folder": "latency --quick --blocks 1 --hardware h200 --out-dir old",
+    "report-workers": "report --only moa --recount --out old",
+}
+COMMANDS = QUICK | SLOW
+STARTS = ("count", "lock", "lock-update", "report-workers")
+"""Commands that end where their first process cannot be started."""
+START = isolated._run
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+NO_FILE = ("os.rename", "os.mkdir")
+"""Events of Python's audit hooks that write without opening a file; a full disk lets one be removed."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int
+    err: str
+    happened: bool
+
+
+def fail_write(n, happened):
+    """Let the ``n``-th opening for writing, or other change of a file, find a full disk."""
+    numbers = count(1)
+
+    def hook(event, args):
+        path = args[0] if event == "open" and args[2] & WRITES or event in NO_FILE else None
+        if isinstance(path, str) and path != os.devnull and next(numbers) == n:
+            happened()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    sys.addaudithook(hook)
+
+
+def fail_start(n, happened):
+    """Let the ``n``-th start of a process find that the user has as many as allowed."""
+    numbers, start = count(1), _posixsubprocess.fork_exec
+    isolated._run = START
+
+    def fork_exec(*args):
+        if next(numbers) == n:
+            happened()
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return start(*args)
+
+    subprocess._fork_exec = _posixsubprocess.fork_exec = fork_exec
+
+
+def fill_disk(n, happened):
+    """Let no file, of this process or of those that it starts, grow beyond 2^(n + 5) bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 ** (n + 5),) * 2)
+    if n < 12:
+        happened()
+
+
+def run_with(fault, n, line):
+    """Run a command in a fork where the ``n``-th ``fault`` happens, and wait for the end of all that writes to it."""
+    (texts, err), (signs, sign) = os.pipe(), os.pipe()
+    process = os.fork()
+    if not process:
+        try:
+            os.dup2(err, 2)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
+            os.environ[MARK] = str(os.getppid())
+            result_cache.clear_cache()
+            fault(n, lambda: os.write(sign, b"x"))
+            code = main(shlex.split(line))
+            sys.stderr.flush()
+        except BaseException as error:
+            code = f"{error!r}"[:99]
+            os.write(2, f"Traceback of {code}\n".encode())
+        os._exit(code if isinstance(code, int) else 70)
+    os.close(err)
+    os.close(sign)
+    with open(texts) as text, open(signs) as happened:
+        found = text.read()
+        return Ended(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), found, happened.read() != "")
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def is_left(process):
+    """Return whether a process is of a run: the mark is in the environment that it was started with."""
+    with suppress(OSError):
+        return f"{MARK}={os.getpid()}".encode() in (process / "environ").read_bytes()
+    return False
+
+
+def check(ended, before, after, folder):
+    """Assert one or two lines, no process, and each file as it was or as the complete run ``after`` wrote it."""
+    assert ended.code in ((0, 2, 3) if ended.happened else (0,)), ended
+    assert len(ended.err.strip().splitlines()) <= 2 and "Traceback" not in ended.err, ended
+    found = contents(folder)
+    for path in before.keys() | found.keys():
+        old = before.get(path, b"")
+        if path.name in TIMES:
+            whole = found.get(path, b"")
+            assert whole.startswith(old)
+            for line in [whole] if path.suffix == ".json" else whole.splitlines():
+                json.loads(line)
+        else:
+            assert found.get(path) in (before.get(path), *([after[path]] if path in after else [])), path
+    assert ended.code or found.keys() == after.keys()
+    deadline = time.monotonic() + 10
+    while any(map(is_left, Path("/proc").glob("[0-9]*"))):
+        assert time.monotonic() < deadline, "a process is left"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def work(folder, monkeypatch):
+    """Enter the folder of files, with old outputs and a folder for temporary files in it."""
+    for name in ("old", "temporary"):
+        (folder / name).mkdir()
+    (folder / "old" / "notation.md").write_text("old")
+    shutil.copy("log.jsonl", "old.json")
+    shutil.copy("a.jsonl", "old.jsonl")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "temporary"))
+    monkeypatch.setenv("TMPDIR", str(folder / "temporary"))
+    return folder
+
+
+FAULTS = [(name, fail_write) for name in QUICK] + [(name, fail_start) for name in STARTS]
+if ALL:
+    FAULTS = list(product(COMMANDS, (fail_write, fail_start, fill_disk)))
+
+
+@pytest.mark.parametrize("name, fault", FAULTS)
+def test_nth_fault_is_one_line(name, fault, work, request):
+    if not ALL:
+        request.getfixturevalue("warm")
+    if name == "lock-update":
+        assert run("lock --module model.py:make -o old.lock").code == 0
+    before, only_first = contents(work), fault is fail_start and not ALL
+    assert only_first or run(COMMANDS[name]).code == 0
+    after = contents(work)
+    for n in count(1):
+        for path in contents(work).keys() - before.keys():
+            path.unlink()
+        for path, content in before.items():
+            path.write_bytes(content)
+        ended = run_with(fault, n, COMMANDS[name])
+        check(ended, before, after, work)
+        if only_first or not ended.happened:
+            assert ended.happened == only_first
+            break
+
+
+@pytest.mark.parametrize("name", sorted(QUICK.keys() - {"lock-update"}))
+@pytest.mark.parametrize("package", sorted(CORE) if ALL else ["torch"])
+def test_missing_package_is_one_line(package, name, work, tmp_path):
+    """The package is missing in the processes that a command starts too."""
+    (tmp_path / "sitecustomize.py").write_text(f"import sys; sys.modules[{package!r}] = None\n")
+    before = contents(work)
+    env = {**os.environ, "PYTHONPATH": f"{tmp_path}:{CHECKOUT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    line = [sys.executable, "-m", "headcount", *shlex.split(COMMANDS[name])]
+    done = subprocess.run(line, env=env, capture_output=True, text=True)
+    assert done.returncode in (0, 3) and "Traceback" not in done.stderr, done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 2
+    assert done.returncode == 0 or (f"this needs {package}" in done.stderr and contents(work) == before)
