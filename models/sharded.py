@@ -26,6 +26,7 @@ from headcount.models.attention import Attention
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.llama import LlamaConfig
 from headcount.models.experts import ExpertLinear
+from headcount.models.head_router import HeadRouter
 from headcount.models.kernels.selection import Selectable
 from headcount.models.llama import Llama
 from headcount.models.rotary import rotary_table
@@ -51,6 +52,22 @@ def divide_heads(layer: Attention, mesh: DeviceMesh, sequence: bool = False) -> 
         parallelize_module(layer, mesh, _projections(config, sequence, local=False))
     except NotImplementedError as error:
         raise ConfigError(f"the heads of {config.variant} cannot be divided: {error}") from None
+    router = getattr(layer, "router", None)
+    if isinstance(router, HeadRouter):
+        router.weigh_all = _with_whole_gradient(router.weigh_all)
+
+
+def _with_whole_gradient(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return ``function`` with a whole gradient of its result on each rank.
+
+    DTensor divides the tokens of a gradient of gates that is large, and then moves the gradient of all queries too.
+    """
+
+    def run(*args: Tensor) -> Tensor:
+        out = function(*args)
+        return out.redistribute(placements=[Replicate()]) if isinstance(out, DTensor) else out
+
+    return run
 
 
 def _projections(config: AttentionConfig | LlamaConfig, sequence: bool, *, local: bool) -> dict:

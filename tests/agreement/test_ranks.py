@@ -98,8 +98,8 @@ def check(module, inputs, form, text, synced=False):
     assert totals(forward.collectives) == totals(one for one in cost.transfers if one.phase == "forward")
 
 
-def layer_form(config):
-    return ledger_of(config, {"batch_size": B, "tgt_len": T, "src_len": T})
+def layer_form(config, length=T, batch=B):
+    return ledger_of(config, {"batch_size": batch, "tgt_len": length, "src_len": length})
 
 
 def tokens(config, length=T, batch=B, device="meta"):
@@ -112,6 +112,14 @@ def test_heads(name, t):
     layer = build(LAYERS[name], device="meta")
     sharded.divide_heads(layer, mesh_of(tp=t)["tp"])
     check(layer, [tokens(LAYERS[name])], layer_form(LAYERS[name]), f"tp={t}")
+
+
+@pytest.mark.parametrize("name", ["moh", "moh_by_norms"])
+def test_gates_of_long_sequences_stay_whole(name):
+    # DTensor would divide the tokens of a large gradient of gates, and move that of all queries twice
+    layer, form = build(LAYERS[name], device="meta"), layer_form(LAYERS[name], 4096, 1)
+    sharded.divide_heads(layer, mesh_of(tp=8)["tp"])
+    check(layer, [tokens(LAYERS[name], 4096, 1)], form, "tp=8")
 
 
 @pytest.mark.parametrize("c", [2, 4, 8])
