@@ -70,7 +70,11 @@ def _transfer(event: Event, groups: Mapping[str, GroupFact]) -> Transfer:
     if call.kind == "all_to_all":
         # rows for each rank; those for this rank stay
         splits = _splits(event)
-        own = (sum(splits) - splits[group.rank]) * _row(facts[0]) if splits else divide((group.size - 1) * own, group.size)
+        own = (
+            (sum(splits) - splits[group.rank]) * _row(facts[0])
+            if splits
+            else divide((group.size - 1) * own, group.size)
+        )
     phase = "backward" if event.backward else "forward"
     axis = group.description.removeprefix("mesh_")
     return Transfer(event.path, call.kind, axis, group.size, own, phase, facts[0].dtype)
