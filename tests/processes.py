@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 TORCHRUN = "torch.distributed.run"
 _FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["headcount.bench.latency.sharded_step", "headcount.bench.latency.watchdog"])
+_FORKS.set_forkserver_preload(["headcount.bench.latency.sharded_step"])
 
 
 class Result(NamedTuple):
