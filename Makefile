@@ -32,7 +32,7 @@ kernels: $(VENV)/.stamp
 nightly: $(VENV)/.stamp
 	$(PY) -m reports --check --recount
 	$(PY) -m headcount count llama3-405b --seq-len 8192 --plan tp=8,sp,pp=16,dp=128,fsdp --backward --brief
-	$(PY) -m torch.distributed.run --standalone --nproc-per-node 4 -m tests.agreement.ranks_gloo
+	ALL_RANKS=1 $(PY) -m pytest -p no:benchmark tests/agreement/test_ranks.py tests/agreement/test_processes.py
 	PROGRAMS=2000 FAULTS=all $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py \
 	tests/headcount/test_nth_fault.py
 

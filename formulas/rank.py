@@ -18,6 +18,8 @@ from headcount.formulas.plan import Plan, PlanError
 
 TENSOR = ("h", "g", "F", "V", "k")
 """Letters that tensor parallelism divides; k, the heads that a token uses, by where these heads are."""
+_KEYS = ("S", "w", "M")
+"""Letters of the tokens that a query attends to: all, or those of a window and pooled ones."""
 PARAMETER, REDUCTION, INDEX = "parameter", "reduction", "index"
 """What an element of a collective is: it decides its bytes."""
 BYTES = {PARAMETER: 2, REDUCTION: 2, INDEX: 8}
@@ -31,8 +33,8 @@ class Transfer:
     """``times`` collectives of one kind over ``group`` ranks of the axis ``axis``, at the module ``path``.
 
     ``own``: elements of the rank's own part, which it gives to an all-gather and gets of a reduce-scatter; all that it
-    holds for an all-reduce or an all-to-all; all that it sends for a send. ``phase``: ``forward``, ``backward``, or
-    ``sync`` for the sum of gradients, once a step whatever the number of microbatches.
+    holds for an all-reduce or a broadcast; all that it sends for an all-to-all or a send. ``phase``: ``forward``,
+    ``backward``, or ``sync`` for the sum of gradients, once a step whatever the number of microbatches.
     """
 
     path: str
@@ -47,18 +49,9 @@ class Transfer:
     @property
     def sent(self) -> Size:
         """Elements that leave the rank."""
-        n, own = self.group, self.own
-        return (
-            self.times
-            * {
-                "all_gather": (n - 1) * own,
-                "reduce_scatter": (n - 1) * own,
-                "all_reduce": divide(2 * (n - 1) * own, n),
-                "all_to_all": divide((n - 1) * own, n),
-                "send": own,
-                "broadcast": own,
-            }[self.kind]
-        )
+        n = self.group
+        parts = {"all_gather": n - 1, "reduce_scatter": n - 1, "all_reduce": divide(2 * (n - 1), n)}
+        return divide(self.times * self.own * parts.get(self.kind, 1), 1)
 
 
 @dataclass(frozen=True)
@@ -130,15 +123,14 @@ def scores_and_values(entry: Entry) -> bool:
 
 def _results(entry: Entry) -> Size:
     """Return the elements of the result of an operation; 0 for attention's T x S numbers and for caches."""
-    if entry.kind in STORED_KINDS or ({"T", "S"} <= entry.dims.keys() and entry.kind != "values"):
+    if entry.kind in STORED_KINDS or ("T" in entry.dims and entry.dims.keys() & set(_KEYS) and entry.kind != "values"):
         return 0
-    letters = tuple(entry.weight or entry.dims)
-    summed = {"values": ("S",)}.get(entry.kind, ())
-    if entry.kind in ("linear", "expert_linear"):
-        inward = [letter for letter in letters if letter not in ("E", "B", "T", "S", "K")]
-        last = ("d_m",) if inward[-1] == "d_m" and inward[0] != "d_m" else ()
-        summed = [letter for letter in inward if letter not in last] if last else inward[:1]
-    return divide(entry.size, prod(entry.dims[letter] for letter in summed))
+    summed = _KEYS if entry.kind == "values" else ()
+    if _is_product(entry):
+        inward = [letter for letter in entry.weight or entry.dims if letter not in ("E", "B", "T", "S", "K")]
+        outward = inward[-1] == "d_m" and inward[0] != "d_m"
+        summed = inward[:-1] if outward else inward[:1]
+    return divide(entry.size, prod(entry.dims.get(letter, 1) for letter in summed))
 
 
 def _bytes(transfers: Iterable[Transfer], phases: Sequence[str], element_bytes: Mapping[str, int]) -> Size:
@@ -185,13 +177,15 @@ _LAYERS = re.compile(r"\*|(?:^|(?<=\.))(\d+)(?:-\d+)?(?=\.|$)")
 
 @dataclass(frozen=True)
 class _Block:
-    """An attention or feed-forward block: its mode, experts E, and heads k of a token on the rank that has most.
+    """An attention or feed-forward block: its mode, experts E and K of a token, and heads k of a token on the rank that
+    has most.
 
     ``keys``: key/value heads that a rank's dealt heads read; 0 where heads are neighbours.
     """
 
     mode: str
     experts: Size = 0
+    top_k: Size = 0
     heads: Size = 0
     keys: Size = 0
 
@@ -200,15 +194,15 @@ def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
     """Return the blocks of a model by path; a layer alone is one block, the empty path."""
     found: dict[str, list[Entry]] = {}
     for entry in form:
-        if match := _BLOCK.match(entry.path):
-            found.setdefault(match[0], []).append(entry)
+        if path := _block_path(entry.path):
+            found.setdefault(path, []).append(entry)
     if not found and any(entry.kind == "scores" for entry in form):
         found = {"": list(form)}
     return {path: _block(path, entries, plan) for path, entries in found.items()}
 
 
 def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
-    experts = next((entry.weight["E"] for entry in entries if "E" in entry.selects), 0)
+    experts, top_k = next(((x.weight["E"], x.dims["K"]) for x in entries if "E" in x.selects), (0, 0))
     # ep alone divides the experts of a feed-forward block
     letters = TENSOR if experts == 0 else ("h",)
     tensor = any(letter in entry.weight for entry in entries for letter in letters)
@@ -223,7 +217,7 @@ def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
             raise PlanError(f"experts of {path or 'the layer'} with ep={plan.ep} and tp={plan.tp} need {wanted}")
         if attends and not plan.replicated and plan.cp != 1 and plan.cp % plan.ep:
             raise PlanError(f"ep={plan.ep} must divide cp={plan.cp}: experts are heads, which need all keys")
-        return _Block(SHARED if plan.replicated else DISPATCHED, experts)
+        return _Block(SHARED if plan.replicated else DISPATCHED, experts, top_k)
     if plan.tp == 1:
         return _Block(WHOLE)
     if not tensor:
@@ -268,8 +262,13 @@ def _dealt_keys(entries: Sequence[Entry], plan: Plan) -> int:
 
 def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
     """Return the block that a module belongs to; None for embeddings, norms and residual additions of a model."""
+    return blocks.get(_block_path(path))
+
+
+def _block_path(path: str) -> str:
+    """Return the path of the attention or feed-forward block that a module belongs to; empty where it has none."""
     match = _BLOCK.match(path)
-    return blocks.get(match[0] if match else "")
+    return match[0] if match else ""
 
 
 def _is_divided(entry: Entry, block: _Block | None) -> bool:
@@ -317,16 +316,16 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool
     by = _degrees(entry, plan, block)
     dims = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.dims.items()}
     weight = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.weight.items()}
+    if worst and block and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
+        # a token uses different experts, of which a rank has E / ep; it may get the tokens of all ranks
+        most = min(block.top_k, divide(block.experts, plan.ep))
+        dims["K"] = most if block.mode == SHARED else plan.ep * most
     if isinstance(dims.get("K"), Fraction):
         # fewer experts of a token than ranks: whole rows, not whole experts of each token
         rows = prod(dims.pop(letter) for letter in ("B", "T", "K"))
         dims = {"N_r": divide(rows, 1), **dims}
     if block and block.heads != 0 and "k" in dims:
         dims["k"] = block.heads
-    if worst and block and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
-        # a token uses different experts, of which a rank has E / ep; it may get the tokens of all ranks
-        most = min(entry.dims["K"], divide(block.experts, plan.ep))
-        dims["K"] = most if block.mode == SHARED else plan.ep * most
     return replace(entry, dims=dims, weight=weight)
 
 
@@ -336,6 +335,8 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
     for entry in form:
         if _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims:
             raise PlanError(f"plans cover layers, language models and translation; no rule divides {entry.path}")
+        if plan.tp != 1 and entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}:
+            raise PlanError(f"tp={plan.tp}: no closed form of {entry.path}, which reads all tokens at once")
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
         raise PlanError(f"ep={plan.ep}: the model has no experts")
     if plan.cp != 1 and not any(entry.kind == "scores" for entry in form):
@@ -348,7 +349,7 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
                 size = prod(entry.dims[one] for one in ("B", "T", "K"))
             if isinstance(size, int) and isinstance(degree, int) and size % degree:
                 axis = {"E": "ep", "K": "ep", "T": "cp", "S": "cp"}.get(letter, "tp")
-                _refuse(plan, ("cp", "tp") if letter == "T" and degree != plan.cp else (axis,), letter, size)
+                _refuse(plan, ("cp", "tp") if letter in "TS" and degree != plan.cp else (axis,), letter, size)
 
 
 def _refuse(plan: Plan, axes: Sequence[str], letter: str, size: int) -> None:
@@ -414,38 +415,60 @@ def _layers_of(runs: Iterable[tuple[Entry, re.Match]], start: int, stop: int) ->
     return ledger(out)
 
 
+ADJOINT = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}
+"""The collective of the gradient, where it is another one."""
+
+
+def _both_ways(path: str, kind: str, axis: str, group: Size, own: Size, times: Size) -> Iterator[Transfer]:
+    """Iterate over a collective of the forward pass and the one of its gradient."""
+    yield Transfer(path, kind, axis, group, own, "forward", times=times)
+    yield Transfer(path, ADJOINT.get(kind, kind), axis, group, own, "backward", times=times)
+
+
+def _border(path: str, rows: Size, plan: Plan, times: Size, *, sums: bool) -> Iterator[Transfer]:
+    """Iterate over the collectives of ``rows`` elements between what tp divides and what is whole, or divided by sp.
+
+    ``sums``: each rank has a part of the sum that leaves the divided side; else they enter it, and their gradients are
+    the sums.
+    """
+    if plan.sp:
+        kind = "reduce_scatter" if sums else "all_gather"
+        yield from _both_ways(path, kind, "tp", plan.tp, divide(rows, plan.tp), times)
+    else:
+        yield Transfer(path, "all_reduce", "tp", plan.tp, rows, "forward" if sums else "backward", times=times)
+
+
 def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
     """Iterate over the collectives of activations and of their gradients in a rank's ledger."""
     found: dict[str, list[Entry]] = {}
     for entry in form:
-        match = _BLOCK.match(entry.path)
-        path = match[0] if match else "" if "" in blocks else entry.path
-        found.setdefault(path, []).append(entry)
+        path = _block_path(entry.path)
+        if path in blocks:
+            found.setdefault(path, []).append(entry)
+        elif _is_divided(entry, None) and entry.kind in ("embedding", "linear"):
+            # the embedding is a sum over parts of the vocabulary; source and target words have one table
+            rows = divide(prod(entry.dims.values()), entry.dims.get("V", 1))
+            yield from _border(entry.path, rows, plan, entry.times, sums=entry.kind == "embedding")
     for path, entries in found.items():
-        block = blocks.get(path)
-        if block is None:
-            if any("V" in (*entry.dims, *entry.weight) for entry in entries):
-                # source and target words have one table
-                tables = (entry for entry in entries if entry.kind in ("embedding", "linear"))
-                yield from (one for entry in tables for one in _vocabulary(entry, plan))
-            continue
+        block = blocks[path]
         if block.mode in (DIVIDED, SHARED):
             # the first product of a block reads the block's input
             first = next(entry for entry in entries if entry.kind == "linear")
             tokens = first.dims["B"] * first.dims["T"]
-            yield from _joined(path, tokens * first.dims["d_m"], plan, first.times)
-            if block.mode == DIVIDED and any(_is_whole_router(entry) for entry in entries):
-                queries = next(entry.weight for entry in entries if "h" in entry.weight)
-                own = {"backward": tokens * queries["h"]}
-                if any(_is_whole_router(entry) and "d_h" in entry.dims for entry in entries):
-                    # a router by norms reads the queries of all heads
-                    own["forward"] = tokens * queries["h"] * queries["d_h"]
-                for phase, size in own.items():
-                    yield Transfer(at(path, "router"), "all_gather", "tp", plan.tp, size, phase, times=first.times)
+            for sums in (False, True):
+                yield from _border(path, tokens * first.dims["d_m"], plan, first.times, sums=sums)
+        if block.mode == DIVIDED and any(map(_is_whole_router, entries)):
+            queries = next(entry.weight for entry in entries if "h" in entry.weight)
+            router = at(path, "router")
+            yield Transfer(router, "all_gather", "tp", plan.tp, tokens * queries["h"], "backward", times=first.times)
+            if any(_is_whole_router(entry) and "d_h" in entry.dims for entry in entries):
+                # a router by norms reads the queries of all heads
+                own = tokens * queries["h"] * queries["d_h"]
+                yield Transfer(router, "all_gather", "tp", plan.tp, own, "forward", times=first.times)
         if block.mode == DISPATCHED:
-            yield from _sent_rows(path, entries, plan)
+            yield from _sent_rows(path, entries, plan, block)
         if any(entry.kind == "scores" for entry in entries):
-            yield from _gathered_keys(path, entries, plan, block)
+            yield from _gathered_keys(entries, plan, block)
     yield from _memory(form, plan, blocks)
 
 
@@ -455,13 +478,9 @@ def _memory(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[
     Each rank sums the gradients of all layers before the ranks do.
     """
     for entry in form:
-        block = _block_of(entry.path, blocks)
         reads = "cross_attn" in entry.path.split(".") and entry.weight and "S" in entry.dims
-        if reads and block.mode in (DIVIDED, SHARED):
-            rows = entry.dims["B"] * entry.dims["S"] * entry.dims["d_m"]
-            both = _joined("encoder", rows, plan, 1)
-            # without sp the output is whole on each rank, and with it a gather and its gradient are left
-            yield from both[:2] if plan.sp else both[1:]
+        if reads and _block_of(entry.path, blocks).mode in (DIVIDED, SHARED):
+            yield from _border("encoder", prod(entry.dims[letter] for letter in ("B", "S", "d_m")), plan, 1, sums=False)
             return
 
 
@@ -470,45 +489,13 @@ def _is_whole_router(entry: Entry) -> bool:
     return "router" in entry.path.split(".") and "h" not in (entry.weight or entry.dims)
 
 
-def _both_ways(
-    path: str, kinds: tuple[str, str], axis: str, group: Size, own: Size, times: Size
-) -> tuple[Transfer, Transfer]:
-    """Return a collective of the forward pass and the one of its gradient."""
-    forward, backward = kinds
-    return (
-        Transfer(path, forward, axis, group, own, "forward", times=times),
-        Transfer(path, backward, axis, group, own, "backward", times=times),
-    )
-
-
-def _joined(path: str, rows: Size, plan: Plan, times: Size) -> list[Transfer]:
-    """Return the collectives of a block whose ranks each compute a part of a sum of ``rows`` elements."""
-    if not plan.sp:
-        return [*_both_ways(path, ("all_reduce", "all_reduce"), "tp", plan.tp, rows, times)]
-    own = divide(rows, plan.tp)
-    return [
-        *_both_ways(path, ("all_gather", "reduce_scatter"), "tp", plan.tp, own, times),
-        *_both_ways(path, ("reduce_scatter", "all_gather"), "tp", plan.tp, own, times),
-    ]
-
-
-def _vocabulary(entry: Entry, plan: Plan) -> list[Transfer]:
-    """Return the collectives of the embedding, a sum over parts of the vocabulary, or of the logits' input."""
-    rows = divide(prod(entry.dims.values()), entry.dims.get("V", 1))
-    embeds = entry.kind == "embedding"
-    if plan.sp:
-        pair = ("reduce_scatter", "all_gather") if embeds else ("all_gather", "reduce_scatter")
-        return [*_both_ways(entry.path, pair, "tp", plan.tp, divide(rows, plan.tp), entry.times)]
-    phase = "forward" if embeds else "backward"
-    return [Transfer(entry.path, "all_reduce", "tp", plan.tp, rows, phase, times=entry.times)]
-
-
-def _gathered_keys(path: str, entries: Iterable[Entry], plan: Plan, block: _Block) -> Iterator[Transfer]:
+def _gathered_keys(entries: Sequence[Entry], plan: Plan, block: _Block) -> Iterator[Transfer]:
     """Iterate over the collectives of keys and values, whose tokens are divided over cp, or over the experts' ranks."""
     axis = "ep" if block.mode == DISPATCHED and plan.cp == 1 else "cp"
     group = getattr(plan, axis)
     for entry in entries:
-        if group == 1 or not _reads_keys(entry) or "router" in entry.path.split("."):
+        reads_keys = _is_product(entry) and "S" in entry.dims and "d_m" in entry.weight
+        if group == 1 or not reads_keys or "router" in entry.path.split("."):
             continue
         if not entry.path.endswith(("k_proj", "v_proj", "kv_down_proj", "k_rotary_proj")):
             raise PlanError(f"{axis}={group}: no closed form of keys and values that {entry.path} computes")
@@ -516,15 +503,9 @@ def _gathered_keys(path: str, entries: Iterable[Entry], plan: Plan, block: _Bloc
             raise PlanError(f"cp={group}:ring: latents are gathered, not sent around; choose cp={group}")
         outputs = prod(size for letter, size in entry.weight.items() if letter not in ("E", "d_m"))
         own = entry.dims["B"] * entry.dims["S"] * outputs
-        if plan.ring and axis == "cp":
-            yield from _both_ways(entry.path, ("send", "send"), axis, group, (group - 1) * own, entry.times)
-        else:
-            yield from _both_ways(entry.path, ("all_gather", "reduce_scatter"), axis, group, own, entry.times)
-
-
-def _reads_keys(entry: Entry) -> bool:
-    """Return whether the entry projects the tokens that are attended to."""
-    return _is_product(entry) and "S" in entry.dims and "d_m" in entry.weight
+        ring = plan.ring and axis == "cp"
+        kind, own = ("send", (group - 1) * own) if ring else ("all_gather", own)
+        yield from _both_ways(entry.path, kind, axis, group, own, entry.times)
 
 
 def _reads_latents(entry: Entry) -> bool:
@@ -532,15 +513,18 @@ def _reads_latents(entry: Entry) -> bool:
     return entry.kind == "linear" and "S" in entry.dims and "d_c" in entry.weight and "d_m" not in entry.weight
 
 
-def _sent_rows(path: str, entries: Sequence[Entry], plan: Plan) -> Iterator[Transfer]:
+def _sent_rows(path: str, entries: Sequence[Entry], plan: Plan, block: _Block) -> Iterator[Transfer]:
     """Iterate over the collectives that take rows to their experts' ranks and back; indices and counts go once."""
     inward = next(entry for entry in entries if "E" in entry.selects)
-    tokens = inward.dims["B"] * inward.dims["T"]
-    d_m, K, times = inward.weight["d_m"], inward.dims["K"], inward.times
-    yield from _both_ways(path, ("all_to_all", "all_to_all"), "ep", plan.ep, tokens * K * d_m, times)
-    yield from _both_ways(path, ("all_to_all", "all_to_all"), "ep", plan.ep, tokens * K * d_m, times)
-    for own in (tokens * K, plan.ep):
-        yield Transfer(path, "all_to_all", "ep", plan.ep, own, "forward", INDEX, times)
+    tokens, n = inward.dims["B"] * inward.dims["T"], plan.ep
+    # the rank computes a part of the rows of each rank, as many of its own tokens as of others'
+    stays = divide(tokens * inward.dims["K"], n)
+    leaves, returns = tokens * block.top_k - stays, (n - 1) * stays
+    for rows, phases in ((leaves, ("forward", "backward")), (returns, ("backward", "forward"))):
+        for phase in phases:
+            yield Transfer(path, "all_to_all", "ep", n, rows * inward.weight["d_m"], phase, times=inward.times)
+    for own in (leaves, n - 1):
+        yield Transfer(path, "all_to_all", "ep", n, own, "forward", INDEX, inward.times)
 
 
 def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
@@ -548,26 +532,25 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
     for whole, entry in zip(form, on_rank, strict=True):
         if not entry.weight:
             continue
-        block, times, one = _block_of(entry.path, blocks), entry.times, prod(entry.weight.values())
+        block, one = _block_of(entry.path, blocks), prod(entry.weight.values())
+        group, part = _replicas(entry, plan, block), _shard(entry, plan, block)
+        shards = divide(group, plan.hsdp)
+        # the weights outside the layers are of the root unit, which stays gathered
+        again = ("backward",) if not plan.keep and _LAYERS.search(entry.path) else ()
+        gathered = {0: (), 3: ("forward", *again)}.get(plan.zero, ("sync",))
+        moved = [("all_gather", "dp", shards, part, phase, PARAMETER) for phase in gathered]
         if "g" in entry.weight and _is_divided(entry, block):
             holders = divide(plan.tp * entry.weight["g"], whole.weight["g"])
-            yield Transfer(entry.path, "all_reduce", "tp", holders, one, "sync", REDUCTION, times)
+            moved.append(("all_reduce", "tp", holders, one, "sync", REDUCTION))
         if _sees_a_part(entry, plan, block):
-            yield Transfer(entry.path, "all_reduce", "tp", plan.tp, one, "sync", REDUCTION, times)
-        group = _replicas(entry, plan, block)
+            moved.append(("all_reduce", "tp", plan.tp, one, "sync", REDUCTION))
         if plan.zero == 0:
-            yield Transfer(entry.path, "all_reduce", "dp", group, one, "sync", REDUCTION, times)
-            continue
-        part, shards = _shard(entry, plan, block), divide(group, plan.hsdp)
-        yield Transfer(entry.path, "reduce_scatter", "dp", shards, part, "sync", REDUCTION, times)
-        yield Transfer(entry.path, "all_reduce", "dp", plan.hsdp, part, "sync", REDUCTION, times)
-        if plan.zero < 3:
-            yield Transfer(entry.path, "all_gather", "dp", shards, part, "sync", times=times)
-            continue
-        yield Transfer(entry.path, "all_gather", "dp", shards, part, "forward", times=times)
-        if not plan.keep and _LAYERS.search(entry.path):
-            # the weights outside the layers are of the root unit, which stays gathered
-            yield Transfer(entry.path, "all_gather", "dp", shards, part, "backward", times=times)
+            moved.append(("all_reduce", "dp", group, one, "sync", REDUCTION))
+        else:
+            moved.append(("reduce_scatter", "dp", shards, part, "sync", REDUCTION))
+            moved.append(("all_reduce", "dp", plan.hsdp, part, "sync", REDUCTION))
+        for words in moved:
+            yield Transfer(entry.path, *words, entry.times)
 
 
 def _sees_a_part(entry: Entry, plan: Plan, block: _Block | None) -> bool:

@@ -92,6 +92,12 @@ class HeadRouter(Router):
             gates = [groups[..., i : i + 1] * gate for i, gate in enumerate(gates)]
         return HeadGates(torch.cat(indices, dim=-1), torch.cat(gates, dim=-1))
 
+    def weigh_all(
+        self, selected: Int[Tensor, "batch tgt k"], gates: Float[Tensor, "batch tgt k"]
+    ) -> Float[Tensor, "batch tgt heads"]:
+        """Return the gates (B, T, h) of all heads: 0 where a token has not selected one."""
+        return gates.new_zeros(*gates.shape[:2], self.config.num_heads).scatter(-1, selected, gates)
+
     def _norms(self, query: Float[Tensor, "batch tgt routed head_dim"]) -> Float[Tensor, "batch tgt routed"]:
         # its gradient at a query of 0 is 0; on meta, torch before 2.13 keeps a last size of 1 by default
         norms = torch.linalg.vector_norm(query, dim=-1, keepdim=True).squeeze(-1)

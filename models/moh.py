@@ -33,7 +33,7 @@ def reference(
     q = split_heads(layer.q_proj(query), layer.config.head_dim)
     selected, gates = layer.router(query, query_padding_mask, q, every=every)
     out = attend(rotate(q, rotary), key, value, **core)
-    all_gates = gates.new_zeros(*gates.shape[:2], layer.config.num_heads).scatter(-1, selected, gates)
+    all_gates = layer.router.weigh_all(selected, gates)
     return layer.out_proj((out * all_gates[..., None]).flatten(-2))
 
 

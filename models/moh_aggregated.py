@@ -20,7 +20,7 @@ def released(
     """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code)."""
     selected, gates = layer.router(x)
     out = compute_heads(layer, x, grid)
-    all_gates = gates.new_zeros(out.shape[:3]).scatter(-1, selected, gates)
+    all_gates = layer.router.weigh_all(selected, gates)
     return layer.out_proj((out * all_gates.unsqueeze(-1)).flatten(-2))
 
 

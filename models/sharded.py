@@ -26,6 +26,7 @@ from headcount.models.attention import Attention
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.llama import LlamaConfig
 from headcount.models.experts import ExpertLinear
+from headcount.models.head_router import HeadRouter
 from headcount.models.kernels.selection import Selectable
 from headcount.models.llama import Llama
 from headcount.models.rotary import rotary_table
@@ -51,6 +52,28 @@ def divide_heads(layer: Attention, mesh: DeviceMesh, sequence: bool = False) -> 
         parallelize_module(layer, mesh, _projections(config, sequence, local=False))
     except NotImplementedError as error:
         raise ConfigError(f"the heads of {config.variant} cannot be divided: {error}") from None
+    for part in layer.modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            if not isinstance(parameter, DTensor):
+                # FSDP takes no plain parameter whose gradient is a DTensor
+                whole = DTensor.from_local(parameter.detach(), mesh, [Replicate()])
+                part.register_parameter(name, nn.Parameter(whole, parameter.requires_grad))
+    router = getattr(layer, "router", None)
+    if isinstance(router, HeadRouter):
+        router.weigh_all = _with_whole_gradient(router.weigh_all)
+
+
+def _with_whole_gradient(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return ``function`` with a whole gradient of its result on each rank.
+
+    DTensor divides the tokens of a gradient of gates that is large, and then moves the gradient of all queries too.
+    """
+
+    def run(*args: Tensor) -> Tensor:
+        out = function(*args)
+        return out.redistribute(placements=[Replicate()]) if isinstance(out, DTensor) else out
+
+    return run
 
 
 def _projections(config: AttentionConfig | LlamaConfig, sequence: bool, *, local: bool) -> dict:
@@ -232,8 +255,8 @@ def sent_experts(layer: Selectable, x: Tensor, mesh: DeviceMesh, chosen: Tensor 
     """Return the output for this rank's tokens ``x`` (B, T, d_m): rows go to their experts' ranks and back.
 
     ``layer``: MoA, whose keys and values of all ranks' tokens are gathered first, or a mixture of feed-forward
-    experts. ``chosen`` (B, T, K) replaces the router's experts, and must give each rank as many rows of every other:
-    what is exchanged is not read then, as on a fake process group.
+    experts. ``chosen`` (B, T, K) replaces the router's experts on all ranks alike: what is exchanged is not read then,
+    as on a fake process group.
     """
     number, ranks, group = len(_expert_projections(layer)[0].weight), mesh.size(), mesh.get_group()
     gates, experts = _route(layer, x, chosen)
@@ -244,13 +267,13 @@ def sent_experts(layer: Selectable, x: Tensor, mesh: DeviceMesh, chosen: Tensor 
     give = torch.bincount(flat // number, minlength=ranks)
     take = functional.all_to_all_single(give, None, None, group)
     codes = sequence * layer.config.num_experts + flat[order]
-    given, taken = give.tolist(), (take if chosen is None else give).tolist()
+    given, own = give.tolist(), mesh.get_local_rank()
+    taken = take.tolist() if chosen is None else [given[own]] * ranks
     received = functional.all_to_all_single(codes, taken, given, group)
-    codes = codes if chosen is not None else received
+    codes = received if chosen is None else codes.split(given)[own].repeat(ranks)
     tokens = x.flatten(0, 1)[order // experts.shape[2]]
     rows = functional.all_to_all_single_autograd(tokens, taken, given, group)
-    own = codes % layer.config.num_experts % number
-    out = _rows(layer, rows, own, codes // layer.config.num_experts, keys)
+    out = _rows(layer, rows, codes % layer.config.num_experts % number, codes // layer.config.num_experts, keys)
     back = functional.all_to_all_single_autograd(out, given, taken, group)
     unsorted = torch.empty_like(back).index_copy(0, order, back)
     return (unsorted.view(*experts.shape, -1) * gates[..., None]).sum(2)

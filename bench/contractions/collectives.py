@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from headcount.bench.trace.events import Event, GroupFact, TensorFact, Trace, tensors_in
+from headcount.formulas.ledger import divide
 from headcount.formulas.rank import Transfer
 
 
@@ -65,14 +66,18 @@ def _transfer(event: Event, groups: Mapping[str, GroupFact]) -> Transfer:
     names = [value for value in (*event.args, *event.kwargs.values()) if isinstance(value, str)]
     # a functional collective names its group last, after the reduction; the others have the group first
     group = groups[names[0 if event.name.startswith("c10d.") else -1]]
-    kind, own = call.kind, sum(fact.numel for fact in facts)
-    if call.kind == "all_to_all" and (splits := _splits(event)):
+    own = sum(fact.numel for fact in facts)
+    if call.kind == "all_to_all":
         # rows for each rank; those for this rank stay
-        kind = "send"
-        own = (sum(splits) - splits[group.rank]) * _row(facts[0])
+        splits = _splits(event)
+        own = (
+            (sum(splits) - splits[group.rank]) * _row(facts[0])
+            if splits
+            else divide((group.size - 1) * own, group.size)
+        )
     phase = "backward" if event.backward else "forward"
     axis = group.description.removeprefix("mesh_")
-    return Transfer(event.path, kind, axis, group.size, own, phase, facts[0].dtype)
+    return Transfer(event.path, call.kind, axis, group.size, own, phase, facts[0].dtype)
 
 
 def _splits(event: Event) -> tuple[int, ...]:

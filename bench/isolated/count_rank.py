@@ -33,6 +33,13 @@ from headcount.models import sharded
 from headcount.models.configs.base import ConfigError
 from headcount.models.llama import Llama
 
+_NOT_COUNTED = {
+    "cp": "causal masks of whole models need the positions of a rank's tokens",
+    "ep": "rows that a rank gets depend on the routing of other ranks",
+    "hsdp": "replicas of divided weights are not run here",
+    "recompute": "activation checkpointing is not run here",
+}
+"""Why a rank of a whole model is not counted, by word of the plan."""
 Divide = Callable[[nn.Module], nn.Module]
 """A function that divides a module over the ranks of the process group, and returns it."""
 
@@ -87,10 +94,13 @@ def _divide_by_user(function: Callable[[nn.Module], Any], module: nn.Module) -> 
 def _check_countable(model: nn.Module, plan: Plan) -> None:
     """Raise UserCodeError for a plan whose rank has a closed form only."""
     words = {"cp": plan.cp, "ep": plan.ep, "hsdp": plan.hsdp, "recompute": plan.recompute}
-    if names := [f"{name}={value}" for name, value in words.items() if value not in (1, "none")]:
-        raise UserCodeError(f"a rank with {', '.join(names)} has a closed form only")
+    for name, value in words.items():
+        if value not in (1, "none"):
+            raise UserCodeError(f"{name}={value} has a closed form only: {_NOT_COUNTED[name]}")
     if not isinstance(model, Llama) and (plan.tp, plan.pp, plan.zero == 3) != (1, 1, False):
-        raise UserCodeError(f"a rank of a {type(model).__name__} has a closed form only")
+        raise UserCodeError(
+            f"{type(model).__name__} under {plan} has a closed form only: LLaMA models are divided here"
+        )
 
 
 def _stage(built: Built, cost: RankCost) -> Built:

@@ -66,8 +66,8 @@ class Watchdog(threading.Thread):
         ready = [rank for rank in range(len(begun)) if rank not in lost]
         if self.rank != (ready or lost)[0]:
             return
-        names = f"rank{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
-        why = "stopped" if silent else f"began {min(begun)} collectives, others up to {max(begun)}"
+        names = f"rank{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}" if ready else "all ranks"
+        why = "stopped" if silent else f"began {min(begun)} collectives" + f", others up to {max(begun)}" * bool(ready)
         text = f"{self.prog}: error: no progress for {self.timeout_s:g} s: {names} {why}"
         print(text, file=sys.__stderr__, flush=True)
         os._exit(1)

@@ -101,7 +101,9 @@ def sections(
         row = _values(cost, cache, element_bytes)
         found, failures = counts[cost.stage], []
         if isinstance(found, str):
-            row["verdict"], reasons = None, [found] if found else []
+            # a plan's reason, or the error of the run
+            only = " has a closed form only: " in found
+            row["verdict"], reasons = "closed form only" if only else None, [found] if found else []
         else:
             row["verdict"], reasons = verdict(cost, found, training), []
             row |= {"saved_by": COUNTED, "saved_bytes": found.saved_bytes} if saved else {}

@@ -98,6 +98,8 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         "file": "moh_ideal",
         "module": "IdealMixtureOfHeads",
         "implementations": (Implementation("reference", "moh_ideal:reference"),),
+        "columns": (),
+        "rows": (),
     }
     rotary: ClassVar[str | None] = "head_dim"
     columns: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")

@@ -1,9 +1,10 @@
-"""A module that torch divides over ranks, counted on a fake process group, against the closed form of a rank."""
+"""A module that torch divides over ranks, counted on a fake process group, against the closed form of a rank.
 
-import subprocess
-import sys
+A sample of degrees and pairs; all of them with the environment variable ALL_RANKS, as in ``make nightly``.
+"""
+
+import os
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.experimental._context_parallel import _attention as context_parallel
@@ -27,6 +28,9 @@ from headcount.models.build import build, make_module
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.registry import ATTENTIONS
+
+# results of divided layers are views, to which nothing writes
+pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning")
 
 WORLD = 16
 B, T = 3, 56
@@ -44,6 +48,7 @@ LAYERS = {
         bias=False,
         router="query_norm",
     ),
+    "moh-ideal": ATTENTIONS["moh"](d_model=88, num_heads=8, head_dim=10, num_shared_heads=3, top_k=2, form="ideal"),
     "moa": ATTENTIONS["moa"](d_model=24, num_experts=32, top_k=8, head_dim=5),
     "mla": ATTENTIONS["mla"](
         d_model=88, num_heads=8, head_dim=10, rotary_dim=6, value_dim=7, kv_rank=13, query_rank=11
@@ -54,7 +59,27 @@ LAYERS = {
 LLAMA = hc.preset(
     "llama3-8b", {"num_layers": 2, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
 )
-GLOO = Path(__file__).with_name("ranks_gloo.py")
+MOA = {"d_model": 24, "head_dim": 5}
+MIXTURE = {"d_model": 24, "d_ff": 10, "num_experts": 16, "top_k": 8}
+EXPERTS = {
+    "moa-E32-K8": ATTENTIONS["moa"](num_experts=32, top_k=8, **MOA),
+    "moa-E64-K2": ATTENTIONS["moa"](num_experts=64, top_k=2, **MOA),
+    "moa-E32-K16": ATTENTIONS["moa"](num_experts=32, top_k=16, **MOA),
+    "moa-E8-K8": ATTENTIONS["moa"](num_experts=8, top_k=8, **MOA),
+    "gated": MixtureFeedForwardConfig(**MIXTURE, gated=True),
+    "plain": MixtureFeedForwardConfig(**MIXTURE, gated=False),
+}
+# DTensor divides the tokens of large gradients where nothing keeps them whole
+LONG = 4096
+
+
+def some(cases, number):
+    """Return the first ``number`` cases, or all."""
+    return cases if "ALL_RANKS" in os.environ else cases[:number]
+
+
+DEGREES = some([8, 2, 4], 1)
+DIVISIBLE = ["moh", "mla", "moh_by_norms", "gqa", "mha"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,27 +119,28 @@ def check(module, inputs, form, text, synced=False):
         step = hc.count(module, *inputs, backward=True)
         forward = hc.count(module, *inputs)
     assert (forward.macs, step.macs) == (cost.macs, cost.step_macs)
-    assert totals(step.collectives) == totals(one for one in cost.transfers if synced or one.phase != "sync")
-    assert totals(forward.collectives) == totals(one for one in cost.transfers if one.phase == "forward")
+    moved = [one for one in cost.transfers if synced or one.phase != "sync"]
+    assert totals(step.collectives) == totals(moved)
+    assert totals(forward.collectives) == totals(one for one in moved if one.phase == "forward")
 
 
-def layer_form(config):
-    return ledger_of(config, {"batch_size": B, "tgt_len": T, "src_len": T})
+def layer_form(config, length=T, batch=B):
+    return ledger_of(config, {"batch_size": batch, "tgt_len": length, "src_len": length})
 
 
 def tokens(config, length=T, batch=B, device="meta"):
     return torch.zeros(batch, length, config.d_model, device=device, requires_grad=True)
 
 
-@pytest.mark.parametrize("t", [2, 4, 8])
-@pytest.mark.parametrize("name", ["mha", "gqa", "moh", "moh_by_norms", "mla"])
+@pytest.mark.parametrize("t", DEGREES)
+@pytest.mark.parametrize("name", DIVISIBLE)
 def test_heads(name, t):
     layer = build(LAYERS[name], device="meta")
     sharded.divide_heads(layer, mesh_of(tp=t)["tp"])
-    check(layer, [tokens(LAYERS[name])], layer_form(LAYERS[name]), f"tp={t}")
+    check(layer, [tokens(LAYERS[name], LONG, 1)], layer_form(LAYERS[name], LONG, 1), f"tp={t}")
 
 
-@pytest.mark.parametrize("c", [2, 4, 8])
+@pytest.mark.parametrize("c", DEGREES)
 @pytest.mark.parametrize("name", LAYERS)
 def test_context(name, c):
     layer = build(LAYERS[name], device="meta")
@@ -122,7 +148,7 @@ def test_context(name, c):
     check(layer, [tokens(LAYERS[name], T // c)], layer_form(LAYERS[name]), f"cp={c}")
 
 
-@pytest.mark.parametrize("c", [2, 4, 8])
+@pytest.mark.parametrize("c", DEGREES)
 @pytest.mark.parametrize("name", ["mha", "gqa", "moh", "moa", "switchhead"])
 def test_ring(name, c):
     layer = build(LAYERS[name], device="meta")
@@ -146,7 +172,7 @@ class TorchRing(nn.Module):
             context_parallel._disable_context_parallel_dispatcher_impl()
 
 
-@pytest.mark.parametrize("c", [2, 4, 8])
+@pytest.mark.parametrize("c", DEGREES)
 def test_torch_computes_a_causal_ring_by_blocks(c):
     own = torch.zeros(3, 5, 14, 8, dtype=torch.bfloat16, device="meta")
     found = hc.count(TorchRing(mesh_of(cp=c)["cp"]), own, own, own)
@@ -155,9 +181,10 @@ def test_torch_computes_a_causal_ring_by_blocks(c):
     assert sum(one.sent for one in found.collectives) == (c - 1) * 2 * own.numel()
 
 
-@pytest.mark.parametrize(
-    ("name", "ring"), [("mla", False), *((name, ring) for name in ("mha", "gqa", "moh") for ring in (False, True))]
-)
+PAIRS = [("moh", True), ("mla", False), *((name, ring) for name in DIVISIBLE for ring in (False, True))]
+
+
+@pytest.mark.parametrize(("name", "ring"), some([one for one in dict.fromkeys(PAIRS) if one != ("mla", True)], 2))
 def test_heads_and_context(name, ring):
     mesh = mesh_of(cp=2, tp=2)
     layer = build(LAYERS[name], device="meta")
@@ -168,75 +195,117 @@ def test_heads_and_context(name, ring):
     check(layer, [tokens(LAYERS[name], T // 2)], layer_form(LAYERS[name]), text)
 
 
-@pytest.mark.parametrize("name", ["moh", "mla", "switchhead"])
-def test_context_and_weights(name):
-    mesh, fake = mesh_of(replica=2, cp=2), FakeTensorMode(allow_non_fake_inputs=True)
-    # weights are divided over all ranks that see other tokens
-    both = mesh["replica", "cp"]._flatten("dp")
-    both.get_coordinate()
+@pytest.mark.parametrize(
+    ("name", "axis"),
+    some([("moh", "tp"), ("mla", "cp"), *((name, "tp") for name in DIVISIBLE), *((name, "cp") for name in LAYERS)], 2),
+)
+def test_weights_and_another_axis(name, axis):
+    data = "dp" if axis == "tp" else "replica"
+    mesh, fake = mesh_of(**{data: 2, axis: 2}), FakeTensorMode(allow_non_fake_inputs=True)
+    own = T // 2 if axis == "cp" else T
     with fake:
-        layer, x = make_module(LAYERS[name]), tokens(LAYERS[name], T // 2, device="cpu")
-    sharded.gather_keys(layer, mesh["cp"])
-    fully_shard(layer, mesh=both)
+        layer, x = make_module(LAYERS[name]), tokens(LAYERS[name], own, device="cpu")
+    weights = mesh[data]
+    if axis == "tp":
+        sharded.divide_heads(layer, mesh["tp"])
+    else:
+        sharded.gather_keys(layer, mesh["cp"])
+        # weights are divided over all ranks that see other tokens
+        weights = mesh["replica", "cp"]._flatten("dp")
+        weights.get_coordinate()
+    fully_shard(layer, mesh=weights)
     with fake:
-        check(layer, [x], layer_form(LAYERS[name]), "dp=2,cp=2,fsdp", synced=True)
+        check(layer, [x], layer_form(LAYERS[name]), f"dp=2,{axis}=2,fsdp", synced=True)
 
 
 class Experts(nn.Module):
-    """A layer whose experts are on several ranks, with routing that gives each expert as many rows."""
+    """A layer whose experts are on several ranks, all of which choose the same ones for their tokens.
 
-    def __init__(self, config, run, mesh, length):
+    Each expert has as many rows, or the first rank as many as it can get: ``worst``.
+    """
+
+    def __init__(self, config, run, mesh, length, worst=False):
         super().__init__()
         self.layer, self.run, self.mesh = build(config), run, mesh
         sharded.own_experts(self.layer, mesh)
         slots = torch.arange(2 * length * config.top_k) % config.num_experts
+        slots = torch.arange(config.top_k).repeat(2 * length) if worst else slots
         self.chosen = slots.view(2, length, config.top_k)
 
     def forward(self, x):
+        for projection in sharded._expert_projections(self.layer):
+            if isinstance(projection, FSDPModule):
+                # its weights are read, and it is not called
+                projection.unshard()
         return self.run(self.layer, x, self.mesh, self.chosen)
 
 
-@pytest.mark.parametrize("e", [2, 4, 8])
-@pytest.mark.parametrize(("E", "K"), [(8, 8), (32, 8), (32, 16), (64, 2)])
+def by_group(transfers):
+    """Return the elements sent by kind, size of the group, and forward or backward."""
+    out = Counter()
+    for one in transfers:
+        out[one.kind, one.group, one.phase == "forward"] += one.sent
+    return +out
+
+
+def check_experts(config, e, *, shared, d=1, c=1, worst=False):
+    """Compare a step of experts on ``e`` ranks, weights on ``d`` others by FSDP, keys gathered over ``c``."""
+    attends = not isinstance(config, MixtureFeedForwardConfig)
+    own, axis = config.num_experts, "tp" if shared else "ep"
+    mesh = mesh_of(dp=d, cp=c, **{axis: e})
+    module = Experts(config, sharded.shared_experts if shared else sharded.sent_experts, mesh[axis], own, worst)
+    if c > 1:
+        sharded.gather_keys(module.layer, mesh["cp"])
+    if d > 1:
+        weights = mesh["dp"] if shared else mesh["dp", axis]._flatten("all")
+        weights.get_coordinate()
+        for projection in sharded._expert_projections(module.layer):
+            fully_shard(projection, mesh=mesh["dp"])
+        fully_shard(module, mesh=weights)
+    # rows are sent among ranks that see other tokens: of a sequence, or for want of attention of other sequences
+    ranks = {"tp": e} if shared else {"cp": e} if attends else {"dp": e * d}
+    ranks = {"dp": d, "cp": c, **ranks}
+    text = ",".join(f"{name}={n}" for name, n in ranks.items()) + f",ep={e}" + ":replicated" * shared
+    length = own * ranks["cp"]
+    if attends:
+        form = ledger_of(config, {"batch_size": 2, "tgt_len": length, "src_len": length})
+    else:
+        sizes = {"d_m": config.d_model, "F": config.d_ff, "E": config.num_experts, "K": config.top_k}
+        form = moe_ffn.layer("feed_forward", B=2, T=own, **sizes, gated=config.gated)
+    (cost,) = rank_costs(form, parse(text + ",fsdp" * (d > 1)), worst=worst)
+    step = hc.count(module, tokens(config, own, 2, "cpu"), backward=True)
+    assert step.macs == cost.step_macs
+    # sums of gradients over tp are what an optimizer's step waits for, not FSDP
+    synced = [one for one in cost.transfers if one.phase != "sync" or (d > 1 and one.axis == "dp")]
+    assert by_group(step.collectives) == by_group(synced)
+
+
+@pytest.mark.parametrize("e", DEGREES)
+@pytest.mark.parametrize("name", some(list(EXPERTS), 2) + some(["gated"], 1))
 @pytest.mark.parametrize("shared", [True, False])
-def test_experts(shared, E, K, e):
-    config = ATTENTIONS["moa"](d_model=24, num_experts=E, top_k=K, head_dim=5)
-    length = E * e
-    own = length if shared else E
-    run, text = (
-        (sharded.shared_experts, f"tp={e},ep={e}:replicated") if shared else (sharded.sent_experts, f"cp={e},ep={e}")
-    )
-    mesh = mesh_of(**{"tp" if shared else "ep": e})["tp" if shared else "ep"]
-    form = ledger_of(config, {"batch_size": 2, "tgt_len": length, "src_len": length})
-    (cost,) = rank_costs(form, parse(text))
-    step = hc.count(Experts(config, run, mesh, own), tokens(config, own, 2, "cpu"), backward=True)
-    assert step.macs == cost.step_macs
-    # keys and values are gathered over the experts' ranks, which here are those of cp
-    sums = [Counter(), Counter()]
-    for transfers, out in zip((step.collectives, cost.transfers), sums, strict=True):
-        for one in transfers:
-            out[one.phase] += 0 if one.phase == "sync" else one.sent
-    assert +sums[0] == +sums[1]
+def test_experts(shared, name, e):
+    check_experts(EXPERTS[name], e, shared=shared)
 
 
-@pytest.mark.parametrize("e", [2, 4, 8])
-@pytest.mark.parametrize(("shared", "gated"), [(True, True), (True, False), (False, True), (False, False)])
-def test_experts_of_a_feed_forward(shared, gated, e):
-    config = MixtureFeedForwardConfig(d_model=24, d_ff=10, num_experts=16, top_k=8, gated=gated)
-    run, text = (
-        (sharded.shared_experts, f"tp={e},ep={e}:replicated") if shared else (sharded.sent_experts, f"dp={e},ep={e}")
-    )
-    axis = "tp" if shared else "ep"
-    form = moe_ffn.layer("feed_forward", B=2, T=16, d_m=24, F=10, E=16, K=8, gated=gated)
-    (cost,) = rank_costs(form, parse(text))
-    module = Experts(config, run, mesh_of(**{axis: e})[axis], 16)
-    step = hc.count(module, tokens(config, 16, 2, "cpu"), backward=True)
-    assert step.macs == cost.step_macs
-    assert totals(step.collectives) == totals(one for one in cost.transfers if one.phase != "sync")
+@pytest.mark.parametrize("e", DEGREES)
+@pytest.mark.parametrize("name", some(["moa-E32-K8", "gated", *EXPERTS], 2))
+@pytest.mark.parametrize("shared", [True, False])
+def test_experts_of_the_rank_that_is_loaded_most(shared, name, e):
+    check_experts(EXPERTS[name], e, shared=shared, worst=True)
+
+
+@pytest.mark.parametrize("name", some(["moa-E8-K8", "gated", *EXPERTS], 2))
+@pytest.mark.parametrize("shared", [True, False])
+def test_experts_and_weights(shared, name):
+    check_experts(EXPERTS[name], 2, shared=shared, d=2)
+
+
+def test_experts_and_context():
+    check_experts(EXPERTS["moa-E8-K8"], 2, shared=True, c=2)
 
 
 @pytest.mark.parametrize("sequence", [False, True])
-@pytest.mark.parametrize("t", [2, 4, 8])
+@pytest.mark.parametrize("t", DEGREES)
 def test_llama_by_tensor_and_sequence(sequence, t):
     model = build(LLAMA, device="meta")
     sharded.divide_model(model, mesh_of(tp=t)["tp"], sequence)
@@ -252,9 +321,7 @@ def test_llama_by_tensor_and_sequence(sequence, t):
     assert {one.kind for one in step.collectives} == {one.kind for one in moved}
 
 
-# the logits of a divided vocabulary are a view, which nothing writes to
-@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning")
-@pytest.mark.parametrize(("t", "d"), [(1, 2), (1, 4), (1, 8), (2, 8), (4, 4), (2, 2)])
+@pytest.mark.parametrize(("t", "d"), some([(1, 8), (2, 2), (1, 2), (1, 4), (2, 8), (4, 4)], 2))
 def test_llama_by_weights(t, d):
     mesh, fake = mesh_of(dp=d, tp=t), FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
@@ -273,18 +340,12 @@ def test_llama_by_weights(t, d):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("moa", "$"), ("mla-ideal", "$"), ("switchhead", ": ColwiseParallel currently only support")]
+    ("name", "why"),
+    [("moa", "$"), ("mla-ideal", "$"), ("moh-ideal", "$"), ("switchhead", ": ColwiseParallel currently only support")],
 )
 def test_heads_that_torch_does_not_divide(name, why):
     with pytest.raises(ConfigError, match=f"the heads of {LAYERS[name].variant} cannot be divided{why}"):
         sharded.divide_heads(build(LAYERS[name], device="meta"), mesh_of(tp=2)["tp"])
-
-
-def test_real_processes_compute_what_the_whole_module_computes():
-    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    found = subprocess.run([*command, str(GLOO)], capture_output=True, text=True, timeout=300)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == ["heads", "model", "keys", "ring", "heads_and_keys", "shared", "sent"]
 
 
 def test_saved_activations_of_a_rank():

@@ -1,10 +1,9 @@
-"""``latency --plan``: a model divided over processes is checked, timed and recorded; lost ranks are named."""
+"""``latency --plan`` on one rank, and what it refuses; several processes: tests/agreement/test_processes.py."""
 
 import itertools
 import json
 import signal
 import socket
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -31,11 +30,6 @@ class Store(dict):
         return self
 
 
-def torchrun(*words):
-    command = [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=300)
-
-
 @pytest.fixture
 def alone(monkeypatch):
     """The environment of the only rank."""
@@ -53,28 +47,13 @@ def alone(monkeypatch):
         dist.destroy_process_group()
 
 
-def test_two_processes_are_timed_and_recorded(tmp_path):
-    path = tmp_path / "ranks.jsonl"
-    found = torchrun("-m", "headcount", "latency", *COMMAND, "--plan", "tp=2,sp", "--json", str(path))
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.count("tp=2,sp") == 1
-    (record,) = map(json.loads, path.read_text().splitlines())
-    assert record["mesh"] == {"dp": 1, "tp": 2}
-    assert [len(own) for own in record["rank_ms"]] == [3, 3]
-    # T (4 d_m d_m + 2 T d_m + 3 d_m F + d_m V), halved by tp, three times for a step
-    forward = 14 * (4 * 12 * 12 + 2 * 14 * 12 + 3 * 12 * 22 + 12 * 34)
-    assert (record["macs"], record["model_macs"]) == (3 * forward // 2, 3 * forward)
-    # attention, feed-forward, and embedding with logits: a gather and a scatter of T d_m / 2 each way, in float32;
-    # then the gradients of three norms
-    assert record["sent_bytes"] == 4 * (3 * 4 * 14 * 12 // 2 + 3 * 12)
-
-
 @pytest.mark.parametrize(
     ("begun", "beats", "words"),
     [
         # ranks 0 and 2 wait in their second collective
         ((2, 1, 2), True, "no progress for 0.1 s: rank 1 began 1 collectives, others up to 2"),
         ((2, 2, 2), False, "no progress for 0.1 s: ranks 1, 2 stopped"),
+        ((2, 2, 2), True, "no progress for 0.1 s: all ranks began 2 collectives\n"),
     ],
 )
 def test_ranks_that_hang_are_named(begun, beats, words, monkeypatch, capsys):

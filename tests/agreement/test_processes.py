@@ -1,0 +1,66 @@
+"""Real processes: a divided model computes what the whole one does, is timed and recorded, and lost ranks are named.
+
+Two forks that have torch already; by torchrun, and on four ranks, with the environment variable ALL_RANKS, as in
+``make nightly``.
+"""
+
+import json
+import os
+import time
+
+import pytest
+
+from tests.processes import run_by_forks, run_by_torchrun
+
+EVERY = "ALL_RANKS" in os.environ
+# two ranks divide F, V and h into primes; rotary positions need an even width of a head
+SIZES = ["num_layers=1", "d_model=12", "d_ff=22", "vocab_size=34", "num_heads=2", "num_kv_heads=2"]
+COMMAND = ["llama3-8b", "--set", *SIZES, "--seq-len", "14", "--blocks", "3"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function of a number of ranks and the words of a command."""
+    return run_by_torchrun if EVERY else lambda *words: run_by_forks(tmp_path, *words)
+
+
+@pytest.mark.parametrize("ranks", [2, 4] if EVERY else [2])
+def test_real_processes_compute_what_the_whole_module_computes(run, ranks):
+    found = run(ranks, "tests.agreement.ranks_gloo")
+    assert not any(found.codes), found.err
+    assert found.out.split() == ["heads", "model", "keys", "ring", "heads_and_keys", "shared", "sent"]
+
+
+def test_two_processes_are_timed_and_recorded(run, tmp_path):
+    path = tmp_path / "ranks.jsonl"
+    found = run(2, "headcount", "latency", *COMMAND, "--plan", "tp=2,sp", "--json", str(path))
+    assert not any(found.codes), found.err
+    assert found.out.count("tp=2,sp") == 1
+    (record,) = map(json.loads, path.read_text().splitlines())
+    assert record["mesh"] == {"dp": 1, "tp": 2}
+    assert [len(own) for own in record["rank_ms"]] == [3, 3]
+    # T (4 d_m d_m + 2 T d_m + 3 d_m F + d_m V), halved by tp, three times for a step
+    forward = 14 * (4 * 12 * 12 + 2 * 14 * 12 + 3 * 12 * 22 + 12 * 34)
+    assert (record["macs"], record["model_macs"]) == (3 * forward // 2, 3 * forward)
+    # attention, feed-forward, and embedding with logits: a gather and a scatter of T d_m / 2 each way, in float32;
+    # then the gradients of three norms
+    assert record["sent_bytes"] == 4 * (3 * 4 * 14 * 12 // 2 + 3 * 12)
+
+
+@pytest.mark.skipif(not EVERY, reason="30 s and more by torchrun: in make nightly")
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("hangs", "error: no progress for 20 s: rank 1 "),
+        # torchrun's own words
+        ("dies", "Signal 9 (SIGKILL) received by PID"),
+    ],
+)
+def test_a_lost_rank_ends_the_run_and_is_named(run, fault, words):
+    started = time.monotonic()
+    found = run(2, "tests.agreement.lost_rank", fault, *COMMAND, "--plan", "tp=2", "--timeout", "20")
+    assert found.codes == [1] and words in found.err
+    if fault == "dies":
+        assert "rank      : 1 (local_rank: 1)" in found.err
+    # imports of three processes, the timeout, and torchrun's 30 s to end the ranks that are left
+    assert time.monotonic() - started < 120 + 20 + 30
