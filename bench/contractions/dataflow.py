@@ -56,7 +56,7 @@ MOVES = FREE | GATHERS | _SCALES | _INDEXED_WRITES | _SHUFFLES | set(_JOINS) | {
 _CHANGES_VALUES = _SCALES | {"tril", "triu", "where", "masked_fill", "index_fill"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Value:
     """The values of a tensor. ``axes`` are its own or, as stored, those of its memory; None is the default.
 

@@ -42,7 +42,7 @@ def merge_marks(*marks: Mark | None) -> Mark | None:
     return Mark(parts=tuple(found))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Axis:
     """A size and a stride in memory, whether values vary along it (None: unknown), and the mark of its products."""
 

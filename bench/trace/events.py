@@ -11,9 +11,9 @@ MODULE, NAMED, FUNCTION, AUTOGRAD, OPERATION = "module", "named", "function", "a
 an operation that reached the dispatcher below autograd."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class TensorFact:
-    """A tensor at one moment.
+    """A tensor at one moment, never changed: not frozen, which would take five times as long to create.
 
     ``storage`` numbers its memory (views share it), ``source`` is the index of the operation that last wrote there,
     None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements, are its position in that memory;

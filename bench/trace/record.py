@@ -4,7 +4,7 @@ import copy
 import copyreg
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -33,13 +33,15 @@ def record(
     kwargs: Mapping[str, Any] | None = None,
     *,
     names: Sequence[str] = (),
+    functions: Container[str] | None = None,
     backward: bool = False,
     training: bool = False,
     hooked: bool = False,
 ) -> Trace:
     """Return one call of ``model``, on the device of its tensors, as a Trace.
 
-    ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
+    ``names`` are Python names ("torch.matmul") whose calls become events too. ``functions`` are names of calls into
+    torch's C++ ("matmul"), which are events (default: all); under autograd all are. ``backward`` differentiates all
     floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
     from seed 0. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
@@ -71,7 +73,7 @@ def record(
                 torch.random.default_generator.manual_seed(0)
                 if backward:
                     args, kwargs = tree_map_only(Tensor, as_leaf, (tuple(args), kwargs))
-                dispatch, function = recorder.start(names, changed)
+                dispatch, function = recorder.start(names, functions, changed)
                 with dispatch, function:
                     out = model(*args, **kwargs)
                     if backward:
