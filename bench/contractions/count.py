@@ -262,7 +262,7 @@ def count_contractions(
     given = formulas or {}
     formulas = {**SETS.get(formula_set, {}), **given}
     found: dict[int, list[Product]] = {}
-    audit: dict[tuple[str, ...], AuditLine] = {}
+    first: dict[tuple[str, ...], Event] = {}
     calls: Counter[tuple[str, ...]] = Counter()
     for event, parts in _each(trace, formulas):
         if parts is not None:
@@ -270,12 +270,13 @@ def count_contractions(
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
         key = event.name, event.path, state
         calls[key] += 1
-        if key not in audit:
-            source = registered_source(event.name)
-            if event.name in formulas:
-                source = "formulas" if event.name in given else f"formula_set {formula_set}"
-            audit[key] = AuditLine(event.name, state, event.path, 1, _shapes(event), source)
-    audit = {key: replace(line, calls=calls[key]) for key, line in audit.items()}
+        first.setdefault(key, event)
+    audit = {}
+    for key, event in first.items():
+        source = registered_source(event.name)
+        if event.name in formulas:
+            source = "formulas" if event.name in given else f"formula_set {formula_set}"
+        audit[key] = AuditLine(event.name, key[2], event.path, calls[key], _shapes(event), source)
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
         audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))

@@ -1,6 +1,6 @@
 """A recorded run: nested events and facts about each tensor. Plain data, no torch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -37,7 +37,7 @@ class TensorFact:
         return sum(map(prod, self.parts)) if self.parts else prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ModuleFact:
     """A module of the model: its first path, exact type, children and registered parameters by index or shape.
 
@@ -51,7 +51,7 @@ class ModuleFact:
     attributes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Weight:
     """A parameter tensor: its name at the first module that holds it, shape, flag, bytes an element and storage."""
 
@@ -164,17 +164,16 @@ class Trace:
 def tensors_in(value: Any) -> Iterator[TensorFact]:
     """Iterate over all tensors in a recorded value."""
     found: list[TensorFact] = []
-    _collect(value, found)
+    _collect((value,), found)
     return iter(found)
 
 
-def _collect(value: Any, into: list[TensorFact]) -> None:
-    kind = type(value)
-    if kind is TensorFact:
-        into.append(value)
-    elif kind is tuple:
-        for part in value:
-            _collect(part, into)
-    elif kind is dict:
-        for part in value.values():
-            _collect(part, into)
+def _collect(values: Iterable[Any], into: list[TensorFact]) -> None:
+    for value in values:
+        kind = type(value)
+        if kind is TensorFact:
+            into.append(value)
+        elif kind is tuple:
+            _collect(value, into)
+        elif kind is dict:
+            _collect(value.values(), into)

@@ -260,5 +260,5 @@ def tensors_of(value: Any) -> list[Tensor]:
     """Return the tensors in nested sequences and mappings, in order."""
     if isinstance(value, Tensor):
         return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, _SEQUENCES) else ()
+    parts = value if isinstance(value, _SEQUENCES) else value.values() if isinstance(value, dict) else ()
     return [tensor for part in parts for tensor in tensors_of(part)] if parts else []

@@ -3,7 +3,6 @@
 import copy
 import copyreg
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -20,7 +19,7 @@ from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
-from headcount.bench.trace.recorder import Recorder
+from headcount.bench.trace.recorder import MODULE_STATE, Recorder
 from headcount.bench.trace.shapes import cache_shapes
 
 _IMMUTABLE = frozenset({bool, int, float, str, type(None)})
@@ -127,18 +126,17 @@ def fresh(module: nn.Module) -> nn.Module:
         memo.update((id(part), copied) for part, copied in copies)
         for part, copied in copies:
             # Most of a module's attributes are flags and empty dictionaries of hooks, which deepcopy is slow for.
-            vars(copied).update((name, _copy_attribute(value, memo)) for name, value in vars(part).items())
+            state = vars(copied)
+            for name, value in vars(part).items():
+                if type(value) in _IMMUTABLE:
+                    state[name] = value
+                elif name in MODULE_STATE and not value:
+                    state[name] = type(value)()
+                else:
+                    state[name] = copy.deepcopy(value, memo)
         return copy.deepcopy(module, memo)
     except Exception:
         return module
-
-
-def _copy_attribute(value: Any, memo: dict[int, Any]) -> Any:
-    if type(value) in _IMMUTABLE:
-        return value
-    if id(value) not in memo and not value and type(value) in (dict, OrderedDict, set):
-        memo[id(value)] = type(value)()
-    return copy.deepcopy(value, memo)
 
 
 @cache

@@ -6,7 +6,6 @@ import multiprocessing.pool
 import sys
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -54,8 +53,8 @@ _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bs
 _APPLY_OWNERS = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
 """The classes whose apply is implemented in C: the base of Function, and from torch 2.14 on Function too."""
 _SEQUENCES = (tuple, list)
-_DICTS = (dict, OrderedDict)
-"""Types of a module's hooks, most of which are empty."""
+MODULE_STATE = frozenset(vars(nn.Module()))
+"""Names of the flags and dictionaries of nn.Module itself, which no other module shares."""
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 _EXACTLY_PLAIN = frozenset(_PLAIN_TYPES)
 
@@ -89,9 +88,10 @@ class Recorder:
         for path, module in named:
             attributes = {}
             for name, value in vars(module).items():
-                if type(value) in _EXACTLY_PLAIN or _is_plain(value):
+                is_own = name in MODULE_STATE
+                if type(value) in _EXACTLY_PLAIN or not is_own and _is_plain(value):
                     attributes[name] = value
-                elif type(value) not in _DICTS or value:
+                elif not is_own:
                     self.trace.given.update(map(self._storage, tensors_of(value)))
             children = tuple(self._numbers[child] for child in module.children())
             parameters = {n: None if p is None else tuple(p.shape) for n, p in module._parameters.items()}
@@ -175,7 +175,7 @@ class Recorder:
                 pass
         if event.what != OPERATION:
             event.out = self.describe(out)
-        self._nodes.on_return(event, out)
+            self._nodes.on_return(event, out)
         return out
 
     @contextmanager
@@ -259,16 +259,18 @@ class Recorder:
                 # It may have another shape or memory now.
                 self._facts.pop(id(tensor), None)
             event.writes = tuple(map(self._storage, written))
-            made = {self._storage(tensor) for tensor in tensors_of(out)}
+            made = list(map(self._storage, tensors_of(out)))
         for storage in event.writes:
             self._sources[storage] = event.index
-        if any(storage < number for storage in made):
-            known = self._sources, self.trace.parameters, self.trace.buffers
-            made -= {fact.storage for fact in event.tensors()}
-            made = {storage for storage in made if not any(storage in storages for storages in known)}
         for storage in made:
-            self._sources[storage] = event.index
+            if storage >= number or not self._is_known(storage, event):
+                self._sources[storage] = event.index
         event.out = self.describe(out)
+
+    def _is_known(self, storage: int, event: Event) -> bool:
+        """Return whether a storage has a producer, is a weight's or belongs to an argument of ``event``."""
+        known = self._sources, self.trace.parameters, self.trace.buffers
+        return any(storage in storages for storages in known) or any(x.storage == storage for x in event.tensors())
 
     def forget_facts(self) -> None:
         """Describe every tensor again from here on: its memory, shape or producer may have changed."""
