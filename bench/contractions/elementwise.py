@@ -174,7 +174,7 @@ class _Follower(Dataflow):
             axes.append(Axis(out.shape[number], 0, any_varies(both), mark))
         depends = bool(a.depends and b.depends)
         term = Mark(event.index) if depends and not product.square else None
-        keys = dict.fromkeys(self._keys(tensors, a, b), event.index) if depends else {}
+        keys = dict.fromkeys(self._keys(tensors, a, b), (event.index, None)) if depends else {}
         value = Value(tuple(axes), term, is_product_sum=term is not None, products=keys)
         if name in ("addcmul", "lerp") and len(facts) == 3:
             return self._add_to(event, facts[0], value, out)
@@ -244,11 +244,11 @@ class _Follower(Dataflow):
     def _sum(self, event: Event, facts: list[TensorFact], out: TensorFact) -> Value:
         columns = [broadcast(self.axes(fact), out.shape) for fact in facts]
         same = self.identity(facts[0]) == self.identity(facts[1])
-        return self._add(event, [self.stored(fact) for fact in facts], columns, out, same)
+        return self._add(event, [self.values(fact) for fact in facts], columns, out, same)
 
     def _add_to(self, event: Event, start: TensorFact, value: Value, out: TensorFact) -> Value:
         """Return the sum of a tensor and a value of the shape of ``out``."""
-        return self._add(event, [self.stored(start), value], [broadcast(self.axes(start), out.shape), value.axes], out)
+        return self._add(event, [self.values(start), value], [broadcast(self.axes(start), out.shape), value.axes], out)
 
     def _add(self, event: Event, terms: list[Value], columns: list[Sequence[Axis]], out, same: bool = False) -> Value:
         """Return the sum of two values, which makes contractions of products in both unless they are the same."""
@@ -258,7 +258,9 @@ class _Follower(Dataflow):
             self._count((one.term, other.term), how)
         elif not same:
             few, many = sorted((one.products, other.products), key=len)
-            for index in {at[key] for key in few if key in many for at in (few, many)}:
+            # parts of one product are terms of one sum where their places differ
+            common = [key for key, (_, place) in few.items() if key in many and (not place or many[key][1] != place)]
+            for index in {at[key][0] for key in common for at in (few, many)}:
                 self._products[index].how = self._products[index].how or how
             for term, addend in ((one.term, other), (other.term, one)):
                 if term and not (addend.is_constant or addend.is_zero):

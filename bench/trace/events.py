@@ -36,6 +36,18 @@ class TensorFact:
         """Number of elements; those that it holds of a nested tensor, as torch counts them."""
         return sum(map(prod, self.parts)) if self.parts else prod(self.shape)
 
+    @property
+    def steps(self) -> tuple[int, ...] | None:
+        """``strides`` in real numbers, of which a complex one is two."""
+        if self.strides is None or not self.dtype.startswith("complex"):
+            return self.strides
+        return tuple(2 * stride for stride in self.strides)
+
+    @property
+    def place(self) -> tuple:
+        """What is equal for two views of the same elements."""
+        return self.storage, self.offset, self.shape, self.strides
+
 
 @dataclass(slots=True)
 class ModuleFact:
