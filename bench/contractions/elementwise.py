@@ -4,8 +4,9 @@ Convention: an elementwise product of two tensors, each of more than one element
 contraction where
 
     summed     a reduction, a running sum or an accumulation runs over an index of both operands,
-    added      both terms of an addition are sums of products, or two products of the same pair of tensors at
-               different positions are added (taps of a convolution, experts in a loop); ``lerp`` is such an addition,
+    added      both terms of an addition are sums of products, or two products of the same pair of tensors, or parts of
+               one product, at different positions are added (taps of a convolution, experts in a loop, experts added
+               to a residual); ``lerp`` is such an addition,
     outer      each operand has an index that the other lacks: a matrix product over an index of size one,
     einsum     torch.einsum runs a product over an index of size one,
     gradient   it is the gradient of ``dot`` or ``mv`` (elsewhere a number times a vector is a scaling).
