@@ -23,8 +23,8 @@ REAL = ("float", "bfloat", "complex")
 """Beginnings of the names of dtypes that products may have."""
 PARAMETER, INPUT = 1, 2
 """What a value depends on, at most; 0 for neither."""
-MAX_PARTS = 256
-"""The most writes to parts of a storage that are told apart."""
+MAX_PARTS = 64
+"""So many writes to parts of a storage are followed as one."""
 
 _FILLS = frozenset(
     "empty empty_like empty_strided full full_like new_empty new_empty_strided new_full new_ones ones ones_like"
@@ -110,13 +110,10 @@ class Dataflow:
 
     def values(self, fact: TensorFact) -> Value:
         """Return the values of ``fact``; of a storage written in parts, those of its own part."""
-        value, read = self.stored(fact), []
-        for part, written in reversed(self._parts.get(fact.storage, ())):
-            if part.place == fact.place or share_elements(part, fact):
-                read.append(written)
-            if part.place == fact.place:
-                break
-        if 0 < len(self._parts.get(fact.storage, ())) < MAX_PARTS:
+        value, parts = self.stored(fact), self._parts.get(fact.storage, ())
+        if 0 < len(parts) < MAX_PARTS:
+            last = max((n for n, (part, _) in enumerate(parts) if part.place == fact.place), default=0)
+            read = [written for part, written in parts[last:] if share_elements(part, fact)]
             value = replace(
                 value,
                 term=merge_marks(*(one.term for one in read)),

@@ -165,9 +165,11 @@ class _Follower(Dataflow):
         product = _Product(event, shape, square=self.identity(tensors[0]) == self.identity(tensors[1]))
         self._products[event.index] = product
         first, second = (broadcast(self.axes(fact), out.shape) for fact in tensors)
-        product.how = name if name == "lerp" else self._at_once(first, second)
-        if gradient:
-            product.how = "gradient of a product of vectors"
+        varying = [(x.varies, y.varies) for x, y in zip(first, second, strict=True)]
+        if gradient or name == "lerp":
+            product.how = "gradient of a product of vectors" if gradient else name
+        elif (True, False) in varying and (False, True) in varying:
+            product.how = _OUTER
         axes = []
         for number, both in enumerate(zip(first, second, strict=True)):
             shared = all(axis.varies is not False for axis in both)
@@ -205,11 +207,6 @@ class _Follower(Dataflow):
         axes = _left(axes, marks, dims, out, name == "cumprod")
         term = Mark(event.index) if self.stored(fact).depends else None
         return None if axes is None else Value(axes, term, is_product_sum=term is not None)
-
-    def _at_once(self, first: list[Axis], second: list[Axis]) -> str:
-        """Return why it is a contraction regardless of later operations; "" if it is not."""
-        both = [(x.varies, y.varies) for x, y in zip(first, second, strict=True)]
-        return _OUTER if (True, False) in both and (False, True) in both else ""
 
     def _keys(self, facts: list[TensorFact], a: Value, b: Value) -> list[tuple]:
         """Return the keys that products of the same tensors at different positions share."""
