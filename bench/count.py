@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.contractions.count import REPORT, ContractionCount, Formula, count_contractions
+from headcount.bench.contractions.count import READ_CALLS, REPORT, ContractionCount, Formula, count_contractions
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.summary import merged
 from headcount.bench.trace.collector import no_full_gc
@@ -175,7 +175,7 @@ def count_macs(
 def count_call(call: ModuleCall, *, backward: bool = False, training: bool = False, **options: Any) -> ContractionCount:
     """Count a call as ``count_macs`` does; ``options`` are those of count_contractions."""
     module, args, kwargs = call
-    trace = record(fresh(module), args, kwargs, backward=backward, training=training)
+    trace = record(fresh(module), args, kwargs, functions=READ_CALLS, backward=backward, training=training)
     return replace(count_contractions(trace, **options), call=call)
 
 

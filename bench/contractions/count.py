@@ -19,7 +19,7 @@ from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
 from headcount.bench.contractions.modules import ModuleRecord, Modules, module_records
 from headcount.bench.contractions.products import Product, products
-from headcount.bench.contractions.untraced import find_untraced_tensors
+from headcount.bench.contractions.untraced import WAYS_OUT, find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     import pandas
 
     from headcount.bench.table import Section
+
+READ_CALLS = WAYS_OUT | frozenset(
+    """
+    einsum scaled_dot_product_attention conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc
+    convolution _convolution
+    """.split()
+)
+"""Names of the calls that a count of a forward pass reads, next to operations and modules."""
 
 COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
 
@@ -254,7 +262,7 @@ def count_contractions(
     given = formulas or {}
     formulas = {**SETS.get(formula_set, {}), **given}
     found: dict[int, list[Product]] = {}
-    audit: dict[tuple[str, ...], AuditLine] = {}
+    first: dict[tuple[str, ...], Event] = {}
     calls: Counter[tuple[str, ...]] = Counter()
     for event, parts in _each(trace, formulas):
         if parts is not None:
@@ -262,12 +270,13 @@ def count_contractions(
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
         key = event.name, event.path, state
         calls[key] += 1
-        if key not in audit:
-            source = registered_source(event.name)
-            if event.name in formulas:
-                source = "formulas" if event.name in given else f"formula_set {formula_set}"
-            audit[key] = AuditLine(event.name, state, event.path, 1, _shapes(event), source)
-    audit = {key: replace(line, calls=calls[key]) for key, line in audit.items()}
+        first.setdefault(key, event)
+    audit = {}
+    for key, event in first.items():
+        source = registered_source(event.name)
+        if event.name in formulas:
+            source = "formulas" if event.name in given else f"formula_set {formula_set}"
+        audit[key] = AuditLine(event.name, key[2], event.path, calls[key], _shapes(event), source)
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
         audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))

@@ -13,6 +13,8 @@ from headcount.bench.trace.events import Event, TensorFact, tensors_in
 
 def custom_op_products(event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
     """Return kind, sizes and operands of each product of an operation; None if its operator has no rule."""
+    if "." not in event.name:
+        return None
     operator = _operator(event.name)
     rule = getattr(operator, "contractions", None)
     if rule is None:
@@ -22,6 +24,8 @@ def custom_op_products(event: Event) -> list[tuple[str, dict[str, int], tuple]] 
 
 def registered_source(name: str) -> str:
     """Return where the formula of an operation without an own rule is registered; "" if it is not."""
+    if "." not in name:
+        return ""
     from torch.utils.flop_counter import flop_registry
 
     operator = _operator(name)
@@ -30,11 +34,11 @@ def registered_source(name: str) -> str:
 
 
 def _operator(name: str) -> Any:
-    """Return ``torch.ops.<library>.<name>``; None for aten's operations, whose names have no library."""
+    """Return ``torch.ops.<library>.<name>``; the names of aten's operations have no library."""
     import torch
 
     library, _, own = name.partition(".")
-    return getattr(getattr(torch.ops, library), own, None) if own else None
+    return getattr(getattr(torch.ops, library), own, None)
 
 
 def _registered(operator: Any, event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:

@@ -1,7 +1,7 @@
 """Where the values of each tensor of a trace come from: fills, inputs, copies, and the marks of products."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
@@ -13,6 +13,7 @@ from headcount.bench.contractions.strides import (
     any_varies,
     default_axes,
     merge_marks,
+    share_elements,
     view_axes,
 )
 from headcount.bench.contractions.zero_mac_ops import FREE, GATHERS, base
@@ -22,6 +23,8 @@ REAL = ("float", "bfloat", "complex")
 """Beginnings of the names of dtypes that products may have."""
 PARAMETER, INPUT = 1, 2
 """What a value depends on, at most; 0 for neither."""
+MAX_PARTS = 64
+"""So many writes to parts of a storage are followed as one."""
 
 _FILLS = frozenset(
     "empty empty_like empty_strided full full_like new_empty new_empty_strided new_full new_ones ones ones_like"
@@ -51,19 +54,27 @@ _JOINS = {"cat": 1, "stack": 1, "slice_scatter": 2, "select_scatter": 2, "index_
 _PERMUTES = frozenset({"permute", "transpose", "t"})
 _RESHAPES = frozenset("view _unsafe_view _reshape_alias squeeze".split())
 _NEW_AXIS = frozenset({"stack", "select_scatter"})
-MOVES = FREE | GATHERS | _SCALES | _INDEXED_WRITES | _SHUFFLES | set(_JOINS) | {"where", "masked_fill", "index_fill"}
+MOVES = (
+    FREE
+    | GATHERS
+    | _SCALES
+    | _INDEXED_WRITES
+    | _SHUFFLES
+    | set(_JOINS)
+    | {"complex", "where", "masked_fill", "index_fill"}
+)
 """Operations whose results hold values of their operands, moved or scaled."""
 _CHANGES_VALUES = _SCALES | {"tril", "triu", "where", "masked_fill", "index_fill"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Value:
     """The values of a tensor. ``axes`` are its own or, as stored, those of its memory; None is the default.
 
     ``term`` marks all products in the sums that the values are, ``depends`` is PARAMETER, INPUT or 0. ``is_constant``:
-    one constant value; ``is_zero``: all zero; ``is_product_sum``: a sum of products only; ``products``: products by
-    the origin of their operands; ``origin``: the storage it was copied from; ``chain``: the last operations;
-    ``identity``: that of the tensor that it is a copy of.
+    one constant value; ``is_zero``: all zero; ``is_product_sum``: a sum of products only; ``products``: events of
+    products by the origin of their operands, and with its place that of which a part was added; ``origin``: the
+    storage it was copied from; ``chain``: the last operations; ``identity``: that of the tensor that it is a copy of.
     """
 
     axes: tuple[Axis, ...] | None = None
@@ -72,7 +83,7 @@ class Value:
     is_constant: bool = False
     is_zero: bool = False
     is_product_sum: bool = False
-    products: Mapping[tuple, int] = field(default_factory=dict)
+    products: Mapping[tuple, tuple[int, tuple | None]] = field(default_factory=dict)
     origin: int = -1
     chain: tuple[str, ...] = ()
     identity: tuple | None = None
@@ -86,6 +97,7 @@ class Dataflow:
         self._stored: dict[int, Value] = {}
         self._first: dict[int, TensorFact] = {}
         self._inserted: dict[tuple, frozenset[int]] = {}
+        self._parts: dict[int, list[tuple[TensorFact, Value]]] = {}
         for fact in tensors_in((trace.args, trace.kwargs)):
             self._first.setdefault(fact.storage, fact)
 
@@ -96,17 +108,35 @@ class Dataflow:
             value = self._stored[fact.storage] = Value(depends=self._given(fact), origin=fact.storage)
         return value
 
+    def values(self, fact: TensorFact) -> Value:
+        """Return the values of ``fact``; of a storage written in parts, those of its own part."""
+        value, parts = self.stored(fact), self._parts.get(fact.storage, ())
+        if 0 < len(parts) < MAX_PARTS:
+            last = max((n for n, (part, _) in enumerate(parts) if part.place == fact.place), default=0)
+            read = [written for part, written in parts[last:] if share_elements(part, fact)]
+            value = replace(
+                value,
+                term=merge_marks(*(one.term for one in read)),
+                is_zero=all(one.is_zero for one in read),
+                is_product_sum=are_product_sums(read),
+                products=merge_products(read),
+            )
+        if value.term and value.term.product is not None and fact.numel < self._first[fact.storage].numel:
+            products = {**value.products, ("part", value.term.product): (value.term.product, fact.place)}
+            return replace(value, products=products)
+        return value
+
     def axes(self, fact: TensorFact) -> tuple[Axis, ...]:
         """Return the axes of ``fact``."""
         value = self.stored(fact)
         is_fill = value.is_constant or value.is_zero
         axes = default_axes(fact, is_fill) if value.axes is None else view_axes(value.axes, fact)
-        inserted = self._inserted.get(_place(fact)) if 1 in fact.shape else None
+        inserted = self._inserted.get(fact.place) if 1 in fact.shape else None
         return tuple(Axis(1, 0, False) if n in inserted else axis for n, axis in enumerate(axes)) if inserted else axes
 
     def identity(self, fact: TensorFact) -> tuple:
         """Return what is equal for tensors of equal values, a copy's for the copy."""
-        return self.stored(fact).identity or (fact.source, *_place(fact))
+        return self.stored(fact).identity or (fact.source, *fact.place)
 
     def _given(self, fact: TensorFact) -> int:
         """Return what a tensor that no operation of the trace made depends on."""
@@ -146,19 +176,22 @@ class Dataflow:
         depends = INPUT if value.is_zero else max((one.depends for one in before), default=0)
         chain = (base(event.name), *(before[0].chain[:2] if before else ()))
         if event.writes and not self._fills(out):
+            if old and len(parts := self._parts.setdefault(out.storage, [(self._first[out.storage], old)])) < MAX_PARTS:
+                parts.append((out, value))
             axes, term = self._written(out, value)
             depends = max(depends, old.depends if old else 0)
             self._stored[out.storage] = Value(
                 axes, term, depends, origin=old.origin if old else out.storage, chain=old.chain if old else chain
             )
             return
+        self._parts.pop(out.storage, None)
         axes = value.axes
         if out.strides is None:
             axes = (Axis(out.stored, 1, True, value.term),) if out.stored else None
         elif value.term is None and all(x.varies and x.mark is None for x in axes or ()):
             axes = None
         elif axes is not None:
-            strided = zip(axes, out.shape, out.strides, strict=True)
+            strided = zip(axes, out.shape, out.steps, strict=True)
             axes = tuple(Axis(size, stride, axis.varies, axis.mark) for axis, size, stride in strided)
         origin = value.origin if value.origin >= 0 else out.storage
         self._stored[out.storage] = Value(
@@ -178,9 +211,7 @@ class Dataflow:
         term = merge_marks(old.term, value.term)
         slots = term if old.term and value.term else None
         reached = set()
-        for size, stride, new in zip(
-            target.shape, target.strides or (), value.axes or default_axes(target), strict=True
-        ):
+        for size, stride, new in zip(target.shape, target.steps or (), value.axes or default_axes(target), strict=True):
             for number, axis in enumerate(axes):
                 if axis.overlaps(size, stride):
                     reached.add(number)
@@ -207,7 +238,7 @@ class Dataflow:
             at = {n for n in range(rank) if prod(out.shape[:n]) in before}
         elif len(fact.shape) != rank:
             at = set()
-        self._inserted[_place(out)] = frozenset(n for n in at if out.shape[n] == 1)
+        self._inserted[out.place] = frozenset(n for n in at if out.shape[n] == 1)
 
     def new(self, event: Event, facts: Sequence[TensorFact]) -> Value:
         """Return values of which only the dependence is known."""
@@ -226,7 +257,7 @@ class Dataflow:
         axes = [self.axes(fact) for fact in sources]
         kept = 1 if name in _TARGETED else 0
         columns = [*axes[:kept], *(_moved_axes(event, name, own, out) for own in axes[kept:])]
-        value = self.merged(event, [self.stored(fact) for fact in sources], columns, out)
+        value = self.merged(event, [self.values(fact) for fact in sources], columns, out)
         if name in ("_to_copy", "clone") and sources[0].shape == out.shape:
             return replace(value, identity=self.identity(sources[0]))
         return value
@@ -239,8 +270,6 @@ class Dataflow:
             for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
         ]
         term = merge_marks(*(value.term for value in values))
-        filled = [value.products for value in values if value.products]
-        products = reduce(operator.or_, filled) if filled else {}
         if name in _JOINS and axes:
             dim = event.argument(_JOINS[name], default=0) % len(axes)
             slots = term if sum(value.term is not None for value in values) > 1 else None
@@ -250,10 +279,21 @@ class Dataflow:
             term,
             is_constant=all(value.is_constant for value in values),
             is_zero=all(value.is_zero for value in values),
-            is_product_sum=any(v.is_product_sum for v in values) and all(v.is_product_sum or v.is_zero for v in values),
-            products=products,
+            is_product_sum=are_product_sums(values),
+            products=merge_products(values),
             origin=first.origin if len(values) == 1 and name not in _CHANGES_VALUES else -1,
         )
+
+
+def are_product_sums(values: Iterable[Value]) -> bool:
+    """Return whether values are sums of products, or such sums and zeros."""
+    return any(v.is_product_sum for v in values) and all(v.is_product_sum or v.is_zero for v in values)
+
+
+def merge_products(values: Iterable[Value]) -> Mapping[tuple, tuple]:
+    """Return the products of several values by their keys."""
+    filled = [value.products for value in values if value.products]
+    return reduce(operator.or_, filled) if filled else {}
 
 
 def broadcast(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
@@ -319,7 +359,3 @@ def _indexed_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFa
 
 def _is_real(fact: TensorFact) -> bool:
     return fact.dtype.startswith(REAL)
-
-
-def _place(fact: TensorFact) -> tuple:
-    return fact.storage, fact.offset, fact.shape, fact.strides

@@ -4,8 +4,9 @@ Convention: an elementwise product of two tensors, each of more than one element
 contraction where
 
     summed     a reduction, a running sum or an accumulation runs over an index of both operands,
-    added      both terms of an addition are sums of products, or two products of the same pair of tensors at
-               different positions are added (taps of a convolution, experts in a loop); ``lerp`` is such an addition,
+    added      both terms of an addition are sums of products, or two products of the same pair of tensors, or parts of
+               one product, at different positions are added (taps of a convolution, experts in a loop, experts added
+               to a residual); ``lerp`` is such an addition,
     outer      each operand has an index that the other lacks: a matrix product over an index of size one,
     einsum     torch.einsum runs a product over an index of size one,
     gradient   it is the gradient of ``dot`` or ``mv`` (elsewhere a number times a vector is a scaling).
@@ -164,9 +165,11 @@ class _Follower(Dataflow):
         product = _Product(event, shape, square=self.identity(tensors[0]) == self.identity(tensors[1]))
         self._products[event.index] = product
         first, second = (broadcast(self.axes(fact), out.shape) for fact in tensors)
-        product.how = name if name == "lerp" else self._at_once(first, second)
-        if gradient:
-            product.how = "gradient of a product of vectors"
+        varying = [(x.varies, y.varies) for x, y in zip(first, second, strict=True)]
+        if gradient or name == "lerp":
+            product.how = "gradient of a product of vectors" if gradient else name
+        elif (True, False) in varying and (False, True) in varying:
+            product.how = _OUTER
         axes = []
         for number, both in enumerate(zip(first, second, strict=True)):
             shared = all(axis.varies is not False for axis in both)
@@ -174,7 +177,7 @@ class _Follower(Dataflow):
             axes.append(Axis(out.shape[number], 0, any_varies(both), mark))
         depends = bool(a.depends and b.depends)
         term = Mark(event.index) if depends and not product.square else None
-        keys = dict.fromkeys(self._keys(tensors, a, b), event.index) if depends else {}
+        keys = dict.fromkeys(self._keys(tensors, a, b), (event.index, None)) if depends else {}
         value = Value(tuple(axes), term, is_product_sum=term is not None, products=keys)
         if name in ("addcmul", "lerp") and len(facts) == 3:
             return self._add_to(event, facts[0], value, out)
@@ -204,11 +207,6 @@ class _Follower(Dataflow):
         axes = _left(axes, marks, dims, out, name == "cumprod")
         term = Mark(event.index) if self.stored(fact).depends else None
         return None if axes is None else Value(axes, term, is_product_sum=term is not None)
-
-    def _at_once(self, first: list[Axis], second: list[Axis]) -> str:
-        """Return why it is a contraction regardless of later operations; "" if it is not."""
-        both = [(x.varies, y.varies) for x, y in zip(first, second, strict=True)]
-        return _OUTER if (True, False) in both and (False, True) in both else ""
 
     def _keys(self, facts: list[TensorFact], a: Value, b: Value) -> list[tuple]:
         """Return the keys that products of the same tensors at different positions share."""
@@ -244,11 +242,11 @@ class _Follower(Dataflow):
     def _sum(self, event: Event, facts: list[TensorFact], out: TensorFact) -> Value:
         columns = [broadcast(self.axes(fact), out.shape) for fact in facts]
         same = self.identity(facts[0]) == self.identity(facts[1])
-        return self._add(event, [self.stored(fact) for fact in facts], columns, out, same)
+        return self._add(event, [self.values(fact) for fact in facts], columns, out, same)
 
     def _add_to(self, event: Event, start: TensorFact, value: Value, out: TensorFact) -> Value:
         """Return the sum of a tensor and a value of the shape of ``out``."""
-        return self._add(event, [self.stored(start), value], [broadcast(self.axes(start), out.shape), value.axes], out)
+        return self._add(event, [self.values(start), value], [broadcast(self.axes(start), out.shape), value.axes], out)
 
     def _add(self, event: Event, terms: list[Value], columns: list[Sequence[Axis]], out, same: bool = False) -> Value:
         """Return the sum of two values, which makes contractions of products in both unless they are the same."""
@@ -258,7 +256,9 @@ class _Follower(Dataflow):
             self._count((one.term, other.term), how)
         elif not same:
             few, many = sorted((one.products, other.products), key=len)
-            for index in {at[key] for key in few if key in many for at in (few, many)}:
+            # parts of one product are terms of one sum where their places differ
+            common = [key for key, (_, place) in few.items() if key in many and (not place or many[key][1] != place)]
+            for index in {at[key][0] for key in common for at in (few, many)}:
                 self._products[index].how = self._products[index].how or how
             for term, addend in ((one.term, other), (other.term, one)):
                 if term and not (addend.is_constant or addend.is_zero):

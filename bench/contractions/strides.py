@@ -42,7 +42,7 @@ def merge_marks(*marks: Mark | None) -> Mark | None:
     return Mark(parts=tuple(found))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Axis:
     """A size and a stride in memory, whether values vary along it (None: unknown), and the mark of its products."""
 
@@ -69,11 +69,11 @@ def view_axes(stored: tuple[Axis, ...], fact: TensorFact) -> tuple[Axis, ...]:
         return tuple(Axis(size, 0, True, everything) for size in fact.shape or (fact.numel,))
     if len(fact.shape) == len(stored) and all(
         axis.size == size and (axis.stride == stride or size < 2)
-        for axis, size, stride in zip(stored, fact.shape, fact.strides, strict=True)
+        for axis, size, stride in zip(stored, fact.shape, fact.steps, strict=True)
     ):
         return stored
     out = []
-    for size, stride in zip(fact.shape, fact.strides, strict=True):
+    for size, stride in zip(fact.shape, fact.steps, strict=True):
         overlapping = [axis for axis in stored if size == 1 or axis.overlaps(size, stride)]
         varies = bool(stride) and (not overlapping or any_varies(overlapping))
         out.append(Axis(size, stride, None if size == 1 else varies, merge_marks(*(axis.mark for axis in overlapping))))
@@ -91,7 +91,7 @@ def default_axes(fact: TensorFact, is_fill: bool = False) -> tuple[Axis, ...]:
 
     A fill varies where other values are written into it later, not along an index of size one.
     """
-    strides = fact.strides or (1,) * len(fact.shape)
+    strides = fact.steps or (1,) * len(fact.shape)
     sizes = zip(fact.shape, strides, strict=True)
     return tuple(Axis(size, stride, stride != 0 and not (is_fill and size == 1)) for size, stride in sizes)
 
@@ -100,3 +100,16 @@ def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
     """Return the axes aligned with a shape as by broadcasting."""
     missing = len(shape) - len(axes)
     return [Axis(0, 0, False)] * missing + list(axes[max(-missing, 0) :])
+
+
+def share_elements(one: TensorFact, other: TensorFact) -> bool:
+    """Return whether two views of a storage have a common element; True where their strides differ."""
+    if one.strides is None or (one.shape, one.strides) != (other.shape, other.strides):
+        return True
+    strides = sorted(zip(one.strides, one.shape, strict=True), reverse=True)
+    distances = {one.offset - other.offset}
+    for stride, size in strides:
+        if stride:
+            steps = {(left, left // stride + more) for left in distances for more in (0, 1)}
+            distances = {left - step * stride for left, step in steps if abs(step) < size}
+    return 0 in distances

@@ -16,7 +16,8 @@ from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, 
 
 _MEMORY = frozenset({"numpy", "__array__", "data_ptr", "untyped_storage"})
 """Exports after which other code can write to the tensor's memory."""
-_WAYS_OUT = _MEMORY | {"tolist"}
+WAYS_OUT = _MEMORY | {"tolist"}
+"""Names of calls that export data."""
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"})
 _FILLED = frozenset("full full_like new_full new_ones new_zeros ones ones_like zeros zeros_like fill zero".split())
 
@@ -87,7 +88,7 @@ def _exports(trace: Trace) -> Iterator[Event]:
 
 def _ways_out(trace: Trace) -> Iterator[str]:
     for event in trace.events:
-        left = event.what == FUNCTION and event.name in _WAYS_OUT
+        left = event.what == FUNCTION and event.name in WAYS_OUT
         if left and any(_holds_values(fact) for fact in event.tensors()):
             yield f"Tensor.{event.name}"
     for name, _ in trace.left:

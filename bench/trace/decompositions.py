@@ -9,7 +9,10 @@ from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import _disable_current_modes
 
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_EACH = {name: getattr(torch.ops.aten, name) for name in ("mul", "mul_", "addcmul", "addcmul_", "lerp", "lerp_")}
+_EACH = {
+    name: getattr(torch.ops.aten, name)
+    for name in ("mul", "mul_", "addcmul", "addcmul_", "lerp", "lerp_", "add", "add_", "sub", "sub_")
+}
 
 
 def fused_on_meta(function: Callable, args: tuple, kwargs: dict) -> Callable | None:
@@ -98,7 +101,7 @@ def flex_score(args: tuple, kwargs: dict) -> tuple[int, Callable[[], None]] | No
 
 
 def unfold_foreach(name: str, args: tuple, kwargs: dict) -> Callable[[], list[Any]] | None:
-    """Return a product of lists of tensors as products of tensors; None for other operations."""
+    """Return a product or sum of lists of tensors as those of tensors; None for other operations."""
     operation = _EACH.get(name.removeprefix("_foreach_")) if name.startswith("_foreach_") else None
     if operation is None:
         return None

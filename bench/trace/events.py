@@ -1,6 +1,6 @@
 """A recorded run: nested events and facts about each tensor. Plain data, no torch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -11,9 +11,9 @@ MODULE, NAMED, FUNCTION, AUTOGRAD, OPERATION = "module", "named", "function", "a
 an operation that reached the dispatcher below autograd."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class TensorFact:
-    """A tensor at one moment.
+    """A tensor at one moment, never changed: not frozen, which would take five times as long to create.
 
     ``storage`` numbers its memory (views share it), ``source`` is the index of the operation that last wrote there,
     None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements, are its position in that memory;
@@ -36,8 +36,20 @@ class TensorFact:
         """Number of elements; those that it holds of a nested tensor, as torch counts them."""
         return sum(map(prod, self.parts)) if self.parts else prod(self.shape)
 
+    @property
+    def steps(self) -> tuple[int, ...] | None:
+        """``strides`` in real numbers, of which a complex one is two."""
+        if self.strides is None or not self.dtype.startswith("complex"):
+            return self.strides
+        return tuple(2 * stride for stride in self.strides)
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def place(self) -> tuple:
+        """What is equal for two views of the same elements."""
+        return self.storage, self.offset, self.shape, self.strides
+
+
+@dataclass(slots=True)
 class ModuleFact:
     """A module of the model: its first path, exact type, children and registered parameters by index or shape.
 
@@ -51,7 +63,7 @@ class ModuleFact:
     attributes: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Weight:
     """A parameter tensor: its name at the first module that holds it, shape, flag, bytes an element and storage."""
 
@@ -164,17 +176,16 @@ class Trace:
 def tensors_in(value: Any) -> Iterator[TensorFact]:
     """Iterate over all tensors in a recorded value."""
     found: list[TensorFact] = []
-    _collect(value, found)
+    _collect((value,), found)
     return iter(found)
 
 
-def _collect(value: Any, into: list[TensorFact]) -> None:
-    kind = type(value)
-    if kind is TensorFact:
-        into.append(value)
-    elif kind is tuple:
-        for part in value:
-            _collect(part, into)
-    elif kind is dict:
-        for part in value.values():
-            _collect(part, into)
+def _collect(values: Iterable[Any], into: list[TensorFact]) -> None:
+    for value in values:
+        kind = type(value)
+        if kind is TensorFact:
+            into.append(value)
+        elif kind is tuple:
+            _collect(value, into)
+        elif kind is dict:
+            _collect(value.values(), into)

@@ -1,6 +1,7 @@
 """The two modes of a recorder: calls from Python into torch, and operations below autograd."""
 
 import sys
+from collections.abc import Container
 from dataclasses import is_dataclass
 from functools import cache
 from types import FunctionType
@@ -31,12 +32,13 @@ _LAYOUT_QUERIES = {
 
 
 class FunctionTracer(TorchFunctionMode):
-    """Record every call from Python into torch's C++."""
+    """Record calls from Python into torch's C++: those of ``functions``, under autograd and for None all of them."""
 
-    def __init__(self, recorder: "Recorder", guards: Guards) -> None:
+    def __init__(self, recorder: "Recorder", guards: Guards, functions: Container[str] | None) -> None:
         super().__init__()
         self._recorder = recorder
         self._guards = guards
+        self._functions = functions
         self._running: list[Any] = []
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -49,6 +51,8 @@ class FunctionTracer(TorchFunctionMode):
         if name in ("__get__", "__set__", "__delete__") or name == "untyped_storage" and _is_called_by_fsdp():
             if name == "__set__":
                 self._recorder.forget_facts()
+            return function(*args, **kwargs)
+        if self._functions is not None and name not in self._functions and not _is_differentiated():
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
         if name == "scaled_dot_product_attention":
@@ -103,16 +107,16 @@ class DispatchTracer(TorchDispatchMode):
         for kind in types:
             if _overrides_dispatch(kind):
                 return self._of_subclass(kind, name, operation, args, kwargs)
-        event = self._recorder.begin(OPERATION, name, args, kwargs)
-        if name in ("_grouped_mm", "_scaled_grouped_mm"):
-            event.covered = _last_offset(args[2:], kwargs)
-        if is_unfolded:
-            out = self._recorder.call(event, self._unfold, (event, operation, args, kwargs), {})
-        else:
-            # In backward the function mode is active here, and would record each operation twice.
-            with torch._C.DisableTorchFunction():
+        # In backward the function mode is active here, and would record each operation twice.
+        with torch._C.DisableTorchFunction():
+            event = self._recorder.begin(OPERATION, name, args, kwargs)
+            if name in ("_grouped_mm", "_scaled_grouped_mm"):
+                event.covered = _last_offset(args[2:], kwargs)
+            if is_unfolded:
+                out = self._recorder.call(event, self._unfold, (event, operation, args, kwargs), {})
+            else:
                 out = self._recorder.call(event, operation, args, kwargs)
-        self._recorder.record_writes(event, _written_tensors(writes, args, kwargs), out)
+            self._recorder.record_writes(event, _written_tensors(writes, args, kwargs) if writes else (), out)
         return out
 
     def _of_subclass(self, subclass, name, operation, args, kwargs):
@@ -123,23 +127,28 @@ class DispatchTracer(TorchDispatchMode):
         with self:
             out = self._recorder.call(event, operation, args, kwargs)
         self._recorder.record_writes(event, (), out)
+        self._recorder.forget_facts()
         return out
 
     def _unfold(self, event, operation, args, kwargs):
         """Run the parts of a composite operation, or of one on lists, under this mode."""
-        with torch._C.DisableTorchFunction():
-            if each := unfold_foreach(event.name, args, kwargs):
+        if each := unfold_foreach(event.name, args, kwargs):
+            event.composite = True
+            with self:
+                out = each()
+            return None if event.name.endswith("_") else out
+        if not _holds_nested(args):
+            with self:
+                out = operation.decompose(*args, **kwargs)
+            if out is not NotImplemented:
                 event.composite = True
-                with self:
-                    out = each()
-                return None if event.name.endswith("_") else out
-            if not _holds_nested(args):
-                with self:
-                    out = operation.decompose(*args, **kwargs)
-                if out is not NotImplemented:
-                    event.composite = True
-                    return out
-            return operation(*args, **kwargs)
+                return out
+        return operation(*args, **kwargs)
+
+
+def _is_differentiated() -> bool:
+    """Return whether autograd records the current call or runs it in a backward pass."""
+    return torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1
 
 
 def _is_called_by_fsdp() -> bool:
@@ -251,5 +260,5 @@ def tensors_of(value: Any) -> list[Tensor]:
     """Return the tensors in nested sequences and mappings, in order."""
     if isinstance(value, Tensor):
         return [value]
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, _SEQUENCES) else ()
+    parts = value if isinstance(value, _SEQUENCES) else value.values() if isinstance(value, dict) else ()
     return [tensor for part in parts for tensor in tensors_of(part)] if parts else []

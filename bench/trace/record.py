@@ -3,8 +3,7 @@
 import copy
 import copyreg
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -20,7 +19,7 @@ from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
-from headcount.bench.trace.recorder import Recorder
+from headcount.bench.trace.recorder import MODULE_STATE, Recorder
 from headcount.bench.trace.shapes import cache_shapes
 
 _IMMUTABLE = frozenset({bool, int, float, str, type(None)})
@@ -33,13 +32,15 @@ def record(
     kwargs: Mapping[str, Any] | None = None,
     *,
     names: Sequence[str] = (),
+    functions: Container[str] | None = None,
     backward: bool = False,
     training: bool = False,
     hooked: bool = False,
 ) -> Trace:
     """Return one call of ``model``, on the device of its tensors, as a Trace.
 
-    ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
+    ``names`` are Python names ("torch.matmul") whose calls become events too. ``functions`` are names of calls into
+    torch's C++ ("matmul"), which are events (default: all); under autograd all are. ``backward`` differentiates all
     floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
     from seed 0. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
@@ -71,7 +72,7 @@ def record(
                 torch.random.default_generator.manual_seed(0)
                 if backward:
                     args, kwargs = tree_map_only(Tensor, as_leaf, (tuple(args), kwargs))
-                dispatch, function = recorder.start(names, changed)
+                dispatch, function = recorder.start(names, functions, changed)
                 with dispatch, function:
                     out = model(*args, **kwargs)
                     if backward:
@@ -125,18 +126,17 @@ def fresh(module: nn.Module) -> nn.Module:
         memo.update((id(part), copied) for part, copied in copies)
         for part, copied in copies:
             # Most of a module's attributes are flags and empty dictionaries of hooks, which deepcopy is slow for.
-            vars(copied).update((name, _copy_attribute(value, memo)) for name, value in vars(part).items())
+            state = vars(copied)
+            for name, value in vars(part).items():
+                if type(value) in _IMMUTABLE:
+                    state[name] = value
+                elif name in MODULE_STATE and not value:
+                    state[name] = type(value)()
+                else:
+                    state[name] = copy.deepcopy(value, memo)
         return copy.deepcopy(module, memo)
     except Exception:
         return module
-
-
-def _copy_attribute(value: Any, memo: dict[int, Any]) -> Any:
-    if type(value) in _IMMUTABLE:
-        return value
-    if id(value) not in memo and not value and type(value) in (dict, OrderedDict, set):
-        memo[id(value)] = type(value)()
-    return copy.deepcopy(value, memo)
 
 
 @cache

@@ -6,8 +6,7 @@ import multiprocessing.pool
 import sys
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -23,7 +22,6 @@ import torch.overrides
 import torch.utils._python_dispatch as python_dispatch
 from torch import Tensor, nn
 from torch.autograd.function import Function, _SingleLevelFunction
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import _disable_current_modes
 
 from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
@@ -55,8 +53,8 @@ _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bs
 _APPLY_OWNERS = [cls for cls in (Function, _SingleLevelFunction) if not isinstance(vars(cls).get("apply"), classmethod)]
 """The classes whose apply is implemented in C: the base of Function, and from torch 2.14 on Function too."""
 _SEQUENCES = (tuple, list)
-_DICTS = (dict, OrderedDict)
-"""Types of a module's hooks, most of which are empty."""
+MODULE_STATE = frozenset(vars(nn.Module()))
+"""Names of the flags and dictionaries of nn.Module itself, which no other module shares."""
 _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 _EXACTLY_PLAIN = frozenset(_PLAIN_TYPES)
 
@@ -74,8 +72,9 @@ class Recorder:
         self._open: list[Event] = []
         self._sources: dict[int, int] = {}
         # A weak reference prevents reuse of a storage's address without holding its memory.
-        self._storages: dict[int, tuple[int, Any]] = {}
-        # By identity, with a weak reference for the same reason; cleared when facts of other tensors change too.
+        self._storages: dict[int, tuple[int, weakref.ref]] = {}
+        self._made = 0
+        # By identity, with a weak reference for the same reason; cleared when shapes of other tensors change too.
         self._facts: dict[int, tuple[weakref.ref, TensorFact]] = {}
         self._nodes = Nodes()
         self._anonymous = 0
@@ -89,9 +88,10 @@ class Recorder:
         for path, module in named:
             attributes = {}
             for name, value in vars(module).items():
-                if type(value) in _EXACTLY_PLAIN or _is_plain(value):
+                is_own = name in MODULE_STATE
+                if type(value) in _EXACTLY_PLAIN or not is_own and _is_plain(value):
                     attributes[name] = value
-                elif type(value) not in _DICTS or value:
+                elif not is_own:
                     self.trace.given.update(map(self._storage, tensors_of(value)))
             children = tuple(self._numbers[child] for child in module.children())
             parameters = {n: None if p is None else tuple(p.shape) for n, p in module._parameters.items()}
@@ -104,10 +104,12 @@ class Recorder:
         for name, tensor in model.named_buffers():
             self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
 
-    def start(self, names: Sequence[str], replaced: AttributePatches) -> tuple[DispatchTracer, FunctionTracer]:
+    def start(
+        self, names: Sequence[str], functions: Container[str] | None, replaced: AttributePatches
+    ) -> tuple[DispatchTracer, FunctionTracer]:
         """Patch what no mode sees, until ``replaced`` is undone, and return the modes that record the rest.
 
-        ``names`` are the Python names whose calls are events.
+        ``names`` and ``functions`` are as :func:`bench.trace.record.record` takes them.
         """
         if _recorders:
             raise RuntimeError("a count inside a count: the module that is counted counts; call its layers instead")
@@ -131,7 +133,7 @@ class Recorder:
         for owner, name in _UNTRACED:
             full_name = f"{owner.__name__}.{name}"
             replaced.set(owner, name, wrap(full_name, getattr(owner, name), self._untraced_call))
-        return DispatchTracer(self), FunctionTracer(self, guards)
+        return DispatchTracer(self), FunctionTracer(self, guards, functions)
 
     def begin(self, what: str, name: str, args: tuple, kwargs: dict, path: str | None = None) -> Event:
         """Open an event inside the innermost open one."""
@@ -149,13 +151,14 @@ class Recorder:
             name=name,
             path=path,
             args=self.describe(args),
-            kwargs=self.describe(kwargs),
+            kwargs=self.describe(kwargs) if kwargs else {},
             backward=backward,
             forward=forward,
             times=self._times,
             transformed=torch._C._functorch.peek_interpreter_stack() is not None,
         )
-        self._nodes.on_begin(event, outer)
+        if forward is not None:
+            self._nodes.on_begin(event, outer)
         self.trace.events.append(event)
         self._open.append(event)
         return event
@@ -172,7 +175,7 @@ class Recorder:
                 pass
         if event.what != OPERATION:
             event.out = self.describe(out)
-        self._nodes.on_return(event, out)
+            self._nodes.on_return(event, out)
         return out
 
     @contextmanager
@@ -190,8 +193,9 @@ class Recorder:
         if kind in _EXACTLY_PLAIN:
             return value
         if isinstance(value, Tensor):
-            known = self._facts.get(id(value))
-            return known[1] if known is not None and known[0]() is value else self._new_fact(value)
+            reference, fact = self._facts.get(id(value), _NO_FACT)
+            is_current = reference() is value and fact.source == self._sources.get(fact.storage)
+            return fact if is_current else self._new_fact(value)
         if kind is tuple or kind is list or isinstance(value, _SEQUENCES):
             return tuple([self.describe(part) for part in value])
         if isinstance(value, dict):
@@ -241,27 +245,32 @@ class Recorder:
         except (RuntimeError, NotImplementedError):
             self._anonymous -= 1
             return self._anonymous
-        known = self._storages.get(storage._cdata)
-        if known is None:
-            known = self._storages[storage._cdata] = (len(self._storages), StorageWeakRef(storage))
-        return known[0]
+        number, reference = self._storages.get(id(storage), _NO_STORAGE)
+        if reference() is not storage:
+            number, self._storages[id(storage)] = self._made, (self._made, weakref.ref(storage))
+            self._made += 1
+        return number
 
     def record_writes(self, event: Event, written: tuple[Tensor, ...], out: Any) -> None:
         """Record the arguments that an operation wrote to and its new tensors; views of old tensors are not new."""
-        before, number = {fact.storage for fact in event.tensors()}, len(self._storages)
+        number = self._made
         with torch._C.DisableTorchFunction():
-            event.writes = tuple(self._storage(tensor) for tensor in written)
-            made = {self._storage(tensor) for tensor in tensors_of(out)} - before
-        if event.writes:
-            self.forget_facts()
+            for tensor in written:
+                # It may have another shape or memory now.
+                self._facts.pop(id(tensor), None)
+            event.writes = tuple(map(self._storage, written))
+            made = list(map(self._storage, tensors_of(out)))
         for storage in event.writes:
             self._sources[storage] = event.index
         for storage in made:
-            if not any(storage in known for known in (self._sources, self.trace.parameters, self.trace.buffers)):
+            if storage >= number or not self._is_known(storage, event):
                 self._sources[storage] = event.index
-                if storage in range(number):
-                    self.forget_facts()
         event.out = self.describe(out)
+
+    def _is_known(self, storage: int, event: Event) -> bool:
+        """Return whether a storage has a producer, is a weight's or belongs to an argument of ``event``."""
+        known = self._sources, self.trace.parameters, self.trace.buffers
+        return any(storage in storages for storages in known) or any(x.storage == storage for x in event.tensors())
 
     def forget_facts(self) -> None:
         """Describe every tensor again from here on: its memory, shape or producer may have changed."""
@@ -325,6 +334,8 @@ def _is_plain(value: Any) -> bool:
     )
 
 
+_NO_STORAGE = -1, lambda: None
+_NO_FACT = _NO_STORAGE[1], None
 _recorders: list[Recorder] = []
 """The recorder at work, if any."""
 

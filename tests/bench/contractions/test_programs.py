@@ -173,6 +173,28 @@ def selective_scan(u, dt, a, b, c):
     return torch.stack(out, 1)
 
 
+def added_to_parts(a, x):
+    out = torch.zeros(len(a), a.shape[1], device=a.device)
+    for i in range(a.shape[1]):
+        for j in range(a.shape[2]):
+            out[:, i] += a[:, i, j] * x[:, j]
+    return out
+
+
+def overlap_add(x, w):
+    out = torch.zeros(len(x), x.shape[1] + len(w) - 1, device=x.device)
+    for k in range(len(w)):
+        out[:, k : k + x.shape[1]] += x * w[k]
+    return out
+
+
+def slices_added(x, y, g, add=torch.add):
+    weighted = y * g[..., None]
+    for k in range(y.shape[1]):
+        x = add(x, weighted[:, k])
+    return x
+
+
 def gated_delta_rule(q, k, v, g, beta):
     state = torch.zeros(*k.shape[:2], k.shape[-1], v.shape[-1], device=q.device)
     out = torch.zeros_like(v)
@@ -221,6 +243,17 @@ def rows(x, y):
     for n in range(7):
         out[n] = x[n] * y[n]
     return out
+
+
+def rows_added(x, y):
+    out = torch.zeros(7, 5, device=x.device)
+    for n in range(7):
+        out[n] += x[n] * y[n]
+    return out
+
+
+def complexes(*shape):
+    return torch.ones(shape, dtype=torch.complex64)
 
 
 def rotated(x):
@@ -332,6 +365,15 @@ SUMMED = [
     ("reshaped-copy", lambda a, b: torch.view_copy(a * b, (5, 7)).sum(0), [(7, 5), (5,)], 7 * 5),
     ("permuted-copy", lambda a, b: torch.permute_copy(a * b, (1, 0)).sum(0), [(7, 5), (5,)], 7 * 5),
     ("combine-gathered", lambda y, g, i: (y * g)[i].view(2, 3, 5).sum(1), [(6, 5), (6, 1), index(6, 6)], 6 * 5),
+    ("slices-added-to-a-residual", slices_added, [(2, 5), (2, 3, 5), (2, 3)], 2 * 3 * 5),
+    ("slices-added-in-place", lambda x, *of: slices_added(x.clone(), *of, torch.Tensor.add_),
+     [(2, 5), (2, 3, 5), (2, 3)], 2 * 3 * 5),
+    ("added-to-parts", added_to_parts, [(2, 3, 5), (2, 5)], 2 * 3 * 5),
+    ("overlap-add", overlap_add, [(2, 7), (3, 7)], 2 * 7 * 3),
+    ("lists-added", lambda a, b: torch._foreach_add([a[0] * b[0]], [a[1] * b[1]])[0], [(2, 5)] * 2, 2 * 5),
+    ("complex-of-products", lambda a, b: torch.complex(a * b, a).real.sum(1), [(7, 5)] * 2, 7 * 5),
+    ("complex-viewed-as-real", lambda a, b: torch.view_as_real(a * b).sum(1),
+     [complexes(7, 5), complexes(7, 5)], 7 * 5),
     ("rotary-angles", rotated, [(2, 7, 8)], 7 * 4),
 ]  # fmt: skip
 
@@ -341,6 +383,9 @@ NOT_SUMMED = [
     ("the-same-expanded", lambda x, g: (x * g[:, None].expand(2, 7, 5).contiguous()).mean(1), [(2, 7, 5), (2, 5)]),
     ("columns-do-not-carry-the-index", lambda a, b, c: (a.expand(7, 5) * b * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
     ("nor-in-the-other-order", lambda a, b, c: (b * a.expand(7, 5) * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
+    ("parts-added-once", rows_added, [(7, 5)] * 2),
+    ("complex-gate-viewed-as-real", lambda a, g: torch.view_as_real(a * g[:, None]).sum(1),
+     [complexes(2, 7, 5), complexes(2, 5)]),
     ("after-a-nonlinearity", lambda a, b: (a * b).relu().sum(), [(7, 5), (7, 5)]),
     ("indexed-axis-of-one", lambda a, b: (a * b)[None][index(1, 1, a)][None].sum(1), [(7, 5)] * 2),
     ("flattened-axes-of-one", lambda a, b: (a * b)[None, None].flatten(0, 1).sum(0), [(7, 5)] * 2),

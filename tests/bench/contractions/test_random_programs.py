@@ -42,7 +42,7 @@ def programs(draw):
     carries = [draw(st.sampled_from(["ab", "a", "b"])) for _ in shape]
     a, b = (tuple(n if operand in k else 1 for n, k in zip(shape, carries, strict=True)) for operand in "ab")
     steps = draw(st.lists(st.sampled_from(STEPS), max_size=3))
-    end = draw(st.sampled_from(["sum", "mean", "cumsum", "index_add", "none", "relu-sum"]))
+    end = draw(st.sampled_from(["sum", "mean", "cumsum", "index_add", "slices", "none", "relu-sum"]))
     return a, b, steps, draw(st.integers(0, 2)), end
 
 
@@ -95,7 +95,8 @@ def expected(a, b, steps, axis, end):
     """Every product that some sum adds to another one in which both operands' entries differ, or that is outer.
 
     Beyond a shuffle, an operation that moves values along several axes at once, every sum of several values counts
-    if both operands have an index in common. An index_add adds values of one row, whatever they are.
+    if both operands have an index in common. An index_add adds values of one row, whatever they are. Slices added
+    to another tensor one after the other are sums of products.
     """
     shape = np.broadcast_shapes(a, b)
     if all(any(m < n for m, n in zip(operand, shape, strict=True)) for operand in (a, b)):
@@ -111,6 +112,8 @@ def expected(a, b, steps, axis, end):
     common = any(m == n for m, n in zip(a, b, strict=True))
     if end == "index_add":
         return prod(shape)
+    if end == "slices":
+        return prod(shape) if len(lines) > 1 else 0
     return prod(shape) if differ.any() or "shuffle" in steps and common and len(lines) > 1 else 0
 
 
@@ -125,6 +128,8 @@ def test_random_program(program, device):
             return x
         if end == "index_add":
             return torch.zeros_like(x).index_add(at, torch.zeros(x.shape[at], dtype=torch.int, device=x.device), x)
+        if end == "slices":
+            return sum(x.unbind(at), torch.ones(5, device=x.device).cos()[0])
         return x.relu().sum(at) if end == "relu-sum" else getattr(x, end)(at)
 
     assert counted(function, (a, b), device) == expected(*program), program
