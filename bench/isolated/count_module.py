@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import random
 import string
 import traceback
 import warnings
@@ -11,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy
 import psutil
 import torch
 from torch import Tensor, nn
@@ -70,10 +68,10 @@ def answer_or_refuse(count: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
     built, run = build_and_run(request)
-    call, counters = (built.module, built.args, built.kwargs), request["counters"]
+    call, counters = built.call, request["counters"]
     # the other tools run where their users run them, unless a device is given
     tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
-    columns = request.get("columns", ())
+    columns = request["columns"]
     step = decode_step(*_meta_call(call), request["context"]) if set(columns) & set(DECODING) else None
     with one_thread():
         first = partial(run, counters=[name for name in counters if name not in tools])
@@ -85,25 +83,20 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     records = [as_record(reported[name]) for name in counters]
     measured = {name: _measure(name, run, call, step, request["element_bytes"]) for name in columns}
     how = {"device": device, "why_not_meta": why_not_meta, "counters": records, "measured": measured}
-    return module_count(found.headcount, built, **how, backward=request.get("backward", False))
+    return module_count(found.headcount, built, **how, backward=request["backward"])
 
 
 def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., ReportedCounts]]:
-    """Return what ``request`` names, from seed 0, and the function that counts a call with its options."""
-    random.seed(0)
-    torch.manual_seed(0)
-    numpy.random.seed(0)
+    """Return what ``request`` names, and the function that counts a call with its options."""
     built = build_target(request)
     _materialize(built.module, built.args, built.kwargs)
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
-    options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set")}
-    options["backward"] = request.get("backward", False)
+    options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set", "backward")}
     return built, partial(read, label=request["spec"], formulas=formulas, **options)
 
 
 def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCount:
     """Return the record of a count of ``built``; ``how`` are further fields."""
-    module, args, kwargs = built.module, built.args, built.kwargs
     names = ("macs", "headline", "dispatched", "with_elementwise", "ledger", "modules", "collectives")
     products = (
         {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
@@ -111,9 +104,9 @@ def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCou
     )
     return ModuleCount(
         **{name: getattr(count, name) for name in names},
-        inputs=inputs_of(args, kwargs),
+        inputs=inputs_of(built.args, built.kwargs),
         elementwise=merge_elementwise(products),
-        parameters=parameters(module),
+        parameters=parameters(built.module),
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
         bytes_moved=count.bytes_moved(),
         causal_macs=count.causal_macs,
@@ -218,7 +211,9 @@ def _run_on_device(
                 return found, META, None
     if device is not None:
         move = f"moving the module to {device}"
-        module, inputs = run_user_code(move, lambda: (module.to(device), _to_device(inputs, device)))
+        module, inputs = run_user_code(
+            move, lambda: (module.to(device), tree_map_only(Tensor, lambda x: x.to(device), inputs))
+        )
     try:
         return run(module, *inputs), device or "/".join(own), why
     except Exception:
@@ -281,7 +276,7 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
     why = _too_large(call, exact) if without_values and where == "cpu" else None
     if why is None:
         try:
-            there = (copy_module(module, _zeros), *_convert(inputs, _zeros)) if META in own else call
+            there = convert_call(call, _zeros) if META in own else call
             found = run_user_code(f"a run on {where}", lambda: run(*there, exact=exact), _FINAL)
         except UserCodeError as error:
             if not without_values:
@@ -305,14 +300,13 @@ def _too_large(call: ModuleCall, macs: int) -> str | None:
 
 
 def _meta_call(call: ModuleCall) -> ModuleCall:
-    """Return the module and its inputs on meta."""
+    return convert_call(call, lambda tensor: tensor.to(META))
+
+
+def convert_call(call: ModuleCall, convert: Callable[[Tensor], Tensor]) -> ModuleCall:
+    """Return a copy of a module, as copy_module makes it, and its inputs, with converted tensors."""
     module, *inputs = call
-    return _meta_copy(module), *_to_device(inputs, META)
-
-
-def _meta_copy(module: nn.Module) -> nn.Module:
-    """Return the module on meta."""
-    return copy_module(module, lambda tensor: tensor.to(META))
+    return copy_module(module, convert), *tree_map_only(Tensor, convert, inputs)
 
 
 def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
@@ -328,14 +322,6 @@ def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Mo
 def _zeros(tensor: Tensor) -> Tensor:
     """Return a tensor of meta as zeros on the CPU, and any other as it is."""
     return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor
-
-
-def _to_device(value: Any, device: str) -> Any:
-    return _convert(value, lambda tensor: tensor.to(device))
-
-
-def _convert(value: Any, convert: Callable[[Tensor], Tensor]) -> Any:
-    return tree_map_only(Tensor, convert, value)
 
 
 def parameters(module: nn.Module) -> list[dict[str, Any]]:

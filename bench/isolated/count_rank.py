@@ -23,7 +23,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.case import Case
 from headcount.bench.contractions.count import ElementwiseError, UnsupportedError
-from headcount.bench.isolated.count_module import META, answer_or_refuse, build_and_run, copy_module, module_count
+from headcount.bench.isolated.count_module import (
+    META,
+    ModuleCall,
+    answer_or_refuse,
+    build_and_run,
+    copy_module,
+    module_count,
+)
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.recorder import local_part
@@ -47,7 +54,7 @@ def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
     user_function = load(request["plan"]) if request["ranks"] else None
     with torch.device(META):
         built, run = build_and_run(request)
-    count = partial(_count, run=run, backward=request["backward"], saved=request.get("saved", False))
+    count = partial(_count, run=run, backward=request["backward"], saved=request["saved"])
     if user_function:
         how = f"rank {request['rank']} of {request['ranks']}, divided by {request['plan']}"
         built = replace(built, notes=(*built.notes, how))
@@ -120,9 +127,9 @@ def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backwar
     """Return the count of a rank of ``built``: on meta, or with FakeTensors where FSDP wraps it, which takes no meta
     tensors. ``saved``: count the saved activations too."""
 
-    def divided(convert: Callable[[Tensor], Tensor]) -> tuple[nn.Module, tuple, dict[str, Any]]:
+    def divided(convert: Callable[[Tensor], Tensor]) -> ModuleCall:
         module = _in_one_line("dividing the module", lambda: divide(copy_module(built.module, convert)))
-        return module, *tree_map_only(Tensor, convert, (built.args, built.kwargs))
+        return module, *tree_map_only(Tensor, convert, built.call[1:])
 
     call, fake = divided(lambda tensor: tensor.to(META)), nullcontext()
     if any(isinstance(part, FSDPModule) for part in call[0].modules()):

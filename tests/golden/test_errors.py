@@ -147,6 +147,14 @@ LATENCY = [
     (f"{CAMPAIGN} --dtype float64", 2, ["'float64'", "bfloat16", "float16", "float32"]),
     (f"{CAMPAIGN} --within nan", 2, ["--within", "'nan'"]),
     ("latency campaign --out-dir d", 3, ["CUDA", "cpu"]),
+    ("latency nothing", 2, ["'nothing'", "FILE.py:FUNCTION", "config.json"]),
+    ("latency model.py:make --blocks 0", 2, ["--blocks", "0"]),
+    ("latency llama3-8b --plan dp=1", 2, ["--plan dp=1", "1 ranks", "torchrun"]),
+    ("latency llama3-8b --plan tp=2", 2, ["2 ranks", "--nproc-per-node 2"]),
+    ("latency llama3-8b --plan cp=2", 2, ["tp, sp, dp and fsdp"]),
+    ("latency llama3-8b --plan dp=2,zero=1", 2, ["tp, sp, dp and fsdp"]),
+    ("latency transformer-base --plan dp=2", 2, ["LLaMA"]),
+    ("latency llama3-8b --plan tp=3", 2, ["tp=3"]),
 ]
 DERIVE_BUDGET = [
     ("derive --vars T", 2, ["--preset", "--module"]),

@@ -1,7 +1,5 @@
 """The count of one user module: its device, its parameters, and whose error an error is."""
 
-import json
-import sys
 from importlib.metadata import version
 from types import SimpleNamespace
 
@@ -51,22 +49,15 @@ def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 
 
 @pytest.fixture
-def answer(tmp_path, monkeypatch):
+def answer(count, tmp_path):
     """A function that counts the module of a function of FACTORY."""
     (tmp_path / "a_factory_of_modules.py").write_text(FACTORY)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
-    def count(function, device=None, counters=(), formulas=None):
-        request = {
-            "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": list(counters),
-            "device": device, "allow_unsupported": False, "elementwise": "report",
-            "formulas": formulas or {}, "formula_set": None,
-        }  # fmt: skip
-        return ModuleCount.from_record(json.loads(json.dumps(count_module.answer(request))))
+    def answer(function, device=None, counters=(), **options):
+        found = count(f"a_factory_of_modules.py:{function}", device=device, counters=counters, **options)
+        return ModuleCount.from_record(found)
 
-    return count
+    return answer
 
 
 def place(found):
@@ -193,7 +184,7 @@ def test_meta_copy_keeps_sharing_and_frozen():
     module.frozen = nn.Parameter(torch.ones(7, dtype=torch.int8), requires_grad=False)
     module.register_buffer("table", torch.ones(11))
     module.again = module.table
-    found = count_module._meta_copy(module)
+    found = count_module.copy_module(module, lambda tensor: tensor.to("meta"))
     assert found.one is found.other and found.again is found.table
     shapes = {"one": (3, 5), "frozen": (7,), "table": (11,)}
     assert {name: (*getattr(found, name).shape,) for name in shapes} == shapes
