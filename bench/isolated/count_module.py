@@ -13,12 +13,7 @@ from typing import Any
 import psutil
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-)
+from torch._subclasses import fake_tensor
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
@@ -230,16 +225,17 @@ def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> Report
     """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where those of weights
     are read, with the name of the module."""
     module, args, kwargs = call
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
     # the mode is not entered: tensors made in forward have values
-    fake = copy_module(module, lambda tensor: FakeTensor(mode, tensor.to(META), torch.device("cpu")))
+    fake = copy_module(module, lambda tensor: fake_tensor.FakeTensor(mode, tensor.to(META), torch.device("cpu")))
     # torch logs the traceback of what is reported here, and its copies of fake buffers warn
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
     try:
         return run_user_code("a run with fake weights", lambda: run(fake, args, kwargs), _FINAL)
     except UserCodeError as error:
-        if not isinstance(error.__cause__, DataDependentOutputException | DynamicOutputShapeException):
+        values = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
+        if not isinstance(error.__cause__, values):
             raise
         frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__cause__.__traceback__))
         parts = [part for part in frames if isinstance(part, nn.Module)]

@@ -168,16 +168,20 @@ def _merged(stages: Mapping[str, ModuleCount]) -> ModuleCount:
     if not others:
         return first
     numbers = ("macs", "dispatched", "with_elementwise", "bytes_moved")
-    placed = {}
-    for name in ("ledger", "collectives", "modules", "elementwise", "parameters", "audit"):
-        parts = [(stage, one) for stage, count in stages.items() for one in getattr(count, name)]
-        if name in ("ledger", "collectives", "modules"):
-            placed[name] = tuple(replace(one, path=at(stage, one.path)) for stage, one in parts)
-        else:
-            placed[name] = [{**one, "path": at(stage, one["path"])} for stage, one in parts]
-    placed["ledger"] = Ledger(placed["ledger"])
+
+    def placed(stage: str, one: Any) -> Any:
+        if isinstance(one, dict):
+            return {**one, "path": at(stage, one["path"])}
+        return replace(one, path=at(stage, one.path))
+
+    names = ("ledger", "collectives", "modules", "elementwise", "parameters", "audit")
+    parts = {
+        name: tuple(placed(stage, one) for stage, count in stages.items() for one in getattr(count, name))
+        for name in names
+    }
+    parts["ledger"] = Ledger(parts["ledger"])
     sums = {name: sum(getattr(count, name) for count in stages.values()) for name in numbers}
-    return replace(first, **sums, **placed, causal_macs=None, other_flops={})
+    return replace(first, **sums, **parts, causal_macs=None, other_flops={})
 
 
 def merge_elementwise(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
