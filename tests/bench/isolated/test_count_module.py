@@ -10,7 +10,6 @@ from torch import nn
 from headcount.bench.isolated import count_module
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError
-from headcount.bench.macs.tree import section
 
 FACTORY = """
 import threading
@@ -67,16 +66,6 @@ def place(found):
 @pytest.mark.parametrize("device", [None, "meta"])
 def test_module_is_counted_on_meta(answer, device):
     assert place(answer("linear", device)) == (3 * 5 * 7, "meta", None)
-
-
-def test_tree_of_a_module(answer):
-    found = answer("linear")
-    printed = section("a_file.py:make", found)
-    assert (found.name, found.params, found.trainable_params, found.uncalled_modules()) == ("Linear", 42, 42, ())
-    row = {"module": "(model)", "type": "Linear", "output": "3x7", "params": 5 * 7 + 7, "macs": 3 * 5 * 7}
-    assert [(one.values, one.records) for one in printed.rows] == [({**row, "share": 100}, [row])]
-    assert printed.below[-1] == "Counted on meta, one forward pass over the whole batch."
-    assert printed.facts["active_params"] == 42 and printed.facts["weight_bytes"] == 4 * 42
 
 
 @pytest.mark.parametrize("function", ["lazy", "lazy_by_keyword"])

@@ -86,12 +86,3 @@ def test_columns_of_a_configuration(tmp_path, monkeypatch, capsys):
     forward, params = 5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5, WEIGHTS + V * D + 5 * D
     assert [row[name] for name in names[:4]] == [forward / 5, forward, 16 * params, WEIGHTS + 2 * 2 * 4 * D_H * STORED]
     assert row["forward_bytes"] is None and list(row["missing"]) == ["forward_bytes"] and row["saved_bytes"] > 0
-
-
-@pytest.mark.parametrize("words", [["--columns", "saved_byte"], ["--context", "17"], ["--decode", "--context", "0"]])
-def test_wrong_columns_are_one_line(tmp_path, monkeypatch, capsys, words):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, LLAMA)
-    assert verbs.main(["config.json", "--seq-len", "5", *words], "headcount count") == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1
