@@ -38,6 +38,14 @@ def test_abba_order(fake):
     assert "".join(name for name, _ in fake.log[-8:]) == "abbaabba" and seen == [0, 1, 2, 3]
 
 
+def test_samples_are_seconds_per_call(fake):
+    impls = [fake.impl("slow", 0.5), fake.impl("quick", 0.001)]
+    interleave(impls, blocks=3, device="cpu")
+    assert impls[0].wall_s == pytest.approx([0.5] * 3) and impls[0].calls == 1
+    assert impls[1].wall_s == pytest.approx([0.001] * 3) and impls[1].calls == 20
+    assert impls[0].gpu_s == []
+
+
 def test_inputs_rotate_across_blocks(fake):
     long, short = fake.impl("long", 0.015, 3), fake.impl("short", 0.001, 7)
     interleave([long, short], blocks=5, device="cpu")
