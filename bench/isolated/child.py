@@ -7,7 +7,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,7 @@ def main() -> int:
         answer = _answer(request)
         with open(out, "w", encoding="utf-8") as file:
             json.dump(answer, file)
-        with suppress(ValueError):
-            sys.stdout.flush()
+        sys.stdout.flush()
     except Exception:
         traceback.print_exc()
         return INTERNAL_ERROR

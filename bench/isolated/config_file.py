@@ -73,10 +73,11 @@ def build_from_config(
     with _one_line("inputs"):
         getattr(maker, name)()
     made = f"{type(model).__name__} of {name} {package.__version__}, {str(weights).removeprefix('torch.')}"
-    revisions = {source: path.parent.name} if source.startswith("hf:") else {}
-    revised = [f"{source} is revision {revision}" for source, revision in revisions.items()]
-    versions = {name: package.__version__, **revisions}
-    return Built(model, (), maker.finish(), (made, *revised, *notes, *maker.notes), versions)
+    versions = {name: package.__version__}
+    if source.startswith("hf:"):
+        versions[source] = path.parent.name
+        notes.insert(0, f"{source} is revision {path.parent.name}")
+    return Built(model, (), maker.finish(), (made, *notes, *maker.notes), versions)
 
 
 def _preprocessor(config: Path, source: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import random
 import string
 import traceback
 import warnings
@@ -11,16 +10,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy
 import psutil
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-)
+from torch._subclasses import fake_tensor
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
@@ -70,10 +63,10 @@ def answer_or_refuse(count: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
     built, run = build_and_run(request)
-    call, counters = (built.module, built.args, built.kwargs), request["counters"]
+    call, counters = built.call, request["counters"]
     # the other tools run where their users run them, unless a device is given
     tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
-    columns = request.get("columns", ())
+    columns = request["columns"]
     step = decode_step(*_meta_call(call), request["context"]) if set(columns) & set(DECODING) else None
     with one_thread():
         first = partial(run, counters=[name for name in counters if name not in tools])
@@ -85,25 +78,20 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     records = [as_record(reported[name]) for name in counters]
     measured = {name: _measure(name, run, call, step, request["element_bytes"]) for name in columns}
     how = {"device": device, "why_not_meta": why_not_meta, "counters": records, "measured": measured}
-    return module_count(found.headcount, built, **how, backward=request.get("backward", False))
+    return module_count(found.headcount, built, **how, backward=request["backward"])
 
 
 def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., ReportedCounts]]:
-    """Return what ``request`` names, from seed 0, and the function that counts a call with its options."""
-    random.seed(0)
-    torch.manual_seed(0)
-    numpy.random.seed(0)
+    """Return what ``request`` names, and the function that counts a call with its options."""
     built = build_target(request)
     _materialize(built.module, built.args, built.kwargs)
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
-    options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set")}
-    options["backward"] = request.get("backward", False)
+    options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set", "backward")}
     return built, partial(read, label=request["spec"], formulas=formulas, **options)
 
 
 def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCount:
     """Return the record of a count of ``built``; ``how`` are further fields."""
-    module, args, kwargs = built.module, built.args, built.kwargs
     names = ("macs", "headline", "dispatched", "with_elementwise", "ledger", "modules", "collectives")
     products = (
         {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
@@ -111,9 +99,9 @@ def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCou
     )
     return ModuleCount(
         **{name: getattr(count, name) for name in names},
-        inputs=inputs_of(args, kwargs),
+        inputs=inputs_of(built.args, built.kwargs),
         elementwise=merge_elementwise(products),
-        parameters=parameters(module),
+        parameters=parameters(built.module),
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
         bytes_moved=count.bytes_moved(),
         causal_macs=count.causal_macs,
@@ -218,7 +206,9 @@ def _run_on_device(
                 return found, META, None
     if device is not None:
         move = f"moving the module to {device}"
-        module, inputs = run_user_code(move, lambda: (module.to(device), _to_device(inputs, device)))
+        module, inputs = run_user_code(
+            move, lambda: (module.to(device), tree_map_only(Tensor, lambda x: x.to(device), inputs))
+        )
     try:
         return run(module, *inputs), device or "/".join(own), why
     except Exception:
@@ -235,16 +225,17 @@ def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> Report
     """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where those of weights
     are read, with the name of the module."""
     module, args, kwargs = call
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
     # the mode is not entered: tensors made in forward have values
-    fake = copy_module(module, lambda tensor: FakeTensor(mode, tensor.to(META), torch.device("cpu")))
+    fake = copy_module(module, lambda tensor: fake_tensor.FakeTensor(mode, tensor.to(META), torch.device("cpu")))
     # torch logs the traceback of what is reported here, and its copies of fake buffers warn
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
     try:
         return run_user_code("a run with fake weights", lambda: run(fake, args, kwargs), _FINAL)
     except UserCodeError as error:
-        if not isinstance(error.__cause__, DataDependentOutputException | DynamicOutputShapeException):
+        values = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
+        if not isinstance(error.__cause__, values):
             raise
         frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__cause__.__traceback__))
         parts = [part for part in frames if isinstance(part, nn.Module)]
@@ -281,7 +272,7 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
     why = _too_large(call, exact) if without_values and where == "cpu" else None
     if why is None:
         try:
-            there = (copy_module(module, _zeros), *_convert(inputs, _zeros)) if META in own else call
+            there = convert_call(call, _zeros) if META in own else call
             found = run_user_code(f"a run on {where}", lambda: run(*there, exact=exact), _FINAL)
         except UserCodeError as error:
             if not without_values:
@@ -305,14 +296,13 @@ def _too_large(call: ModuleCall, macs: int) -> str | None:
 
 
 def _meta_call(call: ModuleCall) -> ModuleCall:
-    """Return the module and its inputs on meta."""
+    return convert_call(call, lambda tensor: tensor.to(META))
+
+
+def convert_call(call: ModuleCall, convert: Callable[[Tensor], Tensor]) -> ModuleCall:
+    """Return a copy of a module, as copy_module makes it, and its inputs, with converted tensors."""
     module, *inputs = call
-    return _meta_copy(module), *_to_device(inputs, META)
-
-
-def _meta_copy(module: nn.Module) -> nn.Module:
-    """Return the module on meta."""
-    return copy_module(module, lambda tensor: tensor.to(META))
+    return copy_module(module, convert), *tree_map_only(Tensor, convert, inputs)
 
 
 def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
@@ -328,14 +318,6 @@ def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Mo
 def _zeros(tensor: Tensor) -> Tensor:
     """Return a tensor of meta as zeros on the CPU, and any other as it is."""
     return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor
-
-
-def _to_device(value: Any, device: str) -> Any:
-    return _convert(value, lambda tensor: tensor.to(device))
-
-
-def _convert(value: Any, convert: Callable[[Tensor], Tensor]) -> Any:
-    return tree_map_only(Tensor, convert, value)
 
 
 def parameters(module: nn.Module) -> list[dict[str, Any]]:

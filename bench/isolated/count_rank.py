@@ -23,8 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.case import Case
 from headcount.bench.contractions.count import ElementwiseError, UnsupportedError
-from headcount.bench.isolated.count_module import META, answer_or_refuse, build_and_run, copy_module, module_count
-from headcount.bench.isolated.module_count import ModuleCount
+from headcount.bench.isolated import count_module
 from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.recorder import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
@@ -46,15 +45,15 @@ Divide = Callable[[nn.Module], nn.Module]
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the count of a rank by stage as records, or the reason as ``refused``. Raises UserCodeError."""
-    return answer_or_refuse(lambda: {"stages": {name: count.as_record() for name, count in _counts(request)}})
+    return count_module.answer_or_refuse(lambda: {"stages": dict(_counts(request))})
 
 
-def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
-    """Iterate over the classes of equal ranks, with the count of a rank of each."""
+def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over the classes of equal ranks, with the record of the count of a rank of each."""
     user_function = load(request["plan"], request["roots"].get(request["plan"])) if request["ranks"] else None
-    with torch.device(META):
-        built, run = build_and_run(request)
-    count = partial(_count, run=run, backward=request["backward"], saved=request.get("saved", False))
+    with torch.device(count_module.META):
+        built, run = count_module.build_and_run(request)
+    count = partial(_count, run=run, backward=request["backward"], saved=request["saved"])
     if user_function:
         how = f"rank {request['rank']} of {request['ranks']}, divided by {request['plan']}"
         built = replace(built, notes=(*built.notes, how))
@@ -112,7 +111,7 @@ def _stage(built: Built, cost: RankCost) -> Built:
     stage = sharded.Stage(model, *cost.layers, length)
     if stage.embedding is None:
         rows = length // plan.tp if plan.sp else length
-        tokens = torch.zeros(batch, rows, model.config.d_model, dtype=model.norm.weight.dtype, device=META)
+        tokens = torch.zeros(batch, rows, model.config.d_model, dtype=model.norm.weight.dtype, device=count_module.META)
     return replace(built, module=stage, args=(tokens,), kwargs={})
 
 
@@ -126,27 +125,26 @@ def _divide_by_plan(plan: Plan, module: nn.Module) -> nn.Module:
     return module
 
 
-def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backward: bool, saved: bool) -> ModuleCount:
-    """Return the count of a rank of ``built``: on meta, or with FakeTensors where FSDP wraps it, which takes no meta
+def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backward: bool, saved: bool) -> dict:
+    """Return the record of a rank of ``built``: on meta, or with FakeTensors where FSDP wraps it, which takes no meta
     tensors. ``saved``: count the saved activations too."""
 
-    def divided(convert: Callable[[Tensor], Tensor]) -> tuple[nn.Module, tuple, dict[str, Any]]:
-        module = _in_one_line("dividing the module", lambda: divide(copy_module(built.module, convert)))
-        return module, *tree_map_only(Tensor, convert, (built.args, built.kwargs))
+    def divided(convert: Callable[[Tensor], Tensor]) -> count_module.ModuleCall:
+        module = _in_one_line("dividing the module", lambda: divide(count_module.copy_module(built.module, convert)))
+        return module, *tree_map_only(Tensor, convert, built.call[1:])
 
-    call, fake = divided(lambda tensor: tensor.to(META)), nullcontext()
+    call, fake = divided(lambda tensor: tensor.to(count_module.META)), nullcontext()
     if any(isinstance(part, FSDPModule) for part in call[0].modules()):
         fake = FakeTensorMode(allow_non_fake_inputs=True)
-        call = divided(lambda tensor: FakeTensor(fake, tensor.to(META), torch.device("cpu")))
+        call = divided(lambda tensor: FakeTensor(fake, tensor.to(count_module.META), torch.device("cpu")))
     with context, fake:
         count = _in_one_line("running a rank", lambda: run(*call, counters=())).headcount
         count = replace(count, collectives=tuple(_named_axes(count.collectives, call[0])))
         stored = _in_one_line("running a rank", lambda: saved_bytes(*call)) if saved else None
     module, args, kwargs = call
-    return module_count(
-        count, replace(built, module=module, args=args, kwargs=kwargs),
-        device=META, why_not_meta=None, counters=[], backward=backward, saved_bytes=stored,
-    )  # fmt: skip
+    how = {"device": count_module.META, "why_not_meta": None, "counters": [], "backward": backward}
+    built = replace(built, module=module, args=args, kwargs=kwargs)
+    return count_module.module_count(count, built, saved_bytes=stored, **how).as_record()
 
 
 def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[Transfer]:

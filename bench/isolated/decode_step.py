@@ -28,21 +28,6 @@ class DecodeStep:
     after: int
 
 
-@dataclass
-class _CacheMaker:
-    """Forward pre-hook that makes the cache of each run from its tensors: a run adds tokens to its own cache alone."""
-
-    name: str
-    template: Any
-    tensors: list[Tensor]
-
-    def make(self, tensors: list[Tensor]) -> Any:
-        return copy.deepcopy(self.template, {id(old): new for old, new in zip(self.tensors, tensors, strict=True)})
-
-    def __call__(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        return args, {**kwargs, self.name: self.make(kwargs[self.name])}
-
-
 def decode_step(module: nn.Module, args: tuple, kwargs: dict[str, Any], context: int | None) -> DecodeStep:
     """Return the step after which ``context`` tokens are stored (default: as many as the inputs have).
 
@@ -76,11 +61,16 @@ def decode_step(module: nn.Module, args: tuple, kwargs: dict[str, Any], context:
             from transformers.modeling_outputs import BaseModelOutput
 
             step["encoder_outputs"] = BaseModelOutput(last_hidden_state=filled.encoder_last_hidden_state)
-        maker = _CacheMaker(name, cache, list(_tensors_in(cache)))
-        grown = maker.make(maker.tensors)
+        tensors = list(_tensors_in(cache))
+
+        def make(values: list[Tensor]) -> Any:
+            """Return a cache of tensors: a run adds tokens to its own cache alone."""
+            return copy.deepcopy(cache, {id(old): new for old, new in zip(tensors, values, strict=True)})
+
+        grown = make(tensors)
         run_user_code("a decode step", lambda: module(**step, **{name: grown}))
-    module.register_forward_pre_hook(maker, with_kwargs=True)
-    return DecodeStep(module, {**step, name: maker.tensors}, len(ids), _elements(cache), _elements(grown))
+    module.register_forward_pre_hook(lambda _, args, kw: (args, {**kw, name: make(kw[name])}), with_kwargs=True)
+    return DecodeStep(module, {**step, name: tensors}, len(ids), _elements(cache), _elements(grown))
 
 
 def _elements(cache: Any) -> int:

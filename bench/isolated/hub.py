@@ -1,10 +1,10 @@
 """Find a configuration of the Hugging Face hub: the local cache first, then one attempt to download it."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.user_code import UserCodeError
@@ -55,23 +55,17 @@ def _download(name: str, file: str, revision: str) -> str:
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import disable_progress_bars
 
-    errors: list[Exception] = [TimeoutError(f"no answer within {TIMEOUT_S:g} s")]
-
-    def attempt() -> None:
-        try:
-            get_hf_file_metadata(hf_hub_url(name, file, revision=revision), timeout=TIMEOUT_S)
-            errors.clear()
-        except Exception as error:
-            errors[:] = [error]
-
-    # hf_hub_download alone repeats its attempt for 20 s; a daemon thread, since a name server may take longer too
-    thread = Thread(target=attempt, daemon=True)
-    thread.start()
-    thread.join(TIMEOUT_S)
-    if not errors:
+    # hf_hub_download alone repeats its attempt for 20 s; in a thread, since a name server may take longer too
+    url = hf_hub_url(name, file, revision=revision)
+    attempt = ThreadPoolExecutor(1).submit(get_hf_file_metadata, url, timeout=TIMEOUT_S)
+    try:
+        error = attempt.exception(TIMEOUT_S)
+    except TimeoutError:
+        error = TimeoutError(f"no answer within {TIMEOUT_S:g} s")
+    if error is None:
         disable_progress_bars()
         return hf_hub_download(name, file, revision=revision)
-    reason = f"{file} of {name} at revision {revision}: {str(errors[0]).strip().splitlines()[0]}"
-    if isinstance(errors[0], HfHubHTTPError):
-        raise UserCodeError(f"the hub has no {reason}") from errors[0]
-    raise EnvironmentMissing(f"not in the local cache, and the hub cannot be reached: {reason}") from errors[0]
+    reason = f"{file} of {name} at revision {revision}: {str(error).strip().splitlines()[0]}"
+    if isinstance(error, HfHubHTTPError):
+        raise UserCodeError(f"the hub has no {reason}") from error
+    raise EnvironmentMissing(f"not in the local cache, and the hub cannot be reached: {reason}") from error

@@ -88,16 +88,14 @@ class Inputs:
 
     def diffusers(self) -> None:
         """Add latents, timesteps, the text's embeddings and the image's positions."""
-        config, names = self.config, self.signature.parameters
-        packed = "img_ids" in names
-        side = None if packed else self._latent_side()
-        if packed:
+        config = self.config
+        if "img_ids" in self.signature.parameters:
             tokens = (self._length("image_size") // (2 * VAE_FACTOR)) ** 2
             self._add("hidden_states", lambda: self._floats(self.batch, tokens, config.in_channels))
             self._add("img_ids", lambda: torch.zeros(tokens, 3))
             self._add("txt_ids", lambda: torch.zeros(self._length("seq_len"), 3))
         for name in ("sample", "hidden_states"):
-            self._add(name, lambda: self._floats(self.batch, config.in_channels, *side))
+            self._add(name, lambda: self._floats(self.batch, config.in_channels, *self._latent_side()))
         self._add("timestep", lambda: torch.ones(self.batch, dtype=torch.long))
         if width := _first(config, "cross_attention_dim", "joint_attention_dim"):
             self._add("encoder_hidden_states", lambda: self._floats(self.batch, self._length("seq_len"), width))
@@ -115,7 +113,7 @@ class Inputs:
         channels, *size = self.config["input_size"]
         side = self._optional("image_size")
         name = next(iter(self.signature.parameters))
-        self._add(name, lambda: self._floats(self.batch, channels, *([side, side] if side else size)))
+        self._add(name, lambda: self._floats(self.batch, channels, *([side] * 2 if side else size)))
 
     def _add_images(self, vision: Any, placeholder: int) -> None:
         """Add images and their placeholder tokens, at the start of each text, where --images asks for some."""
@@ -167,13 +165,15 @@ class Inputs:
             size = found.get("crop_size" if found.get("do_center_crop") else "size")
         if isinstance(size, Mapping):
             size = [size["height"], size["width"]] if "height" in size else size.get("shortest_edge")
-        return list(size) if isinstance(size, list | tuple) else [self._length("image_size", size)] * 2
+        return self._sides(size)
 
     def _latent_side(self) -> list[int]:
         if side := self._optional("image_size"):
             self.notes.append(f"an image of {side} pixels has {side // VAE_FACTOR} latents along a side")
             return [side // VAE_FACTOR] * 2
-        size = _first(self.config, "sample_size")
+        return self._sides(_first(self.config, "sample_size"))
+
+    def _sides(self, size: Any) -> list[int]:
         return list(size) if isinstance(size, list | tuple) else [self._length("image_size", size)] * 2
 
     def _tokens(self, length: int) -> Tensor:

@@ -112,9 +112,8 @@ def count_module(
     Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
     that as the reason for its missing count.
     """
-    request = {"task": "count", "spec": spec, **vars(CountRequest(spec, dict(settings), **options))}
-    request |= {"counters": list(counters), "columns": list(columns)}
-    request |= {"element_bytes": element_bytes, "context": context, "roots": dict(roots or {})}
+    how = {"counters": list(counters), "columns": list(columns), "element_bytes": element_bytes, "context": context}
+    request = make_request(spec, settings, options, roots=dict(roots or {}), **how)
     if request["plan"]:
         return _merged(_count_stages(request))
     try:
@@ -130,6 +129,12 @@ def count_module(
             failed = Count(name, count.macs, None, f"it ended its process, with exit code {error.code}")
             reported.append(as_record(failed))
     return replace(count, counters=reported)
+
+
+def make_request(spec: str, settings: Mapping[str, Any], options: Mapping[str, Any], **how: Any) -> dict[str, Any]:
+    """Return the request of a count by ``options`` of CountRequest; ``how`` are further arguments of count_module."""
+    defaults = {"task": "count", "spec": spec, "counters": [], "columns": [], "saved": False, "roots": {}}
+    return defaults | vars(CountRequest(spec, dict(settings), **options)) | how
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:
@@ -150,9 +155,8 @@ def count_ranks(target: Target, plan: str, *, backward: bool, saved: bool) -> di
 
     ``saved``: count the bytes of saved activations too. Raises UsageError for a plan whose ranks cannot be counted.
     """
-    options = {"counters": [], "device": None, "allow_unsupported": False, "elementwise": "report", "formulas": {}}
-    options |= {"formula_set": None, "backward": backward, "saved": saved, "plan": plan, "ranks": None}
-    return _count_stages({**vars(target), **options})
+    options = {"lengths": target.lengths, "backward": backward, "plan": plan}
+    return _count_stages(make_request(target.spec, target.settings, options, saved=saved))
 
 
 def _count_stages(request: Mapping[str, Any]) -> dict[str, ModuleCount]:
@@ -166,16 +170,20 @@ def _merged(stages: Mapping[str, ModuleCount]) -> ModuleCount:
     if not others:
         return first
     numbers = ("macs", "dispatched", "with_elementwise", "bytes_moved")
-    placed = {}
-    for name in ("ledger", "collectives", "modules", "elementwise", "parameters", "audit"):
-        parts = [(stage, one) for stage, count in stages.items() for one in getattr(count, name)]
-        if name in ("ledger", "collectives", "modules"):
-            placed[name] = tuple(replace(one, path=at(stage, one.path)) for stage, one in parts)
-        else:
-            placed[name] = [{**one, "path": at(stage, one["path"])} for stage, one in parts]
-    placed["ledger"] = Ledger(placed["ledger"])
+
+    def placed(stage: str, one: Any) -> Any:
+        if isinstance(one, dict):
+            return {**one, "path": at(stage, one["path"])}
+        return replace(one, path=at(stage, one.path))
+
+    names = ("ledger", "collectives", "modules", "elementwise", "parameters", "audit")
+    parts = {
+        name: tuple(placed(stage, one) for stage, count in stages.items() for one in getattr(count, name))
+        for name in names
+    }
+    parts["ledger"] = Ledger(parts["ledger"])
     sums = {name: sum(getattr(count, name) for count in stages.values()) for name in numbers}
-    return replace(first, **sums, **placed, causal_macs=None, other_flops={})
+    return replace(first, **sums, **parts, causal_macs=None, other_flops={})
 
 
 def merge_elementwise(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -4,10 +4,11 @@ import importlib
 import importlib.util
 import inspect
 import os
+import random
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import headcount
 from headcount.bench.case import resolve_lengths
-from headcount.bench.isolated.target import is_configuration
+from headcount.bench.isolated.target import is_configuration, parse_input
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.configs.suggest import did_you_mean
 
@@ -44,6 +45,11 @@ class Built:
     kwargs: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def call(self) -> "tuple[nn.Module, tuple, dict[str, Any]]":
+        """The module, its positional inputs and its keyword inputs."""
+        return self.module, self.args, self.kwargs
 
 
 def check_spec(spec: str) -> None:
@@ -137,6 +143,8 @@ def _import(target: str) -> ModuleType:
 def build_target(request: Mapping[str, Any]) -> Built:
     """Build what ``request`` names: a user module, a preset, or a model from its configuration.
 
+    Random numbers begin from seed 0.
+
     Args:
         request: ``spec`` and, each optional, ``settings``, ``inputs``, ``dtype`` and ``lengths`` of a target.Target;
             ``device`` and ``random`` weights of a preset.
@@ -144,8 +152,11 @@ def build_target(request: Mapping[str, Any]) -> Built:
     Raises:
         UserCodeError: nothing can be built from it; one line.
     """
-    from headcount.bench.isolated.inputs import parse_inputs
+    import numpy
+    import torch
 
+    for seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        seed(0)
     spec, settings, dtype = request["spec"], request.get("settings", {}), request.get("dtype")
     lengths = {name: value for name, value in request.get("lengths", {}).items() if value is not None}
     inputs = run_user_code("--input", lambda: parse_inputs(request.get("inputs", ()), dtype or "float32"))
@@ -169,6 +180,22 @@ def build_target(request: Mapping[str, Any]) -> Built:
         args = tuple(tensor for name, tensor in inputs.items() if name.isdecimal())
         kwargs = {name: tensor for name, tensor in inputs.items() if not name.isdecimal()}
     return Built(module, args, kwargs)
+
+
+def parse_inputs(texts: Sequence[str], dtype: str = "float32") -> "dict[str, Tensor]":
+    """Return tensors of ones by the name of forward's parameter; "0", "1" … by position where a text has no name.
+
+    ``dtype`` is the type of inputs whose text names none. Raises UsageError for a text that parse_input refuses.
+    """
+    import torch
+
+    found = {}
+    for text in texts:
+        name, shape, own_dtype = parse_input(text)
+        # ones: a token that every vocabulary has, and a mask that hides nothing
+        key = name or str(sum(known.isdecimal() for known in found))
+        found[key] = torch.ones(shape, dtype=getattr(torch, own_dtype or dtype))
+    return found
 
 
 def _build_preset(

@@ -25,7 +25,7 @@ class Here(Executor):
         return future
 
 
-class Workers(Executor):
+class Workers(ProcessPoolExecutor):
     """Executor of ``number`` processes that see no GPU; ``bar`` shows a progress bar on stderr if it is a terminal.
 
     As a context manager it kills the processes where the block ends with an error, Ctrl-C included. They also exit
@@ -37,12 +37,12 @@ class Workers(Executor):
         context = multiprocessing.get_context("spawn")
         with _block_interrupts():
             # creating the pool starts multiprocessing's resource tracker
-            self._pool = ProcessPoolExecutor(number, context, initializer=_initialize)
+            super().__init__(number, context, initializer=_initialize)
         self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None if bar else True)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
         with _block_interrupts():
-            future = self._pool.submit(call, *args, **named)
+            future = super().submit(call, *args, **named)
         self._bar.total += 1
         future.add_done_callback(lambda _: self._bar.update())
         # Python 3.11 stops at a cancelled call, and leaves the others waiting, when a process was killed
@@ -54,7 +54,7 @@ class Workers(Executor):
             for process in multiprocessing.active_children():
                 process.kill()
         # waits for the pool's thread, whose pipe Python's shutdown would otherwise write to after it is closed
-        self._pool.shutdown(cancel_futures=bool(error))
+        self.shutdown(cancel_futures=bool(error))
         self._bar.close()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcount.bench.latency.capture import Capture
 from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, trace_routing
@@ -34,6 +34,9 @@ GATHERED_BYTES = {"cpu": 2**30, "cuda": 8 * 2**30}
 """Memory for the float64 weights that the reference gathers for each token, which limits the tokens checked."""
 CHECKED_ROWS = 64
 """Rows of the timed call that are checked, in its first, middle and last sequence together."""
+
+
+Results = Callable[[], Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -117,34 +120,38 @@ class CorrectnessCheck:
     def _add_error(self, error: float, plain: float, what: str, times: float = 1.0) -> None:
         self.found.append((error, error_bound(self.case.dtype, plain, times), what))
 
-    def _check_short(
-        self, results: Callable, inputs: Any, exact_inputs: Any, limits: Iterable[tuple[str, float]]
-    ) -> tuple[list, list]:
-        """Check ``results`` on a short input, each with a name and a factor on the cap of its error.
+    def _compare(
+        self, key: Any, found: Sequence[Tensor], chosen: Sequence[Tensor], exactly: Results, plainly: Results,
+        limits: Iterable[tuple[str, float]], rows: Sequence[int] = (),
+    ) -> tuple[Sequence[Tensor], list[float]]:  # fmt: skip
+        """Check results that the implementation ``found`` on its choices, each with a name and a factor on its cap.
 
         The plain reference runs once for all implementations of a configuration, the exact one once for all that
-        choose alike.
+        choose alike. ``rows`` are the tokens of the results, where choices are of more.
 
         Returns:
             The results of the reference on the implementation's choices, and the errors of the plain reference.
         """
-        module, plain = self.run.module, self.plain
-        found, chosen, self.backends = trace_routing(module, lambda: results(module, inputs))
-
-        def exactly(chosen: Sequence[Tensor]) -> tuple[Any, dict[str, int]]:
-            return self._replay(lambda: results(self.reference, exact_inputs), chosen)
-
-        if self.config not in self.shared.memo:
-            by_plain, plain_chosen, _ = trace_routing(plain, lambda: results(plain, inputs))
-            exact, counts = exactly(plain_chosen)
-            self.shared.memo[self.config] = (plain_chosen, exact, relative_errors(by_plain, exact), counts)
-        plain_chosen, exact, errors, counts = self.shared.memo[self.config]
+        key = (key, self.config)
+        if key not in self.shared.memo:
+            by_plain, plain_chosen, _ = trace_routing(self.plain, plainly)
+            exact, counts = self._replay(exactly, plain_chosen, rows)
+            self.shared.memo[key] = (plain_chosen, exact, relative_errors(by_plain, exact), counts)
+        plain_chosen, exact, errors, counts = self.shared.memo[key]
         if not _same_selection(chosen, plain_chosen):
-            exact, counts = exactly(chosen)
+            exact, counts = self._replay(exactly, chosen, rows)
         self.seen.update(counts)
         for error, own, (what, times) in zip(relative_errors(found, exact), errors, limits, strict=False):
             self._add_error(error, own, what, times)
         return exact, errors
+
+    def _check_short(
+        self, results: Callable[..., Sequence[Tensor]], inputs: Any, exact_inputs: Any, limits: Iterable
+    ) -> tuple[Sequence[Tensor], list[float]]:
+        """Check ``results`` on a short input and return what _compare returns."""
+        found, chosen, self.backends = trace_routing(self.run.module, lambda: results(self.run.module, inputs))
+        exactly, plainly = lambda: results(self.reference, exact_inputs), lambda: results(self.plain, inputs)
+        return self._compare("short", found, chosen, exactly, plainly, limits)
 
     def _replay(
         self, run: Callable[[], Any], chosen: Sequence[Tensor], rows: Sequence[int] = ()
@@ -174,47 +181,31 @@ class CorrectnessCheck:
 
     def _check_timed_rows(self, count: int) -> None:
         """Check some rows of the first, middle and last sequence of the timed call."""
-        run, plain, x = self.run, self.plain, self.run.inputs[0].detach()
-        sequences = _spaced_indices(self.case.batch_size, 3)
-        rows = _spaced_indices(self.case.seq_len, max(1, count // len(sequences)))
+        run = self.run
+        picked = _spaced_indices(self.case.batch_size, 3)
+        rows = _spaced_indices(self.case.seq_len, max(1, count // len(picked)))
+        keys = run.inputs[0].detach()[picked]
 
         def forward() -> Tensor:
             # with an autograd graph where it is trained: implementations may take another path then
             return run.module(run.inputs[0]).detach() if self.trains else run.call(0)
 
-        def exactly(b: int, chosen: Sequence[Tensor]) -> tuple[Tensor, dict[str, int]]:
-            key = x[b : b + 1].double()
-            return self._replay(lambda: _forward(self.reference, key[:, rows], key), chosen, rows)
+        def rows_of(module: nn.Module, keys: Tensor) -> list[Tensor]:
+            return [_forward(module, keys[:, rows], keys)]
 
-        def plainly(b: int) -> tuple[Tensor, Tensor]:
-            key = x[b : b + 1]
-            out, chosen, _ = trace_routing(plain, lambda: _forward(plain, key[:, rows], key))
-            return out, exactly(b, chosen)[0]
-
-        memo, key = self.shared.memo, ("rows", self.config)
-        if key not in memo:
-            memo[key] = relative_error(*map(torch.cat, zip(*map(plainly, sequences), strict=True)))
         timed = forward()
         _, chosen, _ = trace_routing(run.module, forward)
-        found, expected = [], []
-        for b in sequences:
-            out, counts = exactly(b, [one[b : b + 1] for one in chosen])
-            self.seen.update(counts)
-            expected.append(out)
-            found.append(timed[b : b + 1][:, rows])
-        self._add_error(relative_error(torch.cat(found), torch.cat(expected)), memo[key], "rows of the timed call")
+        exactly, plainly = lambda: rows_of(self.reference, keys.double()), lambda: rows_of(self.plain, keys)
+        found, chosen = [timed[picked][:, rows]], [one[picked] for one in chosen]
+        self._compare("rows", found, chosen, exactly, plainly, [("rows of the timed call", 1.0)], rows)
 
     def _check_decode(self) -> None:
         run = self.run
         picked = _spaced_indices(self.case.batch_size, 3)
         timed, chosen, self.backends = trace_routing(run.module, lambda: run.call(0))
-        exact, counts = self._replay(lambda: _step(self.reference, run, picked), [one[picked] for one in chosen])
-        self.seen.update(counts)
-        by_plain, plain_chosen, _ = trace_routing(self.plain, lambda: _step(self.plain, run, picked))
-        plain_exact, _ = self._replay(lambda: _step(self.reference, run, picked), plain_chosen)
-        self._add_error(
-            relative_error(timed[picked], exact), relative_error(by_plain, plain_exact), "the timed call's output"
-        )
+        exactly, plainly = lambda: [_step(self.reference, run, picked)], lambda: [_step(self.plain, run, picked)]
+        found, chosen = [timed[picked]], [one[picked] for one in chosen]
+        self._compare("decode", found, chosen, exactly, plainly, [("the timed call's output", 1.0)])
 
     def _check_model(self) -> None:
         run = self.run

@@ -2,7 +2,7 @@
 
 import gc
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
@@ -119,14 +119,14 @@ def measure_case(
     peaks: Peaks | None,
     *,
     blocks: int,
-    on_block: Callable[[int], None] = lambda block: None,
     uncapturable: Mapping[str, str] = MappingProxyType({}),
-    stop_on_failed_capture: bool = False,
+    **how: Any,
 ) -> list[dict[str, Any]]:
     """Return a record for each implementation: checked against the reference first, then timed with the others.
 
-    ``uncapturable``: the reason for each label that is timed without a graph. Raises DeviceLost where an implementation
-    leaves the device unusable for this process, and with ``stop_on_failed_capture`` CaptureFailed.
+    ``uncapturable``: the reason for each label that is timed without a graph; ``how``: further arguments of
+    timing.interleave. Raises DeviceLost where an implementation leaves the device unusable for this process, and with
+    ``stop_on_failed_capture`` CaptureFailed.
     """
     # what the last case left
     gc.collect()
@@ -134,7 +134,7 @@ def measure_case(
         impls = _prepare_all(case, cores)
         for impl in impls:
             impl.graph_reason = uncapturable.get(impl.name)
-        control = _time_together(case, impls, blocks, on_block, stop_on_failed_capture)
+        control = _time_together(impls, blocks=blocks, device=case.device, on_captured=_check_replay, **how)
     fill_ratios([impl for impl in impls if impl.run], control)
     return [impl.record(case, peaks, blocks) for impl in impls]
 
@@ -269,13 +269,7 @@ def _peak_memory(run: Run, device: str) -> int | None:
     return torch.cuda.max_memory_allocated() - before
 
 
-def _time_together(
-    case: TimingCase,
-    impls: list[TimedImpl],
-    blocks: int,
-    on_block: Callable[[int], None],
-    stop_on_failed_capture: bool,
-) -> TimedImpl | None:
+def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedImpl | None:
     """Interleave the implementations that can be timed, denominators of ratios first, and drop each that fails.
 
     Return the A/A control: the first dense implementation, or the first of all, timed a second time.
@@ -288,18 +282,11 @@ def _time_together(
         chosen = left[0]
         control = replace(chosen, wall_s=[], gpu_s=[])
         try:
-            interleave(
-                [chosen, control, *left[1:]],
-                blocks=blocks,
-                device=case.device,
-                on_block=on_block,
-                on_captured=_check_replay,
-                stop_on_failed_capture=stop_on_failed_capture,
-            )
+            interleave([chosen, control, *left[1:]], device=device, **how)
             return control
         except ImplFailed as failed:
             status, blamed = failed.status, failed.impl
-            if is_lost(case.device):
+            if is_lost(device):
                 raise DeviceLost(blamed.name, status) from failed
         if status == OUT_OF_MEMORY:
             # without the largest the others may fit

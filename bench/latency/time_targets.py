@@ -1,6 +1,5 @@
 """Time user modules, presets and configurations in turns, in the process that runs user code."""
 
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -48,8 +47,6 @@ def _samples(call: TimedCall) -> dict[str, Any]:
 
 def _make_call(target: Mapping[str, Any], device: str, backward: bool) -> TimedCall:
     """Return one pass of a target with random weights on ``device``, in eval mode as it is counted."""
-    random.seed(0)
-    torch.manual_seed(0)
     built = build_target({**target, "device": device, "random": True})
 
     def move() -> tuple[torch.nn.Module, tuple, dict[str, Any]]:

@@ -1,11 +1,8 @@
 """Models of many families, counted from a config.json that the test writes: the MACs of a formula typed by hand."""
 
-import json
 from importlib.util import find_spec
 
 import pytest
-
-from headcount.bench.isolated import count_module
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
@@ -267,27 +264,12 @@ FAMILIES = {
 """model_type, class or library, configuration, lengths and MACs, by family."""
 
 
-@pytest.fixture
-def count(tmp_path, monkeypatch):
-    """A function that counts a configuration, as the command's child process does."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-
-    def answer(config, settings=(), inputs=(), dtype=None, device=None, **lengths):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config))
-        return count_module.answer({
-            "spec": str(path), "settings": dict(settings), "inputs": inputs, "dtype": dtype, "lengths": lengths,
-            "counters": [], "device": device, "allow_unsupported": False, "elementwise": "report", "formulas": {},
-            "formula_set": None,
-        })  # fmt: skip
-
-    return answer
-
-
 @pytest.mark.parametrize("family", FAMILIES)
-def test_family_is_counted(count, family):
-    kind, name, config, lengths, macs = FAMILIES[family]
+def test_family_is_counted(count, family, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    kind, name, config, sizes, macs = FAMILIES[family]
+    inputs, lengths = sizes.get("inputs", ()), {key: value for key, value in sizes.items() if key != "inputs"}
     if kind is None and not (find_spec(name) and (name != "timm" or find_spec("torchvision"))):
         pytest.skip(f"{name} is not installed")
     named = {"model_type": kind, "architectures": [name]} if kind else {}
-    assert count({**named, **config}, **lengths)["macs"] == macs
+    assert count({**named, **config}, inputs=inputs, lengths=lengths)["macs"] == macs

@@ -7,17 +7,15 @@ import pytest
 import torch
 
 from headcount.bench.errors import EnvironmentMissing, UsageError
-from headcount.bench.isolated import config_file, count_module, hub
+from headcount.bench.isolated import count_module, hub
 from headcount.bench.isolated.config_file import build_from_config
+from headcount.bench.isolated.module_count import make_request
 from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.user_code import UserCodeError
+from tests.bench.isolated.conftest import LLAMA, write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
-LLAMA = dict(
-    model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=24, head_dim=6, intermediate_size=32,
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=53, bos_token_id=0, eos_token_id=2,
-)  # fmt: skip
 MACS = 2 * (13 * 24 * 24 * 2 + 13 * 24 * 24 + 2 * 4 * 13 * 13 * 6 + 3 * 13 * 24 * 32) + 13 * 24 * 53
 """Of 13 tokens: queries and outputs, keys and values, scores, feed-forwards, the head."""
 GPT2 = dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_embd=20, n_layer=1, n_head=4, n_positions=31)
@@ -44,18 +42,9 @@ def build(tmp_path):
     """A function that builds the model of a configuration."""
 
     def make(config, lengths=LENGTH, fields=(), inputs=(), dtype=None, device="meta"):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config))
-        return build_from_config(str(path), dict(fields), lengths, dict(inputs), dtype, device)
+        return build_from_config(write(tmp_path, config), dict(fields), lengths, dict(inputs), dtype, device)
 
     return make
-
-
-def request(spec, **more):
-    return {
-        "task": "count", "spec": str(spec), "settings": {}, "counters": [], "device": None, "allow_unsupported": False,
-        "elementwise": "report", "formulas": {}, "formula_set": None, "lengths": LENGTH, **more,
-    }  # fmt: skip
 
 
 def test_class_dtype_and_notes(build):
@@ -79,11 +68,12 @@ def test_class_dtype_and_notes(build):
         (["LlamaOfTomorrow"], LLAMA, "LlamaForCausalLM"),
         ([], {"model_type": "t5", "num_layers": 1, "d_model": 20, "vocab_size": 53}, "T5ForConditionalGeneration"),
         ([], {"model_type": "vit", **VISION}, "ViTForImageClassification"),
+        ([], {"model_type": "clip_vision_model", **VISION}, "CLIPVisionModel"),
         (["LlamaModel"], LLAMA, "LlamaModel"),
     ],
 )
 def test_class_without_architecture(build, names, config, chosen):
-    lengths = {} if chosen.startswith("ViT") else LENGTH
+    lengths = {} if "Vi" in chosen else LENGTH
     built = build({**config, "architectures": names}, lengths)
     assert type(built.module).__name__ == chosen
     assert any("was chosen" in note for note in built.notes) == (chosen != "LlamaModel")
@@ -191,19 +181,17 @@ def weights(): return Outer(Reads(True)), (torch.ones(3, 5),)
 """
 
 
-def test_fake_weights_and_real_inputs(tmp_path, monkeypatch):
+def test_fake_weights_and_real_inputs(count, tmp_path):
     (tmp_path / "fake_weights.py").write_text(OWN)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    found = count_module.answer(request("fake_weights:inputs", lengths={}))
+    found = count("fake_weights:inputs")
     assert (found["macs"], found["device"]) == (2 * 5 * 7, count_module.FAKE)
     assert found["why_not_meta"].startswith("a run on meta raised ")
     with pytest.raises(UserCodeError, match="^0 reads values of weights; --device cpu "):
-        count_module.answer(request("fake_weights:weights", lengths={}))
+        count("fake_weights:weights")
 
 
-def test_configuration_is_counted_on_cpu(build, tmp_path):
-    build(LLAMA)
-    found = count_module.answer(request(tmp_path / "config.json", device="cpu"))
+def test_configuration_is_counted_on_cpu(count):
+    found = count(LLAMA, device="cpu", lengths=LENGTH)
     assert (found["macs"], found["device"]) == (MACS, "cpu")
 
 
@@ -225,10 +213,10 @@ def cache(tmp_path, monkeypatch):
     hub.find_config.cache_clear()
 
 
-def test_hub_name_is_read_from_cache(cache):
+def test_hub_name_is_read_from_cache(cache, count):
     built = build_from_config("hf:some/llama", {}, LENGTH, {})
     assert "hf:some/llama is revision abc123" in built.notes
-    found = count_module.answer(request("hf:some/llama@abc123"))
+    found = count("hf:some/llama@abc123", lengths=LENGTH)
     assert (found["macs"], found["libraries"]["hf:some/llama@abc123"]) == (MACS, "abc123")
 
 
@@ -236,10 +224,10 @@ def test_hub_is_tried_once(cache):
     with pytest.raises(
         EnvironmentMissing, match="^hf:some/other@v2: not in the local cache, .* at revision v2"
     ) as error:
-        run_isolated(request("hf:some/other@v2"))
+        run_isolated(make_request("hf:some/other@v2", {}, {}))
     assert "\n" not in str(error.value)
     with pytest.raises(UsageError, match="is no hf:NAME"):
-        run_isolated(request("hf:some/llama/with/parts"))
+        run_isolated(make_request("hf:some/llama/with/parts", {}, {}))
 
 
 def test_hub_without_answer(cache, monkeypatch):
@@ -260,9 +248,3 @@ def test_hub_downloads(cache, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: None)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file, revision: str(path.with_name(file)))
     assert hub.find_config("hf:some/other@v3") == path
-
-
-def test_auto_classes_exist():
-    import transformers
-
-    assert all(hasattr(transformers, name) for name in config_file.AUTO_CLASSES)

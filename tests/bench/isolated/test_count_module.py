@@ -1,7 +1,5 @@
 """The count of one user module: its device, its parameters, and whose error an error is."""
 
-import json
-import sys
 from importlib.metadata import version
 from types import SimpleNamespace
 
@@ -12,7 +10,6 @@ from torch import nn
 from headcount.bench.isolated import count_module
 from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
 from headcount.bench.isolated.user_code import UserCodeError
-from headcount.bench.macs.tree import section
 
 FACTORY = """
 import threading
@@ -51,22 +48,15 @@ def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
 
 
 @pytest.fixture
-def answer(tmp_path, monkeypatch):
+def answer(count, tmp_path):
     """A function that counts the module of a function of FACTORY."""
     (tmp_path / "a_factory_of_modules.py").write_text(FACTORY)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
 
-    def count(function, device=None, counters=(), formulas=None):
-        request = {
-            "spec": f"a_factory_of_modules.py:{function}", "settings": {}, "counters": list(counters),
-            "device": device, "allow_unsupported": False, "elementwise": "report",
-            "formulas": formulas or {}, "formula_set": None,
-        }  # fmt: skip
-        return ModuleCount.from_record(json.loads(json.dumps(count_module.answer(request))))
+    def answer(function, device=None, counters=(), **options):
+        found = count(f"a_factory_of_modules.py:{function}", device=device, counters=counters, **options)
+        return ModuleCount.from_record(found)
 
-    return count
+    return answer
 
 
 def place(found):
@@ -76,16 +66,6 @@ def place(found):
 @pytest.mark.parametrize("device", [None, "meta"])
 def test_module_is_counted_on_meta(answer, device):
     assert place(answer("linear", device)) == (3 * 5 * 7, "meta", None)
-
-
-def test_tree_of_a_module(answer):
-    found = answer("linear")
-    printed = section("a_file.py:make", found)
-    assert (found.name, found.params, found.trainable_params, found.uncalled_modules()) == ("Linear", 42, 42, ())
-    row = {"module": "(model)", "type": "Linear", "output": "3x7", "params": 5 * 7 + 7, "macs": 3 * 5 * 7}
-    assert [(one.values, one.records) for one in printed.rows] == [({**row, "share": 100}, [row])]
-    assert printed.below[-1] == "Counted on meta, one forward pass over the whole batch."
-    assert printed.facts["active_params"] == 42 and printed.facts["weight_bytes"] == 4 * 42
 
 
 @pytest.mark.parametrize("function", ["lazy", "lazy_by_keyword"])
@@ -193,7 +173,7 @@ def test_meta_copy_keeps_sharing_and_frozen():
     module.frozen = nn.Parameter(torch.ones(7, dtype=torch.int8), requires_grad=False)
     module.register_buffer("table", torch.ones(11))
     module.again = module.table
-    found = count_module._meta_copy(module)
+    found = count_module.copy_module(module, lambda tensor: tensor.to("meta"))
     assert found.one is found.other and found.again is found.table
     shapes = {"one": (3, 5), "frozen": (7,), "table": (11,)}
     assert {name: (*getattr(found, name).shape,) for name in shapes} == shapes

@@ -4,17 +4,13 @@ import json
 
 import pytest
 
-from headcount.bench.isolated import count_module
 from headcount.bench.isolated.user_code import UserCodeError
 from headcount.bench.macs import verbs
+from tests.bench.isolated.conftest import LLAMA, write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
 D, D_H, FF, V, STORED = 24, 6, 32, 53, 17
-LLAMA = dict(
-    model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=D, head_dim=D_H, intermediate_size=FF,
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=V,
-)  # fmt: skip
 T5 = dict(
     model_type="t5", architectures=["T5ForConditionalGeneration"], d_model=D, d_kv=D_H, d_ff=FF, num_layers=1,
     num_decoder_layers=1, num_heads=4, vocab_size=V,
@@ -31,18 +27,11 @@ def llama(**sizes): return LlamaForCausalLM(LlamaConfig(**sizes)), {"input_ids":
 
 
 @pytest.fixture
-def measured(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def measured(count, tmp_path):
     (tmp_path / "decoding_net.py").write_text(CODE)
 
-    def measure(spec, columns, context=STORED, **request):
-        if isinstance(spec, dict):
-            (tmp_path / "config.json").write_text(json.dumps(spec))
-            spec = "config.json"
-        usual = {"counters": [], "device": None, "allow_unsupported": False, "elementwise": "report", "formulas": {}}
-        usual |= {"formula_set": None, "context": context, "element_bytes": 2}
-        return count_module.answer({"spec": spec, "columns": columns, **usual, **request})["measured"]
+    def measure(target, columns, context=STORED, **request):
+        return count(target, columns=columns, context=context, **request)["measured"]
 
     return measure
 
@@ -88,7 +77,7 @@ def test_model_without_steps_raises(measured, spec, options, part):
 
 def test_columns_of_a_configuration(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    write(tmp_path, LLAMA)
     names = ["macs_per_token", "macs_per_sample", "training_state_bytes", "decode_macs", "forward_bytes", "intensity"]
     words = ["config.json", "--seq-len", "5", "--columns", *names, "saved_bytes", "--context", str(STORED)]
     assert verbs.main([*words, "--format", "json"], "headcount count") == 0
@@ -97,12 +86,3 @@ def test_columns_of_a_configuration(tmp_path, monkeypatch, capsys):
     forward, params = 5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5, WEIGHTS + V * D + 5 * D
     assert [row[name] for name in names[:4]] == [forward / 5, forward, 16 * params, WEIGHTS + 2 * 2 * 4 * D_H * STORED]
     assert row["forward_bytes"] is None and list(row["missing"]) == ["forward_bytes"] and row["saved_bytes"] > 0
-
-
-@pytest.mark.parametrize("words", [["--columns", "saved_byte"], ["--context", "17"], ["--decode", "--context", "0"]])
-def test_wrong_columns_are_one_line(tmp_path, monkeypatch, capsys, words):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    assert verbs.main(["config.json", "--seq-len", "5", *words], "headcount count") == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1

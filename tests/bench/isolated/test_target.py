@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.inputs import parse_inputs
-from headcount.bench.isolated.target import is_configuration, parse_input, parse_settings
-from headcount.bench.isolated.user_code import UserCodeError, build_target
+from headcount.bench.isolated.target import parse_input, parse_settings
+from headcount.bench.isolated.user_code import UserCodeError, build_target, parse_inputs
 
 FILE = """
 import torch
@@ -98,7 +97,3 @@ def test_class_without_inputs_raises():
         built("alone")
     with pytest.raises(UserCodeError, match=r"--seq-len, --images go with a preset"):
         built("make", lengths={"seq_len": 7, "images": 1})
-
-
-def test_configuration_is_recognised():
-    assert [is_configuration(spec) for spec in ("config.json", "hf:gpt2", "model.py:make")] == [True, True, False]

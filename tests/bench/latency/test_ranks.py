@@ -98,19 +98,3 @@ def test_models_beyond_free_memory_are_refused(alone, capsys):
     # weights and gradients of the whole model and of its only rank, in float64
     needed = int(capsys.readouterr().err.partition("needs ")[2].partition(" bytes")[0].replace(",", ""))
     assert needed > 2 * 2 * 8 * 8_030_261_248
-
-
-@pytest.mark.parametrize(
-    ("preset", "plan", "words"),
-    [
-        ("llama3-8b", "dp=1", "--plan dp=1 has 1 ranks; run torchrun"),
-        ("llama3-8b", "tp=2", "--plan tp=2 has 2 ranks; run torchrun --standalone --nproc-per-node 2"),
-        ("llama3-8b", "cp=2", "timed are tp, sp, dp and fsdp"),
-        ("llama3-8b", "dp=2,zero=1", "timed are tp, sp, dp and fsdp"),
-        ("transformer-base", "dp=2", "of LLaMA models"),
-        ("llama3-8b", "tp=3", "tp=3 does not divide"),
-    ],
-)
-def test_what_is_not_timed_is_refused(preset, plan, words, capsys):
-    assert main([preset, "--plan", plan]) == 2
-    assert words in capsys.readouterr().err

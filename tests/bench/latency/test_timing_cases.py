@@ -4,9 +4,7 @@ import pytest
 
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
-from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.implementations import layer_impls
-from headcount.bench.latency.timing_cases import ELEMENT_BYTES, layer_cases, model_cases
 from headcount.models.configs.layers import LAYERS
 
 
@@ -40,22 +38,6 @@ def test_impls_by_device(monkeypatch):
     assert requested[:-3] == ["loop", "auto"]
 
 
-def test_cases_are_every_combination():
-    shape = dict(tokens=100, batch_size=None, dtype="float32", device="cpu", requested=None)
-    found = list(layer_cases(["mha-base", "moa-8K8E128D"], [10, 300], ["forward"], ["balanced", "zipf"], **shape))
-    assert [(c.name, c.seq_len, c.batch_size, c.routing) for c in found] == [
-        (name, T, B, routing)
-        for T, B in ((10, 10), (300, 1))
-        for name, routing in (("mha-base", "balanced"), ("moa-8K8E128D", "balanced"), ("moa-8K8E128D", "zipf"))
-    ]
-    models = list(model_cases(["mlm-transformer", "transformer-base"], None, ["both"], **shape))
-    assert [(c.seq_len, c.routing) for c in models] == [(128, "natural"), (10, "natural")]
-
-
-def test_element_bytes_match_torch():
-    assert {name: dtype.itemsize for name, dtype in DTYPES.items()} == ELEMENT_BYTES
-
-
 def cases(*argv, **how):
     args = latency.parser().parse_args(argv)
     args.device = args.device or "cpu"
@@ -66,6 +48,11 @@ def cases(*argv, **how):
 @pytest.mark.parametrize("argv, keys", [
     ("--layer mha-base --seq-len 7 --pass both --batch-size 3 --arm fused", "layer mha-base T7 B3 both fused"),
     ("--layer mha-base --seq-len 7 --tokens 5 --pass decode", "layer mha-base T7 B1 decode"),
+    ("--layer mha-base moa-8K8E128D --seq-len 10 300 --tokens 100 --pass forward --routing balanced zipf",
+     "layer mha-base T10 B10 forward; layer moa-8K8E128D T10 B10 forward; layer moa-8K8E128D T10 B10 forward zipf; "
+     "layer mha-base T300 B1 forward; layer moa-8K8E128D T300 B1 forward; layer moa-8K8E128D T300 B1 forward zipf"),
+    ("--model mlm-transformer transformer-base --pass both --batch-size 3",
+     "model mlm-transformer T128 B3 both; model transformer-base T10 B3 both"),
     ("--quick --layer mha-base", "layer mha-base T128 B4 forward"),
     ("--quick", "layer mha-base T128 B4 forward; layer moa-8K8E128D T128 B4 forward"),
     ("--model llm-s dit-s2 --seq-len 7 --tokens 21", "model llm-s T7 B3 forward; model dit-s2 T256 B1 forward; "
@@ -77,9 +64,10 @@ def cases(*argv, **how):
 ], ids=str)  # fmt: skip
 def test_cases_of_options(argv, keys):
     def key(text):
-        subject, name, T, B, which, *impl = text.split()
-        routing = "balanced" if subject == "layer" else "natural"
-        return " ".join((subject, name, T, B, "float32", which, "cpu", routing, *impl))
+        subject, name, T, B, which, *how = text.split()
+        if how != ["zipf"]:
+            how = ["balanced" if subject == "layer" else "natural", *how]
+        return " ".join((subject, name, T, B, "float32", which, "cpu", *how))
 
     assert cases(*argv.split()) == [key(text) for text in keys.split("; ")]
 

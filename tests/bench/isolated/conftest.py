@@ -1,0 +1,34 @@
+"""Small configurations, and counts of targets in this process instead of one of their own."""
+
+import json
+
+import pytest
+
+from headcount.bench.isolated import count_module
+from headcount.bench.isolated.module_count import make_request
+
+LLAMA = dict(
+    model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=24, head_dim=6, intermediate_size=32,
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=53, bos_token_id=0, eos_token_id=2,
+)  # fmt: skip
+
+
+@pytest.fixture
+def count(tmp_path, monkeypatch):
+    """A function that counts a target, in the folder tmp_path; a dictionary is the content of a config.json."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def answer(target, settings=(), *, counters=(), columns=(), context=None, **options):
+        spec = target if isinstance(target, str) else write(tmp_path, target)
+        how = {"counters": list(counters), "columns": columns, "element_bytes": 2, "context": context}
+        return json.loads(json.dumps(count_module.answer(make_request(spec, dict(settings), options, **how))))
+
+    return answer
+
+
+def write(folder, config):
+    """Write a configuration and return its path."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return str(path)
