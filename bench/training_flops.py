@@ -8,7 +8,8 @@ from headcount.bench.case import Case, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
-from headcount.formulas.ledger import FORWARD_KINDS, Entry, Size, divide, flops
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, divide, flops
+from headcount.formulas.mha import causal_half
 from headcount.models.configs.base import as_model
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
@@ -87,10 +88,11 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
                 f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
                 "products of a module do not name"
             )
-    if rule.pairs != "whole" and count.causal_macs == count.macs:
-        raise UsageError(f"rule {rule.name} counts causal pairs, and no mask of this module hides any; {_whole()}")
+    products = Ledger(tuple(map(_as_entry, count.ledger)))
+    if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
+        raise UsageError(f"rule {rule.name} counts causal pairs, and {why_not}; {_whole()}")
     rule = replace(rule, terms=terms)
-    total = sum(rule.macs(entry, tokens) for entry in map(_as_entry, count.ledger))
+    total = sum(rule.macs(entry, tokens) for entry in products)
     for term in terms:
         if term.of == "size":
             continue
@@ -99,6 +101,16 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
             raise UsageError(f"rule {rule.name} needs the parameters that a token uses, which this run does not show")
         total += term.times * (1 + rule.backward + term.recompute) * tokens * params
     return flops(total)
+
+
+def _why_not_causal(count: Any, products: Ledger) -> str:
+    """Return why the masks of a module are not those of causal attention; empty where they are."""
+    if count.causal_macs is None:
+        return "a mask of this module is not known"
+    hidden = count.macs - count.causal_macs
+    if hidden == products.macs - causal_half(products).macs:
+        return ""
+    return "its masks hide other pairs than those" if hidden else "no mask of this module hides any"
 
 
 def _as_entry(entry: Entry) -> Entry:

@@ -27,10 +27,8 @@ from headcount.formulas.published.own import RULES
 from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
 TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
-DECODED = ("decode_macs", "decode_bytes")
+DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
 """Columns of --decode."""
-DECODED_OF_MODULE = ("decode_macs", "kv_bytes")
-"""Those of a model that is no preset."""
 FURTHER = (
     "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes", "peak_macs", "bandwidth",
     "tokens", "seconds", "devices", "wide", "unit", "version",
@@ -116,7 +114,7 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
     """Return the tables of a target, and those of --columns and --decode."""
     is_preset = args.target in PRESETS
     if args.decode:
-        args.columns = list(dict.fromkeys((*args.columns, *(DECODED if is_preset else DECODED_OF_MODULE))))
+        args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
     if args.rules and not (is_preset or args.columns):
         raise UsageError(f"--rules without --columns goes with a preset, and {args.target} is none")
     given, extra = macs.assumptions(args), {}

@@ -27,6 +27,10 @@ class Broken(Net):
             return super().forward(x)
         raise RuntimeError("no values please")
 
+class Mode(Net):
+    def forward(self, x):
+        return super().forward(x) + self.training
+
 def make(width=7): return Net(width), (torch.ones(5, width),)
 """
 
@@ -39,7 +43,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def request(*specs, **options):
-    usual = {"device": "cpu", "backward": False, "blocks": 3, "threads": None}
+    usual = {"device": "cpu", "backward": False, "blocks": 3, "threads": None, "mode": "eval"}
     return {"targets": [{"spec": f"timed_net.py:{spec}"} for spec in specs], **usual, **options}
 
 
@@ -75,6 +79,37 @@ def test_targets_are_compared_by_time_and_macs(capsys):
     assert len(first["wall_ms"]) == 3 and first["to_first"] is None and second["to_first"]["value"] > 0
     median_s = statistics.median(second["wall_ms"]) / 1000
     assert second["macs_per_s"] == pytest.approx(3 * 5 * 11 * 3 / median_s)
+
+
+@pytest.mark.parametrize("words, mode", [
+    ([], "eval"), (["--backward"], "train"), (["--backward", "--mode", "eval"], "eval"), (["--mode", "train"], "train"),
+])  # fmt: skip
+def test_backward_is_timed_in_train_mode(words, mode, capsys, monkeypatch):
+    asked = []
+
+    def isolated(request):
+        asked.append(request["mode"])
+        return time_targets.answer(request)
+
+    monkeypatch.setattr(targets, "run_isolated", isolated)
+    assert main(["timed_net.py:make", "--blocks", "2", *words]) == 0
+    assert asked == [mode] and f"in {mode} mode" in " ".join(capsys.readouterr().out.split())
+
+
+def test_mode_reaches_the_module(quick, monkeypatch):
+    seen = []
+
+    def interleave(calls, **_):
+        seen.append(calls[0].call(0))
+        raise time_targets.ImplFailed(calls[0], "failed: here")
+
+    monkeypatch.setattr(time_targets, "interleave", interleave)
+    (target,) = request("Mode")["targets"]
+    target |= {"inputs": ("5,7",)}
+    for mode in ("eval", "train"):
+        with pytest.raises(UserCodeError, match="failed: here"):
+            time_targets.answer(request(mode=mode) | {"targets": [target]})
+    assert (seen[1] - seen[0]).round().tolist() == [[1.0] * 3] * 5
 
 
 def test_lengths_are_those_of_configurations(capsys, tmp_path):
