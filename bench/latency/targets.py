@@ -64,14 +64,14 @@ def plan(args: argparse.Namespace) -> Work:
     how = {name: getattr(args, name) for name in ("device", "backward", "blocks", "threads", "mode")}
     with stage("timing"):
         found = run_isolated({"task": "time", "spec": ", ".join(args.target), "targets": targets, **how})
-    rows, passes = [], "forward and backward" if args.backward else "forward"
+    rows, passes = [], f"{'forward and backward' if args.backward else 'forward'} in {args.mode} mode"
     for text, count, one in zip(args.target, counts, found["targets"], strict=True):
         facts = {name: getattr(count, name) for name in ("name", "macs", "params", "weight_bytes", "inputs")}
         rows.append(_row({"target": text, **facts, **one}, found))
     smoke = "" if args.blocks >= TRUSTED_BLOCKS else f"; {args.blocks} blocks: a smoke test"
     layout = Table(
         "latency-targets",
-        f"{passes} in {args.mode} mode on {found['device']}, {plural(found['threads'], 'thread')}, torch {found['torch']}{smoke}",
+        f"{passes} on {found['device']}, {plural(found['threads'], 'thread')}, torch {found['torch']}{smoke}",
         COLUMNS,
         notes_above=[f"Median over {args.blocks} blocks in turns, and ratios block by block, with 95 % intervals."],
         note_column="target",
