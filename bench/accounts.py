@@ -117,7 +117,7 @@ STATEMENTS = {
         "Prefill: a prompt that fills the context in one pass, all pairs and the logits of every token; of a "
         "translation, the encoder and the keys and values of its output."
     ),
-    "training": "Training: forward and backward, no optimiser, and nothing that is computed twice.",
+    "training": "Training: forward and backward, no optimiser, nor scores that fused attention computes again.",
     "rule": "Training FLOPs by rule {rule}.",
     "utilisation": (
         "MFU: those FLOPs without recomputation, HFU with it, of {tokens} tokens in {seconds:g} s on {devices}, over "

@@ -1,7 +1,9 @@
 """Training FLOPs of a closed form or of a counted module under a named rule, and their share of a peak. No torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from headcount.bench.case import Case, model_form
@@ -88,7 +90,7 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
                 f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
                 "products of a module do not name"
             )
-    products = Ledger(tuple(map(_as_entry, count.ledger)))
+    products = module_ledger(count)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
         raise UsageError(f"rule {rule.name} counts causal pairs, and {why_not}; {_whole()}")
     rule = replace(rule, terms=terms)
@@ -113,13 +115,33 @@ def _why_not_causal(count: Any, products: Ledger) -> str:
     return "its masks hide other pairs than those" if hidden else "no mask of this module hides any"
 
 
+def module_ledger(count: Any) -> Ledger:
+    """Return the counted products as entries of a closed form without paths, so that rules apply to them."""
+    return Ledger(tuple(map(_as_entry, count.ledger)))
+
+
 def _as_entry(entry: Entry) -> Entry:
-    """Return a counted product as an entry of a closed form, so that rules apply to it."""
     if entry.kind in WEIGHTS:
-        return replace(entry, kind="linear")
+        return replace(entry, path="", kind="linear")
     letters = SQUARES.get(entry.kind, {})
     dims = {letters.get(letter, letter): size for letter, size in entry.dims.items()}
-    return replace(entry, kind=entry.kind if letters else "scores", dims=dims)
+    return replace(entry, path="", kind=entry.kind if letters else "scores", dims=dims)
+
+
+def first_input(inputs: Sequence[str]) -> tuple[list[int], str]:
+    """Return sizes and type of the ids among the inputs of a ModuleCount, a decoder's first; else of input 1."""
+    found = {place: text.split() for place, _, text in (line.partition(": ") for line in inputs)}
+    ids = (found[name] for name in ("decoder_input_ids", "input_ids") if name in found)
+    shape, dtype = next(ids, next(iter(found.values()), ("scalar", "")))
+    return [int(size) for size in shape.split("x") if size.isdecimal()], dtype
+
+
+def input_tokens(inputs: Sequence[str]) -> int | None:
+    """Return the tokens of the first input: its integers, or B T of B x T x width; None where they are unknown."""
+    sizes, dtype = first_input(inputs)
+    if "int" in dtype:
+        return prod(sizes)
+    return sizes[0] * sizes[1] if len(sizes) == 3 else None
 
 
 def utilisation(flops_per_token: Size, tokens: int, seconds: float, devices: int, peak: Peak) -> Fraction:

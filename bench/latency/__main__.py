@@ -127,7 +127,7 @@ def _has_target(prog: str, argv: Sequence[str]) -> bool:
         return True
     of_targets = targets.parser(prog)
     others = parser(prog)._option_string_actions.keys() - of_targets._option_string_actions.keys()
-    if not argv or others & {word.partition("=")[0] for word in argv}:
+    if not argv or (others | {"-h", "--help", "--version"}) & {word.partition("=")[0] for word in argv}:
         return False
     try:
         return any(not target.isdecimal() for target in of_targets.parse_args(argv).target)

@@ -140,6 +140,7 @@ def test_targets_go_before_between_and_behind_options(command, target, options):
 @pytest.mark.parametrize("words, has_target", [
     (["--seq-len", "8", "llama3-8b"], True), (["--backward", "llama3-8b", "--device", "cpu"], True), ([], False),
     (["--seq-len", "128", "512"], False), (["--layer", "mha-base"], False), (["--device", "cpu"], False),
+    (["--help"], False), (["llama3-8b", "--help"], True),
 ])  # fmt: skip
 def test_latency_has_targets_behind_options(words, has_target):
     assert latency._has_target("headcount latency", words) is has_target
