@@ -2,7 +2,6 @@
 
 import json
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,6 +17,7 @@ from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
 from headcount.bench.macs.figures import COLUMNS, row_of
+from headcount.bench.macs.results import verdicts
 from headcount.bench.table import Column, Row, Section, Table, plural
 from headcount.bench.training_flops import CountedModule, flops_per_token, input_tokens, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
@@ -186,9 +186,8 @@ def _found(head: str, fits: Sequence[RuleFit], total: int) -> str:
 
 
 def _result(printed: Sequence[Section]) -> str:
-    found = Counter(row.values["verdict"] for section in printed for row in section.rows if "verdict" in row.values)
-    if not found:
+    judged = [row for section in printed for row in section.rows if "verdict" in row.values]
+    if not judged:
         return " ".join(section.below[0] for section in printed)
-    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if verdict in found)
-    advice = "; --find-rule tries all rules" if found["not reproducible"] else ""
-    return f"{plural(found.total(), 'printed figure')}: {each}{advice}."
+    missed = any(row.values["verdict"] == "not reproducible" for row in judged)
+    return verdicts(judged, VERDICTS, "printed figure") + "; --find-rule tries all rules" * missed + "."

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 from headcount.bench import accounts
-from headcount.bench.case import LENGTHS, Case
+from headcount.bench.case import Case
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
@@ -97,8 +97,7 @@ def _count(args: argparse.Namespace) -> Work:
         raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
     if args.plan and args.ranks is None and args.target in PRESETS:
         args.preset, args.counter = [args.target], ["headcount"]
-        lengths = {name: getattr(args, name) for name in LENGTHS}
-        return Work(macs.rank_sections(args, lengths), remark=peak_memory, result=results.ranks_result)
+        return Work(macs.rank_sections(args), remark=peak_memory, result=results.ranks_result)
     if args.backward and counters:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
     return _work(args, _target_sections(args, counters))
@@ -224,12 +223,11 @@ def _rank_difference(args: argparse.Namespace) -> list[Section]:
         raise UsageError("--plan takes two plans for one preset, or one plan for two")
     if others := [text for text in args.compare if text.partition(",")[0] not in PRESETS]:
         raise UsageError(f"--plan compares presets, and {others[0]} is none")
-    lengths = {name: getattr(args, name) for name in LENGTHS}
     found = []
     for text, plan in pairs:
         name = text.partition(",")[0]
         fields = parse_overrides(name, assignments(",".join((text, *args.set))))
-        costs = Case.of(name, fields, lengths, plan=parse_plan(plan)).ranks
+        costs = Case.of(name, fields, macs.lengths_of(args), plan=parse_plan(plan)).ranks
         slowest = max(costs, key=lambda cost: cost.step_macs)
         found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
     return saved_sections(*found, COMPARED)
