@@ -61,20 +61,16 @@ class Parser(argparse.ArgumentParser):
         that does not take them.
         """
         words = list(sys.argv[1:] if args is None else args)
-        try:
-            found = self._parse(words, namespace)
-            wrong = any(not self._takes(action, getattr(found, action.dest) or ()) for action in self._lists())
-        except UsageError:
-            found, wrong = None, True
-        if wrong:
+        separated = self._separated(words)
+        if separated != words:
             if SEPARATOR not in self._option_string_actions:
                 self.add_argument(SEPARATOR, action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
             try:
-                return self._parse(self._separated(words), namespace)
+                return self._parse(separated, namespace)
             except UsageError:
-                # the first error is of the words as they were written
-                return found or self._parse(words, namespace)
-        return found
+                # an error is of the words as they were written
+                pass
+        return self._parse(words, namespace)
 
     def _parse(self, words: Sequence[str], namespace: argparse.Namespace | None) -> argparse.Namespace:
         found, unknown = self.parse_known_intermixed_args(words, namespace)
@@ -91,37 +87,31 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"argument {'/'.join(action.option_strings) or action.dest}: it is empty")
         return found
 
-    def _lists(self) -> list[argparse.Action]:
-        """Return the options of several values, if there are positional arguments that could stand behind them."""
-        options = [action for action in self._actions if action.option_strings and action.nargs == "+"]
-        return options if self._get_positional_actions() else []
-
-    def _takes(self, action: argparse.Action, values: Any) -> bool:
-        """Return whether an option of several values takes all of ``values``, by its type, choices and metavar."""
-        for word in values:
-            try:
-                self._check_value(action, self._get_value(action, word) if isinstance(word, str) else word)
-            except (argparse.ArgumentError, UsageError):
-                return False
-            if isinstance(word, str) and not action.choices:
-                if "=" in action.metavar and "=" not in word or action.metavar == "NAME" and not word.isidentifier():
-                    return False
-        return True
-
     def _separated(self, words: Sequence[str]) -> list[str]:
         """Return ``words`` with SEPARATOR before a word that the option of several values before it does not take."""
-        options = {text: action for action in self._lists() for text in action.option_strings}
+        if not self._get_positional_actions():
+            return list(words)
         out, action, taken = [], None, 0
         for word in words:
             if word.startswith("-"):
-                action, taken = options.get(word), 0
-            elif action and taken and not self._takes(action, [word]):
+                action, taken = self._option_string_actions.get(word), 0
+            elif action and action.nargs == "+" and taken and not self._takes(action, word):
                 out.append(SEPARATOR)
                 action = None
             else:
                 taken += 1
             out.append(word)
         return out
+
+    def _takes(self, action: argparse.Action, word: str) -> bool:
+        """Return whether an option of several values takes ``word``, by its type, choices and metavar."""
+        try:
+            self._check_value(action, self._get_value(action, word))
+        except (argparse.ArgumentError, UsageError):
+            return False
+        if action.choices or not action.metavar:
+            return True
+        return "=" in word if "=" in action.metavar else action.metavar != "NAME" or word.isidentifier()
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # Python 3.11 checks the default of a list without values too

@@ -19,7 +19,7 @@ cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device 
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -156,12 +156,9 @@ def _cases(args: argparse.Namespace) -> list[Case]:
 
 def assumptions(args) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
-    names = (
-        "context", "generate", "element_bytes", "window", "optimizer", "prices", "peak_macs", "bandwidth", "tokens",
-        "seconds", "devices", "peak",
-    )  # fmt: skip
-    values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    flags = {name: f"--{name.replace('_', '-')}" for name in values}
+    values = {one.name: getattr(args, one.name, None) for one in fields(accounts.Assumptions)}
+    values = {name: value for name, value in values.items() if value not in (None, "")}
+    flags = {name: accounts.OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in values}
     if values and not args.columns:
         raise UsageError(f"{', '.join(flags.values())} needs --columns")
     for name, value in values.items():
@@ -177,8 +174,7 @@ def assumptions(args) -> accounts.Assumptions:
         values["rule"], *others = args.rules
         if others:
             raise UsageError(f"--columns take one of --rules, not {', '.join(args.rules)}")
-    renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
-    given = accounts.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
+    given = accounts.Assumptions(**values)
     # a table and a comparison have columns of their own, which they check
     others = args.preset or args.grid
     accounts.check([name for name in args.columns if others or name in accounts.ACCOUNTS], given)

@@ -30,8 +30,8 @@ TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
 DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
 """Columns of --decode."""
 FURTHER = (
-    "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes", "peak_macs", "bandwidth",
-    "tokens", "seconds", "devices", "wide", "unit", "version",
+    "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes",
+    "peak_macs_per_s", "bytes_per_s", "tokens", "seconds", "devices", "wide", "unit", "version",
 )  # fmt: skip
 """Options that a verb's help names in one line, so that it fits on a screen; that of bench.macs explains them."""
 
