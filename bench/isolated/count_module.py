@@ -75,7 +75,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     # the other tools run where their users run them, unless a device is given
     tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
     columns = request.get("columns", ())
-    step = decode_step(*_meta_call(call), request["context"]) if set(columns) & set(DECODING) else None
+    step = _decode_step(call, request["context"]) if set(columns) & set(DECODING) else None
     with one_thread():
         first = partial(run, counters=[name for name in counters if name not in tools])
         found, device, why_not_meta = _run_on_device(first, call, request["device"])
@@ -87,6 +87,14 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     measured = {name: _measure(name, run, call, step, request["element_bytes"]) for name in columns}
     how = {"device": device, "why_not_meta": why_not_meta, "counters": records, "measured": measured}
     return module_count(found.headcount, built, **how, backward=request.get("backward", False))
+
+
+def _decode_step(call: ModuleCall, context: int | None) -> DecodeStep | str:
+    """Return the decode step of a module on meta, or why it has none."""
+    try:
+        return decode_step(*_meta_call(call), context)
+    except UserCodeError as error:
+        return str(error)
 
 
 def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., ReportedCounts]]:
@@ -126,11 +134,13 @@ def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCou
 
 
 def _measure(
-    name: str, run: Callable[..., ReportedCounts], call: ModuleCall, step: DecodeStep | None, element_bytes: int
+    name: str, run: Callable[..., ReportedCounts], call: ModuleCall, step: DecodeStep | str | None, element_bytes: int
 ) -> int | str:
     """Return the value of a column that needs a further run, on meta, or the reason why there is none."""
     try:
         if step is not None and name in DECODING:
+            if isinstance(step, str):
+                return step
             new = step.after - step.before
             if name in ("kv_bytes", "kv_token_bytes"):
                 return (step.after if name == "kv_bytes" else new // step.batch) * element_bytes

@@ -129,6 +129,9 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
     if args.plot:
         tree.check_plot(args.plot)
     count = macs.count_target(args.target, args, counters, **extra)
+    # its bytes need no count, so that a reason is of the step
+    if args.decode and isinstance(why_not := count.measured.get("kv_bytes"), str):
+        raise UsageError(why_not)
     shown = count if args.elementwise else replace(count, elementwise=())
     found = tree.section(args.target, count, args.depth or 3)
     parts = [module.sections(found, shown, args.check)]

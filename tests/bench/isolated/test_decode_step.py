@@ -7,7 +7,6 @@ import pytest
 from headcount.bench.accounts import Assumptions, values
 from headcount.bench.case import Case
 from headcount.bench.isolated import count_module
-from headcount.bench.isolated.user_code import UserCodeError
 from headcount.bench.macs import verbs
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
@@ -105,9 +104,16 @@ def test_decoder_reads_the_encoder_once(measured):
         ({**LLAMA, "model_type": "bert", "architectures": ["BertModel"]}, {"lengths": {"seq_len": 5}}, "returned no"),
     ],
 )
-def test_model_without_steps_raises(measured, spec, options, part):
-    with pytest.raises(UserCodeError, match=part):
-        measured(spec, ["decode_macs"], **options)
+def test_model_without_steps_has_a_reason(measured, spec, options, part):
+    found = measured(spec, ["decode_macs", "decode_bytes", "forward_bytes"], **options)
+    assert found["decode_macs"] == found["decode_bytes"] and part in found["decode_macs"]
+    assert found["forward_bytes"] > 0
+
+
+def test_decode_of_a_model_without_steps_is_one_line(measured, capsys):
+    assert verbs.main(["decoding_net.py:alone", "--decode"], "headcount count") == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "Linear takes input" in err and err.count("error:") == 1
 
 
 def test_columns_of_a_configuration(tmp_path, monkeypatch, capsys):
