@@ -104,8 +104,8 @@ STATEMENTS = {
         "experts and heads as many different ones as tokens can select."
     ),
     "forward": (
-        "Least bytes of a forward pass: used weights once and, of a layer, input and output once; a training step has "
-        "three times its MACs and bytes."
+        "Least bytes of a forward pass: used weights once and, of a layer or a module without tokens, input and output "
+        "once; a training step has three times its MACs and bytes."
     ),
     "causal": (
         "Causal: T (T + 1) / 2 pairs of a query and a key in self-attention of decoders, a single layer's included; "
@@ -117,7 +117,7 @@ STATEMENTS = {
         "Prefill: a prompt that fills the context in one pass, all pairs and the logits of every token; of a "
         "translation, the encoder and the keys and values of its output."
     ),
-    "training": "Training: forward and backward, no optimiser.",
+    "training": "Training: forward and backward, no optimiser, nor scores that fused attention computes again.",
     "rule": "Training FLOPs by rule {rule}.",
     "utilisation": (
         "MFU: those FLOPs without recomputation, HFU with it, of {tokens} tokens in {seconds:g} s on {devices}, over "
@@ -346,7 +346,7 @@ def macs_per_sample(case: Case, given: Assumptions) -> int | Fraction:
 
 @_account("training step\nMACs", "training", width=19)
 def training_macs(case: Case, given: Assumptions) -> int:
-    """Return the MACs of a training step: forward and backward, without the optimiser."""
+    """Return the MACs of a training step: forward and gradients; no scores that fused attention computes again."""
     return backward.training_macs(case.ledger)
 
 

@@ -30,6 +30,10 @@ _ENDED: list[int] = []
 """The exit code after a SIGTERM."""
 
 
+SEPARATOR = "--then"
+"""Hidden option that ends the values of another one."""
+
+
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises UsageError, and suggests the nearest option or choice.
 
@@ -51,8 +55,26 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def parse_args(self, args=None, namespace=None):
-        """Return the arguments. Raise UsageError for an unknown option, and for an empty value."""
-        found, unknown = self.parse_known_args(args, namespace)
+        """Return the arguments. Raise UsageError for an unknown option, and for an empty value.
+
+        Positional arguments may stand before, between and behind options, also behind an option of several values
+        that does not take them.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        separated = self._separated(words)
+        if separated != words:
+            if SEPARATOR not in self._option_string_actions:
+                self.add_argument(SEPARATOR, action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+            try:
+                return self._parse(separated, namespace)
+            except UsageError:
+                # an error is of the words as they were written
+                pass
+        return self._parse(words, namespace)
+
+    def _parse(self, words: Sequence[str], namespace: argparse.Namespace | None) -> argparse.Namespace:
+        found, unknown = self.parse_known_intermixed_args(words, namespace)
+        vars(found).pop(SEPARATOR.strip("-"), None)
         if unknown:
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             if self.instead and (unknown[-1].endswith(".json") or not unknown[0].startswith("-")):
@@ -64,6 +86,32 @@ class Parser(argparse.ArgumentParser):
             if "" in (given if isinstance(given, list) else [given]):
                 self.error(f"argument {'/'.join(action.option_strings) or action.dest}: it is empty")
         return found
+
+    def _separated(self, words: Sequence[str]) -> list[str]:
+        """Return ``words`` with SEPARATOR before a word that the option of several values before it does not take."""
+        if not self._get_positional_actions():
+            return list(words)
+        out, action, taken = [], None, 0
+        for word in words:
+            if word.startswith("-"):
+                action, taken = self._option_string_actions.get(word), 0
+            elif action and action.nargs == "+" and taken and not self._takes(action, word):
+                out.append(SEPARATOR)
+                action = None
+            else:
+                taken += 1
+            out.append(word)
+        return out
+
+    def _takes(self, action: argparse.Action, word: str) -> bool:
+        """Return whether an option of several values takes ``word``, by its type, choices and metavar."""
+        try:
+            self._check_value(action, self._get_value(action, word))
+        except (argparse.ArgumentError, UsageError):
+            return False
+        if action.choices or not action.metavar:
+            return True
+        return "=" in word if "=" in action.metavar else action.metavar != "NAME" or word.isidentifier()
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # Python 3.11 checks the default of a list without values too

@@ -1,11 +1,12 @@
 """Data sheets of named hardware: peak rates and memory bandwidth as the maker states them. Importable without torch.
 
-These are figures of data sheets (hardware.toml), never measurements; what is computed from them is an estimate.
+These are figures of data sheets (hardware.toml), never measurements; what is computed from them is an estimate. Each
+figure names where it was read.
 """
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -18,6 +19,14 @@ UNITS = {"": 1, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where figures were read: an ``address``, and in ``read`` what is there."""
+
+    address: str
+    read: str
+
+
+@dataclass(frozen=True)
 class Hardware:
     """One data sheet: dense TFLOP/s by dtype, and bytes of memory per second; hardware.toml describes each field."""
 
@@ -27,6 +36,7 @@ class Hardware:
     bytes_per_s: float
     source: str
     address: str
+    read: Mapping[str, Sequence[str]]
 
     @property
     def short_name(self) -> str:
@@ -59,10 +69,10 @@ class Peak:
         )
 
 
-HARDWARE: dict[str, Hardware] = {
-    key: Hardware(**{**fields, "devices": tuple(fields["devices"])})
-    for key, fields in tomllib.loads(files("headcount.bench").joinpath("hardware.toml").read_text("utf-8")).items()
-}
+_SHEETS = tomllib.loads(files("headcount.bench").joinpath("hardware.toml").read_text("utf-8"))
+SOURCES = {key: Source(**fields) for key, fields in _SHEETS.pop("sources").items()}
+"""Places where figures were read, by key."""
+HARDWARE = {key: Hardware(**{**fields, "devices": tuple(fields["devices"])}) for key, fields in _SHEETS.items()}
 """Data sheets by key."""
 
 

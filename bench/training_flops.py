@@ -1,14 +1,17 @@
 """Training FLOPs of a closed form or of a counted module under a named rule, and their share of a peak. No torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import prod
 from typing import Any
 
 from headcount.bench.case import Case, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
-from headcount.formulas.ledger import FORWARD_KINDS, Entry, Size, divide, flops
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, divide, flops
+from headcount.formulas.mha import causal_half
 from headcount.models.configs.base import as_model
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
@@ -87,10 +90,11 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
                 f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
                 "products of a module do not name"
             )
-    if rule.pairs != "whole" and count.causal_macs == count.macs:
-        raise UsageError(f"rule {rule.name} counts causal pairs, and no mask of this module hides any; {_whole()}")
+    products = module_ledger(count)
+    if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
+        raise UsageError(f"rule {rule.name} counts causal pairs, and {why_not}; {_whole()}")
     rule = replace(rule, terms=terms)
-    total = sum(rule.macs(entry, tokens) for entry in map(_as_entry, count.ledger))
+    total = sum(rule.macs(entry, tokens) for entry in products)
     for term in terms:
         if term.of == "size":
             continue
@@ -101,13 +105,43 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
     return flops(total)
 
 
+def _why_not_causal(count: Any, products: Ledger) -> str:
+    """Return why the masks of a module are not those of causal attention; empty where they are."""
+    if count.causal_macs is None:
+        return "a mask of this module is not known"
+    hidden = count.macs - count.causal_macs
+    if hidden == products.macs - causal_half(products).macs:
+        return ""
+    return "its masks hide other pairs than those" if hidden else "no mask of this module hides any"
+
+
+def module_ledger(count: Any) -> Ledger:
+    """Return the counted products as entries of a closed form without paths, so that rules apply to them."""
+    return Ledger(tuple(map(_as_entry, count.ledger)))
+
+
 def _as_entry(entry: Entry) -> Entry:
-    """Return a counted product as an entry of a closed form, so that rules apply to it."""
     if entry.kind in WEIGHTS:
-        return replace(entry, kind="linear")
+        return replace(entry, path="", kind="linear")
     letters = SQUARES.get(entry.kind, {})
     dims = {letters.get(letter, letter): size for letter, size in entry.dims.items()}
-    return replace(entry, kind=entry.kind if letters else "scores", dims=dims)
+    return replace(entry, path="", kind=entry.kind if letters else "scores", dims=dims)
+
+
+def first_input(inputs: Sequence[str]) -> tuple[list[int], str]:
+    """Return sizes and type of the ids among the inputs of a ModuleCount, a decoder's first; else of input 1."""
+    found = {place: text.split() for place, _, text in (line.partition(": ") for line in inputs)}
+    ids = (found[name] for name in ("decoder_input_ids", "input_ids") if name in found)
+    shape, dtype = next(ids, next(iter(found.values()), ("scalar", "")))
+    return [int(size) for size in shape.split("x") if size.isdecimal()], dtype
+
+
+def input_tokens(inputs: Sequence[str]) -> int | None:
+    """Return the tokens of the first input: its integers, or B T of B x T x width; None where they are unknown."""
+    sizes, dtype = first_input(inputs)
+    if "int" in dtype:
+        return prod(sizes)
+    return sizes[0] * sizes[1] if len(sizes) == 3 else None
 
 
 def utilisation(flops_per_token: Size, tokens: int, seconds: float, devices: int, peak: Peak) -> Fraction:

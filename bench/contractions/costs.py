@@ -46,10 +46,7 @@ def _operations(trace: Trace) -> Iterator[Event]:
 def _moved(event: Event) -> int:
     name = base(event.name)
     operands = dict.fromkeys(tensors_in((event.args, tuple(v for key, v in event.kwargs.items() if key != "out"))))
-    known = {fact.storage for fact in event.tensors()}
-    made = dict.fromkeys(
-        fact for fact in tensors_in(event.out) if fact.storage in event.writes or fact.storage not in known
-    )
+    made = _made(event)
     if not made or "empty" in name:
         return 0
     sizes = [_bytes(fact) for fact in operands if not (name in _OVERWRITES and fact.storage in event.writes)]
@@ -59,11 +56,36 @@ def _moved(event: Event) -> int:
     return sum(sizes) + written
 
 
+def _made(event: Event) -> list[TensorFact]:
+    """Return the results of an operation that are no views."""
+    known = {fact.storage for fact in event.tensors()}
+    return list(
+        dict.fromkeys(
+            fact for fact in tensors_in(event.out) if fact.storage in event.writes or fact.storage not in known
+        )
+    )
+
+
 def _bytes(fact: TensorFact) -> int:
     elements = fact.numel if fact.stored is None else fact.stored
     if fact.strides is not None:
         elements = prod(size for size, stride in zip(fact.shape, fact.strides, strict=True) if stride or not size)
     return elements * getattr(torch, fact.dtype).itemsize
+
+
+def weights_read(trace: Trace) -> int:
+    """Return the elements of parameters that a run reads at least: each once, and of a table each row that is taken."""
+    whole: dict[int, int] = dict.fromkeys(trace.parameters, 0)
+    rows = 0
+    for event in _operations(trace):
+        made = _made(event)
+        for fact in dict.fromkeys(event.tensors()):
+            if made and fact.storage in whole and fact.storage not in event.writes:
+                if base(event.name) in GATHERS:
+                    rows += made[0].numel
+                else:
+                    whole[fact.storage] += fact.numel
+    return rows + sum(min(read, prod(trace.parameters[storage][1])) for storage, read in whole.items())
 
 
 def causal_macs(trace: Trace, by_event: Products) -> int | None:

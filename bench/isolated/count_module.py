@@ -17,6 +17,7 @@ from torch._subclasses import fake_tensor
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
+from headcount.bench.contractions.costs import weights_read
 from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UnsupportedError
 from headcount.bench.contractions.linalg import formula_advice
 from headcount.bench.counters.base import Count, as_record
@@ -67,7 +68,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     # the other tools run where their users run them, unless a device is given
     tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
     columns = request["columns"]
-    step = decode_step(*_meta_call(call), request["context"]) if set(columns) & set(DECODING) else None
+    step = _decode_step(call, request["context"]) if set(columns) & set(DECODING) else None
     with one_thread():
         first = partial(run, counters=[name for name in counters if name not in tools])
         found, device, why_not_meta = _run_on_device(first, call, request["device"])
@@ -79,6 +80,14 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     measured = {name: _measure(name, run, call, step, request["element_bytes"]) for name in columns}
     how = {"device": device, "why_not_meta": why_not_meta, "counters": records, "measured": measured}
     return module_count(found.headcount, built, **how, backward=request["backward"])
+
+
+def _decode_step(call: ModuleCall, context: int | None) -> DecodeStep | str:
+    """Return the decode step of a module on meta, or why it has none."""
+    try:
+        return decode_step(*_meta_call(call), context)
+    except UserCodeError as error:
+        return str(error)
 
 
 def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., ReportedCounts]]:
@@ -113,22 +122,38 @@ def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCou
 
 
 def _measure(
-    name: str, run: Callable[..., ReportedCounts], call: ModuleCall, step: DecodeStep | None, element_bytes: int
+    name: str, run: Callable[..., ReportedCounts], call: ModuleCall, step: DecodeStep | str | None, element_bytes: int
 ) -> int | str:
     """Return the value of a column that needs a further run, on meta, or the reason why there is none."""
     try:
-        if name == "decode_macs":
-            return run(step.module, (), step.kwargs, counters=()).headcount.macs
         if step is not None and name in DECODING:
-            new = (step.after - step.before) // step.batch
-            return (step.after if name == "kv_bytes" else new) * element_bytes
+            if isinstance(step, str):
+                return step
+            new = step.after - step.before
+            if name in ("kv_bytes", "kv_token_bytes"):
+                return (step.after if name == "kv_bytes" else new // step.batch) * element_bytes
+            count = run(step.module, (), step.kwargs, counters=()).headcount
+            return (
+                count.macs if name == "decode_macs" else (weights_read(count.trace) + step.after + new) * element_bytes
+            )
         if name == "training_macs":
-            return run(*_meta_call(call), counters=(), backward=True).headcount.macs
+            count = run(*_meta_call(call), counters=(), backward=True).headcount
+            return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
+        if name == "forward_bytes":
+            trace = run(*_meta_call(call), counters=()).headcount.trace
+            return (weights_read(trace) + _input_and_output(trace)) * element_bytes
         field, training = ACTIVATIONS[name]
         options = {"training": training, "element_bytes": element_bytes}
         return getattr(measure_activations(*_meta_call(call), **options), field)
     except Exception as error:
         return f"a run on meta raised {type(error).__name__}: {(str(error).splitlines() or [''])[0][:LONGEST]}"
+
+
+def _input_and_output(trace: Trace) -> int:
+    """Return the floating-point elements of inputs and results of a module that takes no tokens."""
+    facts = dict.fromkeys(tensors_in((trace.args, tuple(trace.kwargs.values()))))
+    is_float = {fact: getattr(torch, fact.dtype).is_floating_point for fact in (*facts, *tensors_in(trace.out))}
+    return sum(fact.numel for fact in is_float if is_float[fact]) if all(is_float[fact] for fact in facts) else 0
 
 
 def _in_place_changes(trace: Trace) -> Iterator[str]:

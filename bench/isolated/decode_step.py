@@ -41,7 +41,7 @@ def decode_step(module: nn.Module, args: tuple, kwargs: dict[str, Any], context:
     if name is None or tokens is None:
         takes = ", ".join(names)
         raise UserCodeError(
-            f"--decode needs a model of input_ids with past_key_values; {type(module).__name__} takes {takes}"
+            f"a decode step needs a model of input_ids with past_key_values; {type(module).__name__} takes {takes}"
         )
     ids = inputs.pop(tokens)
     stored = (context or ids.shape[1]) - 1

@@ -22,9 +22,9 @@ ACTIVATIONS = {
     "peak_training_bytes": ("peak_bytes", True),
 }
 """Field of trace.memory.Activations, and whether of a training step, by column."""
-DECODING = ("decode_macs", "kv_bytes", "kv_token_bytes")
+DECODING = ("decode_macs", "decode_bytes", "kv_bytes", "kv_token_bytes")
 """Columns of a decode step."""
-MEASURED = (*ACTIVATIONS, *DECODING, "training_macs")
+MEASURED = (*ACTIVATIONS, *DECODING, "training_macs", "forward_bytes")
 """Columns of accounts.ACCOUNTS that need a further run of a user module."""
 
 

@@ -116,9 +116,23 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
         return serve(name, other.parser(name), lambda args: other.plan(args, argv[1:]), argv[1:])
-    if argv and not argv[0].startswith("-"):
+    if _has_target(prog, argv):
         return serve(prog, targets.parser(prog), targets.plan, argv)
     return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
+
+
+def _has_target(prog: str, argv: Sequence[str]) -> bool:
+    """Return whether ``argv`` names a target: a word that is no value of an option, and no option of layers."""
+    if argv and not argv[0].startswith("-"):
+        return True
+    of_targets = targets.parser(prog)
+    others = parser(prog)._option_string_actions.keys() - of_targets._option_string_actions.keys()
+    if not argv or (others | {"-h", "--help", "--version"}) & {word.partition("=")[0] for word in argv}:
+        return False
+    try:
+        return any(not target.isdecimal() for target in of_targets.parse_args(argv).target)
+    except UsageError:
+        return False
 
 
 def replace_jaxtyping() -> None:

@@ -22,8 +22,10 @@ DESCRIPTION = """Time models, each with exact MACs.
     headcount latency model.py:make model.py:make,width=11     in turns: each against the first
     headcount latency config.json --seq-len 128 --device cuda
 
-Weights are random, and models run in eval mode. Without a TARGET the layers and models of the papers are timed.
+Weights are random. Models run in eval mode, in which they are counted, and with --backward in train mode, with dropout.
+Without a TARGET the layers and models of the papers are timed.
 """
+MODES = ("eval", "train")
 COLUMNS = (
     Column("target", "model", code=True, wraps=16),
     Column("ms", "median", "ms", kind="interval", digits=3, priority=0),
@@ -42,6 +44,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add_target_options(model)
     how = out.add_argument_group("how to time")
     how.add_argument("--backward", action="store_true", help="forward and backward (default: forward)")
+    how.add_argument("--mode", choices=MODES, help="(default: train with --backward, else eval)")
     how.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
     how.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch (default: torch's own)")
     how.add_argument("--blocks", type=int, metavar="N", default=TRUSTED_BLOCKS, help="(default: %(default)s)")
@@ -57,10 +60,11 @@ def plan(args: argparse.Namespace) -> Work:
     counts = [count_module(**target, backward=args.backward) for target in targets]
     for text, count in zip(args.target, counts, strict=True):
         check_memory(text, count.weight_bytes, args.device)
-    how = {name: getattr(args, name) for name in ("device", "backward", "blocks", "threads")}
+    args.mode = args.mode or MODES[args.backward]
+    how = {name: getattr(args, name) for name in ("device", "backward", "blocks", "threads", "mode")}
     with stage("timing"):
         found = run_isolated({"task": "time", "spec": ", ".join(args.target), "targets": targets, **how})
-    rows, passes = [], "forward and backward" if args.backward else "forward"
+    rows, passes = [], f"{'forward and backward' if args.backward else 'forward'} in {args.mode} mode"
     for text, count, one in zip(args.target, counts, found["targets"], strict=True):
         facts = {name: getattr(count, name) for name in ("name", "macs", "params", "weight_bytes", "inputs")}
         rows.append(_row({"target": text, **facts, **one}, found))

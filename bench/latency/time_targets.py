@@ -18,14 +18,14 @@ from headcount.bench.trace.record import as_leaf, run_backward
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the samples of each target, those of an A/A control of the first, and where they were taken.
 
-    ``request`` holds ``targets``, each as user_code.build_target takes it, ``device``, ``backward``, ``blocks`` and
-    ``threads``. Raises UserCodeError for a target that cannot be built or that fails.
+    ``request`` holds ``targets``, each as user_code.build_target takes it, ``device``, ``backward``, ``blocks``,
+    ``threads`` and ``mode``, "train" or "eval". Raises UserCodeError for a target that cannot be built or that fails.
     """
     device = request["device"]
     if request["threads"]:
         torch.set_num_threads(request["threads"])
     with side_stream(device):
-        calls = [_make_call(target, device, request["backward"]) for target in request["targets"]]
+        calls = [_make_call(target, device, request["backward"], request["mode"]) for target in request["targets"]]
         control = replace(calls[0], wall_s=[], gpu_s=[])
         try:
             interleave([*calls, control], blocks=request["blocks"], device=device)
@@ -45,15 +45,15 @@ def _samples(call: TimedCall) -> dict[str, Any]:
     }
 
 
-def _make_call(target: Mapping[str, Any], device: str, backward: bool) -> TimedCall:
-    """Return one pass of a target with random weights on ``device``, in eval mode as it is counted."""
+def _make_call(target: Mapping[str, Any], device: str, backward: bool, mode: str) -> TimedCall:
+    """Return one pass of a target with random weights on ``device``."""
     built = build_target({**target, "device": device, "random": True})
 
     def move() -> tuple[torch.nn.Module, tuple, dict[str, Any]]:
         inputs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (built.args, built.kwargs))
         if backward:
             inputs = tree_map_only(torch.Tensor, as_leaf, inputs)
-        return built.module.to(device).eval(), *inputs
+        return built.module.to(device).train(mode == "train"), *inputs
 
     module, args, kwargs = run_user_code(f"moving the model to {device}", move)
 

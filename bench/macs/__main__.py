@@ -19,8 +19,9 @@ cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device 
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from headcount.bench import accounts
@@ -30,7 +31,8 @@ from headcount.bench.counters import registry
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import parse_peak
-from headcount.bench.macs import columns, options, results
+from headcount.bench.macs import columns, options, results, rules
+from headcount.bench.macs import figures as figure_tables
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
 from headcount.bench.output.progress import stage
 from headcount.bench.render import FORMATS
@@ -89,18 +91,18 @@ def _result(args: argparse.Namespace) -> Callable[..., str]:
 
 
 def _sections(args: argparse.Namespace) -> Iterator[Section]:
-    lengths = {name: getattr(args, name) for name in LENGTHS}
+    lengths = lengths_of(args)
     if args.columns and (args.module or args.audit):
         raise UsageError("--columns goes with --table, --preset, --grid and --compare")
     if args.plan or args.reduce_bytes is not None:
-        return rank_sections(args, lengths)
+        return rank_sections(args)
     assumed = assumptions(args)
     if args.compare:
         return _comparison(args, lengths, assumed)
     if args.rules and not args.columns:
-        return _rules(args, lengths)
+        return _rules(args)
     if args.convert:
-        return _conversions(args, lengths)
+        return _conversions(args)
     of_figures = [name for name in args.table or () if name in figures.names()]
     if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
         option = "--columns" if args.columns else "--counter"
@@ -134,22 +136,29 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         return audit.sections([name for name in counters if name in registry.NAMES], args.device)
     names = args.table or ([] if args.preset or args.grid else tables.names(paper="moa"))
     parts = [_tables([name for name in names if name not in of_figures], counters, args, assumed)]
-    parts.append(_figures(of_figures))
+    parts.append(map(figure_tables.section, of_figures))
     if args.preset:
-        parts.append(_presets(args, counters, lengths, assumed))
+        parts.append(_presets(args, counters, assumed))
     for number, spec in enumerate(args.grid or (), 1):
         parts.append(_grid(spec, number, counters, args, assumed))
-    return (section for part in parts for section in part)
+    return chain.from_iterable(parts)
+
+
+def lengths_of(args: argparse.Namespace) -> dict[str, int | None]:
+    """Return the lengths of a preset's input, None where not given."""
+    return {name: getattr(args, name) for name in LENGTHS}
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    lengths = lengths_of(args)
+    return [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
 
 
 def assumptions(args) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
-    names = (
-        "context", "generate", "element_bytes", "window", "optimizer", "prices", "peak_macs", "bandwidth", "tokens",
-        "seconds", "devices", "peak",
-    )  # fmt: skip
-    values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    flags = {name: f"--{name.replace('_', '-')}" for name in values}
+    values = {one.name: getattr(args, one.name, None) for one in fields(accounts.Assumptions)}
+    values = {name: value for name, value in values.items() if value not in (None, "")}
+    flags = {name: accounts.OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in values}
     if values and not args.columns:
         raise UsageError(f"{', '.join(flags.values())} needs --columns")
     for name, value in values.items():
@@ -165,8 +174,7 @@ def assumptions(args) -> accounts.Assumptions:
         values["rule"], *others = args.rules
         if others:
             raise UsageError(f"--columns take one of --rules, not {', '.join(args.rules)}")
-    renamed = {"peak_macs": "peak_macs_per_s", "bandwidth": "bytes_per_s"}
-    given = accounts.Assumptions(**{renamed.get(name, name): value for name, value in values.items()})
+    given = accounts.Assumptions(**values)
     # a table and a comparison have columns of their own, which they check
     others = args.preset or args.grid
     accounts.check([name for name in args.columns if others or name in accounts.ACCOUNTS], given)
@@ -186,17 +194,11 @@ def _tables(names, counters, args, given) -> Iterator[Section]:
             yield from others if args.params else ()
 
 
-def _figures(names) -> Iterator[Section]:
-    from headcount.bench.macs import figures as printed_figures
-
-    return (printed_figures.section(name) for name in names)
-
-
-def _presets(args, counters, lengths, given) -> Iterator[Section]:
+def _presets(args, counters, given) -> Iterator[Section]:
     from headcount.bench.macs import entries
     from headcount.bench.measure import measure
 
-    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
+    cases = _cases(args)
     for case in cases:
         # Raise for a length beyond the model's positions before anything is printed.
         _ = case.ledger
@@ -218,19 +220,15 @@ def _presets(args, counters, lengths, given) -> Iterator[Section]:
     return sections()
 
 
-def _rules(args, lengths) -> Iterator[Section]:
-    from headcount.bench.macs import rules
-
+def _rules(args) -> Iterator[Section]:
     if not args.preset:
         raise UsageError("--rules goes with --preset, the models, and with --columns")
     if args.table or args.grid or args.counter or args.convert:
         raise UsageError("--rules goes without --table, --grid, --convert and --counter: closed forms only")
-    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
-    return iter([rules.section(case, args.rules) for case in cases])
+    return iter([rules.section(case, args.rules) for case in _cases(args)])
 
 
-def _conversions(args, lengths) -> Iterator[Section]:
-    from headcount.bench.case import Case
+def _conversions(args) -> Iterator[Section]:
     from headcount.bench.macs import convert
 
     if not args.preset:
@@ -238,9 +236,8 @@ def _conversions(args, lengths) -> Iterator[Section]:
     if args.table or args.grid or args.columns or args.counter:
         raise UsageError("--convert goes without --table, --grid, --columns and --counter: its rows are closed forms")
     how = convert.parse(args.convert)
-    cases = [Case.of(name, presets.parse_overrides(name, args.set), lengths) for name in args.preset]
-    parts = [convert.sections(case, how) for case in cases]
-    return (section for part in parts for section in part)
+    parts = [convert.sections(case, how) for case in _cases(args)]
+    return chain.from_iterable(parts)
 
 
 def _comparison(args, lengths, given) -> Iterator[Section]:
@@ -299,7 +296,7 @@ def count_target(spec: str, args: argparse.Namespace, counters: Sequence[str], *
     )
 
 
-def rank_sections(args, lengths) -> Iterator[Section]:
+def rank_sections(args) -> Iterator[Section]:
     """Return the tables of a rank of each preset under --plan, counted too where --counter names any."""
     from headcount.bench.isolated.target import Target
     from headcount.bench.macs import ranks
@@ -313,11 +310,11 @@ def rank_sections(args, lengths) -> Iterator[Section]:
     parts = []
     for name in args.preset:
         fields = presets.parse_overrides(name, args.set)
-        case = Case.of(name, fields, lengths, plan=plan)
+        case = Case.of(name, fields, lengths_of(args), plan=plan)
         target = Target(name, fields, lengths=case.lengths) if parse_counters(args.counter or [CLOSED_FORM]) else None
         options = {"target": target, "training": args.backward}
         parts.append(list(ranks.sections(case, args.columns, element_bytes, **options)))
-    return (section for part in parts for section in part)
+    return chain.from_iterable(parts)
 
 
 def _grid(text, number, counters, args, given) -> list[Section]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import prod
 from typing import Any
 
 from headcount.bench.accounts import (
@@ -19,7 +18,7 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.table import Column, Row, Section, Table
-from headcount.bench.training_flops import CountedModule
+from headcount.bench.training_flops import CountedModule, first_input, input_tokens
 from headcount.formulas import prices
 from headcount.formulas.ledger import divide
 from headcount.models.configs.suggest import choices, did_you_mean
@@ -126,20 +125,18 @@ def of_module(count: ModuleCount, heading: str, names: Sequence[str], given: Ass
 
 def _of_module(name: str, count: ModuleCount, given: Assumptions) -> Any:
     """Return the value of a column of a user module, or as a text why there is none."""
-    sizes = {text.partition(":")[0]: text.split()[1].split("x") for text in count.inputs}
-    tokens = next((sizes[key] for key in ("decoder_input_ids", "input_ids") if key in sizes), None)
-    batch = int((tokens or next(iter(sizes.values()), ["scalar"]))[0].replace("scalar", "1"))
+    tokens = input_tokens(count.inputs)
     if name in count.measured:
         return count.measured[name]
     if name == "macs_per_sample":
-        return divide(count.macs, batch)
+        sizes, _ = first_input(count.inputs)
+        return divide(count.macs, sizes[0] if sizes else 1)
     if name in ("macs_per_token", *MODULE_ACCOUNTS):
         if not tokens:
-            return "the inputs have no input_ids"
-        number = prod(map(int, tokens))
+            return "the inputs have no tokens: no input_ids, integers, nor B x T x width"
         if name == "macs_per_token":
-            return divide(count.macs, number)
-        found, missing = values([name], CountedModule(count, number), given)
+            return divide(count.macs, tokens)
+        found, missing = values([name], CountedModule(count, tokens), given)
         return missing.get(name, found[name])
     if name == "training_state_bytes":
         recipe = RECIPES[given.optimizer]

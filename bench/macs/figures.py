@@ -24,7 +24,7 @@ def section(name: str) -> Section:
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.figures]
     rows = [row_of(table.name, cell) for cell in figures.judge(table, cases())]
-    facts = {"source": table.source, "place": table.place, "read": table.read, "address": table.address}
+    facts = {name: getattr(table, name) for name in ("source", "place", "read", "address", "second")}
     layout = Table(table.name, f"{table.name}: {table.title}", COLUMNS, notes, note_column="verdict")
     return Section(layout, rows, facts=facts)
 

@@ -126,8 +126,11 @@ def add_memory(group: argparse._ArgumentGroup) -> None:
         "--optimizer", choices=accounts.RECIPES, help="training state per parameter (default: adamw-mixed, 16 bytes)"
     )
     group.add_argument("--prices", metavar="FILE", help="TOML file of FLOPs per element by kind: softmax = 5")
-    group.add_argument("--peak-macs", type=float, metavar="N", help="peak of the hardware in MACs/s")
-    group.add_argument("--bandwidth", type=float, metavar="N", help="memory bandwidth in bytes/s")
+    for dest, text in (
+        ("peak_macs_per_s", "peak of the hardware in MACs/s"),
+        ("bytes_per_s", "memory bandwidth in bytes/s"),
+    ):
+        group.add_argument(accounts.OPTIONS[dest], dest=dest, type=float, metavar="N", help=text)
 
 
 def plan_options(group) -> None:

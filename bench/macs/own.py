@@ -2,7 +2,6 @@
 
 import json
 from argparse import Namespace
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,8 +17,9 @@ from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
 from headcount.bench.macs.figures import COLUMNS, row_of
+from headcount.bench.macs.results import verdicts
 from headcount.bench.table import Column, Row, Section, Table, plural
-from headcount.bench.training_flops import tokens_of
+from headcount.bench.training_flops import CountedModule, flops_per_token, input_tokens, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.published import own
@@ -53,12 +53,12 @@ def plan(args: Namespace) -> Work:
 
 @dataclass(frozen=True)
 class _Model:
-    """The ledger of a target; ``lengths`` has its tokens, 1 of a model without ``length``; ``case`` of a preset."""
+    """The ledger of a target; ``lengths`` has its tokens, 1 of a model without them; ``case``: what rules apply to."""
 
     ledger: Ledger
     lengths: Mapping[str, int]
+    case: Case | CountedModule
     length: int | None = None
-    case: Case | None = None
 
 
 class _Models:
@@ -85,11 +85,13 @@ class _Models:
     def why_not(self, row: OwnRow, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
         case = self.of(row.preset, row.set).case
-        if case is None:
-            return "" if rule == "exact" else f"the rule {rule} needs a preset; {row.preset} has macs, flops and params"
+        if not CONVENTIONS[rule].backward:
+            fine = rule == "exact" or isinstance(case, Case)
+            return "" if fine else f"the rule {rule} needs a preset; {row.preset} has rules of training, and exact"
+        if isinstance(case, CountedModule) and not case.tokens:
+            return f"rules are per token, and the inputs of {row.preset} have none"
         try:
-            if CONVENTIONS[rule].backward:
-                tokens_of(case, CONVENTIONS[rule])
+            flops_per_token(case, CONVENTIONS[rule])
         except UsageError as error:
             return str(error)
         return ""
@@ -119,14 +121,16 @@ def _model(spec: str, settings: str, inputs: str) -> _Model:
     if spec in PRESETS:
         case = Case.of(spec, fields, lengths)
         length = case.lengths.get("seq_len")
-        return _Model(case.ledger, {"seq_len": (length or 1) * case.lengths["batch_size"]}, length, case)
+        return _Model(case.ledger, {"seq_len": (length or 1) * case.lengths["batch_size"]}, case, length)
     for text in inputs.split():
         parse_input(text)
     count = count_module(**vars(Target(spec, fields, tuple(inputs.split()), None, lengths)))
     # one entry for the parameters, of which a token uses the active ones
     used = count.params if count.active_params is None else count.active_params
     weights = Entry("", "bias", {"K": used}, weight={"E": count.params})
-    return _Model(Ledger((*count.ledger, weights)), {"seq_len": 1})
+    tokens = input_tokens(count.inputs)
+    products = Ledger((*module_ledger(count), weights))
+    return _Model(products, {"seq_len": tokens or 1}, CountedModule(count, tokens))
 
 
 def _layout(table: OwnTable, suffix: str, columns: Sequence[Column], note_column: str = "") -> Table:
@@ -182,9 +186,8 @@ def _found(head: str, fits: Sequence[RuleFit], total: int) -> str:
 
 
 def _result(printed: Sequence[Section]) -> str:
-    found = Counter(row.values["verdict"] for section in printed for row in section.rows if "verdict" in row.values)
-    if not found:
+    judged = [row for section in printed for row in section.rows if "verdict" in row.values]
+    if not judged:
         return " ".join(section.below[0] for section in printed)
-    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if verdict in found)
-    advice = "; --find-rule tries all rules" if found["not reproducible"] else ""
-    return f"{plural(found.total(), 'printed figure')}: {each}{advice}."
+    missed = any(row.values["verdict"] == "not reproducible" for row in judged)
+    return verdicts(judged, VERDICTS, "printed figure") + "; --find-rule tries all rules" * missed + "."

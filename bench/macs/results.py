@@ -1,5 +1,6 @@
 """Format the last line of bench.macs: its result in one sentence."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -27,8 +28,8 @@ def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of tables, presets and grids: verdicts, costs, number of points, number of wrong counts."""
     published = [section for section in printed if section.table.name in tables.names()]
     of_figures = [section for section in printed if section.table.name in figures.names()]
-    parts = [_verdicts(published)] if published else []
-    parts += [_figure_verdicts(of_figures)] if of_figures else []
+    parts = [_published(published)] if published else []
+    parts += [verdicts(_rows(of_figures), figures.VERDICTS, "printed figure")] if of_figures else []
     records = [record for section in printed for row in section.rows for record in row.records]
     for section in printed:
         rows = section.rows
@@ -39,18 +40,17 @@ def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     return "; ".join([*parts, *_counts(records)]) + "." if parts else ""
 
 
-def _verdicts(published: Sequence[Section]) -> str:
-    found = [row.values["verdict"] for section in published for row in section.rows]
-    judged = {column.quantity for section in published for column in tables.load(section.table.name).judged}
+def verdicts(rows: Iterable[Row], order: Iterable[str], what: str) -> str:
+    """Return how many rows have each verdict, in ``order``; ``what`` is the name of one of them."""
+    found = Counter(row.values["verdict"] for row in rows)
+    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in order if verdict in found)
+    return f"{plural(found.total(), what)}: {each}"
+
+
+def _published(sections: Sequence[Section]) -> str:
+    judged = {column.quantity for section in sections for column in tables.load(section.table.name).judged}
     what = QUANTITIES[next(iter(judged))] if len(judged) == 1 else "row"
-    each = ", ".join(f"{found.count(v)} {v}" for v in tables.VERDICTS if v in found and v != NOTHING)
-    return f"{plural(len(found) - found.count(NOTHING), f'printed {what}')}: {each}"
-
-
-def _figure_verdicts(sections: Sequence[Section]) -> str:
-    found = [row.values["verdict"] for section in sections for row in section.rows]
-    each = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in figures.VERDICTS if verdict in found)
-    return f"{plural(len(found), 'printed figure')}: {each}"
+    return verdicts(_rows(sections, without=NOTHING), tables.VERDICTS, f"printed {what}")
 
 
 def _preset(record: dict[str, Any], in_flops: bool) -> str:
@@ -126,5 +126,7 @@ def audit_result(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{plural(len(cells), 'run')}: {exact} exact, {other} explained, {failed} failed; {wrong} not explained."
 
 
-def _rows(printed: Sequence[Section], name: str) -> Sequence[Row]:
-    return [row for section in printed if section.table.name == name for row in section.rows]
+def _rows(printed: Sequence[Section], name: str = "", without: str = "") -> Sequence[Row]:
+    """Return the rows of the table ``name``, of all tables for none, but those with the verdict ``without``."""
+    rows = (row for section in printed if name in ("", section.table.name) for row in section.rows)
+    return [row for row in rows if not without or row.values["verdict"] != without]

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 
 from headcount.bench import accounts
-from headcount.bench.case import LENGTHS, Case
+from headcount.bench.case import Case
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
@@ -27,13 +27,11 @@ from headcount.formulas.published.own import RULES
 from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
 TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
-DECODED = ("decode_macs", "decode_bytes")
+DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
 """Columns of --decode."""
-DECODED_OF_MODULE = ("decode_macs", "kv_bytes")
-"""Those of a model that is no preset."""
 FURTHER = (
-    "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes", "peak_macs", "bandwidth",
-    "tokens", "seconds", "devices", "wide", "unit", "version",
+    "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes",
+    "peak_macs_per_s", "bytes_per_s", "tokens", "seconds", "devices", "wide", "unit", "version",
 )  # fmt: skip
 """Options that a verb's help names in one line, so that it fits on a screen; that of bench.macs explains them."""
 
@@ -99,8 +97,7 @@ def _count(args: argparse.Namespace) -> Work:
         raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
     if args.plan and args.ranks is None and args.target in PRESETS:
         args.preset, args.counter = [args.target], ["headcount"]
-        lengths = {name: getattr(args, name) for name in LENGTHS}
-        return Work(macs.rank_sections(args, lengths), remark=peak_memory, result=results.ranks_result)
+        return Work(macs.rank_sections(args), remark=peak_memory, result=results.ranks_result)
     if args.backward and counters:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
     return _work(args, _target_sections(args, counters))
@@ -116,7 +113,7 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
     """Return the tables of a target, and those of --columns and --decode."""
     is_preset = args.target in PRESETS
     if args.decode:
-        args.columns = list(dict.fromkeys((*args.columns, *(DECODED if is_preset else DECODED_OF_MODULE))))
+        args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
     if args.rules and not (is_preset or args.columns):
         raise UsageError(f"--rules without --columns goes with a preset, and {args.target} is none")
     given, extra = macs.assumptions(args), {}
@@ -132,6 +129,9 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
     if args.plot:
         tree.check_plot(args.plot)
     count = macs.count_target(args.target, args, counters, **extra)
+    # its bytes need no count, so that a reason is of the step
+    if args.decode and isinstance(why_not := count.measured.get("kv_bytes"), str):
+        raise UsageError(why_not)
     shown = count if args.elementwise else replace(count, elementwise=())
     found = tree.section(args.target, count, args.depth or 3)
     parts = [module.sections(found, shown, args.check)]
@@ -226,12 +226,11 @@ def _rank_difference(args: argparse.Namespace) -> list[Section]:
         raise UsageError("--plan takes two plans for one preset, or one plan for two")
     if others := [text for text in args.compare if text.partition(",")[0] not in PRESETS]:
         raise UsageError(f"--plan compares presets, and {others[0]} is none")
-    lengths = {name: getattr(args, name) for name in LENGTHS}
     found = []
     for text, plan in pairs:
         name = text.partition(",")[0]
         fields = parse_overrides(name, assignments(",".join((text, *args.set))))
-        costs = Case.of(name, fields, lengths, plan=parse_plan(plan)).ranks
+        costs = Case.of(name, fields, macs.lengths_of(args), plan=parse_plan(plan)).ranks
         slowest = max(costs, key=lambda cost: cost.step_macs)
         found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
     return saved_sections(*found, COMPARED)

@@ -24,7 +24,7 @@ from headcount.formulas.published.tables import FOLDER, Printed, find, read_toml
 VERDICTS = (
     "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "unexplained", "no printed value",
 )  # fmt: skip
-READ = ("pdf", "transcription", "repository file")
+READ = ("pdf", "transcription", "repository file", "web page")
 """What a table was typed from."""
 Cases = Callable[[str, Mapping[str, Any]], Any]
 """Returns the case of a preset with fields replaced: ``ledger``, its exact ledger, and ``lengths``."""
@@ -125,8 +125,9 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureTable(Printed):
-    """A printed table; ``read``: one of READ; ``address``: where it can be read; ``also``: a second source that has its
-    figures or sizes, empty for a table that was read once; ``about``: a remark."""
+    """A printed table; ``read``: one of READ; ``address``: where it can be read; ``second``: the address of a second
+    source, in which each printed figure was read again, digit by digit; ``also``: other sources, or those of a part of
+    its figures or sizes; a table without both was read once; ``about``: a remark."""
 
     read: str
     address: str
@@ -134,12 +135,14 @@ class FigureTable(Printed):
     models: tuple[Model, ...]
     fits: tuple[Fit, ...] = ()
     about: str = ""
+    second: str = ""
     also: str = ""
 
     @property
     def reading(self) -> str:
         """Where the table was read, in words."""
-        return f"Read: {self.read}, {self.address}; " + (f"also {self.also}." if self.also else "read once.")
+        again = [f"each figure again in {self.second}"] * bool(self.second) + [f"also {self.also}"] * bool(self.also)
+        return f"Read: {self.read}, {self.address}; {'; '.join(again) or 'read once'}."
 
 
 @dataclass(frozen=True)

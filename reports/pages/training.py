@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+from headcount.bench.hardware import HARDWARE, SOURCES
 from headcount.formulas.conventions import CONVENTIONS, statement
 from headcount.formulas.published.figures import VERDICTS, Judged
 from headcount.reports import document
@@ -32,6 +33,7 @@ def page(facts: Facts) -> Page:
                 for name in facts.figures
             ),
             Section(paper.name, [partial(claims.sentences, paper="training")]),
+            Section("Peak rates", [peaks]),
         ],
         files(figures_plot.PLOT) | {DATA: data},
     )
@@ -71,6 +73,21 @@ def _group(verdict: str, because: str, cells: Sequence[Judged]) -> str:
     )
     which = named if len(cells) <= MOST_NAMED else f"{len(cells)} figures"
     return f"- **{verdict}**: {which}" + (f" ({because})." if because else ".")
+
+
+def peaks(facts: Facts) -> str:
+    """Return the peak rates of the cards that ``--peak`` names, and where each was read."""
+    rows = [
+        {
+            "card": one.name,
+            "TFLOP/s": ", ".join(f"{dtype} {rate:g}" for dtype, rate in one.tflops.items()),
+            "GB/s": f"{one.bytes_per_s / 1e9:g}",
+            "read in": "; ".join(f"{key}: {', '.join(figures)}" for key, figures in one.read.items()),
+        }
+        for one in HARDWARE.values()
+    ]
+    places = [f"- *{key}*: <{one.address}> ({one.read})." for key, one in SOURCES.items()]
+    return "\n".join([text("training.peaks"), "", document.records(rows), "", *places])
 
 
 KEYS = ("table", "row", "figure", "printed", "by the rule", "verdict", "because")

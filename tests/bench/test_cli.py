@@ -1,5 +1,6 @@
 """serve() runs a command: printed tables, exit codes and one-line errors."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -12,7 +13,10 @@ from headcount.__main__ import COMMANDS
 from headcount.bench import cli
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
+from headcount.bench.latency import __main__ as latency
+from headcount.bench.latency import targets as latency_targets
 from headcount.bench.latency.__main__ import SUBCOMMANDS
+from headcount.bench.macs import verbs
 from headcount.bench.output.arguments import Value
 from headcount.bench.table import Column, Row, Section, Table
 
@@ -104,3 +108,49 @@ def test_parsers_need_no_torch():
     read = f"import importlib\nfor name in {modules}: importlib.import_module(f'headcount.{{name}}').parser('x count')"
     done = subprocess.run([sys.executable, "-c", f"import sys\nsys.modules['torch'] = None\n{read}"], text=True)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command, target, options",
+    [
+        ("count", ["llama3-8b"], ["--seq-len", "8"]),
+        ("count", ["llama3-8b"], ["--columns", "macs_per_token", "kv_bytes"]),
+        ("count", ["llama3-8b"], ["--backward", "--set", "num_layers=2"]),
+        ("count", ["model.py:Net"], ["--input", "1,3,7,7", "mask=1,7:bool"]),
+        ("count", ["model.py:Net"], ["--formula", "mylib.op=a0*b1"]),
+        ("count", ["hf:gpt2"], ["--rules", "palm", "6n"]),
+        ("table", ["gpt3-d1", "palm-table1"], ["--counter", "closed-form"]),
+        ("table", ["moh-llm", "mypaper.toml"], ["--columns", "kv_bytes"]),
+        ("grid", ["K=2 E=5 T=3", "K=1 E=2"], ["--columns", "kv_bytes", "--check"]),
+        ("compare", ["llama3-8b", "model.py:make,n=3"], ["--counter", "torch"]),
+        ("audit", ["model.py:make"], ["--set", "n=7"]),
+        ("convert", ["llama3-8b", "s=16", "r=8"], ["--seq-len", "8"]),
+        ("lock", ["llama3-8b"], ["--max", "macs=2.1G"]),
+        ("latency", ["llama3-8b", "model.py:make"], ["--backward", "--set", "num_layers=1"]),
+    ],
+)
+def test_targets_go_before_between_and_behind_options(command, target, options):
+    module = importlib.import_module(f"headcount.{COMMANDS[command][0]}")
+    parser = (module if command != "latency" else latency_targets).parser(f"headcount {command}")
+    first = vars(parser.parse_args([*target, *options]))
+    for words in ([*options, *target], [target[0], *options, *target[1:]]):
+        assert vars(parser.parse_args(words)) == first
+
+
+@pytest.mark.parametrize("words, has_target", [
+    (["--seq-len", "8", "llama3-8b"], True), (["--backward", "llama3-8b", "--device", "cpu"], True), ([], False),
+    (["--seq-len", "128", "512"], False), (["--layer", "mha-base"], False), (["--device", "cpu"], False),
+    (["--help"], False), (["llama3-8b", "--help"], True),
+])  # fmt: skip
+def test_latency_has_targets_behind_options(words, has_target):
+    assert latency._has_target("headcount latency", words) is has_target
+
+
+@pytest.mark.parametrize("command, words, message", [
+    ("count", ["llama3-8b", "--counter", "torch", "fvcor"], "invalid choice: 'fvcor'"),
+    ("count", ["--seq-len", "8"], "required: TARGET"),
+    ("count", ["llama3-8b", "llm-s"], "unrecognized arguments: llm-s"),
+])  # fmt: skip
+def test_wrong_words_have_their_own_error(command, words, message):
+    with pytest.raises(UsageError, match=message):
+        verbs.parser(f"headcount {command}").parse_args(words)

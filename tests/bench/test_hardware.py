@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.hardware import HARDWARE, Peak, parse_peak
+from headcount.bench.hardware import HARDWARE, SOURCES, Peak, parse_peak
 
 
 @pytest.mark.parametrize("text, peak", [
@@ -49,3 +49,12 @@ def test_missing_dtype_is_an_error():
         UsageError, match="V100 SXM2 states no rate of bfloat16; choose from float16, float32, float64$"
     ):
         HARDWARE["v100"].check("bfloat16")
+
+
+def test_each_figure_names_where_it_was_read():
+    """Figures without a place where they were read are typed from memory."""
+    for one in HARDWARE.values():
+        read = [figure for figures in one.read.values() for figure in figures]
+        assert sorted(read) == sorted([*one.tflops, "bytes_per_s"]), one.name
+        assert all(SOURCES[key].address.startswith("https://") and SOURCES[key].read for key in one.read), one.name
+    assert {key for one in HARDWARE.values() for key in one.read} == SOURCES.keys()

@@ -124,7 +124,8 @@ def test_products_of_two_computed_tensors_are_attention():
 def test_module_equals_closed_form(rule):
     case = Case.of("llm-s", {"num_layers": 2}, {"seq_len": T, "batch_size": B})
     ids = torch.zeros(B, T, dtype=torch.long, device="meta")
-    mfu = hc.MFU(hc.build(case.config, device="meta"), ids, peak=PEAK, rule=rule)
+    # the mask of the reference implementation has no values on meta
+    mfu = hc.MFU(hc.build(case.config, impl="fused", device="meta"), ids, peak=PEAK, rule=rule)
     assert mfu.flops_per_token == flops_per_token(case, CONVENTIONS[rule])
 
 
@@ -143,6 +144,25 @@ def test_causal_rule_needs_a_causal_mask():
     assert hc.MFU(Attention(True), x, peak=PEAK, rule="maxtext").flops_per_token == 6 * (d * d + d * T)
     with pytest.raises(UsageError, match="^rule maxtext counts causal pairs"):
         hc.MFU(Attention(False), x, peak=PEAK, rule="maxtext")
+
+
+class Masked(Attention):
+    def forward(self, x, mask):
+        x = self.proj(x)[:, None]
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
+@pytest.mark.parametrize("device, hidden, reason", [
+    ("cpu", T, ""), ("meta", T, "a mask of this module is not known"), ("cpu", 3, "hide other pairs than those"),
+])  # fmt: skip
+def test_causal_rule_takes_known_causal_masks_only(device, hidden, reason):
+    mask = torch.ones(T, T, dtype=torch.bool).tril().triu(1 - hidden).to(device)
+    arguments = Masked(False).to(device), torch.ones(B, T, d, device=device), mask
+    if not reason:
+        assert hc.MFU(*arguments, peak=PEAK, rule="maxtext").flops_per_token == 6 * (d * d + d * T)
+        return
+    with pytest.raises(UsageError, match=f"^rule maxtext counts causal pairs, and .*{reason}"):
+        hc.MFU(*arguments, peak=PEAK, rule="maxtext")
 
 
 def test_update_is_share_of_peak():

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from headcount.bench.isolated.user_code import UserCodeError
+from headcount.bench.accounts import Assumptions, values
+from headcount.bench.case import Case
 from headcount.bench.macs import verbs
 from tests.bench.isolated.conftest import LLAMA, write
 
@@ -20,8 +21,12 @@ CODE = """
 from transformers import LlamaConfig, LlamaForCausalLM
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 def alone(): return nn.Linear(5, 7), (torch.ones(3, 5),)
+class Checkpointed(nn.Sequential):
+    def forward(self, x): return checkpoint(super().forward, x, use_reentrant=False)
+def checkpointed(): return Checkpointed(nn.Linear(5, 7), nn.Linear(7, 11)), (torch.ones(3, 5),)
 def llama(**sizes): return LlamaForCausalLM(LlamaConfig(**sizes)), {"input_ids": torch.ones(3, 5, dtype=torch.long)}
 """
 
@@ -38,21 +43,39 @@ def measured(count, tmp_path):
 
 def test_step_attends_to_stored_tokens_and_each_count_has_a_new_cache(measured):
     lengths = {"seq_len": 5, "batch_size": 3}
-    found = measured(LLAMA, ["decode_macs", "kv_bytes", "kv_token_bytes", "training_macs"], lengths=lengths)
+    names = ["decode_macs", "decode_bytes", "kv_bytes", "kv_token_bytes", "training_macs", "forward_bytes"]
+    found = measured(LLAMA, names, lengths=lengths)
     step = 3 * (WEIGHTS + 2 * 2 * 4 * D_H * STORED)
     stored = 2 * 2 * 2 * D_H
     forward = 3 * (5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5)
     assert found == {
         "decode_macs": step, "kv_bytes": 3 * STORED * stored * 2, "kv_token_bytes": stored * 2,
-        # fused attention computes the scores once more
-        "training_macs": 3 * forward + 3 * 2 * 4 * D_H * 5 * 5,
+        # the scores that fused attention computes once more are no gradients
+        "training_macs": 3 * forward,
+        # weights, norms and a row of the embedding for each token, then the cache read, and written at one token
+        "decode_bytes": 2 * (WEIGHTS + 5 * D + 3 * D + 3 * (STORED + 1) * stored),
+        "forward_bytes": 2 * (WEIGHTS + 5 * D + 15 * D),
     }  # fmt: skip
+
+
+def test_columns_equal_those_of_a_preset(measured):
+    fields = {"num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "d_model": D, "head_dim": D_H, "d_ff": FF}
+    lengths = {"seq_len": 5, "batch_size": 3}
+    names = ["decode_macs", "decode_bytes", "kv_bytes", "kv_token_bytes", "training_macs", "forward_bytes"]
+    case = Case.of("llama3-8b", {**fields, "vocab_size": V}, lengths)
+    assert measured(LLAMA, names, lengths=lengths) == values(names, case, Assumptions(context=STORED))[0]
 
 
 def test_user_module_stores_as_many_tokens_as_its_input(measured):
     sizes = {name: LLAMA[name] for name in LLAMA if name not in ("model_type", "architectures")}
     found = measured("decoding_net.py:llama", ["decode_macs"], context=None, settings=sizes)
     assert found == {"decode_macs": 3 * (WEIGHTS + 2 * 2 * 4 * D_H * 5)}
+
+
+def test_layer_reads_weights_input_and_output_once(measured):
+    found = measured("decoding_net.py:alone", ["forward_bytes", "training_macs"])
+    assert found == {"forward_bytes": 2 * (5 * 7 + 7 + 3 * 5 + 3 * 7), "training_macs": 3 * 105}
+    assert measured("decoding_net.py:checkpointed", ["training_macs"]) == {"training_macs": 3 * (105 + 231)}
 
 
 def test_decoder_reads_the_encoder_once(measured):
@@ -70,19 +93,26 @@ def test_decoder_reads_the_encoder_once(measured):
         ({**LLAMA, "model_type": "bert", "architectures": ["BertModel"]}, {"lengths": {"seq_len": 5}}, "returned no"),
     ],
 )
-def test_model_without_steps_raises(measured, spec, options, part):
-    with pytest.raises(UserCodeError, match=part):
-        measured(spec, ["decode_macs"], **options)
+def test_model_without_steps_has_a_reason(measured, spec, options, part):
+    found = measured(spec, ["decode_macs", "decode_bytes", "forward_bytes"], **options)
+    assert found["decode_macs"] == found["decode_bytes"] and part in found["decode_macs"]
+    assert found["forward_bytes"] > 0
+
+
+def test_decode_of_a_model_without_steps_is_one_line(measured, capsys):
+    assert verbs.main(["decoding_net.py:alone", "--decode"], "headcount count") == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "Linear takes input" in err and err.count("error:") == 1
 
 
 def test_columns_of_a_configuration(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, LLAMA)
-    names = ["macs_per_token", "macs_per_sample", "training_state_bytes", "decode_macs", "forward_bytes", "intensity"]
+    names = ["macs_per_token", "macs_per_sample", "training_state_bytes", "decode_macs", "generate_macs", "intensity"]
     words = ["config.json", "--seq-len", "5", "--columns", *names, "saved_bytes", "--context", str(STORED)]
     assert verbs.main([*words, "--format", "json"], "headcount count") == 0
     tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
     (row,) = tables["memory"]["rows"]
     forward, params = 5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5, WEIGHTS + V * D + 5 * D
     assert [row[name] for name in names[:4]] == [forward / 5, forward, 16 * params, WEIGHTS + 2 * 2 * 4 * D_H * STORED]
-    assert row["forward_bytes"] is None and list(row["missing"]) == ["forward_bytes"] and row["saved_bytes"] > 0
+    assert row["generate_macs"] is None and list(row["missing"]) == ["generate_macs"] and row["saved_bytes"] > 0

@@ -25,6 +25,10 @@ class Broken(Net):
     def forward(self, x):
         raise RuntimeError("no values please")
 
+class Mode(Net):
+    def forward(self, x):
+        return super().forward(x) + self.training
+
 def make(width=7): return Net(width), (torch.ones(5, width),)
 """
 
@@ -36,22 +40,37 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def test_backward_gives_gradients_and_forward_none(quick, monkeypatch):
-    seen = []
+@pytest.fixture
+def one_pass(quick, monkeypatch):
+    """A function that returns the output of one pass of a target, or its error."""
 
-    def interleave(calls, **_):
-        seen.append(calls[0].call(0))
-        raise time_targets.ImplFailed(calls[0], "failed: here")
+    def run(spec, backward=False, mode="eval"):
+        outputs = []
 
-    monkeypatch.setattr(time_targets, "interleave", interleave)
-    request = {"targets": [{"spec": "timed_net.py:make"}], "device": "cpu", "blocks": 3, "threads": None}
-    for backward in (False, True):
-        with pytest.raises(UserCodeError, match="timed_net.py:make: failed: here"):
-            time_targets.answer({**request, "backward": backward})
-    request["targets"] = [{"spec": "timed_net.py:Broken", "inputs": ["5,7"]}]
-    with pytest.raises(UserCodeError, match="^the first pass raised RuntimeError: no values please"):
-        time_targets.answer({**request, "backward": False})
-    assert [one.requires_grad for one in seen] == [False, True]
+        def interleave(calls, **_):
+            outputs.append(calls[0].call(0))
+            raise time_targets.ImplFailed(calls[0], "failed: here")
+
+        monkeypatch.setattr(time_targets, "interleave", interleave)
+        target = {"spec": f"timed_net.py:{spec}", "inputs": () if spec == "make" else ["5,7"]}
+        request = {
+            "targets": [target],
+            "device": "cpu",
+            "backward": backward,
+            "blocks": 3,
+            "threads": None,
+            "mode": mode,
+        }
+        with pytest.raises(UserCodeError) as error:
+            time_targets.answer(request)
+        return outputs[0] if str(error.value) == f"timed_net.py:{spec}: failed: here" else str(error.value)
+
+    return run
+
+
+def test_backward_gives_gradients_and_forward_none(one_pass):
+    assert [one_pass("make", backward).requires_grad for backward in (False, True)] == [False, True]
+    assert one_pass("Broken") == "the first pass raised RuntimeError: no values please"
 
 
 def test_targets_are_compared_by_time_and_macs(capsys):
@@ -66,6 +85,26 @@ def test_targets_are_compared_by_time_and_macs(capsys):
     assert first["to_first"] is None and second["to_first"]["value"] > 0
     median_s = statistics.median(second["wall_ms"]) / 1000
     assert second["macs_per_s"] == pytest.approx(3 * 5 * 11 * 3 / median_s)
+
+
+@pytest.mark.parametrize("words, mode", [
+    ([], "eval"), (["--backward"], "train"), (["--backward", "--mode", "eval"], "eval"), (["--mode", "train"], "train"),
+])  # fmt: skip
+def test_backward_is_timed_in_train_mode(words, mode, capsys, monkeypatch):
+    asked = []
+
+    def isolated(request):
+        asked.append(request["mode"])
+        return time_targets.answer(request)
+
+    monkeypatch.setattr(targets, "run_isolated", isolated)
+    assert main(["timed_net.py:make", "--blocks", "2", *words]) == 0
+    assert asked == [mode] and f"in {mode} mode" in " ".join(capsys.readouterr().out.split())
+
+
+def test_mode_reaches_the_module(one_pass):
+    out, training = (one_pass("Mode", mode=mode) for mode in ("eval", "train"))
+    assert (training - out).round().tolist() == [[1.0] * 3] * 5
 
 
 def test_lengths_are_those_of_configurations(capsys, tmp_path):

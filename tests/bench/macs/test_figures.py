@@ -135,8 +135,10 @@ def test_formulas_are_those_of_a_layer_by_hand():
 
 
 def test_reading_names_both_sources_or_says_once():
-    assert figures.load("palm-table1").reading.endswith("; read once.")
-    assert "karpathy/nanoGPT" in figures.load("chinchilla-a9").reading
+    assert figures.load("megatron-days").reading.endswith("; read once.")
+    assert "each figure again in https://github.com/karpathy/nanoGPT" in figures.load("chinchilla-a9").reading
+    seconds = [(table.address, table.second) for table in map(figures.load, figures.names()) if table.second]
+    assert seconds and all(second.startswith("https://") and second != first for first, second in seconds)
 
 
 def test_gpt3_sizes():

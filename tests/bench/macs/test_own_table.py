@@ -17,6 +17,15 @@ PARAMS = WEIGHTS + V * D + (2 * L + 1) * D
 MODULE = """
 import torch
 from torch import nn
+class Decoder(nn.Module):
+    def __init__(self, is_causal):
+        super().__init__()
+        self.embed, self.proj, self.out = nn.Embedding(11, 7), nn.Linear(7, 7, bias=False), nn.Linear(7, 11, bias=False)
+        self.is_causal = is_causal
+    def forward(self, ids):
+        x = self.proj(self.embed(ids))[:, None]
+        return self.out(nn.functional.scaled_dot_product_attention(x, x, x, is_causal=self.is_causal))
+def decoder(is_causal=True): return Decoder(is_causal), (torch.ones(3, 5, dtype=torch.long),)
 def make(n=7):
     return nn.Linear(n, 5, bias=False), (torch.ones(3, n),)
 """
@@ -133,6 +142,57 @@ def test_module_of_the_folder_runs(table, tmp_path):
     assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced", "reproduced"]
     code, _, err = table(f'rule = "fvcore"\n{row}')
     assert code == 2 and "mine.toml:3: the rule fvcore needs a preset" in err
+
+
+@pytest.mark.parametrize("rule, flops", [
+    ("6n", 6 * (77 + 49 + 77)), ("palm", 6 * (77 + 49 + 77) + 12 * 7 * 5),
+    ("deepseek_causal", 6 * (49 + 77) + 6 * 7 * 6),
+])  # fmt: skip
+def test_module_has_rules_of_training(table, tmp_path, rule, flops):
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "model.py").write_text(MODULE)
+    text = """rule = "{}"
+[[row]]
+target = "model.py:decoder"
+given = {{ tokens = 1000, seconds = 1, devices = 1, peak = "100000000/1" }}
+printed = {{ training_flops_per_token = "{}", training_flops = "{}", mfu = "{:.4f}" }}
+"""
+    _, sections, _ = table(text.format(rule, flops, flops * 1000, flops / 1000))
+    assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced"] * 3
+    _, sections, _ = table(text.format(rule, flops + 1, flops * 1000 + 1, 2 * flops / 1000))
+    assert [row["verdict"] for row in sections[0]["rows"]] == ["not reproducible"] * 3
+
+
+@pytest.mark.parametrize("rule, target, message", [
+    ("kaplan", '"model.py:decoder"', "mine.toml:3: rule kaplan treats routers"),
+    ("deepseek_causal", '"model.py:decoder"\nset = { is_causal = false }', "no mask of this module hides any"),
+    ("6n", '"model.py:make"', "rules are per token, and the inputs of model.py:make have none"),
+])  # fmt: skip
+def test_rule_that_a_run_does_not_decide_is_named(table, tmp_path, rule, target, message):
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "model.py").write_text(MODULE)
+    code, _, err = table(
+        f'rule = "{rule}"\n[[row]]\ntarget = {target}\nprinted = {{ training_flops_per_token = "7" }}\n'
+    )
+    assert code == 2 and message in err
+
+
+def test_configuration_has_rules_of_training(table, tmp_path):
+    pytest.importorskip("transformers", reason="the optional extra hf is not installed")
+    sizes = {"hidden_size": 24, "head_dim": 6, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 53}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **sizes}
+    (tmp_path / "paper").mkdir()
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    (tmp_path / "paper" / "config.json").write_text(json.dumps({**config, **heads}))
+    weights = 2 * (2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 32) + 53 * 24
+    causal = 6 * weights + 6 * 2 * 24 * (5 + 1)
+    text = f"""rule = "deepseek_causal"
+[[row]]
+target = "config.json"
+set = {{ seq_len = 5, batch_size = 3 }}
+printed = {{ training_flops_per_token = "{causal}" }}
+"""
+    assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["reproduced"]
 
 
 @pytest.mark.parametrize("target", ["../model.py:make", "link.py:make", "os:abort"])
