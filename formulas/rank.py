@@ -432,6 +432,8 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
         if block.mode in (DIVIDED, SHARED):
             # the first product of a block reads the block's input
             first = next(entry for entry in entries if entry.kind == "linear")
+            if "T" not in first.dims:
+                raise PlanError(f"tp={plan.tp}: no rule divides {first.path}, which does not read each token")
             tokens = first.dims["B"] * first.dims["T"]
             yield from _joined(path, tokens * first.dims["d_m"], plan, first.times)
             if block.mode == DIVIDED and any(_is_whole_router(entry) for entry in entries):
@@ -590,8 +592,7 @@ def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
     shards, rows = divide(_replicas(entry, plan, block), plan.hsdp), _rows(entry)
     # scale and shift of a norm are two tensors
     tensors = 1 if _is_product(entry) else entry.weight.get("2", 1)
-    part = -(-rows // shards) if isinstance(rows, int) and isinstance(shards, int) else divide(rows, shards)
-    return tensors * part * divide(prod(entry.weight.values()), rows * tensors)
+    return tensors * -(-rows // shards) * divide(prod(entry.weight.values()), rows * tensors)
 
 
 def _rows(entry: Entry) -> Size:

@@ -312,6 +312,7 @@ def test_wrong_plans(text, said):
             "tp divides heads",
         ),
         (Case.of("moh-vit-s-80").ledger, "tp=2", "no rule divides stages"),
+        (Case.of("mae-7").ledger, "tp=2", "no rule divides encoder"),
     ],
 )
 def test_plans_that_do_not_fit(form, text, said):
