@@ -320,10 +320,11 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool
     if isinstance(dims.get("K"), Fraction):
         # fewer experts of a token than ranks: whole rows, not whole experts of each token
         rows = prod(dims.pop(letter) for letter in ("B", "T", "K"))
-        dims = {"N_r": divide(rows, 1), **dims}
+        dims = {"N_r": divide(rows, 1), "K": 1, **dims}
     if block and block.heads != 0 and "k" in dims:
         dims["k"] = block.heads
-    if worst and block and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
+    counts_experts = "K" in dims and "N_r" not in dims and "router" not in entry.path.split(".")
+    if worst and block and block.experts != 0 and counts_experts:
         # a token uses different experts, of which a rank has E / ep; it may get the tokens of all ranks
         most = min(entry.dims["K"], divide(block.experts, plan.ep))
         dims["K"] = most if block.mode == SHARED else plan.ep * most
