@@ -170,6 +170,13 @@ def test_figures_match_verdicts():
     assert tried > 120
 
 
+def test_each_published_table_is_served_or_says_why_not():
+    published = explorer_facts.data()["published"]
+    served, absent = ([table["name"] for table in published[key]] for key in ("tables", "absent"))
+    assert sorted(served + absent) == sorted([*tables.names(), *figures.names()])
+    assert all(table["why"] and not set(table) & {"columns"} for table in published["absent"])
+
+
 def test_models_of_training_tables_are_offered():
     offered = {one["name"]: one for one in explorer_facts.data()["presets"]}
     assert offered["mistral-7b"]["sizes"] == {"d_m": 4096, "h": 32, "g": 8, "d_h": 128}

@@ -58,7 +58,14 @@ def hostile():
     """Return the page's data whose names of models, tables, rows and counters hold markup."""
     found = json.loads(json.dumps(explorer_facts.data()))
     heat, published, models = found["heat"], found["published"], found["models"]
-    for one in (*found["presets"], *models["presets"], *published["tables"], *found["letters"], *models["letters"]):
+    for one in (
+        *found["presets"],
+        *models["presets"],
+        *published["tables"],
+        *published["absent"],
+        *found["letters"],
+        *models["letters"],
+    ):
         for key in one.keys() & {*NAMES}:
             one[key] += MARKUP
     for one in (*found["forms"], *found["accounts"], *models["rules"], *models["forms"]):

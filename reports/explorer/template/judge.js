@@ -116,6 +116,9 @@ const SWITCHES = {
 };
 
 function listenJudge() {
+  element("absent").innerHTML = PUBLISHED.absent
+    .map(({ name, title, why }) => `<li><b>${escaped(name)}</b>: ${escaped(title)}; ${escaped(why)}</li>`)
+    .join("");
   element("table").onchange = (event) => change({ table: event.target.value, column: "0", row: "0", counted: "" });
   element("column-of").onchange = (event) => change({ column: event.target.value, row: "0", counted: "" });
   element("printed-rows").onclick = (event) => {
