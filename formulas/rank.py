@@ -323,7 +323,7 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool
     if isinstance(dims.get("K"), Fraction):
         # fewer experts of a token than ranks: whole rows, not whole experts of each token
         rows = prod(dims.pop(letter) for letter in ("B", "T", "K"))
-        dims = {"N_r": divide(rows, 1), **dims}
+        dims = {"N_r": divide(rows, 1), "K": 1, **dims}
     if block and block.heads != 0 and "k" in dims:
         dims["k"] = block.heads
     return replace(entry, dims=dims, weight=weight)
@@ -573,8 +573,7 @@ def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
     shards, rows = divide(_replicas(entry, plan, block), plan.hsdp), _rows(entry)
     # scale and shift of a norm are two tensors
     tensors = 1 if _is_product(entry) else entry.weight.get("2", 1)
-    part = -(-rows // shards) if isinstance(rows, int) and isinstance(shards, int) else divide(rows, shards)
-    return tensors * part * divide(prod(entry.weight.values()), rows * tensors)
+    return tensors * -(-rows // shards) * divide(prod(entry.weight.values()), rows * tensors)
 
 
 def _rows(entry: Entry) -> Size:

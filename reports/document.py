@@ -23,11 +23,15 @@ Maker = Callable[[Facts], str]
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, the parts below it, and the commands that print them; without commands, the command of the page."""
+    """A heading, the parts below it, and the commands that print them; without commands, the command of the page.
+
+    ``folded``: a summary of the parts, which a reader opens.
+    """
 
     title: str
     parts: Sequence[Maker]
     commands: Sequence[str] = ()
+    folded: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,10 @@ class Page:
         blocks = [f"# {self.title}", self.about, *([contents] if len(titles) > 1 else [])]
         for one in self.sections:
             commands = "\n".join(one.commands or [f"python -m reports --only {self.name}"])
-            parts = [part(facts) for part in one.parts]
-            blocks += [f"## {one.title}", *(part for part in parts if part), f"```sh\n{commands}\n```"]
+            parts = [text for part in one.parts if (text := part(facts))]
+            if one.folded:
+                parts = [f"<details><summary>{one.folded}</summary>", *parts, "</details>"]
+            blocks += [f"## {one.title}", *parts, f"```sh\n{commands}\n```"]
         return "\n\n".join(blocks) + "\n"
 
 

@@ -1,25 +1,48 @@
 """The explorer's whole models: closed forms in symbols for sizes, by part, and what each rule of training counts."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import product
+from math import prod
+from types import ModuleType
 from typing import Any
 
 import sympy
 
+from headcount.bench.accounts import RECIPES
 from headcount.bench.case import Case, attentions, layers_of, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.cases import PRESETS
 from headcount.bench.training_flops import tokens_of
-from headcount.formulas import backward, decoding, llama, mha
+from headcount.bench.variants.variant import variant
+from headcount.formulas import backward, decoding, llama, mha, moa, prices
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, flops, ledger
+from headcount.formulas.plan import Plan, PlanError
+from headcount.formulas.rank import rank_costs
 from headcount.formulas.symbols import by_letter, symbol
+from headcount.models.configs.base import ConfigError, ModelConfig
+from headcount.models.configs.presets import preset
 from headcount.reports.explorer.nodes import ORDER, Node, node
 from headcount.reports.explorer.tables import part
 
-B, T, N = symbol("B"), symbol("T"), symbol("N")
+Form = Callable[..., Ledger]
+"""A closed form of lengths."""
+Model = tuple[ModuleType, Form, Form]
+"""The module of a model, its closed form and that of its decode step."""
+B, T, N, TP, DP = map(symbol, ("B", "T", "N", "tp", "dp"))
+SEARCHED = {letter: symbol(letter) for letter in ("K", "E", "D")}
+EXAMPLE = {"attention": "moa", "top_k": 1, "num_experts": 8, "head_dim": 64}
+"""Fields that put MoA into a model, at sizes that letters replace."""
+PLANS = {
+    "tp={tp},sp": Plan(tp=TP, sp=True, dp=DP, zero=3),
+    "tp={tp},ep={tp}:replicated": Plan(tp=TP, ep=TP, replicated=True, dp=DP, zero=3),
+    "": Plan(dp=DP, zero=3),
+}
+"""Plans of tensor parallel and fully sharded data parallel ranks, by their words without those of dp."""
 AMOUNTS = ("size", "params", "active_params", "causal")
 """What a rule multiplies: the size, parameters once per token, or the size times (T + 1) / T of causal pairs."""
 
@@ -27,26 +50,35 @@ AMOUNTS = ("size", "params", "active_params", "causal")
 def as_data() -> dict[str, Any]:
     """Return the models of all presets, the forms that a pasted configuration selects, and the rules.
 
-    A form has ``groups``, see :func:`_groups`, and the nodes of the MACs and the cache elements of a decode step that
-    stores token T, or the reason ``no_step``. ``configs``: forms by experts, tied output and bias, each 0 or 1.
+    A form has ``groups``, see :func:`_groups`, a ``rank``, see :func:`_rank`, and nodes: MACs of products that have
+    ``one_gradient``, of those that recomputation does not repeat (``once``), of ``pairs`` under a causal mask, of a
+    decode ``step`` that stores token T, and of the ``prefill`` of T tokens; elements of the ``cache``; ``frozen``
+    parameters; FLOPs of ``other`` operations by formulas.prices.GROUPS; and MACs and parameters with ``moa`` of K of E
+    experts of width D, a multiple of ``widths``: rotary positions rotate pairs. Without a decode step it has the
+    reason ``no_step``. ``configs``: forms by experts, tied output and bias, each 0 or 1. ``searched``: sizes of the
+    search. ``recipes``: bytes of a trained and of a frozen parameter.
     """
     signatures: dict[tuple, int] = {}
     forms: dict[str, dict[str, Any]] = {}
     found = []
 
-    def number(form: dict[str, Any]) -> int:
-        forms.setdefault(str(form), form)
-        return [*forms].index(str(form))
+    def number(key: str, make: Callable[[], dict[str, Any]]) -> int:
+        if key not in forms:
+            forms[key] = make()
+        return [*forms].index(key)
 
     for name in PRESETS:
         case = Case.of(name)
         sizes = _letters(case)
-        form = _form(case, sizes, signatures)
-        used = {letter: size for letter, size in sizes.items() if repr(letter) in str(form)}
-        found.append({"name": name, "form": number(form), "sizes": used})
+        letters = {letter: symbol(letter) for letter in sizes}
+        model, rules = _model(case, case.config, letters), _rules(case)
+        # models of equal entries share a form
+        place = number(f"{model[1]().entries} {[*rules]}", partial(_form, case, letters, model, rules, signatures))
+        text = str([*forms.values()][place])
+        used = {letter: size for letter, size in sizes.items() if repr(letter) in text}
+        found.append({"name": name, "form": place, "sizes": used})
     configs = {
-        f"{experts}{tied}{bias}": number(_decoder(experts, tied, bias, signatures))
-        for experts, tied, bias in product((0, 1), repeat=3)
+        key: number(key, partial(_decoder, *map(int, key), signatures)) for key in map("".join, product("01", repeat=3))
     }
     rules = [{"name": name, "about": CONVENTIONS[name].about, "source": CONVENTIONS[name].source} for name in TRAINING]
     letters = sorted({letter for one in found for letter in one["sizes"]}, key=ORDER.get)
@@ -59,6 +91,8 @@ def as_data() -> dict[str, Any]:
         "rules": rules,
         "signatures": signed,
         "letters": named,
+        "recipes": {name: [sum(recipe.values()), recipe["weights"]] for name, recipe in RECIPES.items()},
+        "searched": {letter: own.friendly for letter, own in variant("moa").search.letters.items()},
     }
 
 
@@ -77,27 +111,45 @@ def _letters(case: Case) -> dict[str, int]:
     return (sizes if is_equal else {}) | {letter: lengths[letter] for letter in ("T", "B") if letter in lengths}
 
 
-def _form(case: Case, sizes: Mapping[str, int], signatures: dict[tuple, int]) -> dict[str, Any]:
-    """Return the closed form of a case with letters for ``sizes``; a translation reads as many tokens as it writes."""
-    config, form = case.config, model_form(case.config)
-    letters = {letter: symbol(letter) for letter in sizes}
-    lengths = {letter: letters["T" if letter == "S" else letter]
-               for letter in config.length_letters(case.lengths)}  # fmt: skip
-    given = {letter: letters.get(letter, size) for letter, size in config.letters().items()} | lengths
-    attention = attentions(config, letters)
-    layers = 1
-    if "N" in sizes and isinstance(attention, list):
-        attention, layers = attention[:1], N
+def _rules(case: Case) -> dict[str, Rule]:
+    """Return the rules that apply to a model."""
     rules = {}
     for name in TRAINING:
         with suppress(UsageError):
             tokens_of(case, CONVENTIONS[name])
             rules[name] = CONVENTIONS[name]
-    out = _groups(_repeated(form.model(attention, **given), layers), rules, signatures)
-    if why := getattr(form, "NO_DECODE_STEP", ""):
-        return {"groups": out, "no_step": why}
-    del given["T"]
-    return {"groups": out, **_step(_repeated(form.step(attention, new=1, stored=T, **given), layers))}
+    return rules
+
+
+def _form(case: Case, letters: Mapping[str, Size], model: Model, *costs: Any) -> dict[str, Any]:
+    """Return the costs of a case's model, and of the same with MoA where its family has that."""
+    out = _costs(*model, *costs) | {"tokens": len(case.lengths) > 1}
+    with suppress(ConfigError):
+        config = preset(case.preset, EXAMPLE)
+        _, whole, _ = _model(case, config, letters | SEARCHED)
+        out |= {"moa": _totals(whole()), "widths": 2 * layers_of(config)[0].num_kv_heads}
+    return out
+
+
+def _model(case: Case, config: ModelConfig, letters: Mapping[str, Size]) -> Model:
+    """Return the closed forms of a model at a case's lengths, with ``letters`` for sizes; a translation reads as many
+    tokens as it writes."""
+    form, lengths = model_form(config), config.length_letters(case.lengths)
+    given = {letter: letters.get(letter, size) for letter, size in config.letters().items()}
+    given |= {letter: letters["T" if letter == "S" else letter] for letter in lengths}
+    attention = attentions(config, letters)
+    layers = 1
+    if "N" in letters and isinstance(attention, list):
+        attention, layers = attention[:1], N
+    whole = {name: size for name, size in given.items() if name != "T"}
+
+    def step(new: Size, stored: Size) -> Ledger:
+        return _repeated(form.step(attention, new=new, stored=stored, **whole), layers)
+
+    def model(**changed: Size) -> Ledger:
+        return _repeated(form.model(attention, **given | changed), layers)
+
+    return form, model, step
 
 
 def _decoder(experts: int, tied: int, bias: int, signatures: dict[tuple, int]) -> dict[str, Any]:
@@ -114,8 +166,16 @@ def _decoder(experts: int, tied: int, bias: int, signatures: dict[tuple, int]) -
     routed = {letter: symbol(letter) for letter in ("E_ff", "K_ff")} if experts else {}
     sizes = {"B": B, "d_m": heads["d_m"], "F": symbol("F"), "V": symbol("V"), **routed, "tied": bool(tied)}
     rules = {name: CONVENTIONS[name] for name in TRAINING}
-    groups = _groups(_repeated(llama.model([mixer], T=T, **sizes)), rules, signatures)
-    return {"groups": groups, **_step(_repeated(llama.step([mixer], new=1, stored=T, **sizes)))}
+
+    def step(new: Size, stored: Size) -> Ledger:
+        return _repeated(llama.step([mixer], new=new, stored=stored, **sizes))
+
+    def model(mixer: Form = mixer, T: Size = T) -> Ledger:
+        return _repeated(llama.model([mixer], T=T, **sizes))
+
+    out = _costs(llama, model, step, rules, signatures)
+    experts_of_heads = partial(moa.layer, d_m=heads["d_m"], **SEARCHED)
+    return out | {"tokens": True, "moa": _totals(model(experts_of_heads)), "widths": 2}
 
 
 def _repeated(form: Ledger, layers: Size = N) -> Ledger:
@@ -123,9 +183,67 @@ def _repeated(form: Ledger, layers: Size = N) -> Ledger:
     return Ledger(tuple(replace(e, times=layers * e.times) if backward.repeated(e) else e for e in form))
 
 
-def _step(step: Ledger) -> dict[str, Node]:
-    """Return the MACs of a decode step and the elements of its cache."""
-    return {"step": node(sympy.expand(step.macs)), "cache": node(sympy.expand(decoding.cache_elements(step)))}
+def _costs(
+    module: ModuleType, model: Form, step: Form, rules: Mapping[str, Rule], signatures: dict[tuple, int]
+) -> dict[str, Any]:
+    """Return the nodes of a model's costs, see :func:`as_data`."""
+    form = model()
+    other = prices.other_flops(form, prices.PRICES)
+    out = {
+        "groups": _groups(form, rules, signatures),
+        "one_gradient": _node(3 * form.macs - backward.training_macs(form)),
+        "once": _node(form.select(lambda entry: not backward.repeated(entry)).macs),
+        "frozen": _node(form.frozen_params),
+        "other": [_node(sum(other[kind] for kind in kinds)) for kinds in prices.GROUPS.values()],
+        **_rank(form),
+    }
+    if why := getattr(module, "NO_DECODE_STEP", ""):
+        return {**out, "no_step": why}
+    if paths := getattr(module, "CAUSAL_PATHS", ""):
+        masked = form.select(lambda entry: re.fullmatch(paths, entry.path) and {"T", "S"} <= entry.dims.keys())
+        out["pairs"] = _node(masked.macs)
+    encoder, last = sympy.expand(model(T=0).macs - step(new=0, stored=0).macs), step(new=1, stored=T)
+    return {
+        **out,
+        "step": _node(last.macs),
+        "cache": _node(decoding.cache_elements(last)),
+        "prefill": _node(encoder or step(new=T, stored=T).macs),
+    }
+
+
+def _rank(form: Ledger) -> dict[str, Any]:
+    """Return what a rank costs under the first of PLANS that the closed form takes, and why another is not.
+
+    ``rank``: nodes of the MACs of a step, of the parameters that it keeps, and of the bytes that it sends for a
+    microbatch and for the sum of gradients. ``fits``: pairs of a size and of what must divide it.
+    """
+    why = ""
+    for words, plan in PLANS.items():
+        try:
+            (cost,) = rank_costs(form, plan)
+        except (PlanError, TypeError) as reason:
+            why = str(reason)
+            continue
+        fits = {}
+        for whole, own in zip(form, cost.ledger, strict=True):
+            for letter, size in (whole.dims | whole.weight).items():
+                divided = divide(size, (own.dims | own.weight)[letter])
+                if divided != 1:
+                    total = prod(whole.dims[one] for one in ("B", "T", "K")) if letter == "K" else size
+                    fits[str((total, divided))] = [_node(total), _node(divided)]
+        moved = [cost.sent_bytes(training=True), cost.sync_bytes()]
+        amounts = [cost.step_macs, cost.held["weights"], *moved]
+        return {"plan": words, "no_plan": why, "fits": [*fits.values()], "rank": [node(amount) for amount in amounts]}
+    return {"no_plan": why}
+
+
+def _totals(form: Ledger) -> list[Node]:
+    """Return the nodes of MACs, parameters and active parameters."""
+    return [_node(form.macs), _node(form.params), _node(form.active_params)]
+
+
+def _node(size: Size) -> Node:
+    return node(sympy.expand(size))
 
 
 def _groups(form: Ledger, rules: Mapping[str, Rule], signatures: dict[tuple, int]) -> list[list[Any]]:

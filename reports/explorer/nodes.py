@@ -8,35 +8,40 @@ from typing import Any
 
 import sympy
 
+from headcount.formulas.plan import AXES
 from headcount.formulas.symbols import LEGEND
 
 Node = Any
 """An int, a letter, or [operator, operand, …]: ``/`` divides exactly, ``ceil`` divides and rounds up."""
 
-ORDER = {row.letter: i for i, row in enumerate(LEGEND)}
-"""The place of each letter in the legend."""
+ORDER = {letter: i for i, letter in enumerate([*(row.letter for row in LEGEND), *AXES])}
+"""The place of each letter in the legend, then the axes of a plan."""
 
 
 def node(size: Any) -> Node:
     """Return ``size`` as a node. ValueError unless it is a sum, a product, a quotient, a minimum or a ceiling."""
-    x = _rewrite(size)
+    return _node(_rewrite(size))
+
+
+def _node(x: sympy.Expr) -> Node:
+    """Return a rewritten size as a node."""
     if x.is_Integer:
         return int(x)
     if x.is_Symbol:
         return x.name
     if isinstance(x, sympy.Min):
-        return ["min", *sorted(map(node, x.args), key=str)]
+        return ["min", *sorted(map(_node, x.args), key=str)]
     if x.is_Add:
-        return ["+", *map(node, sorted(_sorted(x.args), key=lambda part: part.is_Number))]
+        return ["+", *map(_node, sorted(_sorted(x.args), key=lambda part: part.is_Number))]
     if isinstance(x, sympy.ceiling):
-        return ["ceil", *map(node, x.args[0].as_numer_denom())]
+        return ["ceil", *map(_node, x.args[0].as_numer_denom())]
     if x.is_Pow and x.exp.is_Integer and x.exp > 0:
-        return ["*", *[node(x.base)] * int(x.exp)]
+        return ["*", *[_node(x.base)] * int(x.exp)]
     above, below = x.as_numer_denom()
     if below != 1:
-        return ["/", node(above), node(below)]
+        return ["/", _node(above), _node(below)]
     if x.is_Mul:
-        return ["*", *map(node, _sorted(x.args))]
+        return ["*", *map(_node, _sorted(x.args))]
     raise ValueError(f"{x} is no sum, product, quotient, minimum or ceiling")
 
 
@@ -48,7 +53,7 @@ def factors(size: Any) -> tuple[Fraction, list[Node]]:
         base, power = part.as_base_exp()
         if base.is_Add and base.could_extract_minus_sign():
             base, coefficient = -base, coefficient * (-1) ** power
-        found += [node(base)] * int(power)
+        found += [_node(base)] * int(power)
     return Fraction(int(coefficient.p), int(coefficient.q)), found
 
 
@@ -72,6 +77,10 @@ def _sorted(parts) -> list:
         base = part.as_base_exp()[0]
         if part.could_extract_minus_sign():
             return (2, 0, str(part))
-        return (0 if base.is_Symbol or not names else 1, min((ORDER[n] for n in names), default=-1), str(part))
+        return (
+            0 if base.is_Symbol or not names else 1,
+            min((ORDER[n] for n in names), default=-1),
+            str(part),
+        )
 
     return sorted(parts, key=place)

@@ -85,8 +85,8 @@ def heat(cells: Sequence[Cell]) -> dict[str, Any]:
 
 def render(found: Mapping[str, Any]) -> str:
     """Return the page around its data."""
-    # a closing tag would end the element that holds the data
-    data = json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    # a tag or a comment in a name would end the element that holds the data
+    data = json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     script = "\n".join(_unindented(name) for name in SCRIPTS)
     page = Template((FOLDER / "page.html").read_text("utf-8"))
     return page.substitute(version=found["version"], style=_unindented("style.css"), data=data, script=script)

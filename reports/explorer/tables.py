@@ -25,6 +25,8 @@ _LABELS = {"scores": "first T S product (scores)", "values": "second T S product
 """Labels of kinds that are not the kind itself."""
 UNCOUNTED = "megatron_model"
 """The rule that gives the size of a part that a figure's rule does not count."""
+QUOTIENTS = "its figures are not sums over the parts of a model, but quotients, or formulas of printed sizes"
+FORMULAS = "its figures are formulas of printed sizes, and no model here has them"
 Models = dict[str, dict[str, Any]]
 """By model and quantity, the total of each part."""
 _PROPERTIES = {"macs": "size", "params": "params"}
@@ -45,14 +47,15 @@ def tables(facts: Facts) -> dict[str, Any]:
 
     ``parts``: by label, whether the part is a contraction; ``models``: by preset and quantity, the totals of parts,
     each by its place in ``parts``, as text from 2^53 on; ``tables``: each with its columns, see :func:`_columns` and
-    :func:`_figures`.
+    :func:`_figures`; ``absent``: the others, each with why no switch of a part applies to it.
     """
     models: Models = {}
     parts: dict[str, bool] = {}
-    found = []
+    found, absent = [], []
     for table in facts.tables.values():
         columns = [one for column in table.columns for one in _columns(facts, table, column)]
         if not columns:
+            absent.append({"name": table.name, "title": table.title, "why": QUOTIENTS})
             continue
         command = f"headcount macs --table {table.name} --counter closed-form"
         found.append({"name": table.name, "title": table.title, "command": command, "columns": columns})
@@ -67,11 +70,14 @@ def tables(facts: Facts) -> dict[str, Any]:
         columns = [one for figure in table.figures if (one := _figures(facts, figure, cells, models))]
         if columns:
             found.append({"name": name, "title": table.title, "command": f"headcount table {name}", "columns": columns})
+        else:
+            why = QUOTIENTS if any(cell.model.preset for cell in cells) else FORMULAS
+            absent.append({"name": name, "title": table.title, "why": why})
     place = {label: i for i, label in enumerate(parts)}
     for model in models.values():
         for quantity, totals in model.items():
             model[quantity] = [(place[label], size if size < 2**53 else str(size)) for label, size in totals.items()]
-    return {"parts": parts, "models": models, "tables": found}
+    return {"parts": parts, "models": models, "tables": found, "absent": absent}
 
 
 def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) -> dict[str, Any] | None:

@@ -49,7 +49,7 @@ def page(facts: Facts) -> Page:
 def examples_page(name: str, title: str, about: str, examples: Sequence[Example]) -> Page:
     """Return a page with a section for each example of the page's module: the commands and their output."""
     module = name.replace("-", "_")
-    sections = [Section(one.title, [partial(output, module, one)], one.commands) for one in examples]
+    sections = [Section(one.title, [partial(output, module, one)], one.commands, "Output") for one in examples]
     return Page(name, title, about, sections, {}, lambda facts: [(counting.example, module, s.title) for s in sections])
 
 

@@ -45,6 +45,7 @@ def page(facts: Facts) -> Page:
                     f"{facts.tables[name].place}: {facts.tables[name].title}",
                     [partial(part, name=name) for part in (tables.counted, tables.counter_errors, tables.parameters)],
                     [f"python -m bench.macs --table {name}"],
+                    "Printed, by the rule, exact and counted",
                 )
                 for name in facts.of_paper(COUNTED)
             ),
@@ -54,15 +55,23 @@ def page(facts: Facts) -> Page:
                 "The big models of Table 1, side by side",
                 [waterfall.PLOT.shown, comparison, savings],
                 [f"python -m bench.macs --compare {BIG} {TRANSFORMER_BIG}"],
+                "Differences by block, and where they cross",
             ),
             Section(
                 "JetMoE",
                 [partial(tables.closed_form_tables, paper="jetmoe")],
                 ["python -m bench.macs --counter closed-form --table jetmoe"],
             ),
-            Section("Departures from the authors' code", [partial(papers.departures, paper="moa")]),
+            Section(
+                "Departures from the authors' code",
+                [partial(papers.departures, paper="moa")],
+                (),
+                "Each with its consequence in numbers",
+            ),
             Section("Other numbers", [premises, convolutions, unlisted]),
-            Section("Expert load", [routing], ["python -m bench.routing --example --record"]),
+            Section(
+                "Expert load", [routing], ["python -m bench.routing --example --record"], "Figures, PMI and losses"
+            ),
         ],
         files(tables_plot.PLOT, quality_plot.PLOT, waterfall.PLOT) | {tables.DATA: tables.data},
         calls,

@@ -32,7 +32,7 @@ def page(facts: Facts) -> Page:
                 Section(name, [partial(table, name=name)], [f"python -m bench.macs --table {name}"])
                 for name in facts.figures
             ),
-            Section(paper.name, [partial(claims.sentences, paper="training")]),
+            Section(paper.name, [partial(claims.sentences, paper="training")], (), "Sentences"),
             Section("Peak rates", [peaks]),
         ],
         files(figures_plot.PLOT) | {DATA: data},
@@ -63,7 +63,8 @@ def table(facts: Facts, name: str) -> str:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(cell.verdict for cell in cells).items())
     title = f"{found.title[0].upper()}{found.title[1:]}"
     about = f"{title}. {found.source}, {found.place}. {found.reading} {found.about}".strip()
-    return "\n".join([about, "", f"Figures: {counts}.", "", *lines])
+    fold = "<details><summary>Rules, and each figure that its rule does not print</summary>"
+    return "\n".join([about, "", f"Figures: {counts}.", "", fold, "", *lines, "", "</details>"])
 
 
 def _group(verdict: str, because: str, cells: Sequence[Judged]) -> str:

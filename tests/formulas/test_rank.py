@@ -347,6 +347,14 @@ def test_plans_that_do_not_fit(form, text, said):
             rank_costs(form, parse(text))
 
 
+@pytest.mark.parametrize("text", ["tp=4,ep=4:replicated", "tp=4,ep=4:replicated,dp=3,fsdp"])
+def test_gradient_sum_does_not_depend_on_experts_of_a_token(text):
+    """With 2 experts of a token on 4 ranks a rank has whole rows, and still experts of its own."""
+    few, many = (only(moa(top_k=K, num_experts=8), text) for K in (2, 4))
+    assert few.sync_bytes() == many.sync_bytes()
+    assert few.held == many.held
+
+
 @pytest.mark.parametrize("text", ["dp=1", "tp=8,cp=2:ring,pp=7+14x8+7,sp,fsdp:keep", "tp=2,ep=2:replicated,mb=3"])
 def test_plan_prints_as_it_is_read(text):
     assert parse(str(parse(text))) == parse(text)

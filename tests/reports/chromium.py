@@ -31,7 +31,8 @@ window.answer = (what) => {
 def insert(page, program):
     """Return ``page`` with a script after its own, which calls ``answer`` with JSON data."""
     before = page.replace("<title>", f"{BEFORE}<title>", 1)
-    return before.replace("</body>", f"<script>\n(async () => {{\n{program}\n}})();\n</script></body>", 1)
+    caught = ".catch((error) => {\n  problems.push(error.stack);\n  answer(null);\n})"
+    return before.replace("</body>", f"<script>\n(async () => {{\n{program}\n}})(){caught};\n</script></body>", 1)
 
 
 def run_in_page(folder, page, program):

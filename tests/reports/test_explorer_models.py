@@ -1,6 +1,7 @@
 """Whole models in the explorer, in headless Chromium: exact integers of all presets and of pasted configurations."""
 
 import json
+from fractions import Fraction
 
 import pytest
 
@@ -9,11 +10,22 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.training_flops import flops_per_token
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
+from headcount.formulas.plan import PlanError, parse
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import PRESETS
 from tests.reports import chromium, explorer_facts
 
 pytestmark = chromium.needed
 LENGTHS = {"batch_size": 3, "seq_len": 7}
+ACCOUNTS = {
+    "causal": "causal_macs", "windowed": "windowed_macs", "perToken": "macs_per_token", "perSample": "macs_per_sample",
+    "prefill": "prefill_macs", "step": "decode_macs", "cache": "kv_bytes", "trainingMacs": "training_macs",
+    "recomputed": "training_recompute_macs", "softmax": "softmax_flops", "norms": "norm_flops",
+    "elementwise": "elementwise_flops", "state": "training_state_bytes",
+}  # fmt: skip
+"""Columns of the command line by the page's name."""
+PLANS = [(1, 1), (4, 1), (1, 3), (2, 8), (3, 2)]
+"""Numbers of tensor parallel and of fully sharded ranks."""
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
          "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}  # fmt: skip
 CONFIGS = [
@@ -31,15 +43,25 @@ REFUSED = [
     (json.dumps(CONFIGS[2] | {"num_experts_per_tok": 9}), "K_ff must be at most E_ff"),
 ]
 PROGRAM = """
-const { MODELS, modelCosts, modelFrom } = headcount;
+const { MODELS, modelCosts, modelFrom, nearestMoa, rankCosts } = headcount;
 const text = (value) => (value === null ? null : String(value));
+const texts = (found) => Object.fromEntries(Object.entries(found).map(([key, value]) => [key, text(value)]));
 const costs = (model, sizes) => MODELS.rules.map(({ name }) => {
-  const found = modelCosts(model, sizes, name, 2);
-  return ["macs", "params", "active", "step", "cache", "training"].map((key) => text(found[key]));
+  const { groups, ...found } = modelCosts(model, sizes, { rule: name, bytes: 2, window: 3, optimizer: "adamw" });
+  return texts(found);
 });
+const lengths = (model, T) => "V" in model.sizes || Object.keys(model.sizes).length === 2 ? { T } : {};
+const ranks = Object.fromEntries(MODELS.presets.map((model) => {
+  const sizes = { ...model.sizes, B: 3, ...lengths(model, 24) };
+  return [model.name, plans.map(([tp, dp]) => {
+    return texts(rankCosts(model, sizes, tp, dp, "adamw-mixed"));
+  })];
+}));
+const nearest = Object.fromEntries(MODELS.presets.map((model) =>
+  [model.name, nearestMoa(model, { ...model.sizes, B: 3, ...lengths(model, 7) }, 2).map(
+    ({ K, E, D, costs }) => [K, E, D, costs.map(text)])]));
 const presets = Object.fromEntries(MODELS.presets.map((model) => {
-  const T = "V" in model.sizes || Object.keys(model.sizes).length === 2 ? { T: 7 } : {};
-  return [model.name, costs(model, { ...model.sizes, B: 3, ...T })];
+  return [model.name, costs(model, { ...model.sizes, B: 3, ...lengths(model, 7) })];
 }));
 const pasted = configs.map((config) => {
   const model = modelFrom(JSON.stringify(config));
@@ -61,13 +83,14 @@ length.value = "1.5";
 length.dispatchEvent(new Event("change"));
 const refusal = [show("size-why").textContent, length.value];
 const [shown, why] = ["model-costs", "model-why"].map((id) => show(id).textContent);
-answer({ refusal, presets, pasted, reasons, shown, why });
+answer({ refusal, presets, ranks, nearest, pasted, reasons, shown, why });
 """
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     given = f"const configs = {json.dumps(CONFIGS)}; const refused = {json.dumps([text for text, _ in REFUSED])};"
+    given += f"const plans = {json.dumps(PLANS)};"
     return chromium.run_in_page(tmp_path_factory.mktemp("models"), explorer_facts.text(), given + PROGRAM)
 
 
@@ -75,18 +98,62 @@ def found(tmp_path_factory):
 def test_costs_of_presets_match_closed_form(found, name):
     lengths = LENGTHS if set(Case.of(name).lengths) > {"batch_size"} else {"batch_size": 3}
     case = Case.of(name, lengths=lengths)
-    ledger, given = case.ledger, accounts.Assumptions()
-    try:
-        decode = [accounts.decode_macs(case, given), accounts.kv_bytes(case, given)]
-    except accounts.NoAccount:
-        decode = [None, None]
-    costs = [ledger.macs, ledger.params, ledger.active_params, *decode]
+    ledger, given = case.ledger, accounts.Assumptions(window=3, optimizer="adamw")
+    found_accounts, _ = accounts.values([*ACCOUNTS.values()], case, given)
+    # the page has no fractions
+    whole = {account: None if isinstance(cost, Fraction) else cost for account, cost in found_accounts.items()}
+    costs = {key: whole[account] for key, account in ACCOUNTS.items()}
+    costs |= {"macs": ledger.macs, "flops": ledger.flops, "params": ledger.params, "active": ledger.active_params}
+    costs |= {"weights": 2 * ledger.params}
     for rule, of_page in zip(TRAINING, found["presets"][name], strict=True):
         try:
-            training = flops_per_token(case, CONVENTIONS[rule]) * 3 * 7
+            costs["training"] = flops_per_token(case, CONVENTIONS[rule]) * 3 * 7
         except UsageError:
-            training = None
-        assert of_page == [None if cost is None else str(cost) for cost in [*costs, training]]
+            costs["training"] = None
+        assert of_page == {key: None if cost is None else str(cost) for key, cost in costs.items()}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_ranks_of_presets_match_closed_form(found, name):
+    lengths = {"batch_size": 3, "seq_len": 24} if set(Case.of(name).lengths) > {"batch_size"} else {"batch_size": 3}
+    for (tp, dp), of_page in zip(PLANS, found["ranks"][name], strict=True):
+        if "why" in of_page:
+            plan = parse(",".join([f"tp={tp},sp"] * (tp > 1) + [f"dp={dp},fsdp"] * (dp > 1)) or "dp=1")
+            case = Case.of(name, lengths=lengths, plan=plan)
+            # each rank of more than g may hold a key/value head of others, which the page leaves to the command line
+            if not any(entry.weight.get("g", tp) < tp for entry in case.ledger):
+                with pytest.raises(PlanError):
+                    assert case.ranks
+            continue
+        plan = parse(of_page["plan"])
+        assert (plan.tp, plan.dp) == (tp, dp)
+        (cost,) = Case.of(name, lengths=lengths, plan=plan).ranks
+        costs = {"macs": cost.step_macs, "held": cost.held["weights"], "state": cost.state_bytes()}
+        costs |= {"sent": cost.sent_bytes(training=True), "sync": cost.sync_bytes()}
+        assert of_page == {"plan": of_page["plan"]} | {key: str(one) for key, one in costs.items()}
+
+
+def test_most_language_models_have_ranks(found):
+    divided = {name for name, ranks in found["ranks"].items() if "why" not in ranks[1]}
+    assert {"llama3-8b", "llama3-405b", "deepseek-v3", "transformer-big", "moa-8K8E128D", "jetmoe-8b"} <= divided
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_nearest_moa_matches_closed_form(found, name):
+    lengths = LENGTHS if set(Case.of(name).lengths) > {"batch_size"} else {"batch_size": 3}
+    try:
+        Case.of(name, {"attention": "moa", "top_k": 1, "num_experts": 8, "head_dim": 64})
+    except ConfigError:
+        assert found["nearest"][name] == []
+        return
+    for K, E, D, costs in found["nearest"][name]:
+        ledger = Case.of(name, {"attention": "moa", "top_k": K, "num_experts": E, "head_dim": D}, lengths).ledger
+        assert costs == [str(ledger.macs), str(ledger.params), str(ledger.active_params)]
+
+
+def test_nearest_moa_is_found_again(found):
+    """MoA that is searched is among its own nearest, with equal costs."""
+    assert found["nearest"]["moa-8K8E128D"][0][:3] == [8, 8, 128]
 
 
 @pytest.mark.parametrize("place", range(len(CONFIGS)), ids=[one["model_type"] for one in CONFIGS])
@@ -106,8 +173,10 @@ def test_costs_of_pasted_configuration(found, place):
     params = N * (attention + 3 * d * F * E + rest) + d + embeddings
     step = B * (N * (attention + 3 * d * F * K + router + 2 * T * h * w) + d * V)
     active = params - N * 3 * d * F * (E - K)
-    expected = [macs, params, active, step, 2 * N * 2 * B * T * g * w, 6 * B * T * active]
-    assert found["pasted"][place] == [str(cost) for cost in expected]
+    cache, training = 2 * N * 2 * B * T * g * w, 6 * B * T * active
+    costs = {"macs": macs, "params": params, "active": active, "step": step, "cache": cache, "training": training}
+    costs |= {"causal": macs - B * N * T * (T - 1) * h * w, "state": 16 * params, "prefill": macs}
+    assert {key: found["pasted"][place][key] for key in costs} == {key: str(cost) for key, cost in costs.items()}
 
 
 def test_wrong_configurations_and_sizes_are_refused_with_reason(found):

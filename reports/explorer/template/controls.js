@@ -40,7 +40,7 @@ function buildControls() {
       const own = DATA.presets.filter((preset) => preset.paper === paper);
       const chips = own.map(
         (preset) =>
-          `<button type="button" class="chip" data-preset="${preset.name}">${preset.name.split(`${paper}-`).pop()}</button>`,
+          `<button type="button" class="chip" data-preset="${escaped(preset.name)}">${escaped(preset.name.split(`${paper}-`).pop())}</button>`,
       );
       return `<p class="chips"><b>${escaped(DATA.papers[paper])}</b> ${chips.join(" ")}</p>`;
     })
@@ -49,9 +49,7 @@ function buildControls() {
     const preset = byName(DATA.presets, event.target.dataset.preset);
     if (preset) change({ sizes: { ...state.sizes, ...preset.sizes }, show: formsOf(preset).join(), form: preset.form });
   };
-  element("account").innerHTML = DATA.accounts
-    .map((one) => `<option value="${one.name}">${escaped(one.label)}</option>`)
-    .join("");
+  element("account").innerHTML = DATA.accounts.map(({ name, label }) => optionHtml(name, label)).join("");
   for (const name of ["account", "unit", "axis"])
     element(name).onchange = (event) => change({ [name]: event.target.value });
   element("printed").onchange = (event) => change({ printed: event.target.checked ? "1" : "" });

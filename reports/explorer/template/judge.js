@@ -46,24 +46,22 @@ const countedSum = (row, counted) =>
 
 function drawJudge() {
   const [table, column, row, counted] = [judgedTable(), judgedColumn(), judgedRow(), countedParts()];
-  const option = (value, text, chosen) =>
-    `<option value="${value}"${chosen ? " selected" : ""}>${escaped(text)}</option>`;
   element("table").innerHTML = PUBLISHED.tables
-    .map((one) => option(one.name, `${one.name}: ${one.title}`, one === table))
+    .map((one) => optionHtml(one.name, `${one.name}: ${one.title}`, one === table))
     .join("");
   element("column-of").innerHTML = table.columns
     .map((one, i) =>
-      option(i, (one.label || { macs: "MACs", params: "parameters" }[one.quantity]) + (one.suffix ? `, ${one.suffix}` : ""), one === column),
+      optionHtml(i, (one.label || { macs: "MACs", params: "parameters" }[one.quantity]) + (one.suffix ? `, ${one.suffix}` : ""), one === column),
     )
     .join("");
-  element("rule").textContent = column.rule;
+  element("table-rule").textContent = column.rule;
   element("printed-rows").innerHTML = column.rows.map((one, i) => printedRowHtml(one, i, column, counted)).join("");
   const fits = column.rows.filter((one) => printed(countedSum(one, counted), printOf(one, column), one[2]) === one[2]).length;
   element("fits").textContent = `These switches print ${fits} of the ${column.rows.length} rows.`;
   element("sum").innerHTML = sumHtml(row, column, counted);
   element("parts").innerHTML = partsHtml(row, counted);
   element("verdict").innerHTML = row[3]
-    ? `<p>By the table's rule: <b class="v-${row[3].split(" ")[0]}">${escaped(row[3])}</b>${row[4] ? `. ${escaped(row[4])}` : ""}</p>`
+    ? `<p>By the table's rule: <b class="v-${escaped(row[3].split(" ")[0])}">${escaped(row[3])}</b>${row[4] ? `. ${escaped(row[4])}` : ""}</p>`
     : "<p>The table's rule does not judge this column: the paper's vocabularies are not printed.</p>";
   element("judge-command").textContent = table.command;
 }
@@ -118,6 +116,9 @@ const SWITCHES = {
 };
 
 function listenJudge() {
+  element("absent").innerHTML = PUBLISHED.absent
+    .map(({ name, title, why }) => `<li><b>${escaped(name)}</b>: ${escaped(title)}; ${escaped(why)}</li>`)
+    .join("");
   element("table").onchange = (event) => change({ table: event.target.value, column: "0", row: "0", counted: "" });
   element("column-of").onchange = (event) => change({ column: event.target.value, row: "0", counted: "" });
   element("printed-rows").onclick = (event) => {

@@ -27,25 +27,78 @@ function ruleFlops(groups, rule, sizes) {
 }
 
 /** Return the costs of a model: totals, and null where there is no such cost. */
-function modelCosts(model, numbers, rule, elementBytes) {
+function modelCosts(model, numbers, { rule, bytes, window, optimizer }) {
   const sizes = bigs(numbers);
   const groups = modelGroups(model, sizes);
   const sum = (name) => groups.reduce((total, group) => total + group[name], 0n);
-  const { step, cache } = modelForm(model);
+  const form = modelForm(model);
   const at = (node) => (node === undefined ? null : evaluate(node, sizes));
-  const bytes = BigInt(elementBytes);
-  const stored = at(cache);
+  const [macs, params, frozen] = [sum("macs"), sum("params"), at(form.frozen)];
+  const each = BigInt(bytes);
+  const stored = at(form.cache);
+  // attention without the pairs of which `late` queries see 1, 2, ... fewer keys
+  const masked = (late) => {
+    const pairs = at(form.pairs);
+    return pairs === null ? null : macs - (pairs / sizes.T ** 2n) * ((sizes.T * (sizes.T - 1n) + late * (late + 1n)) / 2n);
+  };
+  const beyond = form.pairs === undefined ? 0n : sizes.T - BigInt(window);
+  // products of relative positions are the same for any batch
+  const per = (samples) => (macs % samples ? null : macs / samples);
+  const training = 3n * macs - at(form.one_gradient);
+  const [softmax, norms, elementwise] = form.other.map(at);
+  const [trained, kept] = MODELS.recipes[optimizer].map(BigInt);
   return {
     groups,
-    macs: sum("macs"),
-    flops: 2n * sum("macs"),
-    params: sum("params"),
-    active: sum("active"),
-    weights: sum("params") * bytes,
-    step: at(step),
-    cache: stored === null ? null : stored * bytes,
+    macs,
+    causal: masked(0n),
+    windowed: masked(beyond > 0n ? beyond : 0n),
+    flops: 2n * macs,
+    perToken: form.tokens ? per(sizes.B * sizes.T) : null,
+    perSample: per(sizes.B),
+    prefill: at(form.prefill),
+    step: at(form.step),
+    trainingMacs: training,
+    recomputed: training + macs - at(form.once),
     training: ruleFlops(groups, rule, sizes),
+    softmax,
+    norms,
+    elementwise,
+    params,
+    active: sum("active"),
+    weights: params * each,
+    state: trained * (params - frozen) + kept * frozen,
+    cache: stored === null ? null : stored * each,
   };
+}
+
+/** Return what a rank of tp x dp computes, keeps and sends, with the plan's text; or why there is no closed form. */
+function rankCosts(model, numbers, tp, dp, optimizer) {
+  const form = modelForm(model);
+  if (!form.rank || (tp > 1 && !form.plan)) return { why: form.no_plan };
+  const sizes = bigs({ ...numbers, tp, dp });
+  const values = (nodes) => nodes.map((node) => evaluate(node, sizes));
+  const unfit = form.fits.map(values).find(([size, by]) => size % by);
+  if (unfit) return { why: `tp = ${grouped(tp)} does not divide ${grouped(unfit[0])}` };
+  const words = [tp > 1 ? form.plan.replaceAll("{tp}", tp) : "", dp > 1 ? `dp=${dp},fsdp` : ""].filter(Boolean);
+  const [macs, held, sent, sync] = values(form.rank);
+  return { plan: words.join() || "dp=1", macs, held, sent, sync, state: BigInt(MODELS.recipes[optimizer][0]) * held };
+}
+
+/** Return the sizes of MoA with which a model is nearest in MACs and parameters: the larger relative difference. */
+function nearestMoa(model, numbers, count) {
+  const form = modelForm(model);
+  if (!form.moa) return [];
+  const sizes = bigs(numbers);
+  const wanted = ["macs", "params"].map((name) => modelGroups(model, sizes).reduce((sum, group) => sum + group[name], 0n));
+  const { K: Ks, E: Es } = MODELS.searched;
+  const Ds = MODELS.searched.D.filter((D) => D % form.widths === 0);
+  const points = Ks.flatMap((K) => Es.filter((E) => K <= E).flatMap((E) => Ds.map((D) => ({ K, E, D }))));
+  const found = points.map((point) => {
+    const costs = form.moa.map((node) => evaluate(node, { ...sizes, ...bigs(point) }));
+    const far = wanted.map((size, i) => Math.abs(ratio(costs[i] - size, size)));
+    return { ...point, costs, far: Math.max(...far) };
+  });
+  return found.sort((a, b) => a.far - b.far).slice(0, count);
 }
 
 const CONFIG_TYPES = ["llama", "mistral", "mixtral", "qwen2"];
@@ -121,10 +174,9 @@ function changeModelSize(letter, text) {
 function drawModel() {
   const model = chosenModel();
   const sizes = modelSizes(model);
-  const costs = modelCosts(model, sizes, state.rule, state.bytes);
+  const costs = modelCosts(model, sizes, state);
   element("model").value = MODELS.presets.includes(model) ? model.name : "config.json";
-  element("rule-of").value = state.rule;
-  element("bytes").value = state.bytes;
+  for (const name of MODEL_CHOICES) element(name).value = state[name];
   const rule = byName(MODELS.rules, state.rule);
   element("rule-about").textContent = `${rule.about} ${rule.source}`;
   element("model-letters").innerHTML = Object.entries(sizes)
@@ -135,24 +187,31 @@ function drawModel() {
     )
     .join("");
   const none = modelForm(model).no_step;
+  const unmasked = none || "no attention is causal";
   const rows = [
     ["MACs, forward", costs.macs],
+    ["MACs, forward, causal", costs.causal, false, unmasked],
+    [`MACs, forward, window of ${grouped(state.window)} keys`, costs.windowed, false, unmasked],
     ["FLOPs, forward", costs.flops],
+    ["MACs per token", costs.perToken, false, modelForm(model).tokens ? "no whole number" : "the input is no sequence of tokens"],
+    ["MACs per sample", costs.perSample, false, "no whole number"],
+    ["MACs, prefill", costs.prefill, false, none],
+    ["MACs, decode step", costs.step, false, none],
+    ["MACs, training step", costs.trainingMacs],
+    ["MACs, training step, layers recomputed", costs.recomputed],
+    [`training FLOPs of a step, rule ${state.rule}`, costs.training, false, "the rule needs one causal sequence of tokens"],
+    ["FLOPs of softmax", costs.softmax],
+    ["FLOPs of norms", costs.norms],
+    ["FLOPs of elementwise operations", costs.elementwise],
     ["parameters", costs.params],
     ["active parameters", costs.active],
     [`weights, ${state.bytes} bytes each`, costs.weights, true],
-    ["MACs, decode step", costs.step, false, none],
+    [`training state, ${state.optimizer}`, costs.state, true],
     [`cache, ${state.bytes} bytes each`, costs.cache, true, none],
-    [`training FLOPs of a step, rule ${state.rule}`, costs.training, false, "the rule needs one causal sequence of tokens"],
   ];
-  element("model-costs").innerHTML =
-    `<caption>${escaped(model.name)}</caption><thead><tr><th>quantity</th><th class="n">exact</th><th class="n">rounded</th></tr></thead><tbody>` +
-    `${rows
-      .map(([label, value, isBytes, why]) => {
-        const cells = value === null ? `<td class="why" colspan="2">none: ${escaped(why)}</td>` : `<td class="n">${grouped(value)}</td><td class="n">${isBytes ? binary(value) : scaled(value, "auto")}</td>`;
-        return `<tr><th scope="row">${escaped(label)}</th>${cells}</tr>`;
-      })
-      .join("")}</tbody>`;
+  element("model-costs").innerHTML = `<caption>${escaped(model.name)}</caption>${costsHtml(rows)}`;
+  drawRank(model, sizes);
+  drawNearest(model, sizes, costs);
   const parts = new Map();
   for (const { label, macs, params } of costs.groups) {
     const [a, b] = parts.get(label) || [0n, 0n];
@@ -166,20 +225,64 @@ function drawModel() {
       .join("")}</tbody>`;
   const first = [...parts].reduce((most, one) => (one[1][0] > most[1][0] ? one : most));
   element("model-says").textContent =
-    `${model.name}: ${scaled(costs.macs, "auto")} MACs in one forward pass${sizes.T ? ` of ${grouped(sizes.B * sizes.T)} tokens` : ""} and ${scaled(costs.params, "auto")} parameters; ` +
+    `${model.name}: ${scaled(costs.macs, "auto")} MACs in one forward pass${!modelForm(model).tokens ? "" : ` of ${grouped(sizes.B * sizes.T)} tokens`} and ${scaled(costs.params, "auto")} parameters; ` +
     `most MACs, ${percent(first[1][0], costs.macs)}, are of: ${first[0]}.`;
 }
 
+/** Return rows of a label, a value, whether it is in bytes, and why there is none, as the inside of a table. */
+function costsHtml(rows) {
+  const cells = ([, value, isBytes, why]) =>
+    value === null
+      ? `<td class="why" colspan="2">none: ${escaped(why)}</td>`
+      : `<td class="n">${grouped(value)}</td><td class="n">${isBytes ? binary(value) : scaled(value, "auto")}</td>`;
+  const body = rows.map((row) => `<tr><th scope="row">${escaped(row[0])}</th>${cells(row)}</tr>`);
+  return `<thead><tr><th>quantity</th><th class="n">exact</th><th class="n">rounded</th></tr></thead><tbody>${body.join("")}</tbody>`;
+}
+
+function drawRank(model, sizes) {
+  const { why, plan, macs, held, sent, sync, state: kept } = rankCosts(model, sizes, +state.tp, +state.dp, state.optimizer);
+  element("rank-why").textContent = why ? `No closed form of this plan here: ${why}. Further plans: headcount macs --plan` : "";
+  element("rank-costs").hidden = Boolean(why);
+  if (why) return;
+  const rows = [
+    ["MACs, training step", macs],
+    ["parameters kept", held],
+    [`training state, ${state.optimizer}`, kept, true],
+    ["sent for a microbatch", sent, true],
+    ["sent for the sum of gradients", sync, true],
+  ];
+  element("rank-costs").innerHTML = `<caption>One of ${grouped(state.tp * state.dp)} ranks, plan ${escaped(plan)}</caption>${costsHtml(rows)}`;
+}
+
+function drawNearest(model, sizes, { macs, params }) {
+  const rows = nearestMoa(model, sizes, 6).map(({ K, E, D, costs }) => {
+    const over = [macs, params].map((size, i) => `<td class="n">${grouped(costs[i])}</td><td class="n">${times(ratio(costs[i], size))}</td>`);
+    return `<tr><th scope="row">${K}, ${E}, ${D}</th>${over.join("")}</tr>`;
+  });
+  const heads = ["MACs", "over model", "parameters", "over model"].map((text) => `<th class="n">${text}</th>`);
+  element("nearest").innerHTML = rows.length ? `<thead><tr><th>K, E, D</th>${heads.join("")}</tr></thead><tbody>${rows.join("")}</tbody>` : "";
+  element("nearest-says").textContent = rows.length
+    ? "MoA in place of its attention: the K, E and D with which the larger difference of MACs and parameters is least."
+    : "No MoA takes the place of its attention.";
+}
+
+const MODEL_CHOICES = ["rule", "bytes", "optimizer", "window", "tp", "dp"];
+
 function listenModel() {
-  const option = (name) => `<option value="${name}">${name}</option>`;
-  element("model").innerHTML = [...MODELS.presets.map((one) => one.name), "config.json"].map(option).join("");
-  element("rule-of").innerHTML = MODELS.rules.map((one) => option(one.name)).join("");
+  element("model").innerHTML = [...MODELS.presets.map((one) => one.name), "config.json"].map((name) => optionHtml(name)).join("");
+  element("rule").innerHTML = MODELS.rules.map(({ name }) => optionHtml(name)).join("");
+  element("optimizer").innerHTML = Object.keys(MODELS.recipes).map((name) => optionHtml(name)).join("");
   element("model").onchange = (event) => {
     if (event.target.value !== "config.json" || pasted) change({ model: event.target.value, changed: "" });
     else element("config").focus();
   };
-  element("rule-of").onchange = (event) => change({ rule: event.target.value });
-  element("bytes").onchange = (event) => change({ bytes: event.target.value });
+  for (const name of MODEL_CHOICES)
+    element(name).onchange = (event) => {
+      const { value, type } = event.target;
+      const why = type === "number" ? whyNotSize(value, 1) : "";
+      element("model-why").textContent = why && `${name} ${why}`;
+      change(why ? {} : { [name]: value });
+    };
   element("model-letters").onchange = (event) => {
     const letter = event.target.dataset.size;
     changeModelSize(letter, event.target.value);

@@ -54,5 +54,7 @@ window.headcount = {
   PUBLISHED,
   MODELS,
   modelCosts,
+  rankCosts,
+  nearestMoa,
   modelFrom,
 };

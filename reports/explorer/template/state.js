@@ -21,6 +21,10 @@ const START = {
   changed: "",
   rule: "palm",
   bytes: "2",
+  optimizer: "adamw-mixed",
+  window: "4096",
+  tp: "8",
+  dp: "64",
 };
 let state = { ...START, sizes: { ...DATA.start } };
 
@@ -34,7 +38,9 @@ const CHOICES = {
   table: DATA.published.tables.map((one) => one.name),
   rule: DATA.models.rules.map((one) => one.name),
   bytes: ["1", "2", "4", "8"],
+  optimizer: Object.keys(DATA.models.recipes),
 };
+const COUNTS = ["window", "tp", "dp"];
 
 /** Return why text is no size of at least `least`; empty if it is one. */
 function whyNotSize(text, least) {
@@ -53,6 +59,7 @@ function fromHash(hash) {
   const found = { ...START, sizes: { ...DATA.start } };
   for (const [name, text] of given) {
     if (name in DATA.start) found.sizes[name] = sizeFrom(name, text);
+    else if (COUNTS.includes(name)) found[name] = whyNotSize(text, 1) ? START[name] : text;
     else if (name in START && (!CHOICES[name] || CHOICES[name].includes(text))) found[name] = text;
   }
   // the baseline is always shown

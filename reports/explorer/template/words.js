@@ -2,6 +2,7 @@
 
 const byName = (list, name) => list.find((one) => one.name === name);
 const element = (id) => document.getElementById(id);
+/** Return text as HTML, also between quotes. */
 const escaped = (text) => String(text).replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 
 const grouped = (n) => n.toString().replace(/\B(?=(\d{3})+(?!\d))/g, ",");
@@ -38,8 +39,12 @@ function short(value) {
 }
 const percent = (part, whole) => (whole ? `${(100 * ratio(part, whole)).toFixed(1)}\u00a0%` : "");
 
+/** Return an option of a choice, with its value as text unless another is given. */
+const optionHtml = (value, text = value, chosen = false) =>
+  `<option value="${escaped(value)}"${chosen ? " selected" : ""}>${escaped(text)}</option>`;
+
 function letterHtml(name) {
-  const [base, below] = name.split("_");
+  const [base, below] = escaped(name).split("_");
   return `<i>${base}</i>${below ? `<sub>${below}</sub>` : ""}`;
 }
 

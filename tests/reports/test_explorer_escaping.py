@@ -1,0 +1,106 @@
+"""Names in the explorer are text: markup in a name of a model, table, row or pasted configuration makes no element."""
+
+import json
+
+from headcount.reports.explorer import page
+from tests.reports import chromium, explorer_facts
+
+MARKUP = "\"'&<img src=x onerror=\"problems.push('a name ran')\"><!--<script></script>"
+NAMES = (
+    "name",
+    "preset",
+    "label",
+    "title",
+    "paper",
+    "command",
+    "rule",
+    "about",
+    "source",
+    "word",
+    "meaning",
+    "no_step",
+)
+"""Keys of the texts that a table, a preset or a message gives."""
+PROGRAM = """
+const show = (id) => document.getElementById(id);
+const pick = (id, value) => {
+  show(id).value = value;
+  show(id).dispatchEvent(new Event("change", { bubbles: true }));
+};
+const texts = [];
+const look = () => texts.push(document.querySelector("main").textContent);
+document.querySelector("#presets button").click();
+for (const account of headcount.DATA.accounts) pick("account", account.name);
+look();
+show("chart").style.width = "300px";
+dispatchEvent(new Event("resize"));
+look();
+show("tab-models").click();
+for (const model of headcount.MODELS.presets.slice(0, 12)) pick("model", model.name);
+show("config").value = JSON.stringify({ model_type: markup });
+show("read-config").click();
+look();
+show("tab-judge").click();
+for (const { name, columns } of headcount.PUBLISHED.tables) {
+  pick("table", name);
+  columns.forEach((_, i) => pick("column-of", i));
+  document.querySelector("#printed-rows tr:last-child").click();
+}
+look();
+show("tab-heat").click();
+for (const cell of document.querySelectorAll(".cell")) cell.click();
+look();
+answer({ images: document.querySelectorAll("img").length, shown: texts.map((text) => text.split(markup).length - 1) });
+"""
+
+
+def hostile():
+    """Return the page's data whose names of models, tables, rows and counters hold markup."""
+    found = json.loads(json.dumps(explorer_facts.data()))
+    heat, published, models = found["heat"], found["published"], found["models"]
+    for one in (
+        *found["presets"],
+        *models["presets"],
+        *published["tables"],
+        *published["absent"],
+        *found["letters"],
+        *models["letters"],
+    ):
+        for key in one.keys() & {*NAMES}:
+            one[key] += MARKUP
+    for one in (*found["forms"], *found["accounts"], *models["rules"], *models["forms"]):
+        for key in one.keys() & {*NAMES} - {"name"}:
+            one[key] += MARKUP
+    for form in models["forms"]:
+        for group in form["groups"]:
+            group[0] += MARKUP
+    for form in found["forms"]:
+        for groups in (group for cases in form["accounts"].values() for case in cases for group in case):
+            for entry in groups[2]:
+                entry[0] += MARKUP
+    found["papers"] = {paper + MARKUP: label + MARKUP for paper, label in found["papers"].items()}
+    found["families"] = {name: label + MARKUP for name, label in found["families"].items()}
+    published["parts"] = {part + MARKUP: is_one for part, is_one in published["parts"].items()}
+    published["models"] = {name + MARKUP: own for name, own in published["models"].items()}
+    for column in (column for table in published["tables"] for column in table["columns"]):
+        column["multiplicity"] = {part + MARKUP: many for part, many in column["multiplicity"].items()}
+        for key in column.keys() & {*NAMES, "suffix"}:
+            column[key] += MARKUP
+        for row in column["rows"]:
+            row[:5] = [row[0] + MARKUP, row[1] + MARKUP, row[2], row[3] + MARKUP, row[4] + MARKUP]
+            if len(row) > 5:
+                row[5] = [[text + MARKUP, size] for text, size in row[5]]
+    heat["counters"], heat["devices"] = ([one + MARKUP for one in heat[key]] for key in ("counters", "devices"))
+    heat["formulations"] = [[name + MARKUP, text + MARKUP, size] for name, text, size in heat["formulations"]]
+    return found
+
+
+@chromium.needed
+def test_markup_in_names_makes_no_element(tmp_path):
+    found = chromium.run_in_page(
+        tmp_path,
+        page.render(hostile()),
+        f"const markup = {json.dumps(MARKUP).replace('<', chr(92) + 'u003c')};{PROGRAM}",
+    )
+    assert found["images"] == 0
+    assert min(found["shown"]) > 10
