@@ -263,3 +263,49 @@ def test_large_scores_stay_finite():
     q, k, v = features(1, 9, 2, 16, scale=40), features(1, 9, 16, seed=1, scale=40), features(1, 9, 16, seed=2)
     expected = attend(q.double(), k[:, :, None].double(), v[:, :, None].double(), causal=True)
     assert_near(ops.mqa(q, k, v, None, None, True), expected, torch.float32)
+
+
+def test_long_sums_are_float32():
+    """512 features and 16 slots: a sum that is rounded to float16 at each step is off by more."""
+    n, width, top_k = 7, 512, 16
+    torch.manual_seed(6)
+    experts = torch.stack([torch.randperm(17)[:top_k] for _ in range(n)]).to(DEVICE, torch.int32)
+    order, ends = ops.plan(experts[None], 17)
+    x, rows = (features(m, width, dtype=torch.float16, scale=0.5, seed=m).abs() for m in (n, n * top_k))
+    w = features(17, width, 24, dtype=torch.float16, seed=1, scale=width**-0.5).abs()
+    spread = torch.einsum("nd,nkdf->nkf", x.double(), w.double()[experts.long()]).flatten(0, 1)
+    collected = torch.einsum("nkd,nkdf->nf", rows.double().view(n, top_k, -1), w.double()[experts.long()])
+    router = w[:, :, 0].contiguous()
+    *_, logits = ops.route(x, router, top_k, Gates.PRINTED, True)
+    weights, _ = ops.weight_grad(x, x[:, :24].contiguous(), None, order, ends, False)
+    selected = torch.zeros(n, 17, device=DEVICE, dtype=torch.float64).scatter(-1, experts.long(), 1)
+    expected = torch.einsum("nd,ne,nf->edf", x.double(), selected, x[:, :24].double())
+    for found, sums in (
+        (ops.spread(x, w, None, order, ends, top_k), spread),
+        (ops.collect(rows, w, None, order, ends, top_k), collected),
+        (logits, x.double() @ router.double().t()),
+        (weights, expected),
+    ):
+        assert float((found.double() - sums).norm() / sums.norm()) < 1e-3
+
+
+def as_slice(x, before, after):
+    """Return the values of ``x`` (B, S, ...) as a slice of a cache with more positions on both sides."""
+    return torch.cat([x[:, :before], x, x[:, :after]], 1)[:, before : before + x.shape[1]]
+
+
+@pytest.mark.parametrize("operator", ["mqa", "ragged", "decode"])
+def test_keys_and_values_have_their_own_strides(operator):
+    q, (k, v) = features(3, 7, 4, 16), (features(3, 19, 2, 16, seed=seed) for seed in (1, 2))
+    gates = features(3, 7, 4, seed=3)
+    heads = torch.arange(4, device=DEVICE, dtype=torch.int32).expand(3, 7, 4)
+    attend_from = {
+        "mqa": lambda k, v: ops.mqa(q, k[:, :, 0], v[:, :, 0], gates, None, True),
+        "ragged": lambda k, v: ops.ragged(q, k, v, heads, gates, None, True),
+        "decode": lambda k, v: ops.decode(q[:, 0], k, v, heads[:, 0], gates[:, 0], None),
+    }[operator]
+    expected = attend_from(k, v)
+    # wider rows change the stride of a position, more positions that of a sequence
+    wide = torch.cat([v, v], 2)[:, :, :2]
+    for keys, values in ((as_slice(k, 2, 3), v), (k, as_slice(v, 1, 0)), (as_slice(k, 2, 3), wide)):
+        assert torch.equal(attend_from(keys, values), expected)

@@ -59,6 +59,15 @@ def test_decode_appends_one_token():
         assert torch.equal(run.module(run.inputs[0], cache=cache), first)
 
 
+def test_each_decode_call_has_its_own_cache():
+    run = run_of("layer", "decode", LAYER)
+    for cache in run.caches:
+        cache.key.fill_(0)
+    for called in range(2):
+        run.call(called)
+        assert [bool(cache.key.any()) for cache in run.caches[:3]] == [True, called > 0, False]
+
+
 @pytest.mark.parametrize("which", ["forward", "backward", "decode"])
 def test_altered_restores_inputs(which):
     run = run_of("layer", which, LAYER)
