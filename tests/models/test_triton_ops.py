@@ -196,6 +196,9 @@ HEADS = {
     "B2-T19-S19-h6-g2-k3-D24": (2, 19, 19, 6, 2, 3, 24),
     "B1-T5-S33-h5-g5-k1-D16": (1, 5, 33, 5, 5, 1, 16),
     "B3-T1-S7-h4-g1-k4-D16": (3, 1, 7, 4, 1, 4, 16),
+    # a key/value head of some sequences is read by more rows than a tile has, and others by none
+    "B2-T1-S19-h38-g2-k18-D16": (2, 1, 19, 38, 2, 18, 16),
+    "B3-T1-S7-h21-g7-k2-D24": (3, 1, 7, 21, 7, 2, 24),
 }
 MASKS = {"all": (False, False), "causal": (True, False), "padded": (False, True), "causal-padded": (True, True)}
 
@@ -248,15 +251,17 @@ def test_selected_heads_match_reference(sizes, mask, dtype):
         assert_near(step, expected, dtype, "decode")
 
 
-def test_split_keys_match_reference():
+@pytest.mark.parametrize("padded", [False, True])
+def test_split_keys_match_reference(padded):
     """Four parts of the keys, the last one short, from a cache with more room than it holds."""
     q, cache = features(2, 3, 16), [features(2, 600, 1, 16, seed=seed) for seed in (1, 2)]
     k, v = (x[:, :523] for x in cache)
+    hidden = hidden_keys(2, 523, padded)
     heads = torch.tensor([[0, 2], [1, 0]], device=DEVICE, dtype=torch.int32)
     gates = features(2, 2, seed=3)
     every = torch.zeros(2, 3, device=DEVICE).scatter(-1, heads.long(), gates)
-    expected = attend(*(x.double() for x in (q[:, None], k, v)))[:, 0] * every[..., None]
-    assert_near(ops.decode(q, k, v, heads, gates, None), expected, torch.float32)
+    expected = attend(*(x.double() for x in (q[:, None], k, v)), key_padding_mask=hidden)[:, 0] * every[..., None]
+    assert_near(ops.decode(q, k, v, heads, gates, hidden), expected, torch.float32)
 
 
 def test_large_scores_stay_finite():
