@@ -50,7 +50,10 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         Row({"D": 128}, Launch({"BM": 128, "BN": 64}, 8, 3)),
         Row({}, Launch({"BM": 64, "BN": 64}, 4, 3)),
     ),
-    "decode": (Row({}, Launch({"BM": 16, "BN": 64}, 4, 2)),),
+    "decode": (
+        Row({"D": 256}, Launch({"BM": 16, "BN": 32}, 4, 2)),
+        Row({}, Launch({"BM": 16, "BN": 64}, 4, 2)),
+    ),
     "combine": (Row({}, Launch({}, 4, 1)),),
 }
 

@@ -189,7 +189,7 @@ def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden
     """Attend from one query (B, h, D) per sequence to (B, S, g, D) by heads (B, k) times gates (B, k); else 0."""
     (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
     q, heads, gates, hidden = _contiguous(q, heads, gates, hidden)
-    top_k, group, chosen = heads.shape[-1], num_heads // num_kv_heads, _configured("decode")
+    top_k, group, chosen = heads.shape[-1], num_heads // num_kv_heads, _configured("decode", D=_padded(head_dim))
     tiles = batch_size * num_kv_heads * triton.cdiv(min(top_k, group), chosen.blocks["BM"])
     splits = splits_of_keys(tiles, src_len)
     part = q.new_empty(batch_size, top_k, splits, head_dim, dtype=torch.float32)
@@ -219,13 +219,13 @@ def _attend(
 def _start(kernel: Any, grid: tuple[int, ...], chosen: Launch, *arguments: Any, **constants: Any) -> None:
     """Start or record a kernel. Constants of padded sizes, of absent tensors (None) and of the precision are added."""
     names = kernel.arg_names
-    constants |= chosen.blocks
     constants |= {f"{size}_PAD": _padded(constants[size], least) for size, least in PADDED if f"{size}_PAD" in names}
     given = dict(zip(names, arguments, strict=False))
     constants |= {flag: given[name] is not None for name, flag in FLAGS if flag in names and name in given}
     if "PRECISION" in names:
         # 16-bit products ignore it
         constants["PRECISION"] = "ieee" if arguments[0].dtype == torch.float32 else "tf32"
+    constants |= chosen.blocks
     arguments = tuple(arguments[0] if value is None else value for value in arguments)
     recorded = _recorded.get()
     if recorded is None:
