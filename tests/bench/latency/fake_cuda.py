@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import types
+import weakref
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -96,7 +97,7 @@ class Device:
         self.compiling_s = {}
         self.capture_error = self.dead = self.failing = None
         self.main = Stream("default")
-        self.streams, self.written = [self.main], {}
+        self.streams, self.written = [self.main], weakref.WeakKeyDictionary()
         self.current = self.main
 
     def new_stream(self):
@@ -138,11 +139,11 @@ class Device:
     def order(self, read, written):
         """Refuse a kernel of the current stream that reads memory which another stream may not have written yet."""
         self.current.launched += 1
-        for pointer in read:
-            stream, number = self.written.get(pointer, (self.current, 0))
+        for storage in read:
+            stream, number = self.written.get(storage, (self.current, 0))
             waits = stream is self.current or self.current.seen.get(stream, 0) >= number
             assert waits, f"stream {self.current.name} reads what stream {stream.name} writes, and does not wait"
-        self.written |= dict.fromkeys(written, (self.current, self.current.launched))
+        self.written.update(dict.fromkeys(written, (self.current, self.current.launched)))
 
     @contextlib.contextmanager
     def stream(self, stream):
@@ -197,8 +198,8 @@ class Operations(TorchDispatchMode):
 
 
 def _storages(values):
-    """The addresses of the memory of tensors."""
-    return {value.untyped_storage().data_ptr() for value in values if isinstance(value, torch.Tensor)}
+    """The memory of tensors; an address may be given out again."""
+    return {value.untyped_storage() for value in values if isinstance(value, torch.Tensor)}
 
 
 @functools.cache
