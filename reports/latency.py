@@ -1,6 +1,7 @@
 """Show stored latency records by device, and judge the MoA authors' wall-clock sentence."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -72,6 +73,26 @@ def environments(facts: Facts) -> str:
                 }
             )
     return document.records(rows) if rows else "No record is stored."
+
+
+SUMMARY = {"overhead": "dense MQA of the same K and D", "to_dense": "the same layer with every head"}
+"""The dense layers by the ratio of which they are the denominator."""
+
+
+def summary(facts: Facts) -> str:
+    """Return the time of each layer's fastest implementation over that of a dense layer, with the verdict."""
+
+    def ratios_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        found = []
+        for row in headline_rows([row for row in rows if row["subject"] == "layer"]):
+            for key, dense in SUMMARY.items():
+                if row[key]:
+                    case = {"layer": row["layer"], "T": row["seq_len"], "pass": row["pass"]}
+                    ratio = {"time over": _interval(row[key]), "that of": dense, "verdict": row[f"{key}_verdict"]}
+                    found.append(case | ratio)
+        return found
+
+    return "\n\n".join(per_device(facts, ratios_of, lambda kind, rows: [document.records(rows)]))
 
 
 def tables(facts: Facts, subject: str) -> str:
@@ -178,7 +199,11 @@ def _against(best: dict[str, Any], other: dict[str, Any] | None, role: str) -> s
     *_, bound = VERDICTS[role]
     verdict = "holds" if ratio.high <= bound else "fails" if ratio.low > bound else "no evidence"
     macs = "" if role == "loop" else f"{best['macs'] / other['macs']:.2f}, "
-    return f"{macs}{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] {verdict}"
+    return f"{macs}{_interval(asdict(ratio))} {verdict}"
+
+
+def _interval(ratio: dict[str, float]) -> str:
+    return f"{ratio['value']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> str:
@@ -252,7 +277,7 @@ def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict
 def _break_even_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for (shape, seq_len, which), own in ratios(records).items():
-        row = {f"{share}%": f"{one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}]" for share, one in own.items()}
+        row = {f"{share}%": _interval(one) for share, one in own.items()}
         row["break-even"] = crossing({share: ratio["value"] for share, ratio in own.items()})
         rows.append({"shape": shape, "T": seq_len, "pass": which, **row})
     return rows

@@ -96,13 +96,15 @@ def _attribute_errors(impl: TimedCall) -> Iterator[None]:
 
 def _prepare(impl: TimedCall, device: str, warm_up_s: float) -> None:
     """Warm up, and set the number of calls of a block."""
+    # the first call compiles, loads modules and selects kernels
+    impl.call(0)
+    _synchronize(device)
     took, started = [], time.perf_counter()
     while len(took) < 2 or time.perf_counter() - started < warm_up_s:
         before = time.perf_counter()
         impl.call(len(took) % impl.sets)
         _synchronize(device)
         took.append(time.perf_counter() - before)
-    # the first calls load modules and select kernels
     per_call = median_high(took[-3:])
     calls = min(MOST_CALLS, round(BLOCK_S[device] / per_call)) if per_call > 0 else 1
     impl.calls = max(calls, impl.least_calls)

@@ -1,5 +1,6 @@
 """The attention core through torch's fused kernels: the same function as ``models.attention.attend``."""
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -49,6 +50,20 @@ def fused_attend(
         scale=scale,
     )
     return out.transpose(1, 2)
+
+
+def attend_shared(
+    query: Float[Tensor, "batch tgt shared head_dim"],
+    key: Float[Tensor, "batch src kv_heads head_dim"],
+    value: Float[Tensor, "batch src kv_heads head_dim"],
+    group: int,
+    **masks,
+) -> Float[Tensor, "batch tgt shared head_dim"]:
+    """Attend from the first heads of a layer, of which ``group`` share a key/value head; masks as ``fused_attend``."""
+    shared = query.shape[2]
+    # a slice is not copied
+    read = torch.arange(shared, device=key.device) // group if shared % group else slice(shared // group)
+    return fused_attend(query, key[:, :, read], value[:, :, read], **masks)
 
 
 def _repeat_heads(

@@ -16,7 +16,7 @@ from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, hid
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.autocast import to_autocast_dtype
-from headcount.models.kernels.fused import fused_attend
+from headcount.models.kernels.fused import attend_shared
 from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, smallest_integer
 from headcount.models.kernels.selection import log_once
 from headcount.models.moh import fused
@@ -72,9 +72,7 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, masks):
         else:
             bias = None if layer.q_proj.bias is None else layer.q_proj.bias[:width]
             query = split_heads(F.linear(x, layer.q_proj.weight[:width], bias), head_dim)
-        # a slice is not copied
-        read = slice(shared) if group == 1 else torch.arange(shared, device=x.device) // group
-        out = fused_attend(rotate(query, rotary), key[:, :, read], value[:, :, read], **masks)
+        out = attend_shared(rotate(query, rotary), key, value, group, **masks)
         parts.append(F.linear((out * gates[..., :shared, None]).flatten(-2), layer.out_proj.weight[:, :width]))
     if config.top_k:
         routed = selected[..., shared:]

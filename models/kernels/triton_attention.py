@@ -2,7 +2,7 @@
 
     mqa     the K rows of every token over one key/value head; causal by token; gate in the epilogue
     ragged  the rows of one (sequence, head), wherever their tokens stand; causal by position; gate in the epilogue
-    decode  one query for each sequence, its selected heads only, the keys split among programs
+    decode  one query for each sequence: its selected heads by key/value head, the keys split among programs
     combine the parts of decode put together, times the gate
 
 ``scale`` is 1 / (sqrt(d_h) ln 2). A hidden key is True in ``hidden`` (B, S); a row that sees no key yields zeros.
@@ -59,24 +59,24 @@ def _attend_keys(
 @triton.jit
 @no_type_check
 def _attend(
-    q, k_rows, v_rows, hidden_row, stride_k, stride_v, free, last, src_len, position, scale,
+    q, k_rows, v_rows, hidden_row, stride_k, stride_v, first, free, last, src_len, position, scale,
     HIDDEN: tl.constexpr, PRECISION: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr,
     BN: tl.constexpr,
 ):  # fmt: skip
-    """Sums and norms of a tile of rows: every row sees the first ``free`` keys, none sees those from ``last`` on."""
+    """Tops, norms and sums of a tile of rows over the keys [first, last); every row sees those before ``free``."""
     top = tl.full((BM,), float("-inf"), tl.float32)
     norm = tl.zeros((BM,), tl.float32)
     acc = tl.zeros((BM, D_PAD), tl.float32)
-    free = 0 if HIDDEN else tl.maximum(tl.minimum(free, src_len), 0) // BN * BN
+    free = first if HIDDEN else first + tl.maximum(tl.minimum(free, src_len) - first, 0) // BN * BN
     top, norm, acc = _attend_keys(
-        q, k_rows, v_rows, hidden_row, stride_k, stride_v, 0, free, src_len, position, scale, top, norm, acc,
+        q, k_rows, v_rows, hidden_row, stride_k, stride_v, first, free, src_len, position, scale, top, norm, acc,
         False, False, PRECISION, D, D_PAD, BN,
     )  # fmt: skip
     top, norm, acc = _attend_keys(
         q, k_rows, v_rows, hidden_row, stride_k, stride_v, free, last, src_len, position, scale, top, norm, acc,
         True, HIDDEN, PRECISION, D, D_PAD, BN,
     )  # fmt: skip
-    return norm, acc
+    return top, norm, acc
 
 
 @triton.jit
@@ -102,9 +102,9 @@ def mqa_kernel(
     else:
         position = tl.zeros((BM,), tl.int32) + src_len
         free, last = src_len, src_len
-    norm, acc = _attend(
+    _, norm, acc = _attend(
         q, k_ptr + batch * stride_kb, v_ptr + batch * stride_vb, hidden_ptr + batch * src_len, stride_ks, stride_vs,
-        free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
+        0, free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
     )  # fmt: skip
     factor = 1.0 / tl.where(norm == 0.0, 1.0, norm)
     if GATED:
@@ -145,9 +145,9 @@ def ragged_kernel(
         position = tl.zeros((BM,), tl.int32) + src_len
         free, last = src_len, src_len
     own = (head // GROUP) * D
-    norm, acc = _attend(
+    _, norm, acc = _attend(
         q, k_ptr + batch * stride_kb + own, v_ptr + batch * stride_vb + own, hidden_ptr + batch * src_len,
-        stride_ks, stride_vs, free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
+        stride_ks, stride_vs, 0, free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
     )  # fmt: skip
     factor = tl.load(gates_ptr + ids, mask=live, other=0.0).to(tl.float32) / tl.where(norm == 0.0, 1.0, norm)
     out = (acc * factor[:, None]).to(out_ptr.dtype.element_ty)
@@ -159,40 +159,36 @@ def ragged_kernel(
 def decode_kernel(
     q_ptr, k_ptr, v_ptr, heads_ptr, hidden_ptr, part_ptr, top_ptr, norm_ptr, src_len, split_len, scale,
     stride_kb, stride_ks, stride_vb, stride_vs,
-    H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
-    SPLITS: tl.constexpr, HIDDEN: tl.constexpr, BN: tl.constexpr,
+    H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, D: tl.constexpr,
+    D_PAD: tl.constexpr, SPLITS: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr,
 ):  # fmt: skip
-    """Part ``split`` of the keys of one (sequence, slot): an unscaled sum (D), its top and its norm."""
-    program = tl.program_id(0)
-    split, slot, batch = program % SPLITS, program // SPLITS % K, (program // SPLITS // K).to(tl.int64)
-    head = tl.load(heads_ptr + batch * K + slot)
+    """Part ``split`` of the keys for BM selected heads of a key/value head: unscaled sums (D), their tops and norms."""
+    split, program = tl.program_id(0) % SPLITS, tl.program_id(0) // SPLITS
+    blocks: tl.constexpr = (min(K, GROUP) + BM - 1) // BM
+    block, group = program % blocks, program // blocks % (H // GROUP)
+    batch = (program // blocks // (H // GROUP)).to(tl.int64)
+    slots = tl.arange(0, K_PAD)
+    heads = tl.load(heads_ptr + batch * K + slots, mask=slots < K, other=0)
+    mine = (slots < K) & (heads // GROUP == group)
+    rank, rows = tl.cumsum(mine.to(tl.int32), 0) - 1, block * BM + tl.arange(0, BM)
+    count = tl.sum(mine.to(tl.int32), 0)
+    if count <= block * BM:
+        return
+    own, live = mine[None, :] & (rank[None, :] == rows[:, None]), rows < count
+    slot, head = tl.sum(tl.where(own, slots[None, :], 0), 1), tl.sum(tl.where(own, heads[None, :], 0), 1)
     d = tl.arange(0, D_PAD)
-    q = tl.load(q_ptr + (batch * H + head) * D + d, mask=d < D, other=0.0).to(tl.float32) * scale
-    own = (head // GROUP) * D
-    top, norm = tl.full((), float("-inf"), tl.float32), tl.zeros((), tl.float32)
-    acc = tl.zeros((D_PAD,), tl.float32)
-    end = tl.minimum((split + 1) * split_len, src_len)
-    for start in range(split * split_len, end, BN):
-        s = start + tl.arange(0, BN)
-        seen = s < end
-        k_tile = k_ptr + batch * stride_kb + own + s[:, None].to(tl.int64) * stride_ks + d[None, :]
-        k = _load_rows(k_tile, seen[:, None], d[None, :], D, D_PAD)
-        v_tile = v_ptr + batch * stride_vb + own + s[:, None].to(tl.int64) * stride_vs + d[None, :]
-        v = _load_rows(v_tile, seen[:, None], d[None, :], D, D_PAD)
-        if HIDDEN:
-            seen = seen & (tl.load(hidden_ptr + batch * src_len + s, mask=seen, other=1) == 0)
-        scores = tl.where(seen, tl.sum(k.to(tl.float32) * q[None, :], 1), float("-inf"))
-        new = tl.maximum(top, tl.max(scores, 0))
-        safe = tl.where(new == float("-inf"), 0.0, new)
-        p = tl.exp2(scores - safe)
-        shrink = tl.exp2(top - safe)
-        acc = acc * shrink + tl.sum(v.to(tl.float32) * p[:, None], 0)
-        norm = norm * shrink + tl.sum(p, 0)
-        top = new
+    q = _load_rows(q_ptr + (batch * H + head[:, None]) * D + d[None, :], live[:, None], d[None, :], D, D_PAD)
+    first, last = split * split_len, tl.minimum((split + 1) * split_len, src_len)
+    top, norm, acc = _attend(
+        q, k_ptr + batch * stride_kb + group * D, v_ptr + batch * stride_vb + group * D, hidden_ptr + batch * src_len,
+        stride_ks, stride_vs, first, last, last, src_len, tl.zeros((BM,), tl.int32) + last - 1, scale,
+        HIDDEN, PRECISION, D, D_PAD, BM, BN,
+    )  # fmt: skip
     place = (batch * K + slot) * SPLITS + split
-    tl.store(part_ptr + place * D + d, acc, mask=d < D)
-    tl.store(top_ptr + place, top)
-    tl.store(norm_ptr + place, norm)
+    tl.store(part_ptr + place[:, None] * D + d[None, :], acc, mask=live[:, None] & (d[None, :] < D))
+    tl.store(top_ptr + place, top, mask=live)
+    tl.store(norm_ptr + place, norm, mask=live)
 
 
 @triton.jit

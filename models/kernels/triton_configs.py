@@ -50,7 +50,10 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         Row({"D": 128}, Launch({"BM": 128, "BN": 64}, 8, 3)),
         Row({}, Launch({"BM": 64, "BN": 64}, 4, 3)),
     ),
-    "decode": (Row({}, Launch({"BN": 64}, 4, 2)),),
+    "decode": (
+        Row({"D": 256}, Launch({"BM": 16, "BN": 32}, 4, 2)),
+        Row({}, Launch({"BM": 16, "BN": 64}, 4, 2)),
+    ),
     "combine": (Row({}, Launch({}, 4, 1)),),
 }
 
@@ -64,7 +67,7 @@ INTERPRETED: Mapping[str, Launch] = {
     "weight_grad": Launch({"BI": 16, "BO": 16, "BR": 16}, 1, 1),
     "mqa": Launch({"BM": 16, "BN": 16}, 1, 1),
     "ragged": Launch({"BM": 16, "BN": 16}, 1, 1),
-    "decode": Launch({"BN": 16}, 1, 1),
+    "decode": Launch({"BM": 16, "BN": 16}, 1, 1),
     "combine": Launch({}, 1, 1),
 }
 
@@ -81,9 +84,9 @@ def launch_for(kernel: str, **sizes: int) -> Launch:
     return next(row.launch for row in TABLE[kernel] if all(sizes[name] >= least for name, least in row.least.items()))
 
 
-def splits_of_keys(rows: int, src_len: int) -> int:
-    """How many parts, a power of two, the keys of each of ``rows`` decoding rows are split in."""
+def splits_of_keys(tiles: int, src_len: int) -> int:
+    """How many parts, a power of two, the keys of each of ``tiles`` of decoding rows are split in."""
     splits = 1
-    while rows * splits < DECODE_PROGRAMS and src_len // (2 * splits) >= FEWEST_KEYS and splits < 64:
+    while tiles * splits < DECODE_PROGRAMS and src_len // (2 * splits) >= FEWEST_KEYS and splits < 64:
         splits *= 2
     return splits

@@ -16,6 +16,11 @@ from torch import Tensor
 from headcount.models.kernels import triton_attention, triton_rows
 from headcount.models.kernels.triton_configs import INTERPRETED, Launch, launch_for, splits_of_keys
 
+PADDED = (("E", 16), ("K", 1), ("D", 16))
+"""Sizes that kernels pad to a power of two, and the least power."""
+FLAGS = (("bias_ptr", "BIASED"), ("gates_ptr", "GATED"), ("other_ptr", "DOTTED"), ("hidden_ptr", "HIDDEN"))
+"""Tensors that a launch may lack, and the constants of the kernels that have them."""
+
 
 class Launched(NamedTuple):
     """A launch that was recorded instead of started."""
@@ -55,8 +60,7 @@ def route(x: Tensor, w: Tensor, top_k: int, renormalise: bool, with_logits: bool
     _start(
         triton_rows.route_kernel, (num_blocks,), chosen,
         x, w, gates, experts, ranks, counts, logits, num_tokens, d_model, x.stride(0),
-        E=num_experts, E_PAD=_padded(num_experts), K=top_k, K_PAD=_padded(top_k, 1), RENORMALISE=renormalise,
-        WITH_LOGITS=with_logits, PRECISION=_precision(x),
+        E=num_experts, K=top_k, RENORMALISE=renormalise, WITH_LOGITS=with_logits,
     )  # fmt: skip
     if not selects:
         return gates, experts, x.new_empty(0, dtype=torch.int32), x.new_empty(0, dtype=torch.int32), logits
@@ -72,7 +76,7 @@ def plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
     counts = experts.new_empty(groups * per_group, num_experts)
     _start(
         triton_rows.rank_kernel, (groups * per_group,), chosen, experts, ranks, counts, group_len, per_group,
-        E=num_experts, E_PAD=_padded(num_experts), K=top_k, K_PAD=_padded(top_k, 1),
+        E=num_experts, K=top_k,
     )  # fmt: skip
     return _place(experts, ranks, counts, chosen.blocks["BM"], groups)
 
@@ -84,7 +88,7 @@ def _place(experts: Tensor, ranks: Tensor, counts: Tensor, block: int, groups: i
     _start(
         triton_rows.place_kernel, (num_blocks,), _configured("place"), experts, ranks, counts, order, ends,
         num_blocks, experts.numel() // top_k // groups, num_blocks // groups,
-        E=num_experts, E_PAD=_padded(num_experts), K=top_k, BM=block,
+        E=num_experts, K=top_k, BM=block,
     )  # fmt: skip
     return order, ends
 
@@ -104,9 +108,7 @@ def expert(
     Also return the product of each row, without its gate, and the row of ``other`` (N*K, out): (N*K), or (0).
     """
     num_experts, in_features, out_features = w.shape
-    a, bias, gates, order, ends, other = (
-        None if t is None else t.contiguous() for t in (a, bias, gates, order, ends, other)
-    )
+    a, bias, gates, order, ends, other = _contiguous(a, bias, gates, order, ends, other)
     rows = order.numel()
     # the widest block leaves no registers for the sums of rows
     widest = out_features if other is None else min(out_features, 128)
@@ -117,10 +119,8 @@ def expert(
     dots = a.new_empty(0 if other is None else rows, blocks, dtype=torch.float32)
     _start(
         triton_rows.expert_kernel, (blocks * tiles,), chosen,
-        a, w, c if bias is None else bias, c if gates is None else gates, c if other is None else other, dots, c, order,
-        ends, in_features, out_features, a.stride(0), *w.stride(), E=num_experts, E_PAD=_padded(num_experts),
-        ROWS_PER_A=rows_per_a, BIASED=bias is not None, GATED=gates is not None, DOTTED=other is not None,
-        PRECISION=_precision(a),
+        a, w, bias, gates, other, dots, c, order, ends, in_features, out_features, a.stride(0), *w.stride(),
+        E=num_experts, ROWS_PER_A=rows_per_a,
     )  # fmt: skip
     # blocks are summed in order, so that equal inputs give equal bits
     return c, dots[:, 0] if blocks == 1 else dots.sum(1)
@@ -141,7 +141,7 @@ def weight_grad(
 ) -> tuple[Tensor, Tensor]:
     """Return dW (E, in, out) and db (E, out or 0) from ``a`` and ``g``, one row for each row or for each token."""
     (a_rows, in_features), (g_rows, out_features) = a.shape, g.shape
-    a, g, gates, order, ends = (None if t is None else t.contiguous() for t in (a, g, gates, order, ends))
+    a, g, gates, order, ends = _contiguous(a, g, gates, order, ends)
     num_experts, rows = ends.numel(), order.numel()
     chosen = _configured("weight_grad")
     dw = a.new_empty(num_experts, in_features, out_features)
@@ -149,9 +149,8 @@ def weight_grad(
     grid = (triton.cdiv(in_features, chosen.blocks["BI"]), triton.cdiv(out_features, chosen.blocks["BO"]), num_experts)
     _start(
         triton_rows.weight_grad_kernel, grid, chosen,
-        a, g, dw if gates is None else gates, dw, db, order, ends, in_features, out_features, a.stride(0), g.stride(0),
-        ROWS_PER_A=rows // a_rows, ROWS_PER_G=rows // g_rows, BIASED=biased, GATED=gates is not None,
-        PRECISION=_precision(a),
+        a, g, gates, dw, db, order, ends, in_features, out_features, a.stride(0), g.stride(0),
+        ROWS_PER_A=rows // a_rows, ROWS_PER_G=rows // g_rows, BIASED=biased,
     )  # fmt: skip
     return dw, db
 
@@ -159,16 +158,12 @@ def weight_grad(
 def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | None, causal: bool) -> Tensor:
     """Attend from (B, T, K, D) to (B, S, D), times gates (B, T, K)."""
     batch_size, tgt_len, top_k, head_dim = q.shape
-    q, k, v = q.contiguous(), _rows_together(k), _rows_together(v)
+    q, gates, hidden = _contiguous(q, gates, hidden)
     out = torch.empty_like(q)
-    width = _padded(head_dim)
-    chosen = _configured("mqa", D=width)
-    _start(
-        triton_attention.mqa_kernel, (triton.cdiv(tgt_len * top_k, chosen.blocks["BM"]) * batch_size,), chosen,
-        q, k, v, q if gates is None else gates.contiguous(), _bytes(hidden, q), out, tgt_len * top_k, k.shape[1],
-        _scale(head_dim), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-        K=top_k, D=head_dim, D_PAD=width, CAUSAL=causal, HIDDEN=hidden is not None, GATED=gates is not None,
-        PRECISION=_precision(q),
+    chosen = _configured("mqa", D=_padded(head_dim))
+    _attend(
+        triton_attention.mqa_kernel, triton.cdiv(tgt_len * top_k, chosen.blocks["BM"]) * batch_size, chosen,
+        q, k, v, gates, hidden, out, tgt_len * top_k, k.shape[1], K=top_k, CAUSAL=causal,
     )  # fmt: skip
     return out
 
@@ -178,17 +173,14 @@ def ragged(
 ) -> Tensor:
     """Attend from (B, T, h, D) to (B, S, g, D) by heads (B, T, k) times gates (B, T, k); zeros elsewhere."""
     batch_size, tgt_len, num_heads, head_dim = q.shape
-    q, k, v = q.contiguous(), _rows_together(k), _rows_together(v)
+    q, gates, hidden = _contiguous(q, gates, hidden)
     order, ends = plan(heads, num_heads)
     out = torch.zeros_like(q)
-    width = _padded(head_dim)
-    chosen = _configured("ragged", D=width, rows=tgt_len * heads.shape[-1] // num_heads)
-    _start(
-        triton_attention.ragged_kernel, (triton.cdiv(tgt_len, chosen.blocks["BM"]) * batch_size * num_heads,), chosen,
-        q, k, v, gates.contiguous(), _bytes(hidden, q), out, order, ends, tgt_len, k.shape[1], _scale(head_dim),
-        k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-        H=num_heads, GROUP=num_heads // k.shape[2], K=heads.shape[-1], D=head_dim, D_PAD=width, CAUSAL=causal,
-        HIDDEN=hidden is not None, PRECISION=_precision(q),
+    chosen = _configured("ragged", D=_padded(head_dim), rows=tgt_len * heads.shape[-1] // num_heads)
+    _attend(
+        triton_attention.ragged_kernel, triton.cdiv(tgt_len, chosen.blocks["BM"]) * batch_size * num_heads, chosen,
+        q, k, v, gates, hidden, out, order, ends, tgt_len, k.shape[1],
+        H=num_heads, GROUP=num_heads // k.shape[2], K=heads.shape[-1], CAUSAL=causal,
     )  # fmt: skip
     return out
 
@@ -196,28 +188,45 @@ def ragged(
 def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None) -> Tensor:
     """Attend from one query (B, h, D) per sequence to (B, S, g, D) by heads (B, k) times gates (B, k); else 0."""
     (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
-    q, k, v, top_k = q.contiguous(), _rows_together(k), _rows_together(v), heads.shape[-1]
-    splits = splits_of_keys(batch_size * top_k, src_len)
+    q, heads, gates, hidden = _contiguous(q, heads, gates, hidden)
+    top_k, group, chosen = heads.shape[-1], num_heads // num_kv_heads, _configured("decode", D=_padded(head_dim))
+    tiles = batch_size * num_kv_heads * triton.cdiv(min(top_k, group), chosen.blocks["BM"])
+    splits = splits_of_keys(tiles, src_len)
     part = q.new_empty(batch_size, top_k, splits, head_dim, dtype=torch.float32)
     top, norm = (part.new_empty(part.shape[:-1]) for _ in range(2))
     out = torch.zeros_like(q)
-    width = _padded(head_dim)
-    sizes = dict(H=num_heads, K=top_k, D=head_dim, D_PAD=width, SPLITS=splits)
-    _start(
-        triton_attention.decode_kernel, (splits * top_k * batch_size,), _configured("decode"),
-        q, k, v, heads, _bytes(hidden, q), part, top, norm, src_len, triton.cdiv(src_len, splits), _scale(head_dim),
-        k.stride(0), k.stride(1), v.stride(0), v.stride(1),
-        GROUP=num_heads // num_kv_heads, HIDDEN=hidden is not None, **sizes,
+    sizes = dict(H=num_heads, K=top_k, SPLITS=splits)
+    _attend(
+        triton_attention.decode_kernel, splits * tiles, chosen,
+        q, k, v, heads, hidden, part, top, norm, src_len, triton.cdiv(src_len, splits), GROUP=group, **sizes,
     )  # fmt: skip
     _start(
         triton_attention.combine_kernel, (top_k * batch_size,), _configured("combine"),
-        part, top, norm, heads, gates.contiguous(), out, **sizes,
+        part, top, norm, heads, gates, out, D=head_dim, **sizes,
     )  # fmt: skip
     return out
 
 
+def _attend(
+    kernel: Any, programs: int, chosen: Launch, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **constants: Any
+) -> None:
+    """Start a kernel over keys and values, whose last arguments are the scale and the strides of these."""
+    k, v, head_dim = _rows_together(k), _rows_together(v), q.shape[-1]
+    rest = *rest, 1 / (math.sqrt(head_dim) * math.log(2)), k.stride(0), k.stride(1), v.stride(0), v.stride(1)
+    _start(kernel, (programs,), chosen, q, k, v, *rest, D=head_dim, **constants)
+
+
 def _start(kernel: Any, grid: tuple[int, ...], chosen: Launch, *arguments: Any, **constants: Any) -> None:
-    constants = {**constants, **chosen.blocks}
+    """Start or record a kernel. Constants of padded sizes, of absent tensors (None) and of the precision are added."""
+    names = kernel.arg_names
+    constants |= {f"{size}_PAD": _padded(constants[size], least) for size, least in PADDED if f"{size}_PAD" in names}
+    given = dict(zip(names, arguments, strict=False))
+    constants |= {flag: given[name] is not None for name, flag in FLAGS if flag in names and name in given}
+    if "PRECISION" in names:
+        # 16-bit products ignore it
+        constants["PRECISION"] = "ieee" if arguments[0].dtype == torch.float32 else "tf32"
+    constants |= chosen.blocks
+    arguments = tuple(arguments[0] if value is None else value for value in arguments)
     recorded = _recorded.get()
     if recorded is None:
         kernel[grid](*arguments, **constants, num_warps=chosen.num_warps, num_stages=chosen.num_stages)
@@ -233,15 +242,6 @@ def _padded(size: int, least: int = 16) -> int:
     return max(least, triton.next_power_of_2(size))
 
 
-def _precision(x: Tensor) -> str:
-    """Return the precision of float32 products; 16-bit products ignore it."""
-    return "ieee" if x.dtype == torch.float32 else "tf32"
-
-
-def _scale(head_dim: int) -> float:
-    return 1 / (math.sqrt(head_dim) * math.log(2))
-
-
 def _rows_together(x: Tensor) -> Tensor:
     """Return keys or values with the heads of a position contiguous, as in a slice of a cache."""
     inner = x.shape[2:]
@@ -249,5 +249,7 @@ def _rows_together(x: Tensor) -> Tensor:
     return x if packed else x.contiguous()
 
 
-def _bytes(hidden: Tensor | None, instead: Tensor) -> Tensor:
-    return instead if hidden is None else hidden.contiguous().view(torch.uint8)
+def _contiguous(*tensors: Tensor | None) -> Iterator[Tensor | None]:
+    """Yield the tensors in rows without gaps, masks as bytes."""
+    for x in tensors:
+        yield x if x is None else x.contiguous().view(torch.uint8 if x.dtype == torch.bool else x.dtype)

@@ -47,10 +47,14 @@ def needs_gradient(*tensors: Tensor) -> bool:
 def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
     gates, *_ = _route(layer, x, query_padding_mask)
     q = all_queries(layer, x)
-    if _in_one_kernel(q, key, value, gates, core):
-        out = ops.mqa(q, key[:, :, 0], value[:, :, 0], gates, core["key_padding_mask"], core["causal"])
-    else:
+    if not _in_one_kernel(q, key, value, gates, core):
         out = attend_slots(q, key, value, attend=fused_attend, **core) * gates.to(q.dtype)[..., None]
+    elif q.shape[1] == 1:
+        # the last position sees every key
+        heads = torch.arange(q.shape[2], device=q.device, dtype=torch.int32).expand(len(q), -1)
+        out = ops.decode(q[:, 0], key, value, heads, gates[:, 0], core["key_padding_mask"])[:, None]
+    else:
+        out = ops.mqa(q, key[:, :, 0], value[:, :, 0], gates, core["key_padding_mask"], core["causal"])
     return sum_experts(layer, out, gates)
 
 
@@ -58,7 +62,7 @@ def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: d
     """Return whether attention applies the gates itself; with gradients, and for wide float32 heads, torch's core."""
     plain = key.shape[2] == 1 and core["rotary"] is None
     widest = WIDEST_FLOAT32_HEAD_OF_MQA if q.is_cuda and q.dtype == torch.float32 else WIDEST_HEAD_OF_MQA
-    fits = plain and key.shape[1] <= MOST_KEYS_OF_MQA and q.shape[-1] <= widest
+    fits = plain and (q.shape[1] == 1 or key.shape[1] <= MOST_KEYS_OF_MQA) and q.shape[-1] <= widest
     return fits and not core["dropout"] and not needs_gradient(q, key, value, gates)
 
 

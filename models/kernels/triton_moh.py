@@ -1,7 +1,7 @@
 """MoH by Triton kernels: attention for the selected heads of each token alone, read and written where they lie.
 
-Queries and outputs stay dense products. Where a gradient is wanted, and under dropout, attention goes through torch's
-fused core for every head, as ``fused`` does.
+Shared heads go through torch's fused core, for every token at once; queries and outputs stay dense products. Where a
+gradient is wanted, and under dropout, that core computes every head, as in ``fused``.
 """
 
 import torch
@@ -9,6 +9,7 @@ from torch import nn
 
 from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, split_heads
 from headcount.models.kernels import triton_ops as ops
+from headcount.models.kernels.fused import attend_shared
 from headcount.models.kernels.triton_configs import WIDEST_HEAD_OF_RAGGED
 from headcount.models.kernels.triton_moa import check_dtype, needs_gradient
 from headcount.models.moh import fused
@@ -40,5 +41,14 @@ def run(
         # the last position sees every key
         out = ops.decode(query[:, 0], key, value, heads[:, 0], gates[:, 0], key_padding_mask)[:, None]
     else:
-        out = ops.ragged(query, key, value, heads, gates, key_padding_mask, causal)
+        shared, group = config.num_shared_heads, config.num_heads // config.num_kv_heads
+        if config.top_k:
+            routed = heads[..., shared:], gates[..., shared:]
+            out = ops.ragged(query, key, value, *routed, key_padding_mask, causal)
+        else:
+            out = torch.empty_like(query)
+        if shared:
+            masks = dict(causal=causal, key_padding_mask=key_padding_mask)
+            own = attend_shared(query[:, :, :shared], key, value, group, **masks)
+            out[:, :, :shared] = own * gates[..., :shared, None]
     return layer.out_proj(out.flatten(-2))

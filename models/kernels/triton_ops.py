@@ -289,5 +289,8 @@ def ragged(
 
 @_operator("decode", lambda q, *rest: torch.empty_like(q), _selected_products)
 def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None) -> Tensor:
-    """Compute ``ragged`` for one token (B, h, D) at the end of (B, S, g, D), keys split among programs; no gradient."""
-    return _kernels().decode(q, k, v, heads.contiguous(), gates, hidden)
+    """Compute ``ragged`` for one token (B, h, D) at the end of (B, S, g, D), without a gradient.
+
+    The selected heads of a key/value head are rows of one tile, and its keys are split among programs.
+    """
+    return _kernels().decode(q, k, v, heads, gates, hidden)

@@ -27,7 +27,7 @@ def page(facts: Facts) -> Page:
         [
             Section(
                 "Time per layer",
-                [timing.OVERHEAD.shown, latency.about, partial(latency.tables, subject="layer")],
+                [latency.summary, timing.OVERHEAD.shown, latency.about, partial(latency.tables, subject="layer")],
                 latency.commands(facts, "layer"),
             ),
             Section("Time per model", [partial(latency.tables, subject="model")], latency.commands(facts, "model")),

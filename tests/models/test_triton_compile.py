@@ -59,6 +59,21 @@ for source in sources(torch.{dtype}):
 
 
 @needs_triton
+def test_float32_products_are_not_rounded_to_tf32():
+    # the interpreter ignores the flag
+    code = """
+import torch
+from tests.models.triton_launches import launches
+for dtype in (torch.float32, torch.bfloat16):
+    found = {(x.kernel.__name__, x.constants["PRECISION"]) for x in launches(dtype) if "PRECISION" in x.constants}
+    print(sorted(found))
+"""
+    kernels = sorted(f"{name}_kernel" for name in triton_compile.PRODUCTS)
+    flags = [str([(name, flag) for name in kernels]) for flag in ("ieee", "tf32")]
+    assert outside(code).splitlines() == flags
+
+
+@needs_triton
 @pytest.mark.compiles
 def test_grids_of_long_batches_are_within_limits():
     code = """

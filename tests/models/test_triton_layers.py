@@ -21,6 +21,8 @@ CASES = {
     "moa-K2-E5-D16-selected": MOA | dict(num_experts=5, gates="selected"),
     "moa-K5-E5-D16-biased": MOA | dict(num_experts=5, top_k=5, bias=True),
     "moh-h6-s2-r2-g2": MOH,
+    "moh-h6-s3-r1-g2": MOH | dict(num_shared_heads=3, top_k=1),
+    "moh-h6-s6-r0-g2": MOH | dict(num_shared_heads=6, top_k=0),
     "moh-h5-s1-r2-norm": MOH | dict(num_heads=5, num_shared_heads=1, num_kv_heads=5, head_dim=16, router="query_norm"),
 }
 SITUATIONS = {
@@ -62,6 +64,22 @@ def test_inference_matches_reference(case, situation, dtype):
     layer, reference = layers(CASES[case], dtype)
     x = features(B, T, 20, dtype=dtype)
     assert_near(layer(x, **SITUATIONS[situation]), reference(x.double(), **SITUATIONS[situation]), dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("case", ["moa-K5-E5-D16-biased", "moh-h6-s3-r1-g2"])
+@torch.no_grad()
+def test_decoding_by_split_keys_matches_reference(case, dtype, monkeypatch):
+    monkeypatch.setattr("headcount.models.kernels.triton_launch.splits_of_keys", lambda tiles, src_len: 4)
+    layer, reference = layers(CASES[case], dtype)
+    x, caches = features(B, 19, 20, dtype=dtype), [one.make_cache(B, 19) for one in (layer, reference)]
+    for start, stop in ((0, 17), (17, 18), (18, 19)):
+        new = x[:, start:stop]
+        found, expected = (
+            one(part, causal=True, cache=cache)
+            for one, part, cache in zip((layer, reference), (new, new.double()), caches, strict=True)
+        )
+        assert_near(found, expected, dtype)
 
 
 @pytest.mark.parametrize("case", ["moa-K2-E4-D16", "moh-h5-s1-r2-norm"])

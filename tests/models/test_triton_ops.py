@@ -196,6 +196,9 @@ HEADS = {
     "B2-T19-S19-h6-g2-k3-D24": (2, 19, 19, 6, 2, 3, 24),
     "B1-T5-S33-h5-g5-k1-D16": (1, 5, 33, 5, 5, 1, 16),
     "B3-T1-S7-h4-g1-k4-D16": (3, 1, 7, 4, 1, 4, 16),
+    # a key/value head of some sequences is read by more rows than a tile has, and others by none
+    "B2-T1-S19-h38-g2-k18-D16": (2, 1, 19, 38, 2, 18, 16),
+    "B3-T1-S7-h21-g7-k2-D24": (3, 1, 7, 21, 7, 2, 24),
 }
 MASKS = {"all": (False, False), "causal": (True, False), "padded": (False, True), "causal-padded": (True, True)}
 
@@ -248,18 +251,62 @@ def test_selected_heads_match_reference(sizes, mask, dtype):
         assert_near(step, expected, dtype, "decode")
 
 
-def test_split_keys_match_reference():
+@pytest.mark.parametrize("padded", [False, True])
+def test_split_keys_match_reference(padded):
     """Four parts of the keys, the last one short, from a cache with more room than it holds."""
     q, cache = features(2, 3, 16), [features(2, 600, 1, 16, seed=seed) for seed in (1, 2)]
     k, v = (x[:, :523] for x in cache)
+    hidden = hidden_keys(2, 523, padded)
     heads = torch.tensor([[0, 2], [1, 0]], device=DEVICE, dtype=torch.int32)
     gates = features(2, 2, seed=3)
     every = torch.zeros(2, 3, device=DEVICE).scatter(-1, heads.long(), gates)
-    expected = attend(*(x.double() for x in (q[:, None], k, v)))[:, 0] * every[..., None]
-    assert_near(ops.decode(q, k, v, heads, gates, None), expected, torch.float32)
+    expected = attend(*(x.double() for x in (q[:, None], k, v)), key_padding_mask=hidden)[:, 0] * every[..., None]
+    assert_near(ops.decode(q, k, v, heads, gates, hidden), expected, torch.float32)
 
 
 def test_large_scores_stay_finite():
     q, k, v = features(1, 9, 2, 16, scale=40), features(1, 9, 16, seed=1, scale=40), features(1, 9, 16, seed=2)
     expected = attend(q.double(), k[:, :, None].double(), v[:, :, None].double(), causal=True)
     assert_near(ops.mqa(q, k, v, None, None, True), expected, torch.float32)
+
+
+def test_long_sums_are_float32():
+    """512 features and 16 slots: rounded to float16 at each step a sum is off by 5e-4, and rounded once by 2e-4."""
+    n, width, top_k = 7, 512, 16
+    torch.manual_seed(6)
+    experts = torch.stack([torch.randperm(17)[:top_k] for _ in range(n)]).to(DEVICE, torch.int32)
+    order, ends = ops.plan(experts[None], 17)
+    x, rows = (features(m, width, dtype=torch.float16, scale=0.5, seed=m).abs() for m in (n, n * top_k))
+    w = features(17, width, 24, dtype=torch.float16, seed=1, scale=width**-0.5).abs()
+    spread = torch.einsum("nd,nkdf->nkf", x.double(), w.double()[experts.long()]).flatten(0, 1)
+    collected = torch.einsum("nkd,nkdf->nf", rows.double().view(n, top_k, -1), w.double()[experts.long()])
+    router = w[:, :, 0].contiguous()
+    *_, logits = ops.route(x, router, top_k, Gates.PRINTED, True)
+    for found, sums in (
+        (ops.spread(x, w, None, order, ends, top_k), spread),
+        (ops.collect(rows, w, None, order, ends, top_k), collected),
+        (logits, x.double() @ router.double().t()),
+    ):
+        assert float((found.double() - sums).norm() / sums.norm()) < 3.5e-4
+
+
+def as_slice(x, before, after):
+    """Return the values of ``x`` (B, S, ...) as a slice of a cache with more positions on both sides."""
+    return torch.cat([x[:, :before], x, x[:, :after]], 1)[:, before : before + x.shape[1]]
+
+
+@pytest.mark.parametrize("operator", ["mqa", "ragged", "decode"])
+def test_keys_and_values_have_their_own_strides(operator):
+    q, (k, v) = features(3, 7, 4, 16), (features(3, 19, 2, 16, seed=seed) for seed in (1, 2))
+    gates = features(3, 7, 4, seed=3)
+    heads = torch.arange(4, device=DEVICE, dtype=torch.int32).expand(3, 7, 4)
+    attend_from = {
+        "mqa": lambda k, v: ops.mqa(q, k[:, :, 0], v[:, :, 0], gates, None, True),
+        "ragged": lambda k, v: ops.ragged(q, k, v, heads, gates, None, True),
+        "decode": lambda k, v: ops.decode(q[:, 0], k, v, heads[:, 0], gates[:, 0], None),
+    }[operator]
+    expected = attend_from(k, v)
+    # wider rows change the stride of a position, more positions that of a sequence
+    wide = torch.cat([v, v], 2)[:, :, :2]
+    for keys, values in ((as_slice(k, 2, 3), v), (k, as_slice(v, 1, 0)), (as_slice(k, 2, 3), wide)):
+        assert torch.equal(attend_from(keys, values), expected)

@@ -25,7 +25,7 @@ MOH = (
 """The shapes of the paper's comparison at half of the heads, of its widest DiT, and of LLaMA3."""
 LENGTHS = ((16, 1024), (16, 16), (16, 1))
 """(sequences, tokens): many tokens, few tokens, and one decoded token of each sequence after STORED cached ones."""
-STORED = 512
+STORED = 8192
 
 
 def launches(dtype: torch.dtype = torch.bfloat16) -> list[Launched]:
@@ -56,12 +56,14 @@ def _all_experts(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len
         kernels.route(x, _empty(dtype, config.num_experts, config.d_model), config.top_k, _to_one(config), with_logits)
     tgt_len = min(tgt_len, MOST_KEYS_OF_MQA)
     widest = WIDEST_FLOAT32_HEAD_OF_MQA if dtype == torch.float32 else WIDEST_HEAD_OF_MQA
-    if config.head_dim <= widest:
+    if config.head_dim <= widest and tgt_len == 1:
+        heads = _empty(torch.int32, batch_size, config.top_k)
+        _decode(_empty(dtype, batch_size, config.top_k, config.head_dim), 1, heads, torch.float32)
+    elif config.head_dim <= widest:
         q = _empty(dtype, batch_size, tgt_len, config.top_k, config.head_dim)
-        k = _empty(dtype, batch_size, STORED if tgt_len == 1 else tgt_len, config.head_dim)
-        gates = _empty(torch.float32, *q.shape[:3])
-        for causal in (False, True)[:tgt_len]:
-            kernels.mqa(q, k, k, gates, None, causal)
+        k = _empty(dtype, batch_size, tgt_len, config.head_dim)
+        for causal in (False, True):
+            kernels.mqa(q, k, k, _empty(torch.float32, *q.shape[:3]), None, causal)
 
 
 def _selected(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int, dtype: torch.dtype) -> None:
@@ -86,11 +88,14 @@ def _selected(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: i
 def _heads(config: MixtureOfHeadAttentionConfig, batch_size: int, tgt_len: int, dtype: torch.dtype) -> None:
     width, group = config.head_dim, config.num_kv_heads
     q, k = (_empty(dtype, batch_size, tgt_len, heads, width) for heads in (config.num_heads, group))
-    heads = _empty(torch.int32, batch_size, tgt_len, config.num_active_heads)
-    gates = _empty(dtype, *heads.shape)
     if tgt_len == 1:
-        cache = _empty(dtype, batch_size, STORED, group, width)
-        kernels.decode(q[:, 0], cache, cache, heads[:, 0], gates[:, 0], None)
+        _decode(q[:, 0], group, _empty(torch.int32, batch_size, config.num_active_heads), dtype)
     else:
+        heads = _empty(torch.int32, batch_size, tgt_len, config.top_k)
         for causal in (False, True):
-            kernels.ragged(q, k, k, heads, gates, None, causal)
+            kernels.ragged(q, k, k, heads, _empty(dtype, *heads.shape), None, causal)
+
+
+def _decode(q: Tensor, num_kv_heads: int, heads: Tensor, gates: torch.dtype) -> None:
+    cache = _empty(q.dtype, len(q), STORED, num_kv_heads, q.shape[-1])
+    kernels.decode(q, cache, cache, heads, _empty(gates, *heads.shape), None)

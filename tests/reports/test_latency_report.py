@@ -77,6 +77,14 @@ def test_smoke_tests_are_left_out(stored):
     assert "**CPU**: not measured" in latency.tables(facts, "layer")
 
 
+def test_summary_has_a_row_of_the_fastest_implementation(stored):
+    ratio = {"overhead": dict(value=1.25, low=1.17, high=1.375), "overhead_verdict": "slower"}
+    facts = stored(record(**ratio), record(implementation="loop", wall=(4.0, 4.0), **ratio), CELL[3])
+    rows = [line for line in latency.summary(facts).splitlines() if line.startswith("| moa")]
+    over = "1.25 [1.17, 1.38] | dense MQA of the same K and D | slower"
+    assert rows == [f"| moa-8K8E128D | 7 | forward | {over} |"]
+
+
 def test_newest_record_of_a_row_is_shown(stored):
     later = {**record()["environment"], "time": "2026-02-02T03:04:05+00:00"}
     facts = stored(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))

@@ -2,22 +2,41 @@
 
 Every operation costs the host a launch and the device some time; the device runs behind the host, as a real one does.
 Events are points of the device's time. A graph keeps the operations of its capture and does them again on replay, into
-the same memory: so stale outputs, frozen inputs and a launch inside the interval show as they would on a GPU. What goes
-wrong is set by a test: memory that is short, an error that stays, a capture that fails, telemetry that dies.
+the same memory: so stale outputs, frozen inputs and a launch inside the interval show as they would on a GPU. A stream
+that reads what another one wrote, and did not wait for it, ends the test. What goes wrong is set by a test: memory that
+is short, an error at once or at the next synchronisation, a call that does not return, a capture that fails.
 """
 
 import contextlib
 import functools
+import itertools
 import types
+import weakref
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 LAUNCH_S, KERNEL_S, CYCLES_PER_S = 20e-6, 50e-6, 1.9e9
 WAITS = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "_unique2")
 """Operations for which the host must wait."""
 CUDA = torch.device("cuda", 0)
+
+
+class Hung(BaseException):
+    """The process waits for a call that does not return, until its parent ends it."""
+
+
+class Stream:
+    """A queue of kernels, numbered from 1; ``seen`` is the last kernel of each stream that its next one waits for."""
+
+    def __init__(self, name):
+        self.name, self.launched, self.seen = name, 0, {}
+
+    def wait_stream(self, other):
+        for stream, number in (*other.seen.items(), (other, other.launched)):
+            self.seen[stream] = max(self.seen.get(stream, 0), number)
 
 
 class Event:
@@ -65,8 +84,9 @@ class Graph:
 class Device:
     """The device: ``log`` of events and captures, its time ``host`` and ``free`` in seconds.
 
-    ``on_operation`` is called with the name of every operation and may raise; ``capture_error`` is what ends a capture;
-    ``dead`` is the message of an error that stays.
+    ``on_operation`` is called with the name of every operation and may raise; ``compiling_s`` are the host's seconds
+    before the first operation of a name; ``capture_error`` is what ends a capture; ``dead`` is the message of an error
+    that stays, and ``failing`` of one that stays from the next synchronisation on.
     """
 
     def __init__(self):
@@ -74,18 +94,25 @@ class Device:
         self.log, self.memory = [], 1000
         self.sync_mode, self.capturing = 0, None
         self.on_operation = lambda name: None
-        self.capture_error = self.dead = None
-        self.main, self.side = types.SimpleNamespace(name="default"), types.SimpleNamespace(name="side")
-        for stream in (self.main, self.side):
-            stream.wait_stream = lambda other: None
+        self.compiling_s = {}
+        self.capture_error = self.dead = self.failing = None
+        self.main = Stream("default")
+        self.streams, self.written = [self.main], weakref.WeakKeyDictionary()
         self.current = self.main
+
+    def new_stream(self):
+        self.streams.append(Stream(f"side {len(self.streams)}"))
+        return self.streams[-1]
 
     def check(self):
         if self.dead:
             raise torch.AcceleratorError(f"CUDA error: {self.dead}")
 
     def synchronize(self, *_):
+        self.dead = self.dead or self.failing
         self.check()
+        for stream, other in itertools.permutations(self.streams, 2):
+            stream.wait_stream(other)
         self.host = max(self.host, self.free) + 1e-6
 
     def sleep(self, cycles):
@@ -96,6 +123,7 @@ class Device:
         """Launch one kernel."""
         self.check()
         self.on_operation(name)
+        self.host += self.compiling_s.pop(name, 0.0)
         if name in WAITS:
             if self.capturing:
                 raise RuntimeError("operation not permitted when stream is capturing")
@@ -108,6 +136,15 @@ class Device:
         self.host += LAUNCH_S
         self.free = max(self.free, self.host) + KERNEL_S
 
+    def order(self, read, written):
+        """Refuse a kernel of the current stream that reads memory which another stream may not have written yet."""
+        self.current.launched += 1
+        for storage in read:
+            stream, number = self.written.get(storage, (self.current, 0))
+            waits = stream is self.current or self.current.seen.get(stream, 0) >= number
+            assert waits, f"stream {self.current.name} reads what stream {stream.name} writes, and does not wait"
+        self.written.update(dict.fromkeys(written, (self.current, self.current.launched)))
+
     @contextlib.contextmanager
     def stream(self, stream):
         before, self.current = self.current, stream
@@ -119,6 +156,7 @@ class Device:
     @contextlib.contextmanager
     def graph(self, graph, stream=None):
         assert stream is not None and stream is not self.main, "the default stream cannot be captured"
+        assert stream is self.current, "autograd's nodes are bound to the stream that recorded them"
         self.synchronize()
         self.capturing, before = graph, self.current
         self.log.append(f"capture on {stream.name}")
@@ -128,7 +166,7 @@ class Device:
             self.capturing = None
             if self.capture_error:
                 # torch 2.11 raises before it puts the stream back
-                self.current = types.SimpleNamespace(name="lost")
+                self.current = Stream("lost")
                 raise RuntimeError(self.capture_error)
             self.current = before
 
@@ -149,12 +187,19 @@ class Operations(TorchDispatchMode):
         if not view:
             device.operation(func.overloadpacket.__name__)
         out = func(*args, **kwargs)
+        outs = out if isinstance(out, tuple | list) else (out,)
+        if not view:
+            device.order(_storages(tree_leaves((args, kwargs))), _storages(outs))
         if device.capturing and not view:
             given = {a.data_ptr() for a in args if isinstance(a, torch.Tensor)}
-            outs = out if isinstance(out, tuple | list) else (out,)
             results = [o if isinstance(o, torch.Tensor) and o.data_ptr() not in given else None for o in outs]
             device.capturing.operations.append((func, args, kwargs, results))
         return out
+
+
+def _storages(values):
+    """The memory of tensors; an address may be given out again."""
+    return {value.untyped_storage() for value in values if isinstance(value, torch.Tensor)}
 
 
 @functools.cache
@@ -196,7 +241,7 @@ def install(monkeypatch):
         "is_available": lambda: True,
         "synchronize": device.synchronize,
         "Event": lambda enable_timing=False: Event(device),
-        "Stream": lambda: device.side,
+        "Stream": device.new_stream,
         "CUDAGraph": lambda: Graph(device),
         "graph": device.graph,
         "stream": device.stream,

@@ -148,7 +148,7 @@ def test_largest_impl_is_dropped_when_out_of_memory(cuda, monkeypatch):
 def test_lost_device_names_impl(cuda):
     def die(name):
         # only the loop asks for what is not zero, here while it is timed
-        if name == "nonzero" and "capture on side" in cuda.log:
+        if name == "nonzero" and "capture on side 1" in cuda.log:
             cuda.dead = "an illegal memory access was encountered"
             cuda.check()
 

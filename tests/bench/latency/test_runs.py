@@ -45,6 +45,15 @@ def test_model_gradients_are_of_cross_entropy():
         torch.testing.assert_close(*pair)
 
 
+def test_each_decode_call_has_its_own_cache():
+    run = run_of("layer", "decode", LAYER)
+    for cache in run.caches:
+        cache.key.fill_(0)
+    for called in range(2):
+        run.call(called)
+        assert [bool(cache.key.any()) for cache in run.caches[:3]] == [True, called > 0, False]
+
+
 @pytest.mark.parametrize("which", ["forward", "backward", "decode"])
 def test_altered_inputs_are_restored_and_no_graph_is_left(which):
     run = run_of("layer", which, LAYER)

@@ -1,6 +1,7 @@
 """Sessions: finished cases are stored and skipped, the time limit holds, and a lost device starts a new process."""
 
 import json
+import os
 import time as clock
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from headcount.bench.latency import capture, measure, schedule, session, timing,
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.schedule import read_finished
 from tests.bench.latency.conftest import PEAKS
+from tests.bench.latency.fake_cuda import Hung
 
 SHAPE = ["--seq-len", "7", "--batch-size", "2", "--blocks", "2"]
 CPU = ["--layer", "dense", *SHAPE, "--dtype", "float64"]
@@ -111,12 +113,13 @@ def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypa
     assert run.remark() == {2: "; 2 cases missing: no time left", 3: "; 1 case missing: no time left"}[measured]
 
 
-def test_lost_device_restarts_with_the_next_case(tmp_path, cuda, capsys):
+@pytest.mark.parametrize("when", ["dead", "failing"], ids=["at-once", "at-the-next-synchronisation"])
+def test_lost_device_restarts_with_the_next_case(when, tmp_path, cuda, capsys):
     argv = [*GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
 
     def die(name):
         if name == "nonzero":
-            cuda.dead = "an illegal memory access was encountered"
+            setattr(cuda, when, "an illegal memory access was encountered")
             cuda.check()
 
     cuda.on_operation = die
@@ -124,7 +127,7 @@ def test_lost_device_restarts_with_the_next_case(tmp_path, cuda, capsys):
     status = "failed: AcceleratorError: CUDA error: an illegal memory access was encountered"
     assert capsys.readouterr().err.endswith(f"{CASE}: some loop: {status}: continuing in a new process\n")
     # the new process has a device again, and does not run the loop again
-    cuda.dead = None
+    cuda.dead = cuda.failing = None
     assert main(argv) == 1
     found = {r["implementation"]: r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "some"}
     assert found.pop("loop") == status and set(found.values()) == {"skipped: some loop left the device unusable"}
@@ -152,12 +155,31 @@ def test_failed_capture_costs_one_impl_its_graph(tmp_path, cuda, monkeypatch, ca
     assert found["grouped"]["no_graph_because"] == reason and found["dense-all"]["overhead_by"] == "graph"
 
 
-def test_case_of_a_worker_that_hung_is_given_up(tmp_path, cuda, monkeypatch):
-    state = watched.worker() | {"step": f"latency {CASE}", "reason": "gave no answer within 61 s"}
+def test_call_that_does_not_return_costs_its_case(tmp_path, cuda, monkeypatch):
+    read, write = os.pipe()
+    state = watched.worker() | {"pipe": write}
     monkeypatch.setenv(watched.WORKER, json.dumps(state))
-    assert main([*GPU, "--seq-len", "7", "9", "--json", str(tmp_path / "r.jsonl")]) == 1
+    argv = [*GPU, "--seq-len", "7", "9", "--json", str(tmp_path / "r.jsonl")]
+
+    def hang(name):
+        if name == "nonzero":
+            raise Hung
+
+    cuda.on_operation = hang
+    with pytest.raises(Hung):
+        main(argv)
+    # nothing is known of how long it should take: 60 s
+    assert [json.loads(line) for line in os.read(read, 9999).splitlines()] == [[f"latency {CASE}", 60.0]]
+    # the parent ends that worker, and tells the next one why
+    cuda.on_operation, cuda.current = lambda name: None, cuda.main
+    reason = {"step": f"latency {CASE}", "reason": "gave no answer within 60 s"}
+    monkeypatch.setenv(watched.WORKER, json.dumps(state | reason))
+    assert main(argv) == 1
     statuses = {(r["seq_len"], r["status"]) for r in rows_of(tmp_path / "r.jsonl")}
-    assert statuses == {(7, "failed: CaseAbandoned: gave no answer within 61 s"), (9, "timed")}
+    assert statuses == {(7, "failed: CaseAbandoned: gave no answer within 60 s"), (9, "timed")}
+    assert len(os.read(read, 9999).splitlines()) == 2
+    for end in (read, write):
+        os.close(end)
 
 
 def test_peaks_that_lose_the_device_are_tried_once(tmp_path, cuda, monkeypatch):

@@ -21,6 +21,17 @@ def test_known_difference_is_found():
     assert verdict(ratio, Ratio(1.0, 0.99, 1.01)) == "faster"
 
 
+def test_interval_of_two_blocks():
+    """Of two blocks half of the resamples have both, and a quarter each has one of them twice."""
+    assert paired_ratio([1.0, 4.0], [1.0, 1.0]) == pytest.approx(Ratio(2.0, 1.0, 4.0))
+
+
+def test_interval_width():
+    """The mean of n logarithms +-s has 95 % of its resamples within 1.96 s / sqrt(n)."""
+    ratio = paired_ratio([math.exp(0.01), math.exp(-0.01)] * 200, [1.0] * 400)
+    assert [math.log(ratio.low), math.log(ratio.high)] == pytest.approx([-0.00098, 0.00098], rel=0.08)
+
+
 def test_interval_coverage():
     covered = 0
     for seed in range(100):

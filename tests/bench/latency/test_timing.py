@@ -3,8 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from headcount.bench.latency import timing
+from headcount.bench.latency.capture import side_stream
+from headcount.bench.latency.device_errors import ImplFailed, is_lost
 from headcount.bench.latency.timing import TimedCall, interleave
 
 
@@ -56,7 +59,7 @@ def test_inputs_rotate_across_blocks(fake):
 @pytest.mark.parametrize(
     "took, warm_up_s, calls",
     [
-        # twice at least; of two the longer
+        # after a first call that compiles: twice at least; of two the longer
         ((1 / 128, 1 / 512), 0.0, 3),
         ((1 / 2, 1 / 128), 1 / 4, 1),
         # the clock stood still
@@ -67,10 +70,10 @@ def test_inputs_rotate_across_blocks(fake):
     ],
 )
 def test_warm_up_calibrates_calls_per_block(took, warm_up_s, calls, fake):
-    impl = fake.impl("a", lambda n: took[n - 1])
+    impl = fake.impl("a", lambda n: (7.0, *took)[n - 1])
     timing._prepare(impl, "cpu", warm_up_s)
     # 20 ms in a block
-    assert (len(fake.log), impl.calls) == (len(took), calls)
+    assert (len(fake.log), impl.calls) == (1 + len(took), calls)
 
 
 def on_device(device, kernels):
@@ -81,7 +84,7 @@ def on_device(device, kernels):
 @pytest.fixture
 def side(cuda):
     """The device with its own stream current, as while a case is measured."""
-    cuda.current = cuda.side
+    cuda.current = cuda.new_stream()
     return cuda
 
 
@@ -107,8 +110,42 @@ def test_failed_capture_restores_stream(side):
     side.capture_error = "operation failed due to a previous error during capture"
     first, second = on_device(side, 1), on_device(side, 1)
     interleave([first], blocks=1, device="cuda")
-    assert side.current is side.side and first.graph is None
+    assert side.current.name == "side 1" and first.graph is None
     assert first.graph_reason == side.capture_error and first.gpu_s
     side.capture_error = None
     interleave([second], blocks=1, device="cuda")
     assert second.graph_reason == f"an earlier capture failed in this process: {first.graph_reason}"
+
+
+def test_side_stream_waits_for_both_sides(cuda):
+    written = torch.ones(3)
+    with side_stream("cuda"):
+        read = written + 1
+        assert cuda.current is not cuda.main
+    assert torch.equal(read + 1, torch.full((3,), 3.0)) and cuda.current is cuda.main
+    with pytest.raises(AssertionError, match="stream side 2 reads what stream default writes, and does not wait"):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            written + 1
+
+
+def test_compilation_is_not_timed(side):
+    side.compiling_s = {"kernel": 7.0}
+    first, second = on_device(side, 1), on_device(side, 1)
+    interleave([first, second], blocks=3, device="cuda")
+    assert side.host > 7.0 and not side.compiling_s
+    assert (first.calls, first.gpu_s, first.graph.calls) == (second.calls, second.gpu_s, second.graph.calls)
+    assert first.wall_s == pytest.approx(second.wall_s)
+
+
+@pytest.mark.parametrize("block", [None, 0])
+def test_error_of_the_next_synchronisation_names_its_impl(block, side):
+    def fail(name):
+        if name == "nonzero" and block in (None, *seen):
+            side.failing = "an illegal memory access was encountered"
+
+    seen, side.on_operation = [], fail
+    # operations that wait have no graph: the error comes from a warm-up, or from an eager call of the second block
+    impls = [on_device(side, 1), on_device(side, 2, waits=True), on_device(side, 3)]
+    with pytest.raises(ImplFailed, match="illegal memory access") as raised:
+        interleave(impls, blocks=2, device="cuda", on_block=seen.append)
+    assert raised.value.impl is impls[1] and is_lost("cuda") and len(seen) == (block is not None)
