@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 
 from headcount.bench.accounts import RECIPES
-from headcount.bench.case import Case, attentions, layers_of, model_form
+from headcount.bench.case import Case, ConfigError, attentions, layers_of, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.cases import PRESETS
 from headcount.bench.training_flops import tokens_of
@@ -24,8 +24,6 @@ from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, flops, le
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import rank_costs
 from headcount.formulas.symbols import by_letter, symbol
-from headcount.models.configs.base import ConfigError, ModelConfig
-from headcount.models.configs.presets import preset
 from headcount.reports.explorer.nodes import ORDER, Node, node
 from headcount.reports.explorer.tables import part
 
@@ -71,7 +69,7 @@ def as_data() -> dict[str, Any]:
         case = Case.of(name)
         sizes = _letters(case)
         letters = {letter: symbol(letter) for letter in sizes}
-        model, rules = _model(case, case.config, letters), _rules(case)
+        model, rules = _model(case, letters), _rules(case)
         # models of equal entries share a form
         place = number(f"{model[1]().entries} {[*rules]}", partial(_form, case, letters, model, rules, signatures))
         text = str([*forms.values()][place])
@@ -125,15 +123,16 @@ def _form(case: Case, letters: Mapping[str, Size], model: Model, *costs: Any) ->
     """Return the costs of a case's model, and of the same with MoA where its family has that."""
     out = _costs(*model, *costs) | {"tokens": len(case.lengths) > 1}
     with suppress(ConfigError):
-        config = preset(case.preset, EXAMPLE)
-        _, whole, _ = _model(case, config, letters | SEARCHED)
-        out |= {"moa": _totals(whole()), "widths": 2 * layers_of(config)[0].num_kv_heads}
+        moa = Case.of(case.preset, EXAMPLE, case.lengths)
+        _, whole, _ = _model(moa, letters | SEARCHED)
+        out |= {"moa": _totals(whole()), "widths": 2 * layers_of(moa.config)[0].num_kv_heads}
     return out
 
 
-def _model(case: Case, config: ModelConfig, letters: Mapping[str, Size]) -> Model:
+def _model(case: Case, letters: Mapping[str, Size]) -> Model:
     """Return the closed forms of a model at a case's lengths, with ``letters`` for sizes; a translation reads as many
     tokens as it writes."""
+    config = case.config
     form, lengths = model_form(config), config.length_letters(case.lengths)
     given = {letter: letters.get(letter, size) for letter, size in config.letters().items()}
     given |= {letter: letters["T" if letter == "S" else letter] for letter in lengths}

@@ -76,9 +76,10 @@ def test_warm_up_calibrates_calls_per_block(took, warm_up_s, calls, fake):
     assert (len(fake.log), impl.calls) == (1 + len(took), calls)
 
 
-def on_device(device, kernels):
-    """Return an implementation of ``kernels`` operations on the fake device."""
-    return TimedCall(f"{kernels} kernels", lambda i: [device.operation("kernel") for _ in range(kernels)])
+def on_device(device, kernels, waits=False):
+    """Return an implementation of ``kernels`` operations on the fake device; with ``waits`` it also synchronizes."""
+    names = ["kernel"] * kernels + ["nonzero"] * waits
+    return TimedCall(f"{kernels} kernels", lambda i: [device.operation(name) for name in names])
 
 
 @pytest.fixture
