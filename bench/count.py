@@ -10,6 +10,7 @@ def test_my_attention_costs_what_the_paper_says():
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from headcount.bench.contractions.count import READ_CALLS, REPORT, ContractionCo
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.summary import merged
 from headcount.bench.trace.collector import no_full_gc
-from headcount.bench.trace.record import fresh, record
+from headcount.bench.trace.record import record_copy
 from headcount.formulas.published.expressions import evaluate
 
 ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
@@ -175,7 +176,7 @@ def count_macs(
 def count_call(call: ModuleCall, *, backward: bool = False, training: bool = False, **options: Any) -> ContractionCount:
     """Count a call as ``count_macs`` does; ``options`` are those of count_contractions."""
     module, args, kwargs = call
-    trace = record(fresh(module), args, kwargs, functions=READ_CALLS, backward=backward, training=training)
+    trace = record_copy(module, args, kwargs, functions=READ_CALLS, backward=backward, training=training)
     return replace(count_contractions(trace, **options), call=call)
 
 
@@ -191,12 +192,14 @@ def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) ->
 def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any) -> None:
     """Fail with an AssertionError that lists every product unless the module's MACs are exactly ``expected``.
 
-    ``inputs`` and keywords are count_macs'; ``expected`` is a number or an expression in the names of the other
-    keywords that are integers: ``T=128``. Raises ValueError for an expression that cannot be evaluated, and what
-    count_macs raises.
+    ``inputs`` and keywords are count_macs'; ``expected`` is an integer or an expression in the names of the other
+    keywords that are integers: ``T=128``. Raises ValueError for an expression that cannot be evaluated, TypeError for
+    anything else, and what count_macs raises.
     """
     sizes = {name: value for name, value in keywords.items() if type(value) is int}
-    wanted = expected if isinstance(expected, int) else evaluate(expected, sizes)
+    wanted = evaluate(expected, sizes) if isinstance(expected, str) else expected
+    if not isinstance(wanted, Integral) or isinstance(wanted, bool):
+        raise TypeError(f"expected={expected!r}: give an integer or an expression")
     counted = count_macs(module, *inputs, **{name: keywords[name] for name in keywords.keys() - sizes.keys()})
     if counted.macs != wanted:
         less = f"{counted.macs - wanted:+,}"

@@ -84,6 +84,11 @@ def _keep():
     gc.freeze()
 
 
+def pytest_unconfigure():
+    # triton prints what is not freed
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def warm_process():
     with process() as run:

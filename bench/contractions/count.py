@@ -213,6 +213,7 @@ class ContractionCount(Modules):
         apart = self.with_elementwise - self.dispatched
         notes = [f"Not in it: {apart:,} MACs written elementwise and summed."] if apart and not self.included else []
         notes += [f"Not counted: {line.text()}." for line in self.unsupported]
+        notes += self.trace.notes()
         return summary.section(self, notes, self.depth)
 
     def __str__(self) -> str:

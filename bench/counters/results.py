@@ -16,7 +16,7 @@ from headcount.bench.counters.base import Count, CounterError, CounterResult
 from headcount.bench.counters.explain import Explanation, explain
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of
-from headcount.bench.trace.record import fresh, record
+from headcount.bench.trace.record import fresh, record_copy
 
 LONGEST = 160
 """Maximum characters of a tool's message in a table; JSON has the whole message."""
@@ -47,7 +47,8 @@ class RecordedCall:
 
     def _record(self, hooked: bool) -> Trace:
         names = dict.fromkeys(name for tool in self.tools for name in getattr(tool, "NAMES", ()))
-        return record(self.module, self.args, self.kwargs, names=tuple(names), backward=self.backward, hooked=hooked)
+        options = {"names": tuple(names), "backward": self.backward, "hooked": hooked}
+        return record_copy(self.module, self.args, self.kwargs, **options)
 
     @cached_property
     def _plain(self) -> Trace:
@@ -90,7 +91,7 @@ def read(
     """
     kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]
-    call = RecordedCall(fresh(module), args, kwargs, tools, options, backward)
+    call = RecordedCall(module, args, kwargs, tools, options, backward)
     exact = call.headcount.macs if exact is None else exact
     out = []
     for tool in tools:

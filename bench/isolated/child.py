@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import headcount
-from headcount.bench.errors import EnvironmentMissing, reset_warning_filters
+from headcount.bench.errors import EnvironmentMissing, format_error, reset_warning_filters
 from headcount.bench.isolated.hub import find_config
-from headcount.bench.isolated.run import INTERNAL_ERROR, TASKS, specs_of
+from headcount.bench.isolated.run import TASKS, specs_of
 from headcount.bench.isolated.target import is_configuration
 from headcount.bench.isolated.user_code import UserCodeError, import_folders
 
 
 def main() -> int:
-    """Answer the request. Return 0, or INTERNAL_ERROR after printing the traceback of an error of headcount."""
-    request = json.loads(sys.argv.pop())
+    """Answer the request. Return 0, or the number of the error where the answer cannot be written."""
+    request, process = json.loads(sys.argv.pop()), os.getpid()
     reset_warning_filters()
     _exit_with_parent()
     # what user code prints goes to stderr, so that it can neither corrupt the answer nor the command's output
@@ -29,12 +29,20 @@ def main() -> int:
     os.dup2(2, 1)
     try:
         answer = _answer(request)
+    except Exception as error:
+        text, code = format_error(error) or ("", 0)
+        answer = {"error": text, "missing": code == EnvironmentMissing.exit_code} if text else {"internal": True}
+        if not text:
+            traceback.print_exc()
+    if os.getpid() != process:
+        # a fork that user code left running here
+        return 0
+    try:
         with open(out, "w", encoding="utf-8") as file:
             json.dump(answer, file)
         sys.stdout.flush()
-    except Exception:
-        traceback.print_exc()
-        return INTERNAL_ERROR
+    except OSError as error:
+        return error.errno
     return 0
 
 
@@ -58,8 +66,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         # a configuration is no code: the lines that raised are not the user's
         trace = "" if all(map(is_configuration, specs)) else error.trace
         return {"error": f"{error}\n{trace}".rstrip()}
-    except EnvironmentMissing as error:
-        return {"error": str(error), "missing": True}
+    except RecursionError:
+        return {"error": "inputs or results hold themselves, or are nested deeper than Python's recursion limit"}
 
 
 def _exit_with_parent() -> None:
@@ -73,6 +81,6 @@ def _exit_with_parent() -> None:
         os.read(pipe, 1)
         if hasattr(os, "killpg"):
             os.killpg(0, signal.SIGKILL)
-        os._exit(INTERNAL_ERROR)
+        os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

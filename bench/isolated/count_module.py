@@ -71,14 +71,16 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     step = _decode_step(call, request["context"]) if set(columns) & set(DECODING) else None
     with one_thread():
         first = partial(run, counters=[name for name in counters if name not in tools])
-        found, device, why_not_meta = _run_on_device(first, call, request["device"])
+        found, device, why = _run_on_device(first, call, request["device"])
+    if why and device == META:
+        built, why = replace(built, notes=(*built.notes, why)), None
     reported = {one.counter: replace(one, device=device) for one in found.counters}
     if tools:
         exact = found.headcount.macs
         reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, exact, device)}
     records = [as_record(reported[name]) for name in counters]
     measured = {name: _measure(name, run, call, step, request["element_bytes"]) for name in columns}
-    how = {"device": device, "why_not_meta": why_not_meta, "counters": records, "measured": measured}
+    how = {"device": device, "why_not_meta": why, "counters": records, "measured": measured}
     return module_count(found.headcount, built, **how, backward=request["backward"])
 
 
@@ -116,7 +118,7 @@ def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCou
         causal_macs=count.causal_macs,
         other_flops=count.other_flops(),
         libraries={**counting_libraries(), **built.versions},
-        notes=(*built.notes, *_in_place_changes(count.trace)),
+        notes=(*built.notes, *count.trace.notes()),
         **how,
     )
 
@@ -154,17 +156,6 @@ def _input_and_output(trace: Trace) -> int:
     facts = dict.fromkeys(tensors_in((trace.args, tuple(trace.kwargs.values()))))
     is_float = {fact: getattr(torch, fact.dtype).is_floating_point for fact in (*facts, *tensors_in(trace.out))}
     return sum(fact.numel for fact in is_float if is_float[fact]) if all(is_float[fact] for fact in facts) else 0
-
-
-def _in_place_changes(trace: Trace) -> Iterator[str]:
-    """Yield a sentence for the inputs and one for the weights to which the run writes, if there are any."""
-    written = {storage for event in trace.operations() for storage in event.writes}
-    places = {**{str(place): value for place, value in enumerate(trace.args)}, **trace.kwargs}
-    inputs = [place for place, value in places.items() if any(fact.storage in written for fact in tensors_in(value))]
-    weights = [name for storage, (name, _) in trace.parameters.items() if storage in written]
-    for kind, names in (("inputs", inputs), ("weights", weights)):
-        if names:
-            yield f"the run changes {kind} in place: {', '.join(names)}"
 
 
 def build_formula(text: str) -> Formula:
@@ -208,7 +199,7 @@ MAX_CPU_MACS = 200 * 10**9
 def _run_on_device(
     run: Callable[..., ReportedCounts], call: ModuleCall, device: str | None
 ) -> tuple[ReportedCounts, str, str | None]:
-    """Return the counts, their device, and the reason where that is not meta.
+    """Return the counts, their device, and the reason where that is not meta, or why the module fails on its own.
 
     The default is meta; where that fails or counts differently, the device of the module's tensors. A module without
     weights whose forward reads values of its inputs is counted with fake weights and these inputs.
@@ -226,7 +217,10 @@ def _run_on_device(
             if META in own:
                 return _run_on_fake(run, call), FAKE, why
         else:
-            why = None if device or META in own else _difference(run, found.headcount, call, "/".join(own))
+            try:
+                why = None if device or META in own else _difference(run, found.headcount, call, "/".join(own))
+            except UserCodeError as error:
+                return found, META, f"Not verified: {str(error).rstrip('.')}."
             if why is None:
                 return found, META, None
     if device is not None:
@@ -236,7 +230,7 @@ def _run_on_device(
         )
     try:
         return run(module, *inputs), device or "/".join(own), why
-    except Exception:
+    except BaseException:
         with torch.no_grad():
             args, kwargs = inputs
             run_user_code(
@@ -272,13 +266,13 @@ def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> Report
 def _difference(
     run: Callable[..., ReportedCounts], on_meta: ContractionCount, call: ModuleCall, own: str
 ) -> str | None:
-    """Return a message where a small module's counts on meta and on its own device differ, else None."""
+    """Return a message where a small module's counts on meta and on its own device differ, else None.
+
+    Raises UserCodeError where it does not run there.
+    """
     if on_meta.macs > MAX_CHECKED_MACS:
         return None
-    try:
-        there = run(*call, counters=()).headcount
-    except Exception:
-        return None
+    there = run_user_code(f"a run on {own}", lambda: run(*call, counters=()).headcount)
     if (there.dispatched, there.with_elementwise) == (on_meta.dispatched, on_meta.with_elementwise):
         return None
     return f"it counts {on_meta.macs:,} there and {there.macs:,} on {own}"
@@ -337,7 +331,10 @@ def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Mo
         memo[id(parameter)] = nn.Parameter(convert(parameter.detach()), parameter.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = convert(buffer.detach())
-    return copy.deepcopy(module, memo)
+    copied = copy.deepcopy(module, memo)
+    if not isinstance(copied, nn.Module):
+        raise TypeError(f"the __deepcopy__ of {type(module).__name__} returns no module, but {type(copied).__name__}")
+    return copied
 
 
 def _zeros(tensor: Tensor) -> Tensor:
@@ -359,12 +356,17 @@ def parameters(module: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
+def _sizes(tensor: Tensor) -> str:
+    # a nested tensor has no shape as a whole
+    parts = tensor.unbind() if tensor.is_nested else [tensor]
+    return ", ".join("x".join(map(str, part.shape)) or "scalar" for part in parts)
+
+
 def inputs_of(args: tuple, kwargs: dict) -> list[str]:
     """Return the place, shape and type of each tensor among the inputs."""
     places = tree_flatten_with_path({str(number): value for number, value in enumerate(args)} | kwargs)[0]
     return [
-        f"{place[0].key}{keystr(place[1:])}: {'x'.join(map(str, value.shape)) or 'scalar'} "
-        f"{str(value.dtype).removeprefix('torch.')}"
+        f"{place[0].key}{keystr(place[1:])}: {_sizes(value)} {str(value.dtype).removeprefix('torch.')}"
         for place, value in places
         if isinstance(value, Tensor)
     ]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 import headcount
-from headcount.bench.errors import EnvironmentMissing, UsageError, require_package
+from headcount.bench.errors import DISK_FULL, EnvironmentMissing, UsageError, require_package
 from headcount.bench.isolated.user_code import UserCodeError, check_spec, check_target
 
 TASKS = {
@@ -24,8 +24,6 @@ TASKS = {
 """Module whose ``answer(request)`` the process calls, by task."""
 TIMEOUT, DEFAULT_TIMEOUT_S = "HEADCOUNT_WITHIN", 3600
 """Environment variable with the seconds that user code may take, and their number without it."""
-INTERNAL_ERROR = 70
-"""Exit code of the process for an error of headcount."""
 _ROOTS = [str(headcount.CHECKOUT)] if headcount.CHECKOUT else []
 _START = (
     "import sys; sys.path[:0] = {roots!r}; import headcount; del sys.path[:len({roots!r})]; "
@@ -81,15 +79,17 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
             _print(err)
             raise
         out.seek(0)
-        text = out.read()
+        try:
+            answer = json.load(out)
+        except ValueError:
+            answer = {}
         # warnings of libraries are no part of a run without error, and none of an error of one line
-        if not text or "\n" in json.loads(text).get("error", ""):
+        if not answer or "internal" in answer or "\n" in answer.get("error", ""):
             _print(err)
-    if not text:
-        if code == INTERNAL_ERROR:
-            raise InternalError(f"{spec}: this program failed, with the traceback above")
-        raise ProcessExited(spec, code)
-    answer = json.loads(text)
+    if not answer:
+        raise OSError(code, os.strerror(code)) if code in DISK_FULL else ProcessExited(spec, code)
+    if "internal" in answer:
+        raise InternalError(f"{spec}: this program failed, with the traceback above")
     if "error" in answer:
         raise (EnvironmentMissing if answer.get("missing") else UsageError)(f"{spec}: {answer['error']}")
     return answer

@@ -251,6 +251,8 @@ def build(
     if has_inputs and isinstance(result, nn.Module):
         return result, (), {}
     module, inputs = result if isinstance(result, tuple | list) and len(result) == 2 else (None, None)
+    if isinstance(module, nn.Module):
+        run_user_code(f"reading the parts of {name}'s module", lambda: _read_parts(module))
     if not isinstance(module, nn.Module) or not isinstance(inputs, Mapping | tuple | list):
         parts = f": {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple | list) else ""
         hint = "; --input 1,3,224,224 gives it inputs" if isinstance(result, nn.Module) else ""
@@ -261,12 +263,25 @@ def build(
     return (module, (), dict(inputs)) if isinstance(inputs, Mapping) else (module, tuple(inputs), {})
 
 
+def _read_parts(module: "nn.Module") -> None:
+    """Read what every count reads of a module: a class that overrides it, or skips Module's __init__, may raise."""
+    for _ in module.parameters():
+        pass
+    for part in module.modules():
+        vars(part)["_buffers"]
+
+
 def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Raise UserCodeError, with the names it takes, where the function cannot be called with ``settings``."""
     try:
-        inspect.signature(function).bind(**settings)
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # a function in C++ has none, and refuses settings itself
+        return
+    try:
+        signature.bind(**settings)
     except TypeError as error:
-        takes = ", ".join(inspect.signature(function).parameters) or "nothing"
+        takes = ", ".join(signature.parameters) or "nothing"
         raise UserCodeError(f"{spec.rpartition(':')[2]} takes {takes}: {error}") from error
 
 
@@ -280,12 +295,15 @@ _GPU_SIGNS = ("CUDA", "NVIDIA", "cuda", "No HIP GPUs")
 
 
 def run_user_code(reason: str, function: Callable[[], Any], unchanged: tuple[type[Exception], ...] = ()) -> Any:
-    """Return the result of ``function``. Raise its errors, but for the ``unchanged`` types, as UserCodeError."""
+    """Return the result of ``function``. Raise its errors, but for the ``unchanged`` types, as UserCodeError.
+
+    Its interrupts too: the process of user code receives none.
+    """
     try:
         return function()
     except unchanged:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise _convert_error(reason, error) from error
 
 

@@ -92,7 +92,7 @@ def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
             f"{count.dispatched:,} dispatched contractions, {count.with_elementwise:,} with elementwise contractions."
         )
         below.insert(0, line)
-    return Section(layout, rows, below=[*below, *_costs(count)], facts=facts, detail=True)
+    return Section(layout, rows, below=[*below, *_costs(count), *count.notes], facts=facts, detail=True)
 
 
 def _costs(count: ModuleCount) -> Iterator[str]:

@@ -52,7 +52,12 @@ def importing() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
-        atexit.register(gc.freeze)
+        atexit.register(_free_less)
+
+
+def _free_less() -> None:
+    """Leave objects to the end of the process; those of triton are freed, as it prints what is not."""
+    (gc.unfreeze if "triton._C.libtriton" in sys.modules else gc.freeze)()
 
 
 def keep_freed_memory() -> None:

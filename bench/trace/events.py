@@ -137,6 +137,7 @@ class Trace:
     ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``weights`` are the parameter tensors, each
     once; ``modules[0]`` is the model. ``left`` are calls, with the module's path, after which work may run untraced:
     other threads, disabled modes. ``given`` are the storages of tensors that modules hold as plain attributes.
+    ``is_copy``: the run was of a copy of the caller's module.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -150,6 +151,7 @@ class Trace:
     left: list[tuple[str, str]] = field(default_factory=list)
     given: set[int] = field(default_factory=set)
     groups: Mapping[str, GroupFact] = field(default_factory=dict)
+    is_copy: bool = True
 
     def add_weight(self, name: str, shape: tuple[int, ...], trainable: bool, element_bytes: int, storage: int) -> None:
         """Add a parameter tensor."""
@@ -171,6 +173,18 @@ class Trace:
     def operations(self) -> Iterator[Event]:
         """Iterate over the operations, composite ones as their parts, without failed ones."""
         return (e for e in self.events if e.what == OPERATION and not e.composite and not e.failed)
+
+    def notes(self) -> Iterator[str]:
+        """Yield a sentence for the inputs and one for the weights that the run changes, and where it was of no copy."""
+        written = {storage for event in self.operations() for storage in event.writes}
+        places = {**{str(place): value for place, value in enumerate(self.args)}, **self.kwargs}
+        inputs = [name for name, value in places.items() if any(fact.storage in written for fact in tensors_in(value))]
+        weights = [name for storage, (name, _) in self.parameters.items() if storage in written]
+        for kind, names in (("inputs", inputs), ("weights", weights)):
+            if names:
+                yield f"The run changes {kind} in place: {', '.join(names)}."
+        if not self.is_copy:
+            yield "The module cannot be copied: what the run changes in it stays changed."
 
 
 def tensors_in(value: Any) -> Iterator[TensorFact]:

@@ -17,7 +17,9 @@ with warnings.catch_warnings():
     # Imported before any name is replaced: a lazy import among replaced names fails for the rest of the process.
     # torch 2.15 warns in it about torch.jit.
     warnings.simplefilter("ignore", FutureWarning)
-    import torch._decomp.decompositions_for_jvp  # noqa: F401
+    with suppress(AttributeError):
+        # PYTORCH_JIT=0 turns off what it compiles
+        import torch._decomp.decompositions_for_jvp  # noqa: F401
 
 _DYNAMO = "torch._dynamo"
 _MISSING = object()

@@ -4,7 +4,7 @@ import copy
 import copyreg
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -36,6 +36,7 @@ def record(
     backward: bool = False,
     training: bool = False,
     hooked: bool = False,
+    is_copy: bool = False,
 ) -> Trace:
     """Return one call of ``model``, on the device of its tensors, as a Trace.
 
@@ -44,8 +45,8 @@ def record(
     floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
     from seed 0. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
-    then leaves its fast path. Training flags, buffers, random state, torch's functions and modes are restored.
-    Errors of the model pass through.
+    then leaves its fast path. Training flags, random state, torch's functions and modes are restored, and buffers
+    unless the model ``is_copy``. Errors of the model pass through.
     """
     kwargs = dict(kwargs or {})
     lazy = next((name for name, part in model.named_modules() if _is_lazy(part)), None)
@@ -66,7 +67,8 @@ def record(
             if backward:
                 # The fused recurrent layer of oneDNN computes the gradient of the first state even if not needed.
                 torch._C._set_mkldnn_enabled(False)
-            with restore_training_flags(model), _restore_buffers(model), torch.random.fork_rng(), shapes:
+            buffers = nullcontext() if is_copy else _restore_buffers(model)
+            with restore_training_flags(model), buffers, torch.random.fork_rng(), shapes:
                 if not training:
                     set_eval_mode(model)
                 torch.random.default_generator.manual_seed(0)
@@ -84,11 +86,18 @@ def record(
                 changed.undo()
                 raise
     trace = recorder.trace
+    trace.is_copy = is_copy
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
     trace.groups = _process_groups()
     recorder.forget_facts()
     return trace
+
+
+def record_copy(model: nn.Module, *args: Any, **options: Any) -> Trace:
+    """Record, as :func:`record` does, a call of a copy of ``model``; of the model itself where it cannot be copied."""
+    copied = fresh(model)
+    return record(copied, *args, **options, is_copy=copied is not model)
 
 
 def _restore_modes(changed: AttributePatches) -> None:
@@ -134,9 +143,10 @@ def fresh(module: nn.Module) -> nn.Module:
                     state[name] = type(value)()
                 else:
                     state[name] = copy.deepcopy(value, memo)
-        return copy.deepcopy(module, memo)
+        copied = copy.deepcopy(module, memo)
     except Exception:
         return module
+    return copied if isinstance(copied, nn.Module) else module
 
 
 @cache

@@ -1,7 +1,12 @@
 """What hc.count, hc.assert_macs and hc.lock take as a module and as its inputs."""
 
+import os
+import subprocess
+import sys
 from collections import UserDict
+from fractions import Fraction
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -89,3 +94,35 @@ def test_wrong_sizes_are_one_line(size, types):
         hc.count(Net(), input_size=size, dtypes=types)
     with pytest.raises(ValueError, match="give inputs or input_size, not both"):
         hc.count(Net(), X, input_size=(B, D))
+
+
+def test_expected_macs_are_an_integer():
+    hc.assert_macs(Net(), X, expected=numpy.int64(MACS))
+    for wrong in (float(MACS), True, Fraction(MACS), None):
+        with pytest.raises(TypeError, match="^expected=[^\n]*: give an integer or an expression$"):
+            hc.assert_macs(Net(), X, expected=wrong)
+
+
+@pytest.mark.parametrize("keywords", [{}, {"training": True}])
+def test_buffers_are_copied_once(keywords, monkeypatch):
+    """The run changes a copy: it neither copies it again in order to restore it, nor changes the user's."""
+    copies, norm = [], nn.BatchNorm1d(D)
+    for name in ("clone", "__deepcopy__"):
+        original = getattr(torch.Tensor, name)
+
+        def called(self, *args, of=original, **kwargs):
+            copies.append(self)
+            return of(self, *args, **kwargs)
+
+        monkeypatch.setattr(torch.Tensor, name, called)
+    hc.count(norm, X, **keywords)
+    for buffer in norm.buffers():
+        assert sum(copied is buffer for copied in copies) == 1
+    assert len(copies) == 3 and norm.running_mean.tolist() == [0] * D
+
+
+def test_count_without_jit():
+    program = "import torch, headcount as hc; print(hc.count(torch.nn.Linear(3, 5), torch.ones(2, 3)).macs)"
+    environment = {**os.environ, "PYTORCH_JIT": "0"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("30\n", "")

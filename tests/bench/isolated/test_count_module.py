@@ -44,6 +44,26 @@ class Changes(nn.Linear):
         return super().forward(x.add_(1))
 def changes(): return Changes(5, 7), (torch.ones(3, 5),)
 def fails(): return nn.Linear(5, 7), (torch.ones(3, 11),)
+def integers(): return nn.Linear(5, 7, bias=False), (torch.ones(3, 5, dtype=torch.int),)
+def nested(): return nn.Linear(5, 7), (torch.nested.nested_tensor([torch.ones(3, 5), torch.ones(2, 5)]),)
+class NoCopy(nn.Linear):
+    def __deepcopy__(self, memo): return None
+def no_copy(): return NoCopy(5, 7), (torch.ones(3, 5),)
+def stops(m, x): raise m.error
+def interrupt(): return By(stops, error=KeyboardInterrupt()), (torch.ones(3, 5),)
+def generator_exit(): return By(stops, error=GeneratorExit()), (torch.ones(3, 5),)
+class Mine(BaseException): pass
+def own_exception(): return By(stops, error=Mine()), (torch.ones(3, 5),)
+class NoHash(nn.Module): __hash__ = None
+def no_hash(): return NoHash(), (torch.ones(3, 5),)
+class NoInit(nn.Module):
+    def __init__(self): pass
+def no_init(): return NoInit(), (torch.ones(3, 5),)
+class NoParameters(nn.Module):
+    def parameters(self, recurse=True): raise ValueError("none")
+def no_parameters(): return NoParameters(), (torch.ones(3, 5),)
+@torch.jit.script
+def script(n: int): return n
 """
 
 
@@ -143,9 +163,45 @@ def test_tools_follow_the_device_that_runs(answer):
 
 
 def test_in_place_changes_are_named(answer):
-    expected = ("the run changes inputs in place: 0", "the run changes weights in place: weight")
+    expected = ("The run changes inputs in place: 0.", "The run changes weights in place: weight.")
     assert tuple(answer("changes").notes) == expected
     assert tuple(answer("on_meta").notes) == ()
+
+
+def test_module_that_fails_on_its_device_is_named(answer):
+    """A run on meta multiplies integers by floats, the CPU refuses them."""
+    found = answer("integers")
+    (note,) = found.notes
+    assert place(found) == (3 * 5 * 7, "meta", None)
+    assert note.startswith("Not verified: a run on cpu raised RuntimeError: ") and "dtype" in note
+
+
+@pytest.mark.parametrize("function", ["no_copy", "of_numbers"])
+def test_module_that_cannot_be_copied_is_named(answer, function):
+    found = answer(function)
+    assert place(found)[:2] == (3 * 5 * 7, "cpu")
+    assert found.notes == ["The module cannot be copied: what the run changes in it stays changed."]
+
+
+@pytest.mark.parametrize(("function", "words"), [
+    ("interrupt", "the module's forward pass on cpu raised KeyboardInterrupt"),
+    ("generator_exit", "the module's forward pass on cpu raised GeneratorExit"),
+    ("own_exception", "the module's forward pass on cpu raised Mine"),
+    ("no_hash", "reading the parts of no_hash's module raised TypeError: unhashable type"),
+    ("no_init", "reading the parts of no_init's module raised AttributeError"),
+    ("no_parameters", "reading the parts of no_parameters's module raised ValueError: none"),
+    ("script", "script raised RuntimeError: script() is missing value for argument 'n'"),
+])  # fmt: skip
+def test_user_fault_is_one_line(answer, function, words):
+    with pytest.raises(UserCodeError) as raised:
+        answer(function)
+    assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
+def test_nested_input_is_named_by_its_parts(answer):
+    found = answer("nested")
+    assert (found.macs, found.inputs) == ((3 + 2) * 5 * 7, ["0: 3x5, 2x5 float32"])
 
 
 def test_negative_formula_is_a_user_error(answer):

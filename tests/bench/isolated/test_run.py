@@ -31,6 +31,25 @@ def warns(T=3):
 def warns_and_fails(): return warns()[0], 1 // 0
 def warns_and_ends(): return warns(), os._exit(7)
 def is_no_module(): return warns()[1]
+def ends_with_70(): os._exit(70)
+def closes(T=3):
+    os.closerange(3, 256)
+    return warns()
+
+class Holds(torch.nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        self.depth = depth
+    def forward(self, x):
+        out = [x]
+        for _ in range(self.depth):
+            out = [out]
+        return out
+def deep(T=3): return Holds(3000), (torch.ones(T, 5),)
+
+def forks(T=3):
+    os.fork()
+    return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
 
 def listens(T=3): return torch.nn.Linear(5, 7), (torch.ones(len(sys.stdin.read()) + T, 5),)
 
@@ -74,6 +93,22 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
         assert ("a warning" in lines) == (function in ("warns_and_fails", "warns_and_ends")), function
     # an error of headcount's own, of one line
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize(("function", "words"), [
+    ("ends_with_70", "ended the process that ran it, with exit code 70"),
+    ("closes", "ended the process that ran it, with exit code 9"),
+    ("deep", "inputs or results hold themselves, or are nested deeper than"),
+])  # fmt: skip
+def test_user_fault_is_no_internal_error(function, words, factory, warm, capfd):
+    assert main(["--counter", "torch", "--module", f"{factory}:{function}"]) == 2
+    err = capfd.readouterr().err
+    assert words in err and "Traceback" not in err
+
+
+def test_fork_gives_one_answer(factory):
+    done = subprocess.run([*COMMAND, f"{factory}:forks"], capture_output=True, cwd=ROOT)
+    assert done.returncode == 0 and b" 105 " in done.stdout
 
 
 def test_user_code_has_no_input(factory):

@@ -212,3 +212,12 @@ assert patched == (torch.nn.Module.__call__, torch.overrides.has_torch_function,
 def test_dynamo_is_imported_where_a_model_needs_it(compiled):
     code = DYNAMO.format(compiled=compiled)
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_end_of_process_prints_nothing():
+    """Triton, which torch imports, prints what is not freed."""
+    program = (
+        "from headcount.bench.trace.collector import importing\nwith importing(): import torch\nimport torch._dynamo"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
