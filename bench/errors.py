@@ -12,6 +12,8 @@ import headcount
 # Windows has no EDQUOT
 DISK_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 """Error numbers of a full disk or an exhausted quota."""
+_EXHAUSTED = (errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+"""Error numbers where the user or the system has as much memory, processes or open files as allowed."""
 _NO_MEMORY = ("can't allocate memory", "failed to map segment", "can't start new thread", "cannot allocate memory")
 """Parts of the messages with which torch, the linker and the system report that memory is exhausted."""
 EXTRAS = {"triton": "gpu", "transformers": "hf", "torchvision": "torchvision", "matplotlib": "report"}
@@ -63,8 +65,8 @@ def format_error(error: Exception) -> tuple[str, int] | None:
     """Return the message and the exit code of an error that ends a command; None for an internal error."""
     if isinstance(error, ModuleNotFoundError) and (package := _missing_package(error)):
         return missing(package), EnvironmentMissing.exit_code
-    if _is_out_of_memory(error):
-        return "this needs more memory or processes than there are", EnvironmentMissing.exit_code
+    if _is_exhausted(error):
+        return "this needs more memory, processes or open files than there are", EnvironmentMissing.exit_code
     if (futures := sys.modules.get("concurrent.futures")) and isinstance(error, futures.BrokenExecutor):
         return "a process that counts was ended from outside, perhaps for want of memory", EnvironmentMissing.exit_code
     if isinstance(error, OSError) and _is_about_user_file(error):
@@ -74,9 +76,8 @@ def format_error(error: Exception) -> tuple[str, int] | None:
     return None if code is None else (str(error), code)
 
 
-def _is_out_of_memory(error: Exception) -> bool:
-    # a process cannot be started where the user has as many as allowed
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN)):
+def _is_exhausted(error: Exception) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _EXHAUSTED):
         return True
     return isinstance(error, RuntimeError | ImportError | OSError) and any(part in str(error) for part in _NO_MEMORY)
 

@@ -16,6 +16,7 @@ from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
+from headcount.bench.isolated.user_code import is_below
 from headcount.bench.macs.figures import COLUMNS, row_of
 from headcount.bench.macs.results import verdicts
 from headcount.bench.table import Column, Row, Section, Table, plural
@@ -79,8 +80,9 @@ class _Models:
     def of(self, target: str, changed: Mapping[str, Any]) -> _Model:
         """Return the model of a target with fields and lengths changed."""
         settings = json.dumps(changed)
-        spec = _trusted(target, self.folder, self.trust)
-        return self._model(spec, settings, self._inputs.get((target, settings), ""))
+        root = None if self.trust else str(self.folder.resolve())
+        spec = _locate(target, self.folder, root)
+        return self._model(spec, settings, self._inputs.get((target, settings), ""), root)
 
     def why_not(self, row: OwnRow, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
@@ -97,21 +99,20 @@ class _Models:
         return ""
 
 
-def _trusted(target: str, folder: Path, trust: bool) -> str:
-    """Return a target with its file in the folder of the table. Raises ValueError for code of another place."""
+def _locate(target: str, folder: Path, root: str | None) -> str:
+    """Return a target with its file in the folder of the table. Raises ValueError for code that is not below ``root``."""
     file, colon, name = target.rpartition(":")
     if target in PRESETS or target.startswith("hf:") or not (colon or is_configuration(target)):
         return target
     if is_configuration(target):
         return str(folder / target)
     is_path = file.endswith(".py")
-    inside = is_path and (folder / file).resolve().is_relative_to(folder.resolve())
-    if not (inside or trust):
+    if root and not (is_path and is_below(folder / file, root)):
         raise ValueError(f"{target} would run code from outside of the table's folder; --trust allows it")
     return f"{folder / file}:{name}" if is_path else target
 
 
-def _model(spec: str, settings: str, inputs: str) -> _Model:
+def _model(spec: str, settings: str, inputs: str, root: str | None) -> _Model:
     changed = json.loads(settings)
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in changed.items()}
     # a function of the user may have keywords of these names
@@ -124,7 +125,8 @@ def _model(spec: str, settings: str, inputs: str) -> _Model:
         return _Model(case.ledger, {"seq_len": (length or 1) * case.lengths["batch_size"]}, case, length)
     for text in inputs.split():
         parse_input(text)
-    count = count_module(**vars(Target(spec, fields, tuple(inputs.split()), None, lengths)))
+    roots = {spec: root} if root else None
+    count = count_module(**vars(Target(spec, fields, tuple(inputs.split()), None, lengths)), roots=roots)
     # one entry for the parameters, of which a token uses the active ones
     used = count.params if count.active_params is None else count.active_params
     weights = Entry("", "bias", {"K": used}, weight={"E": count.params})

@@ -13,6 +13,7 @@ from headcount.bench.errors import UsageError, format_error, read_file
     [
         MemoryError(),
         OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
         BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes"),
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),
@@ -20,7 +21,7 @@ from headcount.bench.errors import UsageError, format_error, read_file
     ids=str,
 )
 def test_out_of_memory_is_one_line(error):
-    assert format_error(error) == ("this needs more memory or processes than there are", 3)
+    assert format_error(error) == ("this needs more memory, processes or open files than there are", 3)
 
 
 INTERNAL = [ModuleNotFoundError("gone", name=name) for name in (None, "headcount.bench.gone", "json.gone")]

@@ -195,6 +195,13 @@ printed = {{ training_flops_per_token = "{causal}" }}
     assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["reproduced"]
 
 
+def test_function_of_another_file_needs_trust(table, tmp_path):
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "model.py").write_text("from os import abort\n")
+    code, sections, err = table('[[row]]\ntarget = "model.py:abort"\nprinted = { macs = "105" }\n')
+    assert (code, sections) == (2, []) and "abort is not defined in a file below" in err and "--trust" in err
+
+
 @pytest.mark.parametrize("target", ["../model.py:make", "link.py:make", "os:abort"])
 def test_code_from_elsewhere_needs_trust(table, tmp_path, target):
     (tmp_path / "paper").mkdir()
