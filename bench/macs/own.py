@@ -100,7 +100,7 @@ class _Models:
 
 
 def _locate(target: str, folder: Path, root: str | None) -> str:
-    """Return a target with its file in the folder of the table. Raises ValueError for code that is not below ``root``."""
+    """Return a target with its file in the folder of the table. Raises ValueError for code not below ``root``."""
     file, colon, name = target.rpartition(":")
     if target in PRESETS or target.startswith("hf:") or not (colon or is_configuration(target)):
         return target

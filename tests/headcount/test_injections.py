@@ -8,7 +8,9 @@ import re
 import zipfile
 
 import pytest
+import torch
 
+import headcount as hc
 from headcount.bench.render import emit
 from headcount.bench.table import Column, Row, Section, Table, shown
 from tests.golden.conftest import run
@@ -65,3 +67,12 @@ def test_names_are_escaped(name):
     assert latex.count("\\begin{tab") == latex.count("\\end{tab") and latex.rstrip().endswith("\\end{table}")
     (row,) = csv.DictReader(io.StringIO(printed("csv", name), newline=""))
     assert row["name"].lstrip("'") == shown(name).lstrip("'") and row["name"][0] not in "=+-@\t\r"
+
+
+def test_notebook_output_is_escaped():
+    """The name of a class, of a module and of a note in HTML."""
+    kind = type("<b>Net</b>", (torch.nn.Sequential,), {})
+    module = kind()
+    module.add_module("<i>first</i>", torch.nn.Linear(3, 5))
+    page = hc.count(module, torch.ones(2, 3))._repr_html_()
+    assert not re.search("<[bi]>", page) and page.count("&lt;b&gt;") == 2 and "&lt;i&gt;" in page

@@ -1,12 +1,15 @@
 """Find a user's function; an error names what cannot be used."""
 
+import json
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from headcount.bench.isolated.user_code import UserCodeError, build, import_folders, load
+from headcount.bench.isolated.user_code import UserCodeError, build, import_folders, is_below, load
 
 FACTORY = """
 import torch
@@ -102,3 +105,11 @@ def test_traceback_shows_user_lines(factory):
     assert len(frames) == 2
     assert "their_factory.py" in frames[0] and frames[0].endswith("in rows")
     assert "linear.py" in frames[1] and frames[1].endswith("in forward")
+
+
+def test_installed_code_is_not_the_users(tmp_path):
+    """Of a repository that holds its environment, packages and Python itself are not trusted."""
+    root = str(Path(sys.prefix).anchor)
+    assert is_below(tmp_path / "model.py", root)
+    installed = Path(sysconfig.get_path("purelib")) / "net.py"
+    assert not any(is_below(file, root) for file in (installed, Path(json.__file__)))
