@@ -19,7 +19,7 @@ macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
 
 test: lint
-	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark -m "not compiles"
+	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark -m "not compiles and not nightly"
 
 # Triton kernels in the interpreter, and compiled ahead of time into the stored table. Needs triton, but no GPU.
 kernels: $(VENV)/.stamp
@@ -33,6 +33,7 @@ nightly: $(VENV)/.stamp
 	$(PY) -m reports --check --recount
 	$(PY) -m headcount count llama3-405b --seq-len 8192 --plan tp=8,sp,pp=16,dp=128,fsdp --backward --brief
 	ALL_RANKS=1 $(PY) -m pytest -p no:benchmark tests/agreement/test_ranks.py tests/agreement/test_processes.py
+	$(PY) -m pytest -p no:benchmark -m nightly
 	PROGRAMS=2000 FAULTS=all $(PY) -m pytest -p no:benchmark tests/bench/contractions/test_random_programs.py \
 	tests/headcount/test_nth_fault.py
 

@@ -37,7 +37,7 @@ SEPARATOR = "--then"
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises UsageError, and suggests the nearest option or choice.
 
-    ``instead``: the command that takes a word which this one does not; empty where there is none.
+    ``instead``: the command to suggest for an argument that this one does not take; empty where there is none.
     """
 
     instead = ""
@@ -142,11 +142,11 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """The output and the ending of a command.
+    """What a command prints, and how it ends.
 
-    ``strict``: failures of rows are printed on stderr and the exit code is 1. ``remark`` is printed behind the time,
-    and read after the last row. ``verdict`` is printed where nothing fails; empty without ``--check``. ``result``
-    is the last line, one sentence about the sections with all their rows.
+    ``strict``: failures of rows are printed on stderr and the exit code is 1. ``remark`` is called after the last row
+    and printed behind the time. ``verdict`` is printed where nothing fails; empty without ``--check``. ``result``
+    returns the last line, one sentence about all sections.
     """
 
     sections: Iterable[Section]
@@ -165,8 +165,8 @@ def serve(
 ) -> int:
     """Run a command and return its exit code: parse ``argv``, plan, print each section as its rows are ready.
 
-    ``plan`` raises before anything is printed; a text is printed as it is, and a function prints itself and returns the
-    exit code. ``own_progress``: the command prints its progress itself. The parser has the options of
+    ``plan`` raises before anything is printed. It returns work, a text to print, or a function that prints and returns
+    the exit code. ``own_progress``: the command prints its progress itself. The parser has the options of
     :func:`add_output`.
     """
     progress.is_enabled = not own_progress
@@ -230,7 +230,7 @@ def _report(prog: str, work: Work, sections: Sequence[Section], started: float) 
 
 
 def run(prog: str, command: Callable[[], int]) -> int:
-    """Run ``command`` and return its exit code. An error or Ctrl-C is reported in one line, with a code too."""
+    """Run ``command`` and return its exit code. An error or Ctrl-C is one line, with a code other than 0."""
     _prepare_streams()
     reset_warning_filters()
     _unwind_on_sigterm()

@@ -10,8 +10,8 @@ from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
 from headcount.formulas.transformer import (
     Mixer,
+    encoder_and_decoder,
     feed_forward,
-    in_both,
     residual_norm,
     tied_output,
     translation_embedding,
@@ -76,7 +76,7 @@ def model(
 
     With T = 0 it is the prefill: the encoder, and keys and values of its output.
     """
-    _, cross = in_both(attention)
+    _, cross = encoder_and_decoder(attention)
     own, inner = {"h_w": h_w, "dynamic": dynamic, "band": band}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     source, target = {"B": B, "T": S, "d_m": d_m}, {"B": B, "T": T, "d_m": d_m}
     parts = [translation_embedding(B=B, S=S, T=T, d_m=d_m, V=V)]
@@ -109,7 +109,7 @@ def step(
     **_,
 ) -> Ledger:
     """Return the ledger of a decode step: ``new`` target tokens, ``stored`` after the step, S cached source tokens."""
-    _, cross = in_both(attention)
+    _, cross = encoder_and_decoder(attention)
     own, rows = {"h_w": h_w, "dynamic": dynamic, "n": stored - new}, {"B": B, "T": new, "d_m": d_m}
     inner = {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     layers = [

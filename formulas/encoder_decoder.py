@@ -4,8 +4,8 @@ from headcount.formulas.ledger import Entry, Ledger, Size, ledger
 from headcount.formulas.transformer import (
     Mixer,
     decoder_layer,
+    encoder_and_decoder,
     encoder_layer,
-    in_both,
     tied_output,
     translation_embedding,
 )
@@ -33,7 +33,7 @@ def model(
     ``attention``: that of all layers, or a pair for encoder and decoder.
     With T = 0 it is the prefill: the encoder, and keys and values of its output.
     """
-    of_encoder, of_decoder = in_both(attention)
+    of_encoder, of_decoder = encoder_and_decoder(attention)
     inner = {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     return ledger(
         translation_embedding(B=B, S=S, T=T, d_m=d_m, V=V),
@@ -59,7 +59,7 @@ def step(
     **_,
 ) -> Ledger:
     """Return the ledger of a decode step: ``new`` target tokens, ``stored`` after the step, S cached source tokens."""
-    _, of_decoder = in_both(attention)
+    _, of_decoder = encoder_and_decoder(attention)
 
     def own(path, *, B, T, S):
         return of_decoder(path, B=B, T=T, S=stored, n=stored - new)

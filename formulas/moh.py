@@ -1,9 +1,8 @@
-"""Mixture-of-head attention (arXiv 2410.11842) as released: every head is computed, then weighed.
+"""Mixture-of-head attention (arXiv 2410.11842) as released: every head is computed, then weighted by its gate.
 
 MoH(X, X') = sum_i g_i H^i W_O^i (Eq. 3-4): of h heads, s are shared and r of the E = h - s others are selected
-per token, so a token uses k = s + r. Keys and values of all heads stay: a head's key and value at a token are
-read by every query that selected the head, whatever the token itself selected. Without the unselected heads:
-formulas/moh_ideal.py.
+per token, so a token uses k = s + r. Keys and values of all heads are computed: any later query may select the
+head. The cost without the heads that are not selected: formulas/moh_ideal.py.
 """
 
 from fractions import Fraction
@@ -32,7 +31,8 @@ def layer(
 ) -> Ledger:
     """Return the ledger for T query and S key tokens, ``n`` of the S cached; None: no cache.
 
-    MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h and the routers. ``bias`` is not the routers'.
+    MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h and the routers, which have no bias. ``g``: heads
+    of keys and values.
     """
     queries, keys, width = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}
     heads, kv_heads = {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
@@ -50,10 +50,10 @@ def layer(
 
 
 def linear_router(path: str, *, B: Size, T: Size, d_m: Size, h: Size, s: Size, r: Size, d_h: Size) -> Ledger:
-    """Return the ledger of the routers: over E heads and two groups if r > 0, over the shared heads if s > 1.
+    """Return the ledger of the routers: over E heads if r > 0, the shared ones if s > 1, two groups if both are not 0.
 
-    MACs: B T d_m (h + 2) where r > 0 and s > 1, B T d_m (h + 1) where s = 1, B T d_m h where r = 0 (s = h) or
-    s = 0.
+    MACs where r > 0: B T d_m (h + 2) if s > 1, B T d_m (h + 1) if s = 1, B T d_m h if s = 0. Where r = 0: B T d_m h
+    if h > 1, else none.
     """
     tokens, width = {"B": B, "T": T}, {"d_m": d_m}
     groups = [("routed", {"E": h - s})] if r != 0 else []
@@ -69,7 +69,7 @@ def linear_router(path: str, *, B: Size, T: Size, d_m: Size, h: Size, s: Size, r
 
 
 def norm_router(path: str, *, B: Size, T: Size, d_m: Size, h: Size, s: Size, r: Size, d_h: Size) -> Ledger:
-    """Return the ledger of a router on the norms of queries: no weights, no MACs, B T E d_h squares."""
+    """Return the ledger of a router that scores heads by the norm of their query: no MACs, B T E d_h squares."""
     routed = {"B": B, "T": T, "E": h - s}
     if r == 0:
         return ledger()
@@ -89,7 +89,7 @@ def routing(router: str):
 def activated_percent(released: Ledger, ideal: Ledger) -> Fraction:
     """Return the percentage of heads that a token uses, over all layers: the paper's "#Activated heads (%)".
 
-    ``released`` and ``ideal`` are the two forms of one model; a model without routing is both.
+    ``released`` and ``ideal`` are the two forms of one model; of a model without routing both are the same.
     """
     return 100 * Fraction(_heads(ideal), _heads(released))
 
@@ -104,7 +104,7 @@ def shared_percent(ideal: Ledger) -> Fraction:
     return 100 * Fraction(sum(entry.times * entry.shared for entry in used), total) if total else Fraction(0)
 
 
-def activated_work_percent(released: Ledger, ideal: Ledger) -> Fraction:
+def activated_macs_percent(released: Ledger, ideal: Ledger) -> Fraction:
     """Return :func:`activated_percent` with each head weighted by its MACs.
 
     The MACs of a head are those skipped if it is not selected: scores, weighted values, its rows of the output

@@ -13,7 +13,7 @@ from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 Mixer = Callable[..., Ledger]
 
 
-def in_both(attention: Mixer | tuple[Mixer, Mixer]) -> tuple[Mixer, Mixer]:
+def encoder_and_decoder(attention: Mixer | tuple[Mixer, Mixer]) -> tuple[Mixer, Mixer]:
     """Return the attention of encoder layers and of decoder layers; a single one is used for both."""
     return attention if isinstance(attention, tuple) else (attention, attention)
 
@@ -23,7 +23,7 @@ def feed_forward(
 ) -> Ledger:
     """Return the ledger of two linear layers, d_m to F and back, with an activation: 2 B T d_m F MACs.
 
-    With ``E_ff`` experts, K_ff of them per token, which have biases.
+    With ``E_ff`` > 0 a mixture of E_ff experts, K_ff per token, which have biases whatever ``bias`` is.
     """
     if E_ff != 0:
         return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
@@ -66,7 +66,7 @@ def decoder_layer(
 
 
 def translation_embedding(*, B: Size, S: Size, T: Size, d_m: Size, V: Size) -> Ledger:
-    """Return the ledger of a shared embedding of V rows, scaled and added to sinusoidal positions (Table 5)."""
+    """Return the ledger of a shared embedding of V rows, scaled and added to sinusoidal positions (1706.03762)."""
     source, target = {"B": B, "S": S, "d_m": d_m}, {"B": B, "T": T, "d_m": d_m}
     return ledger(
         Entry("embedding", "embedding", source, weight={"V": V, "d_m": d_m}),
@@ -77,5 +77,5 @@ def translation_embedding(*, B: Size, S: Size, T: Size, d_m: Size, V: Size) -> L
 
 
 def tied_output(*, B: Size, T: Size, d_m: Size, V: Size) -> Entry:
-    """Return the entry of logits over V words with the embedding's weight: B T d_m V MACs, no parameters."""
+    """Return the entry of logits over V tokens with the embedding's weight: B T d_m V MACs, no parameters."""
     return Entry("output_proj", "linear", {"B": B, "T": T, "d_m": d_m, "V": V})

@@ -1,4 +1,4 @@
-"""What an attention layer costs: in closed form, counted, and measured."""
+"""Count MACs, parameters and KV cache of PyTorch models and attention layers, derive closed forms, measure time."""
 
 import argparse
 import difflib
@@ -15,20 +15,20 @@ PROG = "headcount"
 VERBS = "bench.macs.verbs"
 COMMANDS = {
     "count": (VERBS, "MACs and parameters of one model, counted exactly"),
-    "compare": (VERBS, "the difference of two models, and the sizes where it changes its sign"),
-    "audit": (VERBS, "what all installed counters report, and the calls that make each difference"),
-    "lock": ("bench.lock.__main__", "the cost of a model in a file, and each term that changed since"),
+    "compare": (VERBS, "cost difference of two models, and the sizes at which they cost the same"),
+    "audit": (VERBS, "what each installed counter reports, and the calls behind each difference"),
+    "lock": ("bench.lock.__main__", "store a model's cost in a file, and fail when a term of it changes"),
     "derive": ("bench.derive.__main__", "the closed form of a layer, derived by running it"),
     "latency": ("bench.latency.__main__", "time per layer and per model, with the roofline bound"),
-    "table": (VERBS, "the papers' tables of MACs and parameters, each number judged"),
+    "table": (VERBS, "the papers' tables, each printed number compared with the count"),
     "grid": (VERBS, "one attention layer at every combination of sizes"),
-    "budget": ("bench.budget.__main__", "the sizes of an attention that fit a budget"),
+    "budget": ("bench.budget.__main__", "attention sizes, or parallel plans, that fit a budget"),
     "convert": (VERBS, "a dense preset as mixture-of-head attention"),
     "routing": ("bench.routing.__main__", "tokens per expert or head of a trained model"),
     "report": ("reports.__main__", "the report, and in a checkout the other generated files"),
-    "macs": ("bench.macs.__main__", "count, table, grid, compare, audit and convert by options"),
+    "macs": ("bench.macs.__main__", "count, table, grid, compare, audit and convert as one command"),
 }
-"""Module with the ``parser`` and ``main`` of a command, and what the command prints, by command."""
+"""By command: the module with its ``parser`` and ``main``, and its line of help."""
 
 
 def parser() -> argparse.ArgumentParser:

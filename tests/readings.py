@@ -33,7 +33,7 @@ TOOLS = {
     "ptflops, aten": ("ptflops", "fused attention on the CPU, expert products"),
     "calflops": ("calflops", "fused attention, expert products"),
     "thop": ("thop", "fused attention, expert products, the router"),
-    "torchinfo": ("torchinfo", "the tokens: linear layers are multiplied by the batch alone"),
+    "torchinfo": ("torchinfo", "the sequence: linear layers are multiplied by the batch only"),
 }
 """Package, and what it leaves out, by tool. tests/reports/test_readings.py has the terms of each difference."""
 QWEN3 = {

@@ -8,9 +8,9 @@
     python -m bench.budget --preset llama3-8b --ranks 64 --global-batch 128 --bytes 40G    parallel plans
 
 The rest of the model is the preset's. More parameters and more active parameters are better unless --maximise names
-other costs; less of every other cost is better. Costs come from closed forms; each row is a preset with changed
-fields, which bench.macs counts to the same integers. Exit codes: 0 success; 2 wrong usage, or a budget that no
-candidate meets.
+other costs; less of every other cost is better. No printed row is worse than another in every cost. Costs come from
+closed forms; a count of a row's model gives the same integers. Exit codes: 0 success; 2 wrong usage, or a budget that
+no candidate meets.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--match-metric", nargs="+", choices=WORDS, help="costs of --match-model (default: macs)")
     out.add_argument("--tolerance", metavar="SHARE", type=SHARE, help="largest deviation from them (default: 0.02)")
     out.add_argument(
-        "--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="the sizes of a letter that are tried"
+        "--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="sizes that are tried: K=1:16"
     )
     out.add_argument("--all-integers", action="store_true", help="try all integers, not hardware-friendly multiples")
     out.add_argument(
@@ -105,7 +105,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu", help="device of stored latencies (default: cpu)"
     )
-    out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="folders of latency records")
+    out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="add measured times from these folders")
     out.add_argument("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
     _plans(out.add_argument_group("parallel plans instead of sizes"))
     for old, new in OLD_NAMES.items():

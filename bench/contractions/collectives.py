@@ -50,13 +50,13 @@ _SILENT = {
 """Calls of these namespaces that send nothing of this rank's."""
 
 
-def is_collective(name: str) -> bool:
+def is_known_call(name: str) -> bool:
     """Return whether ``name`` is a known collective, or a call of these namespaces that sends nothing."""
     return name in _COLLECTIVES or name in _SILENT
 
 
 def collectives(trace: Trace) -> tuple[Transfer, ...]:
-    """Return each collective of a run."""
+    """Return a transfer for each collective of a run."""
     return tuple(_transfer(event, trace.groups) for event in trace.operations() if event.name in _COLLECTIVES)
 
 

@@ -7,7 +7,7 @@ view copies. Operations in neither this list nor products.py are unsupported.
 
 from functools import cache
 
-from headcount.bench.contractions.collectives import is_collective
+from headcount.bench.contractions.collectives import is_known_call
 
 _VIEWS = """
     _conj _neg_view _reshape_alias _unsafe_view alias as_strided chunk detach diagonal expand lift lift_fresh narrow
@@ -186,4 +186,4 @@ def base(name: str) -> str:
 
 def holds_none(name: str) -> bool:
     """Return whether the operation is known to contain no contraction."""
-    return base(name) in KNOWN or name.startswith(_FREE_FAMILIES) or is_collective(name)
+    return base(name) in KNOWN or name.startswith(_FREE_FAMILIES) or is_known_call(name)

@@ -1,4 +1,4 @@
-"""Simplify the guards of a run with symbolic sizes, the comparisons that it decided, to the domain of its count."""
+"""Simplify the guards of a run with symbolic sizes to the conditions under which its closed form holds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ from headcount import bench
 
 _REMAINDERS = (Mod, PythonMod)
 ROUNDED = (FloorDiv, CleanDiv, *_REMAINDERS)
+"""Floor division and remainder."""
 _LAYOUT_OF = (Path(torch.__file__).parent, Path(bench.__file__).parent)
 """Folders of comparisons that are not the module's own: torch's and the recorder's."""
 
 MOST_CLASSES = 100
-"""Limit of the residue classes that one comparison is checked in."""
+"""The most residue classes in which a comparison is checked."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Domain:
 
 
 def simplify_guards(guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sympy.Symbol]) -> Domain:
-    """Return the guards in the sizes' own ``names``, without those that hold for all positive integers."""
+    """Return the domain in the symbols ``names``, without guards that hold for all positive integers."""
     found = [(guard, guard.expr.subs(names)) for guard in guards]
     exact: dict[sympy.Basic, sympy.Expr] = {}
     integers: dict[sympy.Basic, sympy.Expr] = {}

@@ -12,7 +12,7 @@ from headcount.models.configs.presets import PRESETS, assignments, parse_overrid
 
 LENGTHS = {
     "seq_len": "sequence length in tokens",
-    "tgt_len": "target length in tokens, of a decoder",
+    "tgt_len": "target length in tokens, of an encoder-decoder",
     "batch_size": "batch size",
     "image_size": "height and width of an image in pixels",
     "images": "images of a vision-language model",

@@ -5,7 +5,7 @@
     python -m bench.latency --model moa-8K8E128D --pass both          a whole model, forward and backward
     python -m bench.latency --device cuda --record                    the full table, stored under reports/records
     python -m bench.latency --within 300 --order value --out-dir DIR  the most valuable cases first, for five minutes
-    python -m bench.latency campaign --out-dir DIR                    everything that the documents need of a GPU
+    python -m bench.latency campaign --out-dir DIR                    all GPU measurements of the report
     python -m bench.latency gates --device cuda                       check every implementation without timing it
     python -m bench.latency model.py:make config.json --seq-len 128   models in turns; TARGET --help has options
     python -m bench.latency --estimate --device h200                  expected times by arithmetic: no measurement
@@ -84,14 +84,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     out.add_argument("--routing", nargs="+", choices=ROUTINGS, default=["balanced"], help="(default: balanced)")
     out.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch (default: torch's own)")
-    out.add_argument("--blocks", type=int, metavar="N", help=f"fewer are a smoke test (default: {BLOCKS})")
+    out.add_argument("--blocks", type=int, metavar="N", help=f"repetitions, fewer are a smoke test (default: {BLOCKS})")
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
     out.add_argument("--estimate", action="store_true", help="print expected times, and measure nothing")
     out.add_argument(
         "--hardware", choices=HARDWARE, metavar="NAME", help="data sheet of --list that replaces measured peaks"
     )
     out.add_argument(
-        "--within", type=float, metavar="SECONDS", help="begin no case that would finish later (default: none)"
+        "--within", type=float, metavar="SECONDS", help="skip cases that would end after it (default: none)"
     )
     out.add_argument("--order", choices=("given", "value"), default="given", help="(default: given)")
     out.add_argument("--commit", metavar="SHA", help="commit to record where there is no repository")

@@ -5,19 +5,19 @@
     python -m bench.lock --check macs.lock                        count again; exit 1 with what changed
     python -m bench.lock --check macs.lock --format md            the same as a comment on a pull request
     python -m bench.lock --update macs.lock                       count again, and write that
-    python -m bench.lock model.py:make --max macs=2.1G params=25M -o macs.lock   limits instead of the same count
+    python -m bench.lock model.py:make --max macs=2.1G params=25M -o macs.lock   upper limits instead of equality
     python -m bench.lock --history main~20..main macs.lock        the lock of each commit; runs nothing
     python -m bench.lock --badge macs.svg macs.lock               an image with the locked MACs and parameters
     python -m bench.lock --workflow                               a workflow of GitHub Actions that checks a lock
 
 TARGET is FILE.py:FUNCTION, which returns (module, inputs), FILE.py:CLASS with --input, a preset, config.json or
-hf:NAME. The lock stores targets and options, which options given with --check or --update replace. A TARGET given with
-them replaces the one target of a lock, or selects those of several. Run it in the folder where the lock was written:
-files are relative to the current folder. A lock is code: --check runs the functions that it names. Without --trust they
-must be defined in files of the lock's repository, or without git of its folder. Counts are integers, so there is no
-tolerance. A count above a limit is not written, and one that lacks unsupported operations meets no limit of MACs.
-Exit codes: 0 the count is as locked, or within its limits; 1 it is not, or an operation is unsupported; 2 wrong usage,
-or a file that is no lock; 3 the device is not available.
+hf:NAME. The lock stores targets and options; options given with --check or --update replace the stored ones. A TARGET
+given with them replaces the target of a lock of one target, and selects one of a lock of several. Run it in the folder
+where the lock was written: files are relative to the current folder. A lock is code: --check runs the functions that it
+names. Without --trust they must be defined in files of the lock's repository, or without git of its folder. Counts are
+integers, so there is no tolerance. A count above a limit is not written, and a count in which unsupported operations
+are missing fails a limit of MACs. Exit codes: 0 the count is as locked, or within its limits; 1 it is not, or an
+operation is not supported; 2 wrong usage, or a file that is no lock; 3 the device is not available.
 """
 
 import argparse

@@ -38,7 +38,7 @@ def _what(group) -> None:
         "--table", nargs="+", metavar="NAME", choices=(*tables.names(), *figures.names()),
         help=f"MACs: {', '.join(tables.names())}; training FLOPs and sizes: {', '.join(figures.names())}",
     )  # fmt: skip
-    group.add_argument("--params", action="store_true", help="with tables: also the vocabularies that parameters imply")
+    group.add_argument("--params", action="store_true", help="with tables: also vocabularies that fit the parameters")
     group.add_argument("--preset", nargs="+", metavar="NAME", help="models by name (see --list)")
     group.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
     group.add_argument(
@@ -121,11 +121,11 @@ def add_memory(group: argparse._ArgumentGroup) -> None:
         "--generate", type=int, metavar="N", help="tokens generated one by one (default: as many as the context)"
     )
     group.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element (default: 2)")
-    group.add_argument("--window", type=int, metavar="N", help="keys that a query sees, itself included")
+    group.add_argument("--window", type=int, metavar="N", help="sliding window: keys of a query, its own included")
     group.add_argument(
         "--optimizer", choices=accounts.RECIPES, help="training state per parameter (default: adamw-mixed, 16 bytes)"
     )
-    group.add_argument("--prices", metavar="FILE", help="TOML file of FLOPs per element by kind: softmax = 5")
+    group.add_argument("--prices", metavar="FILE", help="TOML of FLOPs per element of other operations: softmax = 5")
     for dest, text in (
         ("peak_macs_per_s", "peak of the hardware in MACs/s"),
         ("bytes_per_s", "memory bandwidth in bytes/s"),
@@ -135,7 +135,7 @@ def add_memory(group: argparse._ArgumentGroup) -> None:
 
 def plan_options(group) -> None:
     """Add the options of a parallel plan."""
-    group.add_argument("--plan", metavar="PLAN", help=f"what one rank of the presets costs under {GRAMMAR}")
+    group.add_argument("--plan", metavar="PLAN", help=f"one rank of a preset under a parallel plan: {GRAMMAR}")
     group.add_argument(
         "--reduce-bytes", type=int, metavar="N", help="bytes of an element of summed gradients (default: 2)"
     )

@@ -286,7 +286,7 @@ def _facts(column: columns.Column, row: columns.Row, case: Case, params: int) ->
         "trainable_params": params - exact.frozen_params,
         "activated_printed": column.printed(row),
         "activated": column.total(case),
-        "activated_work": moh.activated_work_percent(exact, ideal or exact),
+        "activated_work": moh.activated_macs_percent(exact, ideal or exact),
         "baseline_macs": dense.macs,
         "released_macs": exact.macs if ideal else None,
         "ideal_macs": ideal and ideal.macs,

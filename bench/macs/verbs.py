@@ -159,11 +159,11 @@ def _add_table(out: Parser) -> None:
         help="a name of headcount macs --list, or your FILE.toml or .csv (default: those of arXiv 2210.05144)",
     )  # fmt: skip
     file = out.add_argument_group("your table")
-    file.add_argument("--rule", metavar="RULE", choices=RULES, help=f"instead of the file's: {', '.join(RULES)}")
-    file.add_argument("--find-rule", action="store_true", help="list the rules that print the rows")
-    file.add_argument("--trust", action="store_true", help="run targets from outside of the table's folder")
+    file.add_argument("--rule", metavar="RULE", choices=RULES, help=f"in place of the file's: {', '.join(RULES)}")
+    file.add_argument("--find-rule", action="store_true", help="list all rules by the number of rows that they print")
+    file.add_argument("--trust", action="store_true", help="run code from outside of the table's folder too")
     how = out.add_argument_group("how to count")
-    how.add_argument("--params", action="store_true", help="also the vocabularies that parameters imply")
+    how.add_argument("--params", action="store_true", help="also the vocabularies that fit the printed parameters")
     _add_check(how)
     options.add_counters(how)
     options.add_memory(out.add_argument_group("memory and decoding"))

@@ -34,13 +34,13 @@ def _split_example(line: str, width: int) -> list[str]:
 
 
 class BriefHelp(Help):
-    """Print one line for each option: its choices, then as much of its help as fits."""
+    """Print at most two lines for each option: its choices, then as much of its help as fits."""
 
     def __init__(self, prog: str, width: int) -> None:
         super().__init__(prog, max_help_position=26, width=width)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        return [textwrap.shorten(text, width, placeholder=" …")]
+        return textwrap.wrap(text, width, max_lines=2, placeholder=" …")
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         name = action.metavar or action.dest.upper()

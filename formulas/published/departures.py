@@ -1,4 +1,4 @@
-"""Differences between these layers and the authors' code, read from departures.toml."""
+"""Differences between headcount's layers and the authors' code, read from departures.toml."""
 
 import tomllib
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from importlib.resources import files
 
 @dataclass(frozen=True, kw_only=True)
 class Departure:
-    """One difference: ``theirs``, with its ``file`` if known, and ``ours``.
+    """One difference: what ``theirs`` does, in ``file`` if known, what ``ours`` does, and ``why``.
 
-    ``field``: the configuration field that switches between both; ``no_field``: why there is none.
-    ``consequence``: a sentence with places for numbers; empty if no number changes.
+    ``paper`` and ``what`` name the place. ``field``: the configuration field that switches between both; ``no_field``:
+    why there is none. ``consequence``: a sentence with format fields for numbers; empty if no number changes.
     """
 
     paper: str
@@ -25,6 +25,6 @@ class Departure:
 
 
 def load() -> tuple[Departure, ...]:
-    """Return the departures, each of which has either a field or no_field."""
+    """Return all differences in the file."""
     text = files("headcount.formulas.published").joinpath("departures.toml").read_text("utf-8")
     return tuple(Departure(**one) for one in tomllib.loads(text)["departure"])

@@ -18,10 +18,11 @@ class Positions(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig(CausalLanguageModelConfig):
-    """Pre-norm causal decoder: GPT-3, Megatron-LM, PaLM; with relative positions, as Chinchilla's, closed form only.
+    """Pre-norm causal decoder of GPT-3, Megatron-LM and PaLM; relative positions (Chinchilla) have a closed form only.
 
-    ``context_len`` is the number of learned positions too. ``bias``: of attention, the feed-forward block and norms.
-    ``gated``: SwiGLU. ``parallel``: attention and feed-forward block read one norm.
+    ``context_len`` is also the number of learned positions. ``bias``: of attention, the feed-forward block and norms.
+    ``gated``: SwiGLU. ``tied``: the output shares the embedding's weight. ``parallel``: attention and feed-forward
+    block read the same norm.
     """
 
     variant: ClassVar[str] = "decoder"
@@ -48,7 +49,7 @@ class DecoderConfig(CausalLanguageModelConfig):
 
     @property
     def module(self) -> str | None:
-        """The class of the model; None with relative positions."""
+        """The name of the torch class; None with relative positions."""
         return None if self.positions == Positions.RELATIVE else "DecoderOnly"
 
     @property

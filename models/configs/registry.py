@@ -1,7 +1,7 @@
 """Every attention variant and every model by name: a line each. Importable without torch.
 
 The file of each name holds its ``CONFIG``; a TOML file of that name holds its presets and layers, where it
-has some (see presets.py). The other packages have a file of the same name.
+has some (see presets.py). formulas, models and bench/variants have a file of the same name.
 """
 
 from importlib import import_module

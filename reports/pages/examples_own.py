@@ -5,7 +5,7 @@ from headcount.reports.document import Page
 from headcount.reports.facts import Facts
 from headcount.reports.pages.examples import examples_page
 
-LOCK = "headcount lock --module model.py:make -o macs.lock"
+LOCK = "headcount lock model.py:make -o macs.lock"
 CHECK = "headcount lock --check macs.lock"
 EXAMPLES = (
     Example("A module under every counter", ["headcount macs --module model.py:make"]),

@@ -28,7 +28,7 @@ def page(facts: Facts) -> Page:
             Section(
                 "A lock for the cost",
                 [partial(_words, "lock"), workflow],
-                ["headcount lock --module model.py:make -o macs.lock", "headcount lock --check macs.lock"],
+                ["headcount lock model.py:make -o macs.lock", "headcount lock --check macs.lock"],
             ),
             Section(
                 "One rank of many devices",

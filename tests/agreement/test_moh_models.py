@@ -73,5 +73,5 @@ def test_active_heads_and_params_of_presets(name, heads):
     assert ideal.params - ideal.active_params == unused
     assert ideal.params == released.params == released.active_params
     # every head costs the same here, so weighing by work changes nothing
-    assert moh.activated_work_percent(released, ideal) == moh.activated_percent(released, ideal)
+    assert moh.activated_macs_percent(released, ideal) == moh.activated_percent(released, ideal)
     assert sum(moh.skipped(released, ideal).values()) == released.macs - ideal.macs

@@ -75,8 +75,8 @@ def test_activated_percent():
     assert moh.activated_percent(released, ideal) == Fraction(100 * (3 + 3 * 2), 4 + 3 * 8)
     small, large = (2 * 7 * 13 * d + 2 * 7 * 7 * d for d in (5, 17))
     work = Fraction(100 * (3 * small + 3 * 2 * large), 4 * small + 3 * 8 * large)
-    assert moh.activated_work_percent(released, ideal) == work
-    assert moh.activated_percent(released, released) == moh.activated_work_percent(released, released) == 100
+    assert moh.activated_macs_percent(released, ideal) == work
+    assert moh.activated_percent(released, released) == moh.activated_macs_percent(released, released) == 100
 
 
 def test_stack_merges_equal_neighbours():

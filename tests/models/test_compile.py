@@ -9,6 +9,8 @@ import pytest
 
 from tests.cases import cases, configurations
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def traced():

@@ -27,6 +27,7 @@ def trained():
         return [example.train(each) for each in ({**example.PAPER, "L_a": 0.0}, example.PAPER)]
 
 
+@pytest.mark.nightly
 def test_balance_loss_spreads_the_load(trained, figure):
     plain, balanced = trained
     lines = example.effects(trained)
@@ -39,6 +40,7 @@ def test_balance_loss_spreads_the_load(trained, figure):
     assert balanced.accuracy > 0.99
 
 
+@pytest.mark.nightly
 def test_experts_specialise_by_class(trained):
     layer = trained[1].layer
     section = expert_section([layer], 5, 5, class_of=example.class_of)
