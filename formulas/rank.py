@@ -335,8 +335,10 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
     for entry in form:
         if _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims:
             raise PlanError(f"plans cover layers, language models and translation; no rule divides {entry.path}")
-        if plan.tp != 1 and entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}:
-            raise PlanError(f"tp={plan.tp}: no closed form of {entry.path}, which reads all tokens at once")
+        if entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}:
+            for axis in ("tp", "cp"):
+                if (degree := getattr(plan, axis)) != 1:
+                    raise PlanError(f"{axis}={degree}: no closed form of {entry.path}, which reads all tokens at once")
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
         raise PlanError(f"ep={plan.ep}: the model has no experts")
     if plan.cp != 1 and not any(entry.kind == "scores" for entry in form):
