@@ -9,6 +9,7 @@ from headcount.bench.case import Case
 from headcount.bench.isolated.module_count import count_ranks
 from headcount.bench.isolated.target import Target
 from headcount.bench.lock.__main__ import main as lock
+from headcount.bench.macs import ranks
 from headcount.bench.macs.ranks import verdict
 from headcount.bench.macs.verbs import main
 from headcount.formulas.ledger import Ledger
@@ -72,7 +73,9 @@ def tables(capsys, verb, *words):
 
 
 @pytest.mark.parametrize("plan", ["tp=2", "pp=1+1,tp=2,sp,dp=2,fsdp:keep"])
-def test_each_class_of_ranks_equals_its_closed_form(plan, capsys):
+def test_each_class_of_ranks_equals_its_closed_form(plan, capsys, monkeypatch):
+    found = {}
+    monkeypatch.setattr(ranks, "count_ranks", lambda *args, **how: found.update(count_ranks(*args, **how)) or found)
     rows = tables(capsys, "count", *PRESET, "--plan", plan, "--backward")["llama3-8b-ranks"]
     assert {row["verdict"] for row in rows} == {"equal"}
     assert {row["saved_by"] for row in rows} == {"count"}
@@ -80,6 +83,20 @@ def test_each_class_of_ranks_equals_its_closed_form(plan, capsys):
         # 42 tokens; of 2 layers four projections, two products over 14 keys and three matrices of 13 of 26; logits
         B, T, d, F, V = 3, 14, 28, 13, 17
         assert rows[0]["rank_macs"] == B * T * (2 * (4 * d * 14 + 2 * T * 14 + 3 * d * F) + d * V)
+    for cost in Case.of("llama3-8b", FIELDS, LENGTHS, plan=parse(plan)).ranks:
+        check_that_every_transfer_is_noticed(cost, found[cost.stage])
+
+
+def check_that_every_transfer_is_noticed(cost, count):
+    """Leave each transfer out of the count, and each that is counted out of the closed form."""
+    for index in range(len(count.collectives)):
+        without = replace(count, collectives=count.collectives[:index] + count.collectives[index + 1 :])
+        assert verdict(cost, without, training=True).endswith(" in closed form")
+    for one in cost.transfers:
+        without = replace(cost, transfers=tuple(other for other in cost.transfers if other is not one))
+        # sends between stages, and sums of gradients without FSDP, are closed forms alone
+        alone = one.axis == "pp" or one.phase == "sync" and cost.plan.zero != 3
+        assert (verdict(without, count, training=True) == "equal") == alone
 
 
 @pytest.mark.parametrize(
