@@ -22,7 +22,7 @@ import headcount as hc
 from headcount.bench.case import ledger_of
 from headcount.bench.isolated.count_rank import saved_bytes
 from headcount.formulas import moe_ffn
-from headcount.formulas.plan import parse
+from headcount.formulas.plan import PlanError, parse
 from headcount.formulas.rank import rank_costs
 from headcount.models import sharded
 from headcount.models.build import build, make_module
@@ -75,8 +75,8 @@ LONG = 4096
 
 
 def some(cases, number):
-    """Return the first ``number`` cases, or all."""
-    return cases if "ALL_RANKS" in os.environ else cases[:number]
+    """Return the first ``number`` cases, or all, each once."""
+    return list(dict.fromkeys(cases if "ALL_RANKS" in os.environ else cases[:number]))
 
 
 DEGREES = some([8, 2, 4], 1)
@@ -144,6 +144,9 @@ def check(module, inputs, form, text, synced=False):
 
 
 def layer_form(config, length=T, batch=B):
+    if isinstance(config, MixtureFeedForwardConfig):
+        sizes = {"d_m": config.d_model, "F": config.d_ff, "E": config.num_experts, "K": config.top_k}
+        return moe_ffn.layer("feed_forward", B=batch, T=length, **sizes, gated=config.gated)
     return ledger_of(config, {"batch_size": batch, "tgt_len": length, "src_len": length})
 
 
@@ -203,7 +206,7 @@ def test_torch_computes_a_causal_ring_by_blocks(c):
 PAIRS = [("moh", True), ("mla", False), *((name, ring) for name in DIVISIBLE for ring in (False, True))]
 
 
-@pytest.mark.parametrize(("name", "ring"), some([one for one in dict.fromkeys(PAIRS) if one != ("mla", True)], 2))
+@pytest.mark.parametrize(("name", "ring"), some([one for one in PAIRS if one != ("mla", True)], 2))
 def test_heads_and_context(name, ring):
     mesh = mesh_of(cp=2, tp=2)
     layer = build(LAYERS[name], device="meta")
@@ -212,6 +215,17 @@ def test_heads_and_context(name, ring):
     exchange(layer, mesh["cp"])
     text = "tp=2,cp=2:ring" if ring else "tp=2,cp=2"
     check(layer, [tokens(LAYERS[name], T // 2)], layer_form(LAYERS[name]), text)
+
+
+@pytest.mark.parametrize("d", DEGREES)
+@pytest.mark.parametrize("name", some(["switchhead", "gated", *LAYERS, "plain"], 2))
+def test_weights(name, d):
+    config, mesh, fake = (LAYERS | EXPERTS)[name], mesh_of(dp=d), FakeTensorMode(allow_non_fake_inputs=True)
+    with fake:
+        layer, x = make_module(config), tokens(config, device="cpu")
+    fully_shard(layer, mesh=mesh["dp"])
+    with fake:
+        check(layer, [x], layer_form(config), f"dp={d},fsdp", synced=True)
 
 
 @pytest.mark.parametrize(
@@ -277,12 +291,7 @@ def check_experts(config, e, *, shared, d=1, c=1, worst=False):
     ranks = {"tp": e} if shared else {"cp": e} if attends else {"dp": e * d}
     ranks = {"dp": d, "cp": c, **ranks}
     text = ",".join(f"{name}={n}" for name, n in ranks.items()) + f",ep={e}" + ":replicated" * shared
-    length = own * ranks["cp"]
-    if attends:
-        form = ledger_of(config, {"batch_size": 2, "tgt_len": length, "src_len": length})
-    else:
-        sizes = {"d_m": config.d_model, "F": config.d_ff, "E": config.num_experts, "K": config.top_k}
-        form = moe_ffn.layer("feed_forward", B=2, T=own, **sizes, gated=config.gated)
+    form = layer_form(config, own * ranks["cp"], 2)
     (cost,) = rank_costs(form, parse(text + ",fsdp" * (d > 1)), worst=worst)
     step = hc.count(module, tokens(config, own, 2, "cpu"), backward=True)
     assert step.macs == cost.step_macs
@@ -348,6 +357,21 @@ def test_llama_by_weights(t, d):
     assert step.macs == cost.step_macs
     check_transfers(step.collectives, cost.transfers)
     assert sum(p.to_local().numel() for p in model.parameters()) == cost.held["weights"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *((name, "tp=3") for name in DIVISIBLE),
+        *((name, "cp=3") for name in LAYERS),
+        *((name, "dp=3,ep=3") for name in ("gated", "plain")),
+        *((name, "tp=3,ep=3:replicated") for name in EXPERTS),
+    ],
+)
+def test_degrees_that_do_not_divide_are_refused_with_those_that_do(name, text):
+    degree = text.rpartition(",")[2].partition(":")[0]
+    with pytest.raises(PlanError, match=f"^{degree} does not divide [hgTE] = .*; nearest that fit: 2, 4$"):
+        rank_costs(layer_form((LAYERS | EXPERTS)[name]), parse(text))
 
 
 @pytest.mark.parametrize(
