@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import accumulate, pairwise
 from math import gcd, isqrt, prod
 
@@ -192,13 +193,15 @@ class _Block:
 
 def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
     """Return the blocks of a model by path; a layer alone is one block, the empty path."""
-    found: dict[str, list[Entry]] = {}
-    for entry in form:
-        if path := _block_path(entry.path):
-            found.setdefault(path, []).append(entry)
-    if not found and any(entry.kind == "scores" for entry in form):
-        found = {"": list(form)}
-    return {path: _block(path, entries, plan) for path, entries in found.items()}
+    paths = dict.fromkeys(path for entry in form if (path := _block_path(entry.path)))
+    if not paths and any(entry.kind == "scores" for entry in form):
+        paths = [""]
+    return {path: _block(path, _entries_of(path, form), plan) for path in paths}
+
+
+def _entries_of(path: str, form: Ledger) -> list[Entry]:
+    """Return the entries of a block."""
+    return [entry for entry in form if _block_path(entry.path) == path]
 
 
 def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
@@ -223,41 +226,35 @@ def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
     if not tensor:
         advice = f"; ep={plan.tp}:replicated divides its experts" if experts != 0 else ""
         raise PlanError(f"tp={plan.tp} divides heads, dense feed-forwards and V, and none is in {path or 'it'}{advice}")
-    heads = _heads_on_rank(entries, plan)
-    dealt = heads != 0 and plan.heads == "dealt"
-    return _Block(DIVIDED, heads=heads, keys=_dealt_keys(entries, plan) if dealt else 0)
+    heads, keys = _heads_on_rank(entries, plan)
+    return _Block(DIVIDED, heads=heads, keys=keys)
 
 
-def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
-    """Return the heads that a token uses of the rank that has most; 0 where a token uses all heads.
+def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> tuple[Size, int]:
+    """Return the heads that a token uses of the rank that has most, and the key/value heads that dealt heads read.
 
-    Of h heads the first s are shared, and a token selects the others evenly.
+    Of h heads the first s are shared, and a token selects the others evenly. Runs of neighbouring heads, one for each
+    rank, or as long as fit where they are dealt. 0, 0 where a token uses all heads.
     """
     own = next((entry for entry in entries if "h" in entry.selects), None)
     if own is None:
-        return 0
-    h, k, s = own.weight["h"], own.dims["k"], own.shared
-    each = divide(h, plan.tp)
-    if plan.heads == "dealt":
-        if gcd(s, h - s) % plan.tp:
-            raise PlanError(f"tp={plan.tp}, heads=dealt does not divide {s} shared heads and {h - s} others")
-        most = divide(k, plan.tp)
-    else:
-        shared = [min(max(s - rank * each, 0), each) for rank in range(plan.tp)]
-        most = max(held + divide((k - s) * (each - held), h - s) if h != s else held for held in shared)
+        return 0, 0
+    h, k, s, is_dealt = own.weight["h"], own.dims["k"], own.shared, plan.heads == "dealt"
+    run = gcd(s, h - s) if is_dealt else h
+    if run % plan.tp and is_dealt:
+        raise PlanError(f"tp={plan.tp}, heads=dealt does not divide {s} shared heads and {h - s} others")
+    if run % plan.tp:
+        _refuse(plan, ("tp",), "h", h)
+    run //= plan.tp
+    starts = [range(run * rank, h, run * plan.tp) for rank in range(plan.tp)]
+    ranks = [[head for start in of_rank for head in range(start, start + run)] for of_rank in starts]
+    shared = [sum(head < s for head in held) for held in ranks]
+    routed = Fraction(k - s, h - s) if h != s else 0
+    most = divide(max(own + routed * (h // plan.tp - own) for own in shared), 1)
     if isinstance(most, Fraction):
         raise PlanError(f"tp={plan.tp}, heads={plan.heads}: a token uses {most} heads of a rank, no whole number")
-    return most
-
-
-def _dealt_keys(entries: Sequence[Entry], plan: Plan) -> int:
-    """Return the key/value heads of a rank to which runs of neighbouring heads are dealt, as long as fit."""
-    own = next(entry for entry in entries if "h" in entry.selects)
-    h, g = own.weight["h"], next(entry.weight["g"] for entry in entries if "g" in entry.weight)
-    run = gcd(own.shared, h - own.shared) // plan.tp
-    turns = [range(start, h, run * plan.tp) for start in range(0, run * plan.tp, run)]
-    held = [{head * g // h for first in turn for head in range(first, first + run)} for turn in turns]
-    return max(map(len, held))
+    g = next(entry.weight["g"] for entry in entries if "g" in entry.weight)
+    return most, max(len({head * g // h for head in held}) for held in ranks) if is_dealt else 0
 
 
 def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
@@ -265,6 +262,7 @@ def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
     return blocks.get(_block_path(path))
 
 
+@cache
 def _block_path(path: str) -> str:
     """Return the path of the attention or feed-forward block that a module belongs to; empty where it has none."""
     match = _BLOCK.match(path)
@@ -279,15 +277,10 @@ def _is_divided(entry: Entry, block: _Block | None) -> bool:
     return "V" in (*entry.dims, *entry.weight) or entry.kind == "embedding" and not entry.weight
 
 
-def _token_split(entry: Entry, plan: Plan, block: _Block | None) -> Size:
-    """Return by what the tokens of an entry are divided."""
-    apart = block.mode == DISPATCHED if block else not _is_divided(entry, block)
-    return plan.cp * plan.tp if plan.sp and apart else plan.cp
-
-
 def _degrees(entry: Entry, plan: Plan, block: _Block | None) -> dict[str, Size]:
     """Return by what each letter of an entry is divided."""
-    by = {"T": _token_split(entry, plan, block)}
+    is_apart = block.mode == DISPATCHED if block else not _is_divided(entry, None)
+    by = {"T": plan.cp * plan.tp if plan.sp and is_apart else plan.cp}
     # own queries read all keys
     if block is None:
         by["S"] = by["T"]
@@ -335,10 +328,10 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
     for entry in form:
         if _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims:
             raise PlanError(f"plans cover layers, language models and translation; no rule divides {entry.path}")
-        if entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}:
-            for axis in ("tp", "cp"):
-                if (degree := getattr(plan, axis)) != 1:
-                    raise PlanError(f"{axis}={degree}: no closed form of {entry.path}, which reads all tokens at once")
+        pools = entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}
+        if pools and (plan.tp, plan.cp) != (1, 1):
+            axis = f"tp={plan.tp}" if plan.tp != 1 else f"cp={plan.cp}"
+            raise PlanError(f"{axis}: no closed form of {entry.path}, which reads all tokens at once")
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
         raise PlanError(f"ep={plan.ep}: the model has no experts")
     if plan.cp != 1 and not any(entry.kind == "scores" for entry in form):
@@ -442,17 +435,14 @@ def _border(path: str, rows: Size, plan: Plan, times: Size, *, sums: bool) -> It
 
 def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
     """Iterate over the collectives of activations and of their gradients in a rank's ledger."""
-    found: dict[str, list[Entry]] = {}
     for entry in form:
-        path = _block_path(entry.path)
-        if path in blocks:
-            found.setdefault(path, []).append(entry)
-        elif _is_divided(entry, None) and entry.kind in ("embedding", "linear"):
+        outside = _block_of(entry.path, blocks) is None
+        if outside and _is_divided(entry, None) and entry.kind in ("embedding", "linear"):
             # the embedding is a sum over parts of the vocabulary; source and target words have one table
             rows = divide(prod(entry.dims.values()), entry.dims.get("V", 1))
             yield from _border(entry.path, rows, plan, entry.times, sums=entry.kind == "embedding")
-    for path, entries in found.items():
-        block = blocks[path]
+    for path, block in blocks.items():
+        entries = _entries_of(path, form)
         if block.mode in (DIVIDED, SHARED):
             # the first product of a block reads the block's input
             first = next(entry for entry in entries if entry.kind == "linear")

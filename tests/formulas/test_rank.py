@@ -410,6 +410,11 @@ def test_wrong_plans(text, said):
             "tp=2,heads=dealt",
             "does not divide 3 shared heads and 5 others",
         ),
+        (
+            layer("moh", d_model=24, num_heads=8, num_shared_heads=2, top_k=2, form="ideal"),
+            "tp=3",
+            "^tp=3 does not divide h = 8; nearest that fit: 2, 4",
+        ),
         (moa(), "dp=5,ep=5", "ep=5 does not divide E = 32; nearest that fit: 4, 8"),
         (moa(), "tp=2,dp=2,ep=2", "need ep=2:replicated"),
         (
