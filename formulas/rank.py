@@ -172,6 +172,8 @@ def rank_costs(form: Ledger, plan: Plan, *, worst: bool = False) -> tuple[RankCo
 WHOLE, DIVIDED, DISPATCHED, SHARED = "whole", "divided", "dispatched", "shared"
 """How a block is computed: as it is, with letters divided by tp, on rows sent to their experts' ranks, or all tokens by
 each rank's own experts."""
+OUTSIDE = "outside"
+"""The mode of embeddings, norms and residual additions, which are in no block."""
 _BLOCK = re.compile(r"(?:.*\.)?(?:\w*_attn|feed_forward)(?=\.|$)")
 _LAYERS = re.compile(r"\*|(?:^|(?<=\.))(\d+)(?:-\d+)?(?=\.|$)")
 
@@ -257,9 +259,9 @@ def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> tuple[Size, int]:
     return most, max(len({head * g // h for head in held}) for held in ranks) if is_dealt else 0
 
 
-def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
-    """Return the block that a module belongs to; None for embeddings, norms and residual additions of a model."""
-    return blocks.get(_block_path(path))
+def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block:
+    """Return the block that a module belongs to."""
+    return blocks.get(_block_path(path), _Block(OUTSIDE))
 
 
 @cache
@@ -269,30 +271,28 @@ def _block_path(path: str) -> str:
     return match[0] if match else ""
 
 
-def _is_divided(entry: Entry, block: _Block | None) -> bool:
+def _is_divided(entry: Entry, block: _Block) -> bool:
     """Return whether tp divides letters of the entry: one of such a block, or of the vocabulary."""
-    if block:
+    if block.mode != OUTSIDE:
         return block.mode == DIVIDED
     # an embedding without a weight reads the vocabulary's table of another entry
     return "V" in (*entry.dims, *entry.weight) or entry.kind == "embedding" and not entry.weight
 
 
-def _degrees(entry: Entry, plan: Plan, block: _Block | None) -> dict[str, Size]:
+def _degrees(entry: Entry, plan: Plan, block: _Block) -> dict[str, Size]:
     """Return by what each letter of an entry is divided."""
-    is_apart = block.mode == DISPATCHED if block else not _is_divided(entry, None)
-    by = {"T": plan.cp * plan.tp if plan.sp and is_apart else plan.cp}
+    is_apart = block.mode in (DISPATCHED, OUTSIDE) and not _is_divided(entry, block)
+    tokens = plan.cp * plan.tp if plan.sp and is_apart else plan.cp
     # own queries read all keys
-    if block is None:
-        by["S"] = by["T"]
-    else:
-        by["S"] = 1 if "T" in entry.dims or _reads_latents(entry) else plan.cp
+    reads_all = "T" in entry.dims or _reads_latents(entry)
+    by = {"T": tokens, "S": tokens if block.mode == OUTSIDE else 1 if reads_all else plan.cp}
     if _is_divided(entry, block):
         by |= dict.fromkeys("hFV", plan.tp)
         g = entry.weight.get("g", entry.dims.get("g", 1))
-        by["g"] = g if _repeats(entry, plan) else divide(g, block.keys) if block and block.keys else plan.tp
-    if block and block.mode in (DISPATCHED, SHARED) and "E" in entry.selects:
+        by["g"] = g if _repeats(entry, plan) else divide(g, block.keys) if block.keys else plan.tp
+    if block.mode in (DISPATCHED, SHARED) and "E" in entry.selects:
         by["E"] = plan.ep
-    if block and block.mode == SHARED and "router" not in entry.path.split("."):
+    if block.mode == SHARED and "router" not in entry.path.split("."):
         by["K"] = plan.ep
     return by
 
@@ -309,7 +309,7 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool
     by = _degrees(entry, plan, block)
     dims = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.dims.items()}
     weight = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.weight.items()}
-    if worst and block and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
+    if worst and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
         # a token uses different experts, of which a rank has E / ep; it may get the tokens of all ranks
         most = min(block.top_k, divide(block.experts, plan.ep))
         dims["K"] = most if block.mode == SHARED else plan.ep * most
@@ -317,7 +317,7 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool
         # fewer experts of a token than ranks: whole rows, not whole experts of each token
         rows = prod(dims.pop(letter) for letter in ("B", "T", "K"))
         dims = {"N_r": divide(rows, 1), "K": 1, **dims}
-    if block and block.heads != 0 and "k" in dims:
+    if block.heads != 0 and "k" in dims:
         dims["k"] = block.heads
     return replace(entry, dims=dims, weight=weight)
 
@@ -326,7 +326,7 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
     """Raise PlanError where a degree does not divide what it divides, or divides nothing; names degrees that fit."""
     blocks = _blocks(form, plan)
     for entry in form:
-        if _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims:
+        if _block_of(entry.path, blocks).mode == OUTSIDE and entry.kind == "linear" and "V" not in entry.dims:
             raise PlanError(f"plans cover layers, language models and translation; no rule divides {entry.path}")
         pools = entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}
         if pools and (plan.tp, plan.cp) != (1, 1):
@@ -436,8 +436,8 @@ def _border(path: str, rows: Size, plan: Plan, times: Size, *, sums: bool) -> It
 def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
     """Iterate over the collectives of activations and of their gradients in a rank's ledger."""
     for entry in form:
-        outside = _block_of(entry.path, blocks) is None
-        if outside and _is_divided(entry, None) and entry.kind in ("embedding", "linear"):
+        block = _block_of(entry.path, blocks)
+        if block.mode == OUTSIDE and _is_divided(entry, block) and entry.kind in ("embedding", "linear"):
             # the embedding is a sum over parts of the vocabulary; source and target words have one table
             rows = divide(prod(entry.dims.values()), entry.dims.get("V", 1))
             yield from _border(entry.path, rows, plan, entry.times, sums=entry.kind == "embedding")
@@ -545,22 +545,22 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
             yield Transfer(entry.path, *words, entry.times)
 
 
-def _sees_a_part(entry: Entry, plan: Plan, block: _Block | None) -> bool:
+def _sees_a_part(entry: Entry, plan: Plan, block: _Block) -> bool:
     """Return whether ranks of tp hold the same weight, and each has a part of its gradient."""
     if "E" in entry.selects or _is_divided(entry, block):
         # latents, and rotary keys of all heads, feed the heads of each rank
         return bool(entry.weight.keys() & {"d_c", "d_q", "d_r"}) and "h" not in entry.weight
-    return block.mode == SHARED or plan.sp and block.mode == DISPATCHED if block else plan.sp
+    return block.mode == SHARED or plan.sp and block.mode in (DISPATCHED, OUTSIDE)
 
 
-def _replicas(entry: Entry, plan: Plan, block: _Block | None) -> Size:
+def _replicas(entry: Entry, plan: Plan, block: _Block) -> Size:
     """Return the number of ranks that hold the same part of a weight and see other tokens."""
-    if block and block.mode == DISPATCHED and "E" in entry.selects:
+    if block.mode == DISPATCHED and "E" in entry.selects:
         return divide(plan.dp * plan.cp * plan.tp, plan.ep)
     return plan.dp * plan.cp
 
 
-def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
+def _shard(entry: Entry, plan: Plan, block: _Block) -> Size:
     """Return the elements of a weight on one of the ranks that divide it: dimension 0 of each tensor, rounded up."""
     shards, rows = divide(_replicas(entry, plan, block), plan.hsdp), _rows(entry)
     # scale and shift of a norm are two tensors
