@@ -203,7 +203,7 @@ def test_torch_computes_a_causal_ring_by_blocks(c):
     assert sum(one.sent for one in found.collectives) == (c - 1) * 2 * own.numel()
 
 
-PAIRS = [("moh", True), ("mla", False), *((name, ring) for name in DIVISIBLE for ring in (False, True))]
+PAIRS = [("gqa", True), *((name, ring) for name in DIVISIBLE for ring in (False, True))]
 
 
 @pytest.mark.parametrize(("name", "ring"), some([one for one in PAIRS if one != ("mla", True)], 1))
@@ -230,7 +230,7 @@ def test_weights(name, d):
 
 @pytest.mark.parametrize(
     ("name", "axis"),
-    some([("moh", "tp"), ("gqa", "cp"), *((name, "tp") for name in DIVISIBLE), *((name, "cp") for name in LAYERS)], 2),
+    some([("mha", "tp"), ("gqa", "cp"), *((name, "tp") for name in DIVISIBLE), *((name, "cp") for name in LAYERS)], 2),
 )
 def test_weights_and_another_axis(name, axis):
     data = "dp" if axis == "tp" else "replica"
