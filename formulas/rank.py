@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import accumulate, pairwise
 from math import gcd, isqrt, prod
 
@@ -171,6 +172,8 @@ def rank_costs(form: Ledger, plan: Plan, *, worst: bool = False) -> tuple[RankCo
 WHOLE, DIVIDED, DISPATCHED, SHARED = "whole", "divided", "dispatched", "shared"
 """How a block is computed: as it is, with letters divided by tp, on rows sent to their experts' ranks, or all tokens by
 each rank's own experts."""
+OUTSIDE = "outside"
+"""The mode of embeddings, norms and residual additions, which are in no block."""
 _BLOCK = re.compile(r"(?:.*\.)?(?:\w*_attn|feed_forward)(?=\.|$)")
 _LAYERS = re.compile(r"\*|(?:^|(?<=\.))(\d+)(?:-\d+)?(?=\.|$)")
 
@@ -192,13 +195,15 @@ class _Block:
 
 def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
     """Return the blocks of a model by path; a layer alone is one block, the empty path."""
-    found: dict[str, list[Entry]] = {}
-    for entry in form:
-        if path := _block_path(entry.path):
-            found.setdefault(path, []).append(entry)
-    if not found and any(entry.kind == "scores" for entry in form):
-        found = {"": list(form)}
-    return {path: _block(path, entries, plan) for path, entries in found.items()}
+    paths = dict.fromkeys(path for entry in form if (path := _block_path(entry.path)))
+    if not paths and any(entry.kind == "scores" for entry in form):
+        paths = [""]
+    return {path: _block(path, _entries_of(path, form), plan) for path in paths}
+
+
+def _entries_of(path: str, form: Ledger) -> list[Entry]:
+    """Return the entries of a block."""
+    return [entry for entry in form if _block_path(entry.path) == path]
 
 
 def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
@@ -223,83 +228,71 @@ def _block(path: str, entries: Sequence[Entry], plan: Plan) -> _Block:
     if not tensor:
         advice = f"; ep={plan.tp}:replicated divides its experts" if experts != 0 else ""
         raise PlanError(f"tp={plan.tp} divides heads, dense feed-forwards and V, and none is in {path or 'it'}{advice}")
-    heads = _heads_on_rank(entries, plan)
-    dealt = heads != 0 and plan.heads == "dealt"
-    return _Block(DIVIDED, heads=heads, keys=_dealt_keys(entries, plan) if dealt else 0)
+    heads, keys = _heads_on_rank(entries, plan)
+    return _Block(DIVIDED, heads=heads, keys=keys)
 
 
-def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> Size:
-    """Return the heads that a token uses of the rank that has most; 0 where a token uses all heads.
+def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> tuple[Size, int]:
+    """Return the heads that a token uses of the rank that has most, and the key/value heads that dealt heads read.
 
-    Of h heads the first s are shared, and a token selects the others evenly.
+    Of h heads the first s are shared, and a token selects the others evenly. Runs of neighbouring heads, one for each
+    rank, or as long as fit where they are dealt. 0, 0 where a token uses all heads.
     """
     own = next((entry for entry in entries if "h" in entry.selects), None)
     if own is None:
-        return 0
-    h, k, s = own.weight["h"], own.dims["k"], own.shared
-    each = divide(h, plan.tp)
-    if plan.heads == "dealt":
-        if gcd(s, h - s) % plan.tp:
-            raise PlanError(f"tp={plan.tp}, heads=dealt does not divide {s} shared heads and {h - s} others")
-        most = divide(k, plan.tp)
-    else:
-        shared = [min(max(s - rank * each, 0), each) for rank in range(plan.tp)]
-        most = max(held + divide((k - s) * (each - held), h - s) if h != s else held for held in shared)
+        return 0, 0
+    h, k, s, is_dealt = own.weight["h"], own.dims["k"], own.shared, plan.heads == "dealt"
+    run = gcd(s, h - s) if is_dealt else h
+    if run % plan.tp and is_dealt:
+        raise PlanError(f"tp={plan.tp}, heads=dealt does not divide {s} shared heads and {h - s} others")
+    if run % plan.tp:
+        _refuse(plan, ("tp",), "h", h)
+    run //= plan.tp
+    starts = [range(run * rank, h, run * plan.tp) for rank in range(plan.tp)]
+    ranks = [[head for start in of_rank for head in range(start, start + run)] for of_rank in starts]
+    shared = [sum(head < s for head in held) for held in ranks]
+    routed = Fraction(k - s, h - s) if h != s else 0
+    most = divide(max(own + routed * (h // plan.tp - own) for own in shared), 1)
     if isinstance(most, Fraction):
         raise PlanError(f"tp={plan.tp}, heads={plan.heads}: a token uses {most} heads of a rank, no whole number")
-    return most
+    g = next(entry.weight["g"] for entry in entries if "g" in entry.weight)
+    return most, max(len({head * g // h for head in held}) for held in ranks) if is_dealt else 0
 
 
-def _dealt_keys(entries: Sequence[Entry], plan: Plan) -> int:
-    """Return the key/value heads of a rank to which runs of neighbouring heads are dealt, as long as fit."""
-    own = next(entry for entry in entries if "h" in entry.selects)
-    h, g = own.weight["h"], next(entry.weight["g"] for entry in entries if "g" in entry.weight)
-    run = gcd(own.shared, h - own.shared) // plan.tp
-    turns = [range(start, h, run * plan.tp) for start in range(0, run * plan.tp, run)]
-    held = [{head * g // h for first in turn for head in range(first, first + run)} for turn in turns]
-    return max(map(len, held))
+def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block:
+    """Return the block that a module belongs to."""
+    return blocks.get(_block_path(path), _Block(OUTSIDE))
 
 
-def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block | None:
-    """Return the block that a module belongs to; None for embeddings, norms and residual additions of a model."""
-    return blocks.get(_block_path(path))
-
-
+@cache
 def _block_path(path: str) -> str:
     """Return the path of the attention or feed-forward block that a module belongs to; empty where it has none."""
     match = _BLOCK.match(path)
     return match[0] if match else ""
 
 
-def _is_divided(entry: Entry, block: _Block | None) -> bool:
+def _is_divided(entry: Entry, block: _Block) -> bool:
     """Return whether tp divides letters of the entry: one of such a block, or of the vocabulary."""
-    if block:
+    if block.mode != OUTSIDE:
         return block.mode == DIVIDED
     # an embedding without a weight reads the vocabulary's table of another entry
     return "V" in (*entry.dims, *entry.weight) or entry.kind == "embedding" and not entry.weight
 
 
-def _token_split(entry: Entry, plan: Plan, block: _Block | None) -> Size:
-    """Return by what the tokens of an entry are divided."""
-    apart = block.mode == DISPATCHED if block else not _is_divided(entry, block)
-    return plan.cp * plan.tp if plan.sp and apart else plan.cp
-
-
-def _degrees(entry: Entry, plan: Plan, block: _Block | None) -> dict[str, Size]:
+def _degrees(entry: Entry, plan: Plan, block: _Block) -> dict[str, Size]:
     """Return by what each letter of an entry is divided."""
-    by = {"T": _token_split(entry, plan, block)}
+    is_apart = block.mode in (DISPATCHED, OUTSIDE) and not _is_divided(entry, block)
+    tokens = plan.cp * plan.tp if plan.sp and is_apart else plan.cp
     # own queries read all keys
-    if block is None:
-        by["S"] = by["T"]
-    else:
-        by["S"] = 1 if "T" in entry.dims or _reads_latents(entry) else plan.cp
+    reads_all = "T" in entry.dims or _reads_latents(entry)
+    by = {"T": tokens, "S": tokens if block.mode == OUTSIDE else 1 if reads_all else plan.cp}
     if _is_divided(entry, block):
         by |= dict.fromkeys("hFV", plan.tp)
         g = entry.weight.get("g", entry.dims.get("g", 1))
-        by["g"] = g if _repeats(entry, plan) else divide(g, block.keys) if block and block.keys else plan.tp
-    if block and block.mode in (DISPATCHED, SHARED) and "E" in entry.selects:
+        by["g"] = g if _repeats(entry, plan) else divide(g, block.keys) if block.keys else plan.tp
+    if block.mode in (DISPATCHED, SHARED) and "E" in entry.selects:
         by["E"] = plan.ep
-    if block and block.mode == SHARED and "router" not in entry.path.split("."):
+    if block.mode == SHARED and "router" not in entry.path.split("."):
         by["K"] = plan.ep
     return by
 
@@ -316,7 +309,7 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool
     by = _degrees(entry, plan, block)
     dims = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.dims.items()}
     weight = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.weight.items()}
-    if worst and block and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
+    if worst and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
         # a token uses different experts, of which a rank has E / ep; it may get the tokens of all ranks
         most = min(block.top_k, divide(block.experts, plan.ep))
         dims["K"] = most if block.mode == SHARED else plan.ep * most
@@ -324,7 +317,7 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool
         # fewer experts of a token than ranks: whole rows, not whole experts of each token
         rows = prod(dims.pop(letter) for letter in ("B", "T", "K"))
         dims = {"N_r": divide(rows, 1), "K": 1, **dims}
-    if block and block.heads != 0 and "k" in dims:
+    if block.heads != 0 and "k" in dims:
         dims["k"] = block.heads
     return replace(entry, dims=dims, weight=weight)
 
@@ -333,10 +326,12 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
     """Raise PlanError where a degree does not divide what it divides, or divides nothing; names degrees that fit."""
     blocks = _blocks(form, plan)
     for entry in form:
-        if _block_of(entry.path, blocks) is None and entry.kind == "linear" and "V" not in entry.dims:
+        if _block_of(entry.path, blocks).mode == OUTSIDE and entry.kind == "linear" and "V" not in entry.dims:
             raise PlanError(f"plans cover layers, language models and translation; no rule divides {entry.path}")
-        if plan.tp != 1 and entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}:
-            raise PlanError(f"tp={plan.tp}: no closed form of {entry.path}, which reads all tokens at once")
+        pools = entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}
+        if pools and (plan.tp, plan.cp) != (1, 1):
+            axis = f"tp={plan.tp}" if plan.tp != 1 else f"cp={plan.cp}"
+            raise PlanError(f"{axis}: no closed form of {entry.path}, which reads all tokens at once")
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
         raise PlanError(f"ep={plan.ep}: the model has no experts")
     if plan.cp != 1 and not any(entry.kind == "scores" for entry in form):
@@ -440,17 +435,14 @@ def _border(path: str, rows: Size, plan: Plan, times: Size, *, sums: bool) -> It
 
 def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
     """Iterate over the collectives of activations and of their gradients in a rank's ledger."""
-    found: dict[str, list[Entry]] = {}
     for entry in form:
-        path = _block_path(entry.path)
-        if path in blocks:
-            found.setdefault(path, []).append(entry)
-        elif _is_divided(entry, None) and entry.kind in ("embedding", "linear"):
+        block = _block_of(entry.path, blocks)
+        if block.mode == OUTSIDE and _is_divided(entry, block) and entry.kind in ("embedding", "linear"):
             # the embedding is a sum over parts of the vocabulary; source and target words have one table
             rows = divide(prod(entry.dims.values()), entry.dims.get("V", 1))
             yield from _border(entry.path, rows, plan, entry.times, sums=entry.kind == "embedding")
-    for path, entries in found.items():
-        block = blocks[path]
+    for path, block in blocks.items():
+        entries = _entries_of(path, form)
         if block.mode in (DIVIDED, SHARED):
             # the first product of a block reads the block's input
             first = next(entry for entry in entries if entry.kind == "linear")
@@ -553,22 +545,22 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
             yield Transfer(entry.path, *words, entry.times)
 
 
-def _sees_a_part(entry: Entry, plan: Plan, block: _Block | None) -> bool:
+def _sees_a_part(entry: Entry, plan: Plan, block: _Block) -> bool:
     """Return whether ranks of tp hold the same weight, and each has a part of its gradient."""
     if "E" in entry.selects or _is_divided(entry, block):
         # latents, and rotary keys of all heads, feed the heads of each rank
         return bool(entry.weight.keys() & {"d_c", "d_q", "d_r"}) and "h" not in entry.weight
-    return block.mode == SHARED or plan.sp and block.mode == DISPATCHED if block else plan.sp
+    return block.mode == SHARED or plan.sp and block.mode in (DISPATCHED, OUTSIDE)
 
 
-def _replicas(entry: Entry, plan: Plan, block: _Block | None) -> Size:
+def _replicas(entry: Entry, plan: Plan, block: _Block) -> Size:
     """Return the number of ranks that hold the same part of a weight and see other tokens."""
-    if block and block.mode == DISPATCHED and "E" in entry.selects:
+    if block.mode == DISPATCHED and "E" in entry.selects:
         return divide(plan.dp * plan.cp * plan.tp, plan.ep)
     return plan.dp * plan.cp
 
 
-def _shard(entry: Entry, plan: Plan, block: _Block | None) -> Size:
+def _shard(entry: Entry, plan: Plan, block: _Block) -> Size:
     """Return the elements of a weight on one of the ranks that divide it: dimension 0 of each tensor, rounded up."""
     shards, rows = divide(_replicas(entry, plan, block), plan.hsdp), _rows(entry)
     # scale and shift of a norm are two tensors

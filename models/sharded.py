@@ -163,6 +163,9 @@ def _gathered(part: Tensor, group: dist.ProcessGroup) -> Tensor:
         parts = {"grad_placements": [Partial()]} if part.placements[0].is_replicate() else {}
         whole = _gathered(part.to_local(**parts), group)
         return DTensor.from_local(whole, part.device_mesh, part.placements, **parts)
+    if not part.numel():
+        # latents have no values
+        return part.repeat_interleave(group.size(), 1)
     return functional.all_gather_single_autograd(part.contiguous(), 1, group)
 
 

@@ -1,12 +1,14 @@
 """A process that has imported torch and the counters, and forks one for each question about somebody's code.
 
 What answers is as bench.isolated.run starts it, with nothing of pytest's: only its imports, most of its time, are
-done once for all. What a process of its own is for is tested with one, in bench/isolated/.
+done once for all. What a process of its own is for is tested with one, in bench/isolated/. The ranks of a process
+group are forks of such a fork: see tests/processes.py.
 """
 
 import gc
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -85,13 +87,43 @@ def _answer(main, places, here, environment, request):
         os.chdir(here)
         os.environ.clear()
         os.environ.update(environment)
-        sys.argv.append(json.dumps(request))
-        code = main()
+        if "words" in request:
+            code = _run_ranks(**request)
+        else:
+            sys.argv.append(json.dumps(request))
+            code = main()
         sys.stdout.flush()
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _run_ranks(ranks, words, seconds):
+    """Run ``python -m words`` on each of ``ranks``, as torchrun does; return 0, or 1 if one fails or takes longer."""
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        port = found.getsockname()[1]
+    started = []
+    for rank in range(ranks):
+        process = os.fork()
+        if not process:
+            signal.alarm(seconds)
+            sizes = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+            os.environ.update({name: str(value) for name, value in sizes.items()})
+            os.environ.update({"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)})
+            return _run_module(words)
+        started.append(process)
+    return int(any([os.waitpid(process, 0)[1] for process in started]))
+
+
+def _run_module(words):
+    sys.argv = words
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code or 0
+    return 0
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
     python -m bench.budget --match-model transformer-big --attention moa  MAC-matched to a model within 2 %
     python -m bench.budget --match-model llama3-8b --attention moh        h, s, r, g, d_h of mixture-of-head attention
     python -m bench.budget --macs 700M --all-integers --range K=1:16 E=1:64    all integers in these ranges
-    python -m bench.budget --preset llama3-8b --ranks 64 --global-batch 128 --bytes 40G    parallel plans
+    python -m bench.budget llama3-8b --ranks 64 --global-batch 128 --bytes 40G    parallel plans of a model
 
 The rest of the model is the preset's. More parameters and more active parameters are better unless --maximise names
 other costs; less of every other cost is better. No printed row is worse than another in every cost. Costs come from
@@ -68,7 +68,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument(
         "--attention", choices=SEARCHED, help=f"the searched attention (default: the preset's, or {DEFAULT})"
     )
-    out.add_argument("--preset", metavar="NAME", help="the model around the attention")
+    preset_help = "the model around the attention, or with --ranks the model to divide"
+    out.add_argument("preset", nargs="?", metavar="PRESET", default=argparse.SUPPRESS, help=preset_help)
+    # the name in earlier versions
+    out.add_argument("--preset", help=argparse.SUPPRESS)
     out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of that model")
     out.add_argument("--d-model", type=int, metavar="N")
     out.add_argument("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
@@ -115,7 +118,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def _plans(group) -> None:
-    group.add_argument("--ranks", type=int, metavar="N", help="list parallel plans of the preset on N ranks")
+    group.add_argument("--ranks", type=int, metavar="N", help="list parallel plans of PRESET on N ranks")
     group.add_argument("--global-batch", type=int, metavar="N", help="sequences of a step over all ranks")
     group.add_argument("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
     group.add_argument("--ranks-per-node", type=int, metavar="N", default=8, help="(default: 8)")
@@ -155,7 +158,7 @@ def plan(args: argparse.Namespace) -> Work:
 def _plan_search(args: argparse.Namespace) -> Work:
     """Return the search over parallel plans. Raises UsageError where it lacks the model, the batch or the bytes."""
     if not (args.preset and args.global_batch and args.bytes):
-        raise UsageError("--ranks needs --preset, --global-batch and --bytes")
+        raise UsageError("--ranks needs PRESET, --global-batch and --bytes")
     for name in ("ranks", "global_batch", "ranks_per_node"):
         if getattr(args, name) < 1:
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
@@ -169,7 +172,7 @@ def _plan_search(args: argparse.Namespace) -> Work:
 def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     """Return the model around the searched attention, and the model to match."""
     if args.match_model and args.preset:
-        raise UsageError("--match-model brings its own model; --preset goes without it")
+        raise UsageError("--match-model brings its own model; PRESET goes without it")
     text = args.match_model or args.preset or ""
     name = text.partition(",")[0]
     own = overrides = parse_overrides(name, assignments(text)) if name else {}

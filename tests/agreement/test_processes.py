@@ -7,6 +7,7 @@ Two forks that have torch already; by torchrun, and on four ranks, with the envi
 import json
 import os
 import time
+from functools import partial
 
 import pytest
 
@@ -19,23 +20,23 @@ COMMAND = ["llama3-8b", "--set", *SIZES, "--seq-len", "14", "--blocks", "3"]
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, request):
     """A function of a number of ranks and the words of a command."""
-    return run_by_torchrun if EVERY else lambda *words: run_by_forks(tmp_path, *words)
+    return run_by_torchrun if EVERY else partial(run_by_forks, request.getfixturevalue("warm_process"), tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [2, 4] if EVERY else [2])
 def test_real_processes_compute_what_the_whole_module_computes(run, ranks):
     found = run(ranks, "tests.agreement.ranks_gloo")
-    assert not any(found.codes), found.err
-    assert found.out.split() == ["heads", "model", "keys", "ring", "heads_and_keys", "shared", "sent"]
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split() == ["heads", "model", "keys", "ring", "heads_and_keys", "shared", "sent"]
 
 
 def test_two_processes_are_timed_and_recorded(run, tmp_path):
     path = tmp_path / "ranks.jsonl"
     found = run(2, "headcount", "latency", *COMMAND, "--plan", "tp=2,sp", "--json", str(path))
-    assert not any(found.codes), found.err
-    assert found.out.count("tp=2,sp") == 1
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("tp=2,sp") == 1
     (record,) = map(json.loads, path.read_text().splitlines())
     assert record["mesh"] == {"dp": 1, "tp": 2}
     assert [len(own) for own in record["rank_ms"]] == [3, 3]
@@ -59,8 +60,8 @@ def test_two_processes_are_timed_and_recorded(run, tmp_path):
 def test_a_lost_rank_ends_the_run_and_is_named(run, fault, words):
     started = time.monotonic()
     found = run(2, "tests.agreement.lost_rank", fault, *COMMAND, "--plan", "tp=2", "--timeout", "20")
-    assert found.codes == [1] and words in found.err
+    assert found.returncode == 1 and words in found.stderr
     if fault == "dies":
-        assert "rank      : 1 (local_rank: 1)" in found.err
+        assert "rank      : 1 (local_rank: 1)" in found.stderr
     # imports of three processes, the timeout, and torchrun's 30 s to end the ranks that are left
     assert time.monotonic() - started < 120 + 20 + 30

@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
+from math import prod
 
 import pytest
 
 from headcount.bench.case import Case, ledger_of
 from headcount.formulas.backward import training_macs
 from headcount.formulas.plan import GRAMMAR, Plan, PlanError, parse
-from headcount.formulas.rank import rank_costs
+from headcount.formulas.rank import Transfer, rank_costs
 from headcount.formulas.symbols import symbol
+from headcount.models.configs.make import make_config
 from headcount.models.configs.registry import ATTENTIONS
-from tests.cases import configurations
+from tests.cases import MODEL_CASES, MODEL_LENGTHS, configurations
 
 BFLOAT16 = 2
 LLAMA = {"num_layers": 5, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
@@ -36,6 +39,76 @@ def only(form, text, **options):
 
 def sent(cost, axis, *phases):
     return sum(one.sent for one in cost.transfers if one.axis == axis and one.phase in phases)
+
+
+COVERED = [
+    name
+    for name, values in MODEL_CASES.items()
+    if values["model"] in ("encoder_decoder", "llama", "jetmoe", "deepseek", "decoder")
+    and "num_predicted" not in values
+]
+"""Models that plans cover."""
+MOA = [name for name in COVERED if MODEL_CASES[name]["attention"] == "moa"]
+MIXTURES = [name for name in COVERED if "ffn_num_experts" in MODEL_CASES[name] and name not in MOA]
+GATED = [name for name in COVERED if MODEL_CASES[name]["attention"] == "mae"]
+UNEVEN = [name for name in COVERED if MODEL_CASES[name]["attention"] == "moh" and "form" in MODEL_CASES[name]]
+"""Of the 11 / 2 heads of a token neither two ranks have the same, nor one a whole number."""
+DENSE = [name for name in COVERED if name not in (*MOA, *MIXTURES, *GATED, *UNEVEN)]
+EVEN = {
+    "d_ff": 58, "vocab_size": 42, "seq_len": 34, "src_len": 34, "tgt_len": 26, "expert_d_ff": 26, "context_len": 38,
+    "num_experts": 10, "ffn_num_experts": 6,
+}  # fmt: skip
+"""Sizes that two ranks divide."""
+
+
+@cache
+def covered(name):
+    """Return the ledger of a covered model with even sizes."""
+    values = MODEL_LENGTHS | MODEL_CASES[name]
+    values |= {field: size for field, size in EVEN.items() if field in values}
+    if values["attention"] in ("mla", "switchhead", "mae"):
+        values |= {"num_heads": 4}
+    config = make_config({field: value for field, value in values.items() if field not in MODEL_LENGTHS})
+    return ledger_of(config, {length: values[length] for length in config.lengths})
+
+
+def is_repeated(entry, plan):
+    """Return whether each rank computes the whole product: of latents, of routers, and with a single key/value head."""
+    if plan.cp > 1:
+        return "T" not in entry.dims and "d_m" not in entry.weight
+    # rows that are sent to experts are other ones on each rank
+    is_sent = plan.ep > 1 and not plan.replicated and "feed_forward" in entry.path
+    return plan.tp > 1 and not is_sent and prod((entry.dims | entry.weight).get(letter, 1) for letter in "hgFVK") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *((name, text) for name in DENSE for text in ("tp=2", "tp=2,sp")),
+        *((name, "cp=2") for name in COVERED if name not in GATED),
+        *((name, "tp=2,ep=2:replicated") for name in MOA),
+        *((name, "cp=2,ep=2") for name in MOA),
+        *((name, "tp=2,sp,ep=2") for name in MIXTURES),
+        *((name, "dp=2,ep=2") for name in MIXTURES),
+    ],
+)
+def test_products_of_all_ranks_are_those_of_the_model(name, text):
+    form, plan = covered(name), parse(text)
+    for whole, part in zip(form, only(form, text).ledger, strict=True):
+        times = plan.ranks if plan.dp > 1 or is_repeated(whole, plan) else 1
+        assert plan.ranks * part.macs == times * whole.macs, whole.path
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_products_of_all_stages_are_those_of_the_model(name):
+    form = covered(name)
+    if any(entry.kind == "linear" and "V" in entry.dims and not entry.weight for entry in form):
+        with pytest.raises(PlanError, match="a tied output projection"):
+            rank_costs(form, parse("pp=2"))
+    else:
+        costs = rank_costs(form, parse("pp=2"))
+        assert sum(cost.ranks * cost.macs for cost in costs) == form.macs
+        assert sum(cost.ranks * cost.params for cost in costs) == form.params
 
 
 def test_llama_8b_on_eight_ranks():
@@ -215,21 +288,30 @@ def test_activations_of_each_layer_are_bounded(name):
     assert 0 < only(form, "dp=1").activation_elements() <= sum(entry.size for entry in form)
 
 
-@pytest.mark.parametrize("name", [name for name, _ in configurations("form")])
+@pytest.mark.parametrize("name", [*dict(configurations("form")), *COVERED])
 def test_degree_one_is_the_plain_ledger(name):
-    config = dict(configurations("form"))[name]
-    form = ledger_of(config, dict(config.lengths))
+    config = dict(configurations("form")).get(name)
+    form = ledger_of(config, dict(config.lengths)) if config else covered(name)
     cost = only(form, "dp=1")
     assert (cost.ledger, cost.transfers, cost.step_macs) == (form, (), training_macs(form))
 
 
-@pytest.mark.parametrize("axis", ["tp", "dp", "ep", "cp"])
-def test_a_reduction_and_a_gather_send_what_an_all_reduce_sends(axis):
-    cost = only(moa(), "tp=4,ep=4:replicated,cp=2,dp=2")
-    for one in cost.transfers:
-        if one.kind == "all_reduce":
-            part = replace(one, own=Fraction(one.own, one.group))
-            assert one.sent == replace(part, kind="reduce_scatter").sent + replace(part, kind="all_gather").sent
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_a_reduction_and_a_gather_send_what_an_all_reduce_sends(n):
+    whole = Transfer("", "all_reduce", "tp", n, 7 * n, "forward", times=11)
+    parts = (replace(whole, kind=kind, own=7) for kind in ("reduce_scatter", "all_gather"))
+    assert whole.sent == sum(part.sent for part in parts) == 2 * (n - 1) * 7 * 11
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_sequence_parallel_sends_what_tensor_parallel_sends(name):
+    plain, sequence = (only(covered(name), text) for text in ("tp=2", "tp=2,sp"))
+    assert sent(plain, "tp", "forward", "backward") == sent(sequence, "tp", "forward", "backward") > 0
+
+
+def test_divided_states_send_what_a_sum_of_gradients_sends():
+    plain, divided = (only(llama(), text) for text in ("dp=4", "dp=4,zero=1"))
+    assert sent(plain, "dp", "sync") == sent(divided, "dp", "sync") > 0
 
 
 def test_recomputation():
@@ -328,6 +410,11 @@ def test_wrong_plans(text, said):
             "tp=2,heads=dealt",
             "does not divide 3 shared heads and 5 others",
         ),
+        (
+            layer("moh", d_model=24, num_heads=8, num_shared_heads=2, top_k=2, form="ideal"),
+            "tp=3",
+            "^tp=3 does not divide h = 8; nearest that fit: 2, 4",
+        ),
         (moa(), "dp=5,ep=5", "ep=5 does not divide E = 32; nearest that fit: 4, 8"),
         (moa(), "tp=2,dp=2,ep=2", "need ep=2:replicated"),
         (
@@ -337,6 +424,8 @@ def test_wrong_plans(text, said):
         ),
         (Case.of("moh-vit-s-80").ledger, "tp=2", "no rule divides stages"),
         (Case.of("mae-7").ledger, "tp=2", "no closed form of encoder.layers.*.self_attn.gate.fc2, which reads all"),
+        (Case.of("mae-7").ledger, "cp=2", "no closed form of encoder.layers.*.self_attn.gate.fc2, which reads all"),
+        (layer("aggregated", d_model=24, num_heads=4, side=6, pool_ratio=3), "cp=2", "no closed form of k_proj, which"),
     ],
 )
 def test_plans_that_do_not_fit(form, text, said):

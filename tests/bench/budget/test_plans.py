@@ -12,7 +12,7 @@ from headcount.formulas.plan import parse
 from headcount.formulas.rank import rank_costs
 
 LLAMA = {"num_layers": 6, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
-SEARCH = ["--preset", "llama3-8b", "--set", *(f"{name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
+SEARCH = ["llama3-8b", "--set", *(f"{name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_no_plan_holds_so_little(case):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--global-batch", "8"], "--ranks needs --preset, --global-batch and --bytes"),
+        (["--global-batch", "8"], "--ranks needs PRESET, --global-batch and --bytes"),
         (["--global-batch", "8", "--bytes", "1G", "--ranks-per-node", "0"], "--ranks-per-node must be at least 1"),
     ],
 )
