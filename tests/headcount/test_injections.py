@@ -41,7 +41,7 @@ def test_checkpoint_runs_nothing(zipped, folder):
 NAMES = ["=cmd|'/c calc'!A1", "+1+1", "-2+3", "@SUM(A1)", "\tTAB(A1)", "<script>alert(1)</script>", "</pre><h1>"]
 NAMES += ["<img src=x onerror=alert(1)>", "[x](javascript:alert(1))", "![x](http://x/y.png)", "@everyone #1", "a|b\nc"]
 NAMES += ["`code`", "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "a\rb", "\u202eevil", "$\\input{/etc/passwd}$"]
-NAMES += ["\\immediate\\write18{touch pwned}", "%\\end{table}", "a_b^c&d#e~f"]
+NAMES += ["*", "[3pt]", "\\immediate\\write18{touch pwned}", "%\\end{table}", "a_b^c&d#e~f"]
 
 
 def printed(form, name):
@@ -64,6 +64,8 @@ def test_names_are_escaped(name):
     assert json.loads(printed("json", name))["tables"][0]["rows"] == [{"name": name}]
     latex = printed("latex", name)
     assert not re.search(r"\\(input|immediate|write18)", latex)
+    # the end of a line takes a star, and both it and a rule a length in brackets
+    assert not re.search(r"(\\\\|rule)\s*[*\[]", latex)
     assert latex.count("\\begin{tab") == latex.count("\\end{tab") and latex.rstrip().endswith("\\end{table}")
     (row,) = csv.DictReader(io.StringIO(printed("csv", name), newline=""))
     assert row["name"].lstrip("'") == shown(name).lstrip("'") and row["name"][0] not in "=+-@\t\r"
