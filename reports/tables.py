@@ -85,6 +85,8 @@ def closed_form_tables(facts: Facts, paper: str) -> str:
         section, table = facts.closed(name)[0], facts.tables[name]
         *head, legend = section.table.notes_above
         left_out = OF_MODELS + (() if table.column("params") else SIZES)
+        if all(row.values.get("active_params") == row.values["params"] for row in section.rows):
+            left_out += ("active_params",)
         keys = [column.key for column in section.table.columns if column.key not in left_out]
         # print each legend once
         parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in legends else [])]

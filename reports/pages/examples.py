@@ -1,32 +1,29 @@
-"""Examples: the output of commands about the papers' models, at 80 columns unless --wide is given."""
+"""Examples: the output of commands about the papers' models, at 80 columns."""
 
 from collections.abc import Sequence
 from functools import partial
 
-from headcount.bench.accounts import ACCOUNTS, MODULE_ACCOUNTS
 from headcount.reports import counting
 from headcount.reports.counting import Example
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
 
 CLOSED = "--counter closed-form"
-OF_LAYERS = [name for name in ACCOUNTS if name not in MODULE_ACCOUNTS]
-"""Columns that any preset has: rules of training are of language models."""
 EXAMPLES = (
     Example("The rows of a table", [f"headcount macs --table moa-table1 {CLOSED}"]),
     Example("Vocabularies that parameters imply", [f"headcount macs --table moa-table3 --params {CLOSED}"]),
-    Example("A table whose models have two forms", [f"headcount macs --table moh-dit {CLOSED} --wide"]),
+    Example("A table whose models have two forms", [f"headcount macs --table moh-dit {CLOSED}"]),
     Example("A model, part by part", [f"headcount macs --preset moa-8K8E128D --seq-len 512 {CLOSED}"]),
     Example("A dense model as mixture-of-head attention", ["headcount macs --preset llama3-8b --convert s=16 r=8"]),
-    Example("A grid of layers", [f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10,128' {CLOSED} --wide"]),
+    Example("A grid of layers", [f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10,128' {CLOSED}"]),
     Example("The same as LaTeX", [f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10' {CLOSED} --format latex"]),
-    Example("A table as CSV", [f"headcount macs --table moh-table-h {CLOSED} --format csv"]),
+    Example("A table as CSV", [f"headcount macs --grid 'h=8 d_h=64 T=10,128' {CLOSED} --format csv"]),
     Example("Two models side by side", [f"headcount macs --compare moa-16K32E256D transformer-big {CLOSED}"]),
     Example(
         "Memory and decoding",
         [
-            f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED} --brief --context 512 --generate 20 "
-            f"--columns {' '.join(OF_LAYERS)} --peak-macs 400e12 --bandwidth 4.8e12 --wide"
+            f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED} --brief --context 512 --columns kv_bytes "
+            "decode_macs decode_bytes decode_bound --peak-macs 400e12 --bandwidth 4.8e12"
         ],
     ),
     Example(
@@ -42,7 +39,7 @@ EXAMPLES = (
 
 def page(facts: Facts) -> Page:
     """Return the page."""
-    about = "Each command and its output; without --wide, on a terminal of 80 columns."
+    about = "Each command and its output on a terminal of 80 columns. `--wide` prints the hidden columns too."
     return examples_page("examples", "What commands print of the papers' models", about, EXAMPLES)
 
 

@@ -33,7 +33,7 @@ def sections(text):
 def commands(section):
     """Return the commands of a section, which are its last block of code."""
     blocks = re.findall(r"^```sh\n(.*?)\n```", section, re.DOTALL | re.MULTILINE)
-    return blocks[-1].splitlines() if blocks and section.rstrip().endswith("```") else []
+    return blocks[-1].replace(" \\\n", "").splitlines() if blocks and section.rstrip().endswith("```") else []
 
 
 @pytest.mark.parametrize("name", NAMES)
