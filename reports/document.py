@@ -183,6 +183,11 @@ def link(text: str, page: str, title: str = "") -> str:
     return f"[{text}]({page}.md{f'#{anchor(title)}' if title else ''})"
 
 
+def link_csv(name: str) -> str:
+    """Return the sentence that names the CSV file of a table."""
+    return f"Every row with raw numbers: [{name}]({name})."
+
+
 def table_as_csv(rows: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()) -> str:
     """Return a header and a line for each row, with all keys of the rows or with ``keys``; unknown values are empty."""
     stream = io.StringIO()

@@ -1,5 +1,6 @@
 """The published tables: costs as printed, under the rule, exact and counted, with verdicts; quality and training."""
 
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
@@ -49,6 +50,21 @@ def counter_errors(facts: Facts, name: str) -> str:
         words = f"+{float(min(off)):.2f} to +{float(max(off)):.2f} %" if any(off) else "exact"
         parts.append(f"{' '.join(column.head_lines)} {words}")
     return f"Raw counts, with what the counters add: {', '.join(parts)}. All of them: [{DATA}]({DATA})."
+
+
+def summary(facts: Facts, paper: str, name: str) -> str:
+    """Return the number of rows of a paper's tables by verdict, and the link to the CSV file ``name``."""
+    found = Counter(row.values["verdict"] for table in facts.of_paper(paper) for row in facts.closed(table)[0].rows)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+    return f"{found.total()} rows: {counts}. {document.link_csv(name)}"
+
+
+def closed_form_data(facts: Facts, paper: str) -> str:
+    """Return every row of a paper's tables in closed form, as CSV."""
+    names = facts.of_paper(paper)
+    return document.table_as_csv(
+        [{"table": name, **row.values} for name in names for row in facts.closed(name)[0].rows]
+    )
 
 
 def data(facts: Facts) -> str:
