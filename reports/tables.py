@@ -15,7 +15,7 @@ from headcount.reports.papers import rated
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
 """Columns of models in all their forms, which another table shows."""
 
-DATA = "tables.csv"
+DATA, QUALITY = "tables.csv", "quality.csv"
 SIZES = ("trainable_params", "params")
 
 
@@ -111,13 +111,22 @@ def closed_form_tables(facts: Facts, paper: str) -> str:
     return "\n\n".join(parts)
 
 
+def _quality(facts: Facts) -> list[dict[str, Any]]:
+    found = rated(facts)
+    measures = dict.fromkeys(measure for one in found for measure in one.quality)
+    return [{"table": one.table, "row": one.row, **measures, **one.quality} for one in found]
+
+
 def quality(facts: Facts) -> str:
     """Return the paper's quality figures."""
-    found = rated(facts)
-    measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
-    rows = [{"table": one.table, "row": one.row, **dict.fromkeys(measures), **one.quality} for one in found]
-    table = document.records(rows, dict.fromkeys(measures, {"align": "right"}))
-    return f"{document.text('moa.quality')}\n\n{table}"
+    rows = _quality(facts)
+    table = document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"}))
+    return f"{document.text('moa.quality')} {document.link_csv(QUALITY)}\n\n{table}"
+
+
+def quality_data(facts: Facts) -> str:
+    """Return the same as CSV."""
+    return document.table_as_csv(_quality(facts))
 
 
 def sizes(facts: Facts) -> str:

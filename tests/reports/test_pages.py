@@ -58,6 +58,16 @@ def test_pages_are_small(name):
     assert all(line.replace(r"\|", "").count("|") <= 9 for line in text.splitlines() if line.startswith("| "))
 
 
+@pytest.mark.parametrize("name", ["choose", "claims", "counters", "moa", "moh", "parallel", "time"])
+def test_long_tables_have_summary_and_csv(name):
+    """Pages of results; a table of at least 12 rows follows a paragraph or a table of the same rows."""
+    text = text_of(name)
+    for before, rows in re.findall(r"([^\n]*)\n\n\|[^\n]*\n\| :--[^\n]*\n((?:\|[^\n]*\n)+)", text):
+        assert rows.count("\n") < 12 or before[:1] not in ("#", "")
+        section = next(part for part in text.split("\n## ") if rows in part)
+        assert rows.count("\n") < 12 or ".csv)" in section or name == "claims" and "(claims.csv)" in text
+
+
 @pytest.mark.parametrize("name", [*NAMES, "README"])
 def test_links_resolve(name):
     text, folder = (text_of(name), GENERATED) if name in NAMES else ((ROOT / "README.md").read_text("utf-8"), ROOT)
