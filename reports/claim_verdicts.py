@@ -1,6 +1,6 @@
 """Judge the papers' sentences: at their own sizes, for all sizes, and as released, with the numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -189,3 +189,10 @@ def quote(sentence: Sentence) -> str:
     words = f'"{sentence.sentence}"' if sentence.quoted == "verbatim" else f"*read as*: {sentence.sentence}"
     read_as = f" Judged as: {sentence.read_as}." if sentence.read_as else ""
     return f"**{sentence.name}** ({sentence.place}), {words}{read_as}"
+
+
+def holding(verdicts: Iterable[str | None]) -> str:
+    """Return how many of the verdicts that judge a sentence say that it holds."""
+    judged = [verdict for verdict in verdicts if verdict and not verdict.startswith(("no layer", "not reproducible"))]
+    holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
+    return f"{holding} of {len(judged)}"

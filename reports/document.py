@@ -6,6 +6,7 @@ Table cells are not padded, so that a change of one cell changes one line.
 import csv
 import io
 import re
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,13 @@ from headcount.reports.facts import Facts
 
 Maker = Callable[[Facts], str]
 """A function that makes a text from facts."""
+
+CODE_WIDTH = 110
+"""The most characters of a line of code that GitHub and the documentation site show without a scroll bar."""
+TABLE_WIDTH = 100
+"""A table of more characters is fitted to a page: see _headings."""
+FIRST_WIDTH, HEAD_WIDTH = 25, 9
+"""The most characters of a first cell that keeps one line, and the least of a heading that takes several."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +72,25 @@ class Page:
         contents = " · ".join(f"[{title}](#{anchor(title)})" for title in titles)
         blocks = [f"# {self.title}", self.about, *([contents] if len(titles) > 1 else [])]
         for one in self.sections:
-            commands = "\n".join(one.commands or [f"python -m reports --only {self.name}"])
+            commands = "\n".join(map(fold, one.commands or [f"python -m reports --only {self.name}"]))
             parts = [text for part in one.parts if (text := part(facts))]
             if one.folded:
                 parts = [f"<details><summary>{one.folded}</summary>", *parts, "</details>"]
             blocks += [f"## {one.title}", *parts, f"```sh\n{commands}\n```"]
         return "\n\n".join(blocks) + "\n"
+
+
+def fold(command: str) -> str:
+    """Return a command on lines of at most CODE_WIDTH characters, which begin with an option where its values fit."""
+    lines: list[str] = []
+    # textwrap keeps a part in quotes whole
+    masked = re.sub(r"'[^']*'", lambda quoted: quoted[0].replace(" ", "\0"), command)
+    for option in re.split(r" (?=--)", masked):
+        if lines and len(lines[-1]) + len(option) < CODE_WIDTH - 4:
+            lines[-1] += f" {option}"
+        else:
+            lines += textwrap.wrap(option, CODE_WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+    return " \\\n  ".join(lines).replace("\0", " ")
 
 
 @cache
@@ -97,13 +118,32 @@ def table(
     ``marked``, by default the last one."""
     notes, marked = notes or [()] * len(rows), marked or columns[-1].key
     numbers = {text: number for number, text in enumerate(dict.fromkeys(text for own in notes for text in own), 1)}
-    lines = [[" ".join(column.head_lines) for column in columns]]
-    lines.append([":--" if column.side == "left" else "--:" for column in columns])
+    lines = []
     for row, own in zip(rows, notes, strict=True):
         marks = "".join(f" [{numbers[text]}]" for text in dict.fromkeys(own))
         lines.append([_cell(column.text(row[column.key])) + marks * (column.key == marked) for column in columns])
-    made = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    sides = [":--" if column.side == "left" else "--:" for column in columns]
+    made = "\n".join(f"| {' | '.join(line)} |" for line in [_headings(columns, lines), sides, *lines])
     return "\n\n".join([made, *(f"[{number}] {text}" for text, number in numbers.items())])
+
+
+def _headings(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return the headings; of a table above TABLE_WIDTH as narrow as the cells below them, and the first one as wide,
+    by spaces where no line breaks, so that GitHub does not break the first cells."""
+    heads = [" ".join(column.head_lines) for column in columns]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    if sum(map(max, widths, map(len, heads))) <= TABLE_WIDTH:
+        return heads
+    folded = [
+        "<br>".join(textwrap.wrap(head, max(width, HEAD_WIDTH), break_long_words=False))
+        for head, width in zip(heads, widths, strict=True)
+    ]
+    first = heads[0].replace(" ", FIGURE_SPACE).ljust(min(widths[0] + 2, FIRST_WIDTH), FIGURE_SPACE) + WORD_JOINER
+    return [first, *folded[1:]]
+
+
+FIGURE_SPACE, WORD_JOINER = "\u2007", "\u2060"
+"""A space where no line breaks, and an empty character after it, so that no reader of markdown removes it."""
 
 
 def _cell(text: str) -> str:
@@ -141,6 +181,11 @@ def anchor(title: str) -> str:
 def link(text: str, page: str, title: str = "") -> str:
     """Return a link to a page, or to a section of one."""
     return f"[{text}]({page}.md{f'#{anchor(title)}' if title else ''})"
+
+
+def link_csv(name: str) -> str:
+    """Return the sentence that names the CSV file of a table."""
+    return f"Every row with raw numbers: [{name}]({name})."
 
 
 def table_as_csv(rows: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()) -> str:

@@ -110,9 +110,8 @@ def departures(facts: Facts, paper: str) -> str:
         {
             "what": one.what,
             "the authors' code": one.theirs + (f" ({one.file})" if one.file else ""),
-            "here": one.ours,
+            "here": f"{one.ours} ({f'field `{one.field}`' if one.field else f'no field: {one.no_field}'})",
             "why": one.why,
-            "field": f"`{one.field}`" if one.field else f"none: {one.no_field}",
             "consequence": one.consequence.format(**numbers) or None,
         }
         for one in published.load()

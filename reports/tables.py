@@ -1,5 +1,6 @@
 """The published tables: costs as printed, under the rule, exact and counted, with verdicts; quality and training."""
 
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +15,7 @@ from headcount.reports.papers import rated
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
 """Columns of models in all their forms, which another table shows."""
 
-DATA = "tables.csv"
+DATA, QUALITY = "tables.csv", "quality.csv"
 SIZES = ("trainable_params", "params")
 
 
@@ -51,6 +52,21 @@ def counter_errors(facts: Facts, name: str) -> str:
     return f"Raw counts, with what the counters add: {', '.join(parts)}. All of them: [{DATA}]({DATA})."
 
 
+def summary(facts: Facts, paper: str, name: str) -> str:
+    """Return the number of rows of a paper's tables by verdict, and the link to the CSV file ``name``."""
+    found = Counter(row.values["verdict"] for table in facts.of_paper(paper) for row in facts.closed(table)[0].rows)
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+    return f"{found.total()} rows: {counts}. {document.link_csv(name)}"
+
+
+def closed_form_data(facts: Facts, paper: str) -> str:
+    """Return every row of a paper's tables in closed form, as CSV."""
+    names = facts.of_paper(paper)
+    return document.table_as_csv(
+        [{"table": name, **row.values} for name in names for row in facts.closed(name)[0].rows]
+    )
+
+
 def data(facts: Facts) -> str:
     """Return every row of the counted tables with every reported count, as CSV."""
     rows = [{"table": name, **row.values} for name in facts.of_paper(COUNTED) for row in facts.counted(name).rows]
@@ -85,6 +101,8 @@ def closed_form_tables(facts: Facts, paper: str) -> str:
         section, table = facts.closed(name)[0], facts.tables[name]
         *head, legend = section.table.notes_above
         left_out = OF_MODELS + (() if table.column("params") else SIZES)
+        if all(row.values.get("active_params") == row.values["params"] for row in section.rows):
+            left_out += ("active_params",)
         keys = [column.key for column in section.table.columns if column.key not in left_out]
         # print each legend once
         parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in legends else [])]
@@ -93,13 +111,22 @@ def closed_form_tables(facts: Facts, paper: str) -> str:
     return "\n\n".join(parts)
 
 
+def _quality(facts: Facts) -> list[dict[str, Any]]:
+    found = rated(facts)
+    measures = dict.fromkeys(measure for one in found for measure in one.quality)
+    return [{"table": one.table, "row": one.row, **measures, **one.quality} for one in found]
+
+
 def quality(facts: Facts) -> str:
     """Return the paper's quality figures."""
-    found = rated(facts)
-    measures = list(dict.fromkeys(measure for one in found for measure in one.quality))
-    rows = [{"table": one.table, "row": one.row, **dict.fromkeys(measures), **one.quality} for one in found]
-    table = document.records(rows, dict.fromkeys(measures, {"align": "right"}))
-    return f"{document.text('moa.quality')}\n\n{table}"
+    rows = _quality(facts)
+    table = document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"}))
+    return f"{document.text('moa.quality')} {document.link_csv(QUALITY)}\n\n{table}"
+
+
+def quality_data(facts: Facts) -> str:
+    """Return the same as CSV."""
+    return document.table_as_csv(_quality(facts))
 
 
 def sizes(facts: Facts) -> str:

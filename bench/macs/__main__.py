@@ -34,7 +34,9 @@ from headcount.bench.hardware import parse_peak
 from headcount.bench.macs import columns, options, results, rules
 from headcount.bench.macs import figures as figure_tables
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
+from headcount.bench.output.base import Style
 from headcount.bench.output.progress import stage
+from headcount.bench.output.text import wrap_note
 from headcount.bench.render import FORMATS
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
@@ -329,20 +331,20 @@ def _grid(text, number, counters, args, given) -> list[Section]:
 def _listing() -> str:
     *others, last = (f"{', '.join(one.grid.letters)} ({one.label})" for one in variants_with("grid").values())
     grids = f"{', '.join(others)} or {last}"
-    return "\n".join(
-        [
-            "tables    " + ", ".join(tables.names()),
-            "figures   " + ", ".join(figures.names()),
-            "presets   " + ", ".join(presets.PRESETS),
-            "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
-            "devices   " + ", ".join(DEVICES),
-            "formats   " + ", ".join(FORMATS),
-            "columns   " + ", ".join(accounts.ACCOUNTS),
-            "rules     " + ", ".join(TRAINING),
-            f"grids     {grids}, with d_m, T, S, B",
-            "fields    of a preset: any wrong --set FIELD=VALUE names them",
-        ]
-    )
+    lines = [
+        "tables    " + ", ".join(tables.names()),
+        "figures   " + ", ".join(figures.names()),
+        "presets   " + ", ".join(presets.PRESETS),
+        "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
+        "devices   " + ", ".join(DEVICES),
+        "formats   " + ", ".join(FORMATS),
+        "columns   " + ", ".join(accounts.ACCOUNTS),
+        "rules     " + ", ".join(TRAINING),
+        f"grids     {grids}, with d_m, T, S, B",
+        "fields    of a preset: any wrong --set FIELD=VALUE names them",
+    ]
+    width = Style.of(sys.stdout).width
+    return "\n".join(wrap_note(line, width) if width else line for line in lines)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from headcount.bench.accounts import RECIPES, Assumptions
 from headcount.bench.case import attention_form
 from headcount.bench.macs import grid
 from headcount.bench.variants.variant import Variant, variant
-from headcount.formulas import backward, conventions, decoding, mha, moa
-from headcount.formulas.ledger import Entry, Ledger, Size, divide
+from headcount.formulas import backward, conventions, decoding, mha, moa, prices
+from headcount.formulas.ledger import Entry, Ledger, Size, divide, least
 from headcount.formulas.mha import causal_half
 from headcount.formulas.symbols import symbol
 from headcount.reports.explorer.nodes import ORDER
@@ -21,7 +21,7 @@ LABELS = {"mha": "GQA (MQA: g = 1): g of h heads"}
 """Labels that replace the variant's."""
 PATH = "attn"
 """The module path of a layer."""
-B, T, D_M = symbol("B"), symbol("T"), symbol("d_m")
+B, T, D_M, W = symbol("B"), symbol("T"), symbol("d_m"), symbol("w")
 ASSUMED = Assumptions()
 
 
@@ -106,7 +106,8 @@ class Account:
     """A sum over the entries of a forward pass or of a decode step; ``key`` is its column in ``bench.macs --grid``.
 
     ``size``: what an entry adds. ``is_counted``: whether the MoA paper's equation of this account counts an entry.
-    ``multiple``: an account and the factor that it is multiplied by. ``options``: further ones of the command.
+    ``multiple``: an account and the factor that it is multiplied by. ``options``: further ones of the command, with
+    letters in braces for sizes.
     """
 
     name: str
@@ -130,6 +131,16 @@ def _generate_macs(last: Entry) -> Size:
     return sympy.factor(decoding.total(lambda stored: macs.subs(T, stored), T))
 
 
+def _windowed_macs(entry: Entry) -> Size:
+    """Return the MACs of queries that see themselves and the w - 1 tokens before them."""
+    seen = least(T, W)
+    return divide(entry.macs * seen * (2 * T - seen + 1), 2 * T**2) if {"T", "S"} <= entry.dims.keys() else entry.macs
+
+
+def _other_flops(entry: Entry) -> Size:
+    return sum(prices.other_flops(Ledger((entry,)), prices.PRICES).values())
+
+
 def _cache_bytes(entry: Entry) -> Size:
     return ASSUMED.element_bytes * entry.size if entry.kind == "cache" else 0
 
@@ -151,6 +162,8 @@ BYTES = f"bytes, {ASSUMED.element_bytes} an element"
 LAYER_ACCOUNTS = (
     Account("forward", "MACs, forward", "MACs", "macs", attrgetter("macs"), is_counted=conventions.equations_18_19),
     Account("causal", "MACs, forward, causal", "MACs", "causal_macs", lambda entry: causal_half(Ledger((entry,))).macs),
+    Account("windowed", "MACs, forward, window of w tokens", "MACs", "windowed_macs", _windowed_macs,
+            options="--window {w}"),
     Account("token", "MACs per token", "MACs", "macs_per_token", lambda entry: divide(entry.macs, B * T)),
     Account("sample", "MACs per sample", "MACs", "macs_per_sample", lambda entry: divide(entry.macs, B)),
     Account("decode", "MACs, decode step", "MACs", "decode_macs", attrgetter("macs"), decode=True),
@@ -158,6 +171,7 @@ LAYER_ACCOUNTS = (
     Account("training", "MACs, training step", "MACs", "training_macs",
             lambda entry: backward.training_macs(Ledger((entry,)))),
     *(_state(optimizer, recipe) for optimizer, recipe in RECIPES.items()),
+    Account("other", "FLOPs of softmax, norms and elementwise operations", "FLOPs", "other_flops", _other_flops),
     Account("params", "parameters", "parameters", "params", attrgetter("params"),
             is_counted=lambda entry: not conventions.router(entry)),
     Account("active", "active parameters", "parameters", "active_params", attrgetter("active_params")),

@@ -1,5 +1,6 @@
 """The explorer's layers as plain data: equal terms in one group, with the modules that they belong to."""
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -24,13 +25,13 @@ FAMILIES = {
     "norms": "norms",
 }
 """The families of terms, one colour each, with their labels."""
-_BY_KIND = {"scores": "pairs", "values": "pairs", "rms_norm": "norms"}
+_BY_KIND = {"scores": "pairs", "values": "pairs", "softmax": "pairs", "rms_norm": "norms", "elementwise": "queries"}
 _BY_MODULE = {"q": "queries", "out": "queries", "k": "keys", "v": "keys", "kv": "keys"}
 
 
 def family(entry: Entry) -> str:
     """Return the key in FAMILIES of an entry. KeyError for an entry of no family."""
-    if conventions.router(entry):
+    if conventions.router(entry) or entry.path.startswith(f"{PATH}.router"):
         return "router"
     if entry.kind.startswith("cache"):
         return "cache"
@@ -45,8 +46,8 @@ def as_data(layers: Sequence[Form]) -> dict[str, Any]:
 def _form(form: Form) -> dict[str, Any]:
     """Return a form: its letters, the conditions on its sizes, its terms, and how the command line asks for it.
 
-    ``cases``: sizes with terms of their own; the last case that fits the sizes holds. ``accounts``: by account the
-    groups of equal terms of each case.
+    ``cases``: sizes with terms of their own; the last case that fits the sizes holds. ``groups``: of equal terms.
+    ``accounts``: by account the places of the groups of each case.
     """
     special = {
         letter: sizes for letter, sizes in form.variant.search.cases.items() if form.sizes[letter] == symbol(letter)
@@ -54,6 +55,15 @@ def _form(form: Form) -> dict[str, Any]:
     chosen = product(*((None, *sizes) for sizes in special.values()))
     cases = [{k: size for k, size in zip(special, sizes, strict=True) if size is not None} for sizes in chosen]
     cases.sort(key=len)
+    places: dict[str, int] = {}
+    accounts = {
+        account.name: [
+            [places.setdefault(json.dumps(group), len(places)) for group in _groups(form, account, case)]
+            for case in cases
+        ]
+        for account in LAYER_ACCOUNTS
+        if account.multiple is None
+    }
     return {
         "name": form.name,
         "label": form.label,
@@ -61,11 +71,8 @@ def _form(form: Form) -> dict[str, Any]:
         "letters": form.letters,
         "needs": _conditions(form),
         "cases": cases,
-        "accounts": {
-            account.name: [_groups(form, account, case) for case in cases]
-            for account in LAYER_ACCOUNTS
-            if account.multiple is None
-        },
+        "groups": [json.loads(group) for group in places],
+        "accounts": accounts,
         "printed": {account: _printed(equation) for account, equation in form.equations.items()},
         "grid": _grid(form),
         "columns": _columns(form),

@@ -15,6 +15,7 @@ from headcount.reports.plots import cost, front, roofline
 from headcount.reports.plots.plot import files
 
 ACCOUNTS = (*DECODING, *TRAINING)
+DATA = "layers.csv"
 CONTEXTS = "d_m=512 T=128,1024"
 GRID = f"--grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}'"
 COMMAND = f"python -m bench.macs {GRID} {papers.CLOSED} --columns {' '.join(ACCOUNTS)}"
@@ -37,24 +38,35 @@ def page(facts: Facts) -> Page:
                 [f"python -m bench.budget {argv}" for argv in papers.BUDGETS.values()],
             ),
         ],
-        files(cost.OVER_MHA, roofline.PLOT, front.PLOT),
+        files(cost.OVER_MHA, roofline.PLOT, front.PLOT) | {DATA: data},
         calls=lambda facts: [(counting.layer_accounts, f"{sizes} {CONTEXTS}", ACCOUNTS) for sizes in LAYERS.values()],
     )
 
 
-def layers(facts: Facts) -> str:
-    """Return the accounts of attention layers of width 512, one sequence."""
+def _layers(facts: Facts) -> list[dict[str, Any]]:
+    """Return the accounts of attention layers of width 512, one sequence, by length."""
     rows = [
         {**row, "layer": name + row["form"]}
         for name, sizes in LAYERS.items()
         for row in facts.layer_accounts(f"{sizes} {CONTEXTS}", ACCOUNTS)
     ]
-    rows.sort(key=lambda row: row["T"])
+    return sorted(rows, key=lambda row: row["T"])
+
+
+def data(facts: Facts) -> str:
+    """Return the same as CSV."""
+    return document.table_as_csv(_layers(facts), ["layer", "T", *ACCOUNTS])
+
+
+def layers(facts: Facts) -> str:
+    """Return a summary and tables of the same."""
+    rows = _layers(facts)
     columns = {name: accounts.ACCOUNTS[name].column(counting.ASSUMED) for name in ACCOUNTS}
     first = [Column("layer", "layer"), Column("T", "T", kind="int")]
     shown = [document.table([*first, *map(columns.get, part)], rows) for part in (DECODING, TRAINING)]
     about = text("choose.layers", element_bytes=counting.ASSUMED.element_bytes)
-    return "\n\n".join([about, *shown, *_dashes(rows, list(columns.values())), _reading(rows)])
+    summary = f"{_reading(rows)} {document.link_csv(DATA)}"
+    return "\n\n".join([about, summary, *shown, *_dashes(rows, list(columns.values()))])
 
 
 def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> list[str]:

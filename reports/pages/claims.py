@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import sympy
 
@@ -22,14 +23,24 @@ def page(facts: Facts) -> Page:
     return Page(
         "claims",
         "The papers' sentences about cost",
-        text("claims.how", largest_sum=facts.largest_sum),
+        f"{text('claims.how', largest_sum=facts.largest_sum)} {document.link_csv(DATA)}",
         [
             Section(paper.name, [partial(sentences, paper=key)])
             for key, paper in facts.claims.papers.items()
             if paper.page == "claims"
         ],
-        calls=calls,
+        {DATA: data},
+        calls,
     )
+
+
+DATA = "claims.csv"
+
+
+def data(facts: Facts) -> str:
+    """Return every sentence of every paper with its verdicts, as CSV."""
+    rows = [{"paper": key, **row} for key in facts.claims.papers for _, row in _judged(facts, key)]
+    return document.table_as_csv(rows)
 
 
 def calls(facts: Facts) -> Iterable[tuple]:
@@ -47,19 +58,25 @@ def calls(facts: Facts) -> Iterable[tuple]:
 
 def sentences(facts: Facts, paper: str) -> str:
     """Return a summary of a paper's sentences, and a paragraph for each."""
-    source, found = facts.claims.papers[paper], (*facts.claims.claims, *facts.claims.sentences)
-    rows, paragraphs = [], []
-    for sentence in (one for one in found if one.paper == paper):
+    source, judged = facts.claims.papers[paper], _judged(facts, paper)
+    rows, paragraphs = [row for _, row in judged], [paragraph(sentence, facts) for sentence, _ in judged]
+    counts = claim_verdicts.holding(row["own sizes"] for row in rows)
+    empty = {key for key in rows[0] if not any(row[key] for row in rows)}
+    rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
+    about = f"Source: {source.source}. {source.about} At their own sizes {counts} hold.".replace("  ", " ")
+    folded = ["<details><summary>each sentence, with its numbers</summary>", *paragraphs, "</details>"]
+    return "\n\n".join([about, document.records(rows), *folded])
+
+
+def _judged(facts: Facts, paper: str) -> list[tuple[Sentence, dict[str, Any]]]:
+    """Return a paper's sentences, each with its row of the table."""
+    out = []
+    for sentence in (one for one in (*facts.claims.claims, *facts.claims.sentences) if one.paper == paper):
         verdicts = claim_verdicts.verdicts(sentence, facts)
         row = {"claim": sentence.name, "place": sentence.place, "words": sentence.quoted, "own sizes": verdicts.own}
         row |= {"all sizes": verdicts.everywhere, "smallest counterexample": verdicts.smallest}
-        rows.append(row | {"as released": verdicts.released})
-        paragraphs.append(paragraph(sentence, facts))
-    empty = {key for key in rows[0] if not any(row[key] for row in rows)}
-    rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
-    about = f"Source: {source.source}. {source.about}".strip()
-    folded = ["<details><summary>each sentence, with its numbers</summary>", *paragraphs, "</details>"]
-    return "\n\n".join([about, document.records(rows), *folded])
+        out.append((sentence, row | {"as released": verdicts.released}))
+    return out
 
 
 def paragraph(sentence: Sentence, facts: Facts) -> str:

@@ -1,38 +1,35 @@
-"""Examples: the output of commands about the papers' models, at 80 columns unless --wide is given."""
+"""Examples: the output of commands about the papers' models, at 80 columns."""
 
 from collections.abc import Sequence
 from functools import partial
 
-from headcount.bench.accounts import ACCOUNTS, MODULE_ACCOUNTS
 from headcount.reports import counting
 from headcount.reports.counting import Example
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
 
 CLOSED_FORM = "--counter closed-form"
-LAYER_COLUMNS = [name for name in ACCOUNTS if name not in MODULE_ACCOUNTS]
-"""Columns that every preset has; rules of training are for language models alone."""
 EXAMPLES = (
     Example("The rows of a table", [f"headcount macs --table moa-table1 {CLOSED_FORM}"]),
     Example("Vocabularies that parameters imply", [f"headcount macs --table moa-table3 --params {CLOSED_FORM}"]),
-    Example("A table whose models have two forms", [f"headcount macs --table moh-dit {CLOSED_FORM} --wide"]),
+    Example("A table whose models have two forms", [f"headcount macs --table moh-dit {CLOSED_FORM}"]),
     Example("A model, part by part", [f"headcount macs --preset moa-8K8E128D --seq-len 512 {CLOSED_FORM}"]),
     Example("A dense model as mixture-of-head attention", ["headcount macs --preset llama3-8b --convert s=16 r=8"]),
-    Example("A grid of layers", [f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10,128' {CLOSED_FORM} --wide"]),
+    Example("A grid of layers", [f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10,128' {CLOSED_FORM}"]),
     Example("The same as LaTeX", [f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10' {CLOSED_FORM} --format latex"]),
-    Example("A table as CSV", [f"headcount macs --table moh-table-h {CLOSED_FORM} --format csv"]),
+    Example("A table as CSV", [f"headcount macs --grid 'h=8 d_h=64 T=10,128' {CLOSED_FORM} --format csv"]),
     Example("Two models side by side", [f"headcount macs --compare moa-16K32E256D transformer-big {CLOSED_FORM}"]),
     Example(
         "Memory and decoding",
         [
-            f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED_FORM} --brief --context 512 --generate 20 "
-            f"--columns {' '.join(LAYER_COLUMNS)} --peak-macs 400e12 --bandwidth 4.8e12 --wide"
+            f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED_FORM} --brief --context 512 --columns kv_bytes "
+            "decode_macs decode_bytes decode_bound --peak-macs 400e12 --bandwidth 4.8e12"
         ],
     ),
     Example(
         "Training FLOPs and utilisation",
         [
-            f"headcount macs --preset llama3-8b --seq-len 8192 {CLOSED_FORM} --brief --rules palm --columns "
+            f"headcount macs --preset llama3-8b --seq-len 8192 {CLOSED_FORM_FORM} --brief --rules palm --columns "
             "training_flops_per_token mfu --tokens 4194304 --seconds 20 --devices 512 --peak 'H100 SXM bf16'"
         ],
     ),
@@ -42,7 +39,7 @@ EXAMPLES = (
 
 def page(facts: Facts) -> Page:
     """Return the page."""
-    about = "Each command and its output; without --wide, on a terminal of 80 columns."
+    about = "Each command and its output on a terminal of 80 columns. `--wide` prints the hidden columns too."
     return examples_page("examples", "Output of commands on the papers' models", about, EXAMPLES)
 
 

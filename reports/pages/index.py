@@ -1,7 +1,5 @@
 """The first page: a summary of the results with links to the pages."""
 
-from collections.abc import Iterable
-
 from headcount.reports import audit, claim_verdicts, counting, document, latency, papers, tables
 from headcount.reports.document import Page, Section, link, text
 from headcount.reports.facts import Facts
@@ -56,7 +54,10 @@ def sentences(facts: Facts) -> str:
     for key, paper in found.papers.items():
         sentences = [one for one in (*found.claims, *found.sentences) if one.paper == key]
         judged = {one.name: claim_verdicts.verdicts(one, facts) for one in sentences}
-        holding = {head: _holding(getattr(one, name) for one in judged.values()) for head, name in HOLDING.items()}
+        holding = {
+            head: claim_verdicts.holding(getattr(one, name) for one in judged.values())
+            for head, name in HOLDING.items()
+        }
         rows.append({"paper": paper.name, "sentences": len(judged), **holding})
         failing = [
             f"{what} at its own sizes: {', '.join(names)}"
@@ -65,12 +66,6 @@ def sentences(facts: Facts) -> str:
         ]
         lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', paper.page, paper.name)}.")
     return document.records(rows, dict.fromkeys(HOLDING, {"align": "right"})) + "\n\n" + "\n".join(lines)
-
-
-def _holding(verdicts: Iterable[str | None]) -> str:
-    judged = [verdict for verdict in verdicts if verdict and not verdict.startswith(("no layer", "not reproducible"))]
-    holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
-    return f"{holding} of {len(judged)}"
 
 
 def counters(facts: Facts) -> str:

@@ -73,7 +73,8 @@ def page(facts: Facts) -> Page:
                 "Expert load", [routing], ["python -m bench.routing --example --record"], "Figures, PMI and losses"
             ),
         ],
-        files(tables_plot.PLOT, quality_plot.PLOT, waterfall.PLOT) | {tables.DATA: tables.data},
+        files(tables_plot.PLOT, quality_plot.PLOT, waterfall.PLOT)
+        | {tables.DATA: tables.data, tables.QUALITY: tables.quality_data},
         calls,
     )
 

@@ -8,6 +8,8 @@ from headcount.reports.facts import Facts
 from headcount.reports.plots import share
 from headcount.reports.plots.plot import files
 
+DATA, MODELS = "moh.csv", "moh_models.csv"
+
 
 def page(facts: Facts) -> Page:
     """Return the page."""
@@ -17,7 +19,11 @@ def page(facts: Facts) -> Page:
         "Mixture-of-head attention",
         facts.claims.papers["moh"].source + ".",
         [
-            Section("The published tables", [partial(tables.closed_form_tables, paper="moh")], every),
+            Section(
+                "The published tables",
+                [partial(tables.summary, paper="moh", name=DATA), partial(tables.closed_form_tables, paper="moh")],
+                every,
+            ),
             Section("Released code against ideal", [share.PLOT.shown, released_against_ideal], every),
             Section(
                 "The frozen position table",
@@ -26,7 +32,11 @@ def page(facts: Facts) -> Page:
             ),
             Section("Departures from the authors' code", [partial(papers.departures, paper="moh")]),
         ],
-        files(share.PLOT),
+        files(share.PLOT)
+        | {
+            DATA: partial(tables.closed_form_data, paper="moh"),
+            MODELS: lambda facts: document.table_as_csv(papers.models(facts)),
+        },
     )
 
 
@@ -61,7 +71,7 @@ def released_against_ideal(facts: Facts) -> str:
     )
     shown = [{head: row[key] for key, head in HEADS.items()} for row in rows]
     formats = dict.fromkeys(("ideal attention / dense", "ideal model / dense"), PERCENT)
-    return f"{about}\n\n{document.records(shown, formats)}"
+    return f"{about} {document.link_csv(MODELS)}\n\n{document.records(shown, formats)}"
 
 
 def frozen_positions(facts: Facts) -> str:
@@ -93,7 +103,7 @@ def frozen_positions(facts: Facts) -> str:
         one="no single rule prints all rows" if (needs and leaves) or neither else "one rule prints all rows",
     )
     right = dict.fromkeys(("printed", "prints with the table", "prints without"), {"align": "right"})
-    return f"{about}\n\n{document.records(rows, right)}"
+    return f"{about} {document.link_csv(DATA)}\n\n{document.records(rows, right)}"
 
 
 FIGURE = "the printed figure"

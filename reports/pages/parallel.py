@@ -28,6 +28,9 @@ PRODUCTS = "MACs of T x S products"
 GIGA = {"kind": "fixed", "scale": 10**9, "digits": 2}
 
 
+DATA = "parallel.csv"
+
+
 def page(facts: Facts) -> Page:
     """Return the page."""
     return Page(
@@ -40,7 +43,7 @@ def page(facts: Facts) -> Page:
             Section("Heads of MoH on several ranks", [heads], _commands("moh-llama3-8b")),
             Section("Causal attention by blocks", [blocks], [_command("llama3-8b", {}, TOKENS, "cp=8:ring")]),
         ],
-        files(parallel.PLOT),
+        files(parallel.PLOT) | {DATA: lambda facts: document.table_as_csv(_ranks())},
     )
 
 
@@ -56,7 +59,7 @@ def _command(preset: str, fields: dict[str, Any], seq_len: int, plan: str) -> st
     return shlex.join(["python", "-m", "bench.macs", "--preset", preset, *changed, *length, "--plan", plan])
 
 
-def ranks(facts: Facts) -> str:
+def _ranks() -> list[dict[str, Any]]:
     """Return what the slowest rank of each plan computes, holds and sends."""
     rows = []
     for one in parallel.PLANNED:
@@ -65,16 +68,37 @@ def ranks(facts: Facts) -> str:
             {
                 "model": one.model,
                 "T": one.seq_len,
-                "plan": f"`{one.text}`",
+                "plan": one.text,
                 "ranks": one.plan.ranks,
-                "GMACs": cost.step_macs,
-                "state, GB": cost.state_bytes(),
-                "sent, GB": cost.sent_bytes(training=True),
-                "gradient sum, GB": cost.sync_bytes(),
+                "macs": cost.step_macs,
+                "state_bytes": cost.state_bytes(),
+                "sent_bytes": cost.sent_bytes(training=True),
+                "gradient_sum_bytes": cost.sync_bytes(),
             }
         )
-    formats = dict.fromkeys(("state, GB", "sent, GB", "gradient sum, GB"), GIGA) | {"GMACs": {**GIGA, "digits": 0}}
-    return f"{text('parallel.ranks')}\n\n{document.records(rows, formats)}"
+    return rows
+
+
+HEADS = {
+    "macs": "GMACs",
+    "state_bytes": "state, GB",
+    "sent_bytes": "sent, GB",
+    "gradient_sum_bytes": "gradient sum, GB",
+}
+
+
+def ranks(facts: Facts) -> str:
+    """Return a summary and a table of the same."""
+    found = _ranks()
+    spans = {
+        name: [choose(row[name] for row in found) / 10**9 for choose in (min, max)]
+        for name in ("state_bytes", "sent_bytes")
+    }
+    summary = text("parallel.span", **spans)
+    rows = [{HEADS.get(key, key): size for key, size in {**row, "plan": f"`{row['plan']}`"}.items()} for row in found]
+    formats = dict.fromkeys(HEADS.values(), GIGA) | {"GMACs": {**GIGA, "digits": 0}}
+    table = document.records(rows, formats)
+    return f"{text('parallel.ranks')}\n\n{summary} {document.link_csv(DATA)}\n\n{table}"
 
 
 def _sent(form: Ledger, plan: Plan) -> Size:

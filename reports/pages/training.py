@@ -28,12 +28,13 @@ def page(facts: Facts) -> Page:
         text("training.about", count=sum(len(cells) for _, cells in facts.figures.values()), data=DATA),
         [
             Section("Verdicts", [summary, figures_plot.PLOT.shown]),
-            *(
-                Section(name, [partial(table, name=name)], [f"python -m bench.macs --table {name}"])
-                for name in facts.figures
+            Section(
+                "Tables",
+                [partial(table, name=name) for name in facts.figures],
+                [f"python -m bench.macs --table {' '.join(facts.figures)}"],
             ),
             Section(paper.name, [partial(claims.sentences, paper="training")], (), "Sentences"),
-            Section("Peak rates", [peaks]),
+            Section("Peak rates", [peaks], (), "Cards, and where each rate was read"),
         ],
         files(figures_plot.PLOT) | {DATA: data},
     )
@@ -64,7 +65,7 @@ def table(facts: Facts, name: str) -> str:
     title = f"{found.title[0].upper()}{found.title[1:]}"
     about = f"{title}. {found.source}, {found.place}. {found.reading} {found.about}".strip()
     fold = "<details><summary>Rules, and each figure that its rule does not print</summary>"
-    return "\n".join([about, "", f"Figures: {counts}.", "", fold, "", *lines, "", "</details>"])
+    return "\n".join([f"### {name}", "", about, "", f"Figures: {counts}.", "", fold, "", *lines, "", "</details>"])
 
 
 def _group(verdict: str, because: str, cells: Sequence[Judged]) -> str:

@@ -35,5 +35,11 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
-    """Return the page with its formulas as MathML."""
+    """Return the page with its formulas as MathML, and with tables that the keyboard can scroll."""
+    html = html.replace("<table>", '<table tabindex="0">')
     return re.sub(r'<span class="arithmatex">\\\((.*?)\\\)</span>', lambda found: convert(unescape(found[1])), html)
+
+
+def on_post_page(output, page, config):
+    """Return the page with a name for the theme's search dialog."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')

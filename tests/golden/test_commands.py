@@ -8,10 +8,13 @@ import sys
 
 import pytest
 
+from headcount.bench.accounts import ACCOUNTS, MODULE_ACCOUNTS
 from tests.golden.conftest import normalised, run
 
 CLOSED = "--counter closed-form"
 PRESETS = f"macs --preset moa-8K8E128D transformer-big {CLOSED} --brief"
+OF_LAYERS = [name for name in ACCOUNTS if name not in MODULE_ACCOUNTS]
+"""Columns that any preset has: rules of training are of language models."""
 COLUMNS = f"{PRESETS} --columns kv_bytes decode_macs training_macs"
 GRID = f"macs --grid 'K=1,2 E=8 D=64 T=10' {CLOSED}"
 COMPARED = f"macs --compare moa-16K32E256D transformer-big {CLOSED}"
@@ -65,7 +68,8 @@ MACS = {
     "macs-columns": COLUMNS,
     "macs-columns-csv": f"{COLUMNS} --format csv",
     "macs-columns-latex": f"{COLUMNS} --format latex",
-    "macs-columns-peaks": f"{PRESETS} --columns peak_forward_bytes peak_training_bytes",
+    "macs-columns-wide": f"{PRESETS} --columns {' '.join(OF_LAYERS)} --context 512 --generate 20 --peak-macs 400e12 "
+    "--bandwidth 4.8e12 --wide",
     "macs-grid-file": f"macs --grid lengths.toml {CLOSED}",
     "macs-grid-counted": "macs --grid 'K=2,3 E=2,5 D=7 d_m=11 T=13' --counter torch --check",
     "macs-grid-moh": f"macs --grid 'h=7 s=2 r=3 d_h=5 T=7,9' {CLOSED}",

@@ -35,18 +35,19 @@ def insert(page, program):
     return before.replace("</body>", f"<script>\n(async () => {{\n{program}\n}})(){caught};\n</script></body>", 1)
 
 
-def run_in_page(folder, page, program):
-    """Return the answer of the script; the page must open without an error and load nothing."""
+def run_in_page(folder, page, program, *options):
+    """Return the answer of the script; the page must open without an error and load nothing. ``options``: further
+    ones of Chromium."""
     path = folder / "page.html"
     path.write_text(insert(page, program), "utf-8")
-    found = _dump(path.as_uri())
+    found = _dump(path.as_uri(), options)
     assert found["problems"] == [] and found["loaded"] == []
     return found["answer"]
 
 
-def _dump(address):
+def _dump(address, options):
     command = [BINARY, "--headless", "--no-sandbox", "--disable-gpu", f"--proxy-server={DEAD_PROXY}"]
-    command += ["--window-size=1300,1000", "--virtual-time-budget=20000", "--dump-dom", address]
+    command += ["--window-size=1300,1000", "--virtual-time-budget=20000", *options, "--dump-dom", address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     _, there, rest = done.stdout.partition('<pre id="answer">')
     assert there, done.stderr[-2000:]

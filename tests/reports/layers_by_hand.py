@@ -6,7 +6,7 @@ from math import prod
 
 from headcount.formulas import backward, decoding, mha, mla, mla_ideal, moa, moh, moh_ideal, switchhead
 
-LETTERS = ("T", "d_m", "B", "K", "E", "D", "h", "g", "d_h", "s", "r", "d_c", "d_r", "d_v", "d_q")
+LETTERS = ("T", "d_m", "B", "K", "E", "D", "h", "g", "d_h", "s", "r", "d_c", "d_r", "d_v", "d_q", "w")
 MOH, MLA = ("h", "s", "r", "d_h", "g"), ("h", "d_h", "d_r", "d_v", "d_c")
 
 FORMS = {
@@ -26,6 +26,13 @@ FORMS = {
 
 def pick(sizes, *letters):
     return {letter: sizes[letter] for letter in letters}
+
+
+FLOPS = {"softmax": 3, "rms_norm": 4, "elementwise": 1}
+
+
+def sum_to(n):
+    return n * (n + 1) // 2
 
 
 class Layer:
@@ -51,10 +58,18 @@ class Layer:
             return sum(self.step(stored).macs for stored in range(1, self.T + 1))
         return decoding.total(lambda stored: self.step(stored).macs, self.T)
 
-    def causal(self):
-        """Return the MACs of a forward pass whose T T pairs are T (T + 1) / 2."""
+    def masked(self, window=None):
+        """Return the MACs of a forward pass whose query t, from 1, sees the smaller of t and ``window`` keys (default:
+        of w)."""
+        window = window or self._z["w"]
         pairs = sum(entry.macs for entry in self.forward if entry.kind in ("scores", "values"))
-        return self.forward.macs - pairs + pairs // self.T * (self.T + 1) // 2
+        full = max(self.T - window, 0)
+        seen = full * window + sum_to(self.T - full)
+        return self.forward.macs - pairs + pairs // self.T**2 * seen
+
+    def other(self):
+        """Return the FLOPs of softmax, norms and elementwise operations."""
+        return sum(FLOPS[entry.kind] * entry.size for entry in self.forward if entry.kind in FLOPS)
 
     def per(self, *letters):
         """Return the MACs of a forward pass over a product of sizes."""
@@ -65,7 +80,8 @@ class Layer:
 
 ACCOUNTS = {
     "forward": lambda layer: layer.forward.macs,
-    "causal": Layer.causal,
+    "causal": lambda layer: layer.masked(layer.T),
+    "windowed": Layer.masked,
     "token": lambda layer: layer.per("B", "T"),
     "sample": lambda layer: layer.per("B"),
     "decode": lambda layer: layer.last_step.macs,
@@ -76,6 +92,7 @@ ACCOUNTS = {
     "state-adamw": lambda layer: (4 + 4 + 4 + 4) * layer.forward.params,
     "state-sgd-momentum": lambda layer: (4 + 4 + 4) * layer.forward.params,
     "state-sgd": lambda layer: (4 + 4) * layer.forward.params,
+    "other": Layer.other,
     "params": lambda layer: layer.forward.params,
     "active": lambda layer: layer.forward.active_params,
     "cache": lambda layer: 2 * decoding.cache_elements(layer.last_step),

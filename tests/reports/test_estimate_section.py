@@ -4,6 +4,7 @@ import pytest
 
 from headcount.bench import records
 from headcount.reports import latency
+from headcount.reports.document import FIGURE_SPACE, WORD_JOINER
 from headcount.reports.facts import Facts
 from headcount.reports.pages import time
 from tests.reports.test_latency_report import record
@@ -31,6 +32,7 @@ def page(tmp_path):
 
 def rows_of(text, title):
     """The rows of the table whose heading holds ``title``, by heading."""
+    text = text.replace("<br>", " ").replace(FIGURE_SPACE, " ").replace(WORD_JOINER, "")
     lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line[:1] == "|"]
     start = next(i for i, cells in enumerate(lines) if any(title in cell for cell in cells))
     found = []

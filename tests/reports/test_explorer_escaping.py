@@ -75,8 +75,8 @@ def hostile():
         for group in form["groups"]:
             group[0] += MARKUP
     for form in found["forms"]:
-        for groups in (group for cases in form["accounts"].values() for case in cases for group in case):
-            for entry in groups[2]:
+        for _, _, entries in form["groups"]:
+            for entry in entries:
                 entry[0] += MARKUP
     found["papers"] = {paper + MARKUP: label + MARKUP for paper, label in found["papers"].items()}
     found["families"] = {name: label + MARKUP for name, label in found["families"].items()}

@@ -33,7 +33,7 @@ def sections(text):
 def commands(section):
     """Return the commands of a section, which are its last block of code."""
     blocks = re.findall(r"^```sh\n(.*?)\n```", section, re.DOTALL | re.MULTILINE)
-    return blocks[-1].splitlines() if blocks and section.rstrip().endswith("```") else []
+    return blocks[-1].replace(" \\\n", "").splitlines() if blocks and section.rstrip().endswith("```") else []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,6 +56,16 @@ def test_pages_are_small(name):
     text = text_of(name)
     assert len(text.encode()) <= 40_000
     assert all(line.replace(r"\|", "").count("|") <= 9 for line in text.splitlines() if line.startswith("| "))
+
+
+@pytest.mark.parametrize("name", ["choose", "claims", "counters", "moa", "moh", "parallel", "time"])
+def test_long_tables_have_summary_and_csv(name):
+    """Pages of results; a table of at least 12 rows follows a paragraph or a table of the same rows."""
+    text = text_of(name)
+    for before, rows in re.findall(r"([^\n]*)\n\n\|[^\n]*\n\| :--[^\n]*\n((?:\|[^\n]*\n)+)", text):
+        assert rows.count("\n") < 12 or before[:1] not in ("#", "")
+        section = next(part for part in text.split("\n## ") if rows in part)
+        assert rows.count("\n") < 12 or ".csv)" in section or name == "claims" and "(claims.csv)" in text
 
 
 @pytest.mark.parametrize("name", [*NAMES, "README"])

@@ -10,11 +10,16 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import headcount
+from tests.reports import chromium
 
 ROOT = headcount.CHECKOUT
 GUIDES = ROOT / "reports" / "site" / "guides"
 OTHER_NAMES = {"count_macs", "gqa", "mqa"}
 """Further names of count and of mha."""
+LONG = {"reports/site/guides/api.html", "404.html"}
+"""Pages that may be higher than 9,000 px: the reference, and the page without styles unless a server sends it."""
+FILES = "--allow-file-access-from-files"
+"""Lets a page read the frames that it shows."""
 needed = pytest.mark.skipif(find_spec("mkdocstrings") is None, reason="mkdocs is not installed: make docs installs it")
 
 
@@ -97,6 +102,41 @@ def test_links_resolve(site, pages):
         for path, page in pages.items()
     }
     assert {name: bad for name, bad in found.items() if bad} == {}
+
+
+LAYOUT = """
+const folded = (page) => page.querySelectorAll("details").forEach((one) => { one.open = true; });
+const wide = (page) => [...page.querySelectorAll("body, pre > code, table")].filter(
+  (one) => one.scrollWidth > one.clientWidth + 1);
+const lines = (cell) => { const range = document.createRange(); range.selectNodeContents(cell);
+  return [...range.getClientRects()].map((line) => line.bottom); };
+const broken = (page) => [...page.querySelectorAll("td:first-child")].filter(
+  (one) => one.textContent.length < 25 && Math.max(...lines(one)) - Math.min(...lines(one)) > 9);
+const texts = (found) => found.map((one) => one.textContent.trim().slice(0, 60));
+const found = {};
+for (const name of names) {
+  const frame = document.body.appendChild(document.createElement("iframe"));
+  frame.sandbox = "allow-same-origin";
+  Object.assign(frame, { width: 1012, height: 900, src: name });
+  await new Promise((loaded) => { frame.onload = loaded; });
+  const page = frame.contentDocument, height = page.documentElement.scrollHeight;
+  folded(page);
+  found[name] = { height, wide: texts(wide(page)), broken: texts(broken(page)) };
+  frame.remove();
+}
+answer(found);
+"""
+"""The layout of each page at a width of 1,012 px without its scripts: the height, and with its folded parts open what
+is wider than its place, and the first cells of rows that take several lines."""
+
+
+@needed
+@chromium.needed
+def test_pages_fit_1012_px(site, pages):
+    names = [path.relative_to(site).as_posix() for path in pages]
+    found = chromium.run_in_page(site, "<title></title><body></body>", f"const names = {names};\n{LAYOUT}", FILES)
+    assert {key: one for key, one in found.items() if one["wide"] or one["broken"]} == {}
+    assert {key: one["height"] for key, one in found.items() if one["height"] > 9000 and key not in LONG} == {}
 
 
 @needed

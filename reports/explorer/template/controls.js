@@ -80,7 +80,7 @@ function formsOf({ form, sizes }) {
 const setSize = (letter, size) => change({ sizes: { ...state.sizes, [letter]: size } });
 
 function drawControls() {
-  const used = new Set(["T", "B", "d_m", ...shownForms().flatMap((form) => form.letters)]);
+  const used = new Set(["T", "B", "d_m", ...(state.account === "windowed" ? ["w"] : []), ...shownForms().flatMap((form) => form.letters)]);
   for (const { letter } of DATA.letters) {
     const size = state.sizes[letter];
     const range = element(`r-${letter}`);

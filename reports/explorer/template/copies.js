@@ -3,7 +3,8 @@
 /** Return the command that prints this account of this layer, and the head of its column. */
 function reproduce(form, account, sizes) {
   const point = Object.entries(form.grid).map(([letter, node]) => `${letter}=${evaluate(node, sizes)}`);
-  const asked = account.column ? ` --columns ${account.column} --context ${sizes.T}` : "";
+  const column = account.column.replace("{w}", sizes.w);
+  const asked = column ? ` --columns ${column} --context ${sizes.T}` : "";
   const command = `headcount macs --grid '${point.join(" ")}' --counter closed-form${asked}`;
   return { command, column: form.columns[DATA.accounts.indexOf(account)] };
 }

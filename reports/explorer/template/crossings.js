@@ -1,12 +1,12 @@
 // Lengths T from which one layer costs more than another, solved in integers.
 
-/** Return 2 f as [a, b, c] of a T^2 + b T + c; null where f is no such polynomial. */
-function polynomial(f) {
+/** Return 2 f as [a, b, c] of a T^2 + b T + c; null where f is no such polynomial of T up to `most`. */
+function polynomial(f, most) {
   const [one, two, three] = [1n, 2n, 3n].map(f);
   const a = three - 2n * two + one;
   const b = 2n * (two - one) - 3n * a;
   const c = 2n * one - a - b;
-  return [7n, 1000003n].every((T) => a * T * T + b * T + c === 2n * f(T)) ? [a, b, c] : null;
+  return [7n, 1000003n].map((T) => (T < most ? T : most)).every((T) => a * T * T + b * T + c === 2n * f(T)) ? [a, b, c] : null;
 }
 
 /** Return integers near the real roots of a T^2 + b T + c. */
@@ -19,12 +19,13 @@ function nearRoots([a, b, c]) {
   return [-root, root].map((part) => floorDivide(sign * (part - b), 2n * a * sign));
 }
 
-/** Return each T at which f changes its sign, with the new sign; zero has none. */
-function signChanges(f) {
-  const solved = polynomial(f);
-  if (!solved) return [];
+/** Return each T at which f changes its sign, with the new sign; zero has none. f is a polynomial up to T = `bend` and
+ * another from T = `bend` - 1 on. */
+function signChanges(f, bend) {
+  const parts = [[0n, bend], [bend - 1n, BigInt(MOST)]].map(([from, to]) => [from, polynomial((T) => f(from + T), to - from)]);
   const sign = (T) => (f(T) > 0n ? 1 : f(T) < 0n ? -1 : 0);
-  const near = nearRoots(solved).flatMap((T) => [T - 1n, T, T + 1n, T + 2n]);
+  const roots = parts.flatMap(([from, solved]) => (solved ? nearRoots(solved).map((T) => from + T) : []));
+  const near = [1n, ...roots].flatMap((T) => [T - 1n, T, T + 1n, T + 2n]);
   const places = [...new Set(near)].filter((T) => T > 1n && T <= BigInt(MOST)).sort((x, y) => (x < y ? -1 : 1));
   let last = sign(1n);
   return places.flatMap((T) => {
@@ -47,11 +48,12 @@ function distinct(forms, account, sizes) {
 /** Return each T where two of the layers change their order, first those of the first layer. */
 function crossingsOf(forms, account, sizes) {
   const value = (form, T) => total(form, account, { ...sizes, T });
+  const bend = account === "windowed" ? sizes.w : 1n;
   const found = distinct(forms, account, sizes).flatMap((a, i, all) =>
     all
       .slice(0, i)
       .flatMap((b) =>
-        signChanges((T) => value(a, T) - value(b, T)).map(({ T, sign }) => ({
+        signChanges((T) => value(a, T) - value(b, T), bend).map(({ T, sign }) => ({
           T,
           sign,
           a,

@@ -23,7 +23,7 @@ function groupsOf(form, account, sizes) {
   if (!GROUPS.has(key))
     GROUPS.set(
       key,
-      form.accounts[of][now].map((group) => groupFrom(group, BigInt(times))),
+      form.accounts[of][now].map((place) => groupFrom(form.groups[place], BigInt(times))),
     );
   return GROUPS.get(key);
 }
