@@ -22,14 +22,14 @@ EXAMPLES = (
     Example(
         "Memory and decoding",
         [
-            f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED_FORM} --brief --context 512 --columns kv_bytes "
-            "decode_macs decode_bytes decode_bound --peak-macs 400e12 --bandwidth 4.8e12"
+            f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED_FORM} --brief --context 512 --columns "
+            "kv_bytes decode_macs decode_bytes decode_bound --peak-macs 400e12 --bandwidth 4.8e12"
         ],
     ),
     Example(
         "Training FLOPs and utilisation",
         [
-            f"headcount macs --preset llama3-8b --seq-len 8192 {CLOSED_FORM_FORM} --brief --rules palm --columns "
+            f"headcount macs --preset llama3-8b --seq-len 8192 {CLOSED_FORM} --brief --rules palm --columns "
             "training_flops_per_token mfu --tokens 4194304 --seconds 20 --devices 512 --peak 'H100 SXM bf16'"
         ],
     ),
