@@ -7,7 +7,7 @@ from headcount.bench import records
 from headcount.bench.hardware import Hardware
 from headcount.bench.latency import estimate
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
-from headcount.bench.table import TONES, Column, Section, Table
+from headcount.bench.table import TONES, Column, Section, Table, plural
 
 NAME = "latency"
 
@@ -50,10 +50,10 @@ class Columns:
     def table(self, environment: dict[str, Any], blocks: int) -> Table:
         """Return an empty table whose title names the device."""
         where = "GPU and wall time" if self.device == "cuda" else "CPU wall time"
-        smoke = "" if blocks >= TRUSTED_BLOCKS else f"; {blocks} blocks: a smoke test, not a measurement"
+        smoke = "" if blocks >= TRUSTED_BLOCKS else f"; {plural(blocks, 'block')}: a smoke test, not a measurement"
         return Table(
             NAME,
-            f"{where} on {environment['device']}, {environment['threads']} threads{smoke}",
+            f"{where} on {environment['device']}, {plural(environment['threads'], 'thread')}{smoke}",
             self.columns(),
             notes_above=[
                 "Median over blocks in which implementations alternate. Ratios of times, block by block, with 95 % "

@@ -68,7 +68,7 @@ def plan(args: argparse.Namespace) -> Work:
     for text, count, one in zip(args.target, counts, found["targets"], strict=True):
         facts = {name: getattr(count, name) for name in ("name", "macs", "params", "weight_bytes", "inputs")}
         rows.append(_row({"target": text, **facts, **one}, found))
-    smoke = "" if args.blocks >= TRUSTED_BLOCKS else f"; {args.blocks} blocks: a smoke test"
+    smoke = "" if args.blocks >= TRUSTED_BLOCKS else f"; {plural(args.blocks, 'block')}: a smoke test"
     layout = Table(
         "latency-targets",
         f"{passes} on {found['device']}, {plural(found['threads'], 'thread')}, torch {found['torch']}{smoke}",

@@ -33,3 +33,4 @@ def test_layer_is_timed_with_torch_and_numpy_alone(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(line) for line in (tmp_path / "out" / "latency.jsonl").read_text().splitlines()]
     assert found and {one["status"] for one in found} == {"timed"}
+    assert ", 1 thread; 1 block: a smoke test" in " ".join(done.stdout.split())
