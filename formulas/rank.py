@@ -509,7 +509,7 @@ def _sent_rows(path: str, entries: Sequence[Entry], plan: Plan, block: _Block) -
     """Iterate over the collectives that take rows to their experts' ranks and back; indices and counts go once."""
     inward = next(entry for entry in entries if "E" in entry.selects)
     tokens, n = inward.dims["B"] * inward.dims["T"], plan.ep
-    # the rank computes a part of the rows of each rank, as many of its own tokens as of others'
+    # the rank computes an equal part of the rows of each rank, itself included
     stays = divide(tokens * inward.dims["K"], n)
     leaves, returns = tokens * block.top_k - stays, (n - 1) * stays
     for rows, phases in ((leaves, ("forward", "backward")), (returns, ("backward", "forward"))):

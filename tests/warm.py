@@ -1,7 +1,7 @@
 """A process that has imported torch and the counters, and forks one for each question about somebody's code.
 
 What answers is as bench.isolated.run starts it, with nothing of pytest's: only its imports, most of its time, are
-done once for all. What a process of its own is for is tested with one, in bench/isolated/. The ranks of a process
+done once for all. What needs a separate process is tested with one, in bench/isolated/. The ranks of a process
 group are forks of such a fork: see tests/processes.py.
 """
 

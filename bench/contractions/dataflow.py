@@ -109,7 +109,7 @@ class Dataflow:
         return value
 
     def values(self, fact: TensorFact) -> Value:
-        """Return the values of ``fact``; of a storage written in parts, those of its own part."""
+        """Return the values of ``fact``; in a storage that is written in parts, those of its part."""
         value, parts = self.stored(fact), self._parts.get(fact.storage, ())
         if 0 < len(parts) < MAX_PARTS:
             last = max((n for n, (part, _) in enumerate(parts) if part.place == fact.place), default=0)

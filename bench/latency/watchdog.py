@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
+from headcount.bench.table import plural
+
 POLL_S = 0.5
 """Seconds between two beats of a rank."""
 
@@ -16,7 +18,7 @@ POLL_S = 0.5
 class Watchdog(threading.Thread):
     """A context whose thread publishes this rank's progress in the process group's store, and reads the others'.
 
-    Progress is the number of collectives that a rank has begun. Where none begins on any rank for ``timeout_s``
+    Progress is the number of collectives that a rank has started. Where none starts on any rank for ``timeout_s``
     seconds, the first rank that does not hang prints which one does after ``prog``, and exits with code 1.
     torchrun then ends the others; where a process dies, torchrun itself names its rank and its signal.
     """
@@ -25,7 +27,7 @@ class Watchdog(threading.Thread):
         super().__init__(daemon=True)
         self.prog, self.groups, self.timeout_s = prog, list(groups), timeout_s
         self.rank, self.keys = dist.get_rank(), [f"headcount/{rank}" for rank in range(dist.get_world_size())]
-        # a client of its own: the main thread may block the other one
+        # a separate client: the main thread may block the other one
         self.store = _get_default_store().clone()
         self.ended = threading.Event()
         self._publish(0)
@@ -38,12 +40,12 @@ class Watchdog(threading.Thread):
         self.join()
 
     def _publish(self, beat: int) -> None:
-        begun = sum(group._get_sequence_number_for_group() for group in self.groups)
-        self.store.set(self.keys[self.rank], f"{beat} {begun}")
+        started = sum(group._get_sequence_number_for_group() for group in self.groups)
+        self.store.set(self.keys[self.rank], f"{beat} {started}")
 
     def run(self) -> None:
         """Publish and read until the run has ended."""
-        beats, begun = [-1] * len(self.keys), [-1] * len(self.keys)
+        beats, started = [-1] * len(self.keys), [-1] * len(self.keys)
         moved = time.monotonic()
         beaten = [moved] * len(self.keys)
         beat = 0
@@ -54,20 +56,21 @@ class Watchdog(threading.Thread):
             now = time.monotonic()
             for rank, (new, _) in enumerate(found):
                 beaten[rank] = beaten[rank] if new == beats[rank] else now
-            moved = moved if [calls for _, calls in found] == begun else now
-            beats, begun = map(list, zip(*found, strict=True))
+            moved = moved if [calls for _, calls in found] == started else now
+            beats, started = map(list, zip(*found, strict=True))
             if now - moved > self.timeout_s:
                 silent = [rank for rank, last in enumerate(beaten) if now - last > self.timeout_s / 2]
-                self._end(silent, begun)
+                self._end(silent, started)
 
-    def _end(self, silent: Sequence[int], begun: Sequence[int]) -> None:
+    def _end(self, silent: Sequence[int], started: Sequence[int]) -> None:
         """Name the ranks that hang and exit, on the first rank that does not."""
-        lost = silent or [rank for rank, calls in enumerate(begun) if calls == min(begun)]
-        ready = [rank for rank in range(len(begun)) if rank not in lost]
+        lost = silent or [rank for rank, calls in enumerate(started) if calls == min(started)]
+        ready = [rank for rank in range(len(started)) if rank not in lost]
         if self.rank != (ready or lost)[0]:
             return
         names = f"rank{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}" if ready else "all ranks"
-        why = "stopped" if silent else f"began {min(begun)} collectives" + f", others up to {max(begun)}" * bool(ready)
+        others = f", others up to {max(started)}" * bool(ready)
+        why = "stopped" if silent else f"started {plural(min(started), 'collective')}{others}"
         text = f"{self.prog}: error: no progress for {self.timeout_s:g} s: {names} {why}"
         print(text, file=sys.__stderr__, flush=True)
         os._exit(1)

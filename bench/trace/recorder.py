@@ -243,6 +243,7 @@ class Recorder:
             # The memory of a sparse tensor is that of the elements that it stores.
             storage = (_values(tensor) if tensor.layout in _SPARSE else tensor).untyped_storage()
         except (RuntimeError, NotImplementedError):
+            # tensors without memory, as those of functorch and of some subclasses, refuse it by either
             self._anonymous -= 1
             return self._anonymous
         number, reference = self._storages.get(id(storage), _NO_STORAGE)

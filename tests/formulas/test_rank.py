@@ -438,7 +438,7 @@ def test_plans_that_do_not_fit(form, text, said):
 
 @pytest.mark.parametrize("text", ["tp=4,ep=4:replicated", "tp=4,ep=4:replicated,dp=3,fsdp"])
 def test_gradient_sum_does_not_depend_on_experts_of_a_token(text):
-    """With 2 experts of a token on 4 ranks a rank has whole rows, and still experts of its own."""
+    """With 2 experts of a token on 4 ranks a rank has whole rows, and different experts than others."""
     few, many = (only(moa(top_k=K, num_experts=8), text) for K in (2, 4))
     assert few.sync_bytes() == many.sync_bytes()
     assert few.held == many.held

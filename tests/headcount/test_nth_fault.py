@@ -1,7 +1,7 @@
 """The n-th write or process start fails, n = 1, 2, …, or a package is missing: a command ends as documented.
 
 A run is a fork of this process, which has imported the command. FAULTS=all in the environment adds slow commands, full
-disks, later starts, user code in processes of its own, and every package (make nightly).
+disks, later starts, user code in separate processes, and every package (make nightly).
 """
 
 import _posixsubprocess

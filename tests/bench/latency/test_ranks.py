@@ -51,9 +51,9 @@ def alone(monkeypatch):
     ("begun", "beats", "words"),
     [
         # ranks 0 and 2 wait in their second collective
-        ((2, 1, 2), True, "no progress for 0.1 s: rank 1 began 1 collectives, others up to 2"),
+        ((2, 1, 2), True, "no progress for 0.1 s: rank 1 started 1 collective, others up to 2"),
         ((2, 2, 2), False, "no progress for 0.1 s: ranks 1, 2 stopped"),
-        ((2, 2, 2), True, "no progress for 0.1 s: all ranks began 2 collectives\n"),
+        ((2, 2, 2), True, "no progress for 0.1 s: all ranks started 2 collectives\n"),
     ],
 )
 def test_ranks_that_hang_are_named(begun, beats, words, monkeypatch, capsys):
