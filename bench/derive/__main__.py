@@ -37,7 +37,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--part", choices=PARTS, default="attention", help="part of the preset (default: attention)")
     out.add_argument("--module", metavar="SPEC", help="a user module: FILE.py:FUNCTION or package.module:FUNCTION")
     out.add_argument(
-        "--set", nargs="+", metavar="NAME=VALUE", default=[], help="fields, or other arguments of FUNCTION"
+        "--set",
+        nargs="+",
+        action="extend",
+        metavar="NAME=VALUE",
+        default=[],
+        help="fields, or other arguments of FUNCTION",
     )
     out.add_argument("--vars", metavar="NAME,NAME", help="variables of the closed form")
     out.add_argument("--base", nargs="+", metavar="NAME=START[:STEP]", default=[], help="points of the grid")

@@ -95,7 +95,13 @@ def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
 def add_target_options(group: argparse._ArgumentGroup) -> None:
     """Add the options that change a target: fields and keywords, inputs, the type of the weights, lengths."""
     add = group.add_argument
-    add("--set", nargs="+", metavar="NAME=VALUE", help="fields of a preset or configuration; keywords of your function")
+    add(
+        "--set",
+        nargs="+",
+        action="extend",
+        metavar="NAME=VALUE",
+        help="fields of a preset or configuration; keywords of your function",
+    )
     add("--input", nargs="+", action="extend", type=_checked_input, metavar="SIZES", help="[NAME=]1,128[:long], …")
     add("--dtype", choices=DTYPES, metavar="TYPE", help="type of the weights (default: the model's own)")
     for name, what in LENGTHS.items():

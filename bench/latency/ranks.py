@@ -58,7 +58,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out = Parser(prog=prog, description=__doc__)
     out.add_argument("preset", metavar="PRESET", help="a language model, as llama3-8b")
     out.add_argument("--plan", required=True, metavar="PLAN", help="tp=4,sp or dp=2,tp=2 or dp=4,fsdp")
-    out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the preset")
+    out.add_argument(
+        "--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of the preset"
+    )
     out.add_argument("--seq-len", type=int, metavar="T")
     out.add_argument("--batch-size", type=int, metavar="B", help="sequences of each rank of dp (default: 1)")
     out.add_argument("--dtype", choices=tuple(ELEMENT_BYTES), help="(default: float32 on cpu, bfloat16 on cuda)")

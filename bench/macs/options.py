@@ -75,7 +75,9 @@ def add_rules(group: argparse._ArgumentGroup) -> None:
 
 def add_sizes(group: argparse._ArgumentGroup) -> None:
     """Add the options that change a preset: fields and lengths."""
-    group.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
+    group.add_argument(
+        "--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of the presets"
+    )
     for name, what in LENGTHS.items():
         group.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
 

@@ -37,7 +37,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     out.add_argument("--checkpoint", metavar="FILE", help="a state dict, as torch.save(model.state_dict(), FILE)")
     out.add_argument("--preset", metavar="NAME", help="the checkpoint's model")
-    out.add_argument("--set", nargs="+", metavar="FIELD=VALUE", default=[], help="change fields of the preset")
+    out.add_argument(
+        "--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of the preset"
+    )
     out.add_argument("--tokens", metavar="FILE", help="token ids, a sequence on each line")
     out.add_argument("--log", metavar="FILE", help='balance over training: lines {"step": N, "tokens_per_expert": {…}}')
     out.add_argument(
