@@ -308,7 +308,8 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool
     block = _block_of(entry.path, blocks)
     by = _degrees(entry, plan, block)
     dims = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.dims.items()}
-    weight = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.weight.items()}
+    # each rank has the positions of all tokens
+    weight = {letter: divide(size, 1 if letter == "T" else by.get(letter, 1)) for letter, size in entry.weight.items()}
     if worst and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
         # a token uses different experts, of which a rank has E / ep; it may get the tokens of all ranks
         most = min(block.top_k, divide(block.experts, plan.ep))
@@ -326,8 +327,9 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
     """Raise PlanError where a degree does not divide what it divides, or divides nothing; names degrees that fit."""
     blocks = _blocks(form, plan)
     for entry in form:
-        if _block_of(entry.path, blocks).mode == OUTSIDE and entry.kind == "linear" and "V" not in entry.dims:
-            raise PlanError(f"plans cover layers, language models and translation; no rule divides {entry.path}")
+        if entry.kind == "conv" and (plan.cp != 1 or plan.sp):
+            axis = "sp" if plan.cp == 1 else f"cp={plan.cp}"
+            raise PlanError(f"{axis}: no closed form of {entry.path}, which reads neighbouring tokens")
         pools = entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}
         if pools and (plan.tp, plan.cp) != (1, 1):
             axis = f"tp={plan.tp}" if plan.tp != 1 else f"cp={plan.cp}"
@@ -363,6 +365,8 @@ def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger, tup
     runs = [(entry, match) for entry in form if (match := _LAYERS.search(entry.path))]
     if not runs:
         raise PlanError(f"pp={plan.pp}: the model has no layers")
+    if not any(entry.kind == "embedding" and "V" in entry.weight for entry in form):
+        raise PlanError(f"pp={plan.pp}: stages have a closed form for language models only")
     if any(entry.kind == "linear" and "V" in entry.dims and not entry.weight for entry in form):
         raise PlanError(f"pp={plan.pp}: a tied output projection belongs to the first stage and to the last")
     number = max(int(match[1] or 0) + entry.times for entry, match in runs)
@@ -542,7 +546,8 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
             moved.append(("reduce_scatter", "dp", shards, part, "sync", REDUCTION))
             moved.append(("all_reduce", "dp", plan.hsdp, part, "sync", REDUCTION))
         for words in moved:
-            yield Transfer(entry.path, *words, entry.times)
+            if entry.trainable or words[0] == "all_gather":
+                yield Transfer(entry.path, *words, entry.times)
 
 
 def _sees_a_part(entry: Entry, plan: Plan, block: _Block) -> bool:
@@ -564,22 +569,28 @@ def _shard(entry: Entry, plan: Plan, block: _Block) -> Size:
     """Return the elements of a weight on one of the ranks that divide it: dimension 0 of each tensor, rounded up."""
     shards, rows = divide(_replicas(entry, plan, block), plan.hsdp), _rows(entry)
     # scale and shift of a norm are two tensors
-    tensors = 1 if _is_product(entry) else entry.weight.get("2", 1)
+    tensors = entry.weight.get("2", 1) if entry.kind == "norm" else 1
     return tensors * -(-rows // shards) * divide(prod(entry.weight.values()), rows * tensors)
 
 
 def _rows(entry: Entry) -> Size:
-    """Return dimension 0 of a weight as its module stores it: experts, words, else a linear layer's outputs."""
+    """Return dimension 0 of a weight as its module stores it: experts, rows of a table, a linear layer's outputs."""
     sizes = dict(entry.weight)
     if "E" in entry.selects:
         return sizes.get("h", 1) * sizes["E"]
-    if "V" in sizes:
-        return sizes["V"]
-    if not _is_product(entry):
+    if entry.kind == "norm":
         return divide(prod(sizes.values()), sizes.get("2", 1))
+    if entry.kind in ("bias", "expert_bias", "rms_norm"):
+        return prod(sizes.values())
+    if "T" in sizes:
+        # a table of positions for one sequence
+        return 1
     first, *outputs = sizes
     # a projection of tokens or of latents, or of heads or inner units back to tokens
-    return prod(map(sizes.get, outputs)) if first in ("d_m", "d_q", "d_c") else sizes[outputs[-1]]
+    if _is_product(entry) and first in ("d_m", "d_q", "d_c"):
+        return prod(map(sizes.get, outputs))
+    is_table = not _is_product(entry) or "w" in sizes
+    return sizes[first if is_table else outputs[-1]]
 
 
 def _is_product(entry: Entry) -> bool:
@@ -588,9 +599,15 @@ def _is_product(entry: Entry) -> bool:
 
 def _held(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> dict[str, Size]:
     """Return the elements of weights, gradients and optimizer states that a rank keeps."""
-    divided = sum(entry.times * _shard(entry, plan, _block_of(entry.path, blocks)) for entry in form if entry.weight)
     least_stage = {"weights": 3, "gradients": 2, "optimizer": 1}
-    return {part: divided if plan.zero >= stage else form.params for part, stage in least_stage.items()}
+    held = dict.fromkeys(least_stage, 0)
+    for entry in form:
+        # frozen weights have no gradient
+        parts = () if not entry.weight else least_stage if entry.trainable else ("weights",)
+        for part in parts:
+            divided = plan.zero >= least_stage[part]
+            held[part] += entry.times * _shard(entry, plan, _block_of(entry.path, blocks)) if divided else entry.params
+    return held
 
 
 def _stage_borders(stage: str, form: Ledger, plan: Plan) -> list[Transfer]:

@@ -5,6 +5,7 @@ A sample of degrees and pairs; all of them with the environment variable ALL_RAN
 
 import os
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.experimental._context_parallel import _attention as context_parallel
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import headcount as hc
 from headcount.bench.case import ledger_of
@@ -25,10 +27,12 @@ from headcount.formulas import moe_ffn
 from headcount.formulas.plan import PlanError, parse
 from headcount.formulas.rank import rank_costs
 from headcount.models import sharded
-from headcount.models.build import build, make_module
+from headcount.models.build import build, example_inputs, make_module
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.registry import ATTENTIONS
+from tests.cases import MODEL_CASES, MODEL_FIELDS, MODEL_LENGTHS
 
 # results of divided layers are views, to which nothing writes
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning")
@@ -359,6 +363,71 @@ def test_llama_by_weights(t, d):
     assert sum(p.to_local().numel() for p in model.parameters()) == cost.held["weights"]
 
 
+class Given(nn.Module):
+    """A model with its inputs, which need no gradient."""
+
+    def __init__(self, model, inputs):
+        super().__init__()
+        self.model, self.inputs = model, inputs
+
+    def forward(self):
+        return self.model(**self.inputs)
+
+
+def check_model(name, text, divide, device="cpu"):
+    """Compare a step of a small model that ``divide`` divides with its closed form."""
+    config = make_config(MODEL_FIELDS[name])
+    lengths = {length: (MODEL_LENGTHS | MODEL_CASES[name])[length] for length in config.lengths}
+    (cost,) = rank_costs(ledger_of(config, lengths), parse(text))
+    fake = FakeTensorMode(allow_non_fake_inputs=True) if device == "cpu" else nullcontext()
+    with fake, torch.device(device):
+        model = make_module(config)
+    with fake:
+        inputs = example_inputs(config, lengths, device=device)
+    divide(model)
+    with implicit_replication(), fake:
+        step = hc.count(Given(model, inputs), backward=True)
+    assert step.macs == cost.step_macs
+    check_transfers(step.collectives, [one for one in cost.transfers if one.phase != "sync" or "fsdp" in text])
+    return model, cost
+
+
+WEIGHTS = [
+    name
+    for name, values in MODEL_CASES.items()
+    # torch 2.13 gathers no weights that two groups share; routers are counted without noise, which is trained
+    if "num_predicted" not in values and "noisy" not in values
+]
+
+
+@pytest.mark.parametrize("d", DEGREES)
+@pytest.mark.parametrize("name", some(["dit-moh-ideal", "decoder-learned", "images-moh", "light", *WEIGHTS], 2))
+def test_models_by_weights(name, d):
+    mesh = mesh_of(dp=d)["dp"]
+
+    def divide(model):
+        lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
+        for block in (block for blocks in reversed(lists) for block in blocks):
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+
+    model, cost = check_model(name, f"dp={d},fsdp", divide)
+    sizes = [(p.to_local().numel(), p.requires_grad) for p in model.parameters()]
+    assert sum(size for size, _ in sizes) == cost.held["weights"]
+    assert sum(size for size, trained in sizes if trained) == cost.held["gradients"] == cost.held["optimizer"]
+
+
+def test_diffusion_transformer_by_tensor():
+    mesh = mesh_of(tp=2)["tp"]
+
+    def divide(model):
+        for block in model.blocks:
+            sharded.divide_heads(block.self_attn, mesh)
+            parallelize_module(block.feed_forward, mesh, {"fc1": ColwiseParallel(), "fc2": RowwiseParallel()})
+
+    check_model("dit", "tp=2", divide, device="meta")
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -385,8 +454,6 @@ def test_heads_that_torch_does_not_divide(name, why):
 
 def test_saved_activations_of_a_rank():
     """Of two products around a ReLU, its result is saved once, half of 26 columns in float32; weights are not."""
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
     block = nn.Sequential(nn.Linear(11, 26, bias=False), nn.ReLU(), nn.Linear(26, 7, bias=False)).to("meta")
     parallelize_module(block, mesh_of(tp=2)["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     assert saved_bytes(block, (torch.zeros(5, 11, device="meta"),), {}) == 4 * 5 * 13
