@@ -79,21 +79,6 @@ class EncoderDecoder(nn.Module):
         out = self.decoder.step(self._embed(tgt_tokens, state.length), state.caches, state.src_padding_mask)
         return self.output_proj(out)
 
-    @torch.no_grad()
-    def greedy(
-        self,
-        src_tokens: Int[Tensor, "batch src"],
-        start_token: int,
-        num_tokens: int,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Int[Tensor, "batch num_tokens"]:
-        """Return ``num_tokens`` target tokens after ``start_token``, each the likeliest after the earlier ones."""
-        state = self.encode(src_tokens, src_padding_mask, max_len=num_tokens)
-        tokens = [src_tokens.new_full((src_tokens.shape[0], 1), start_token)]
-        for _ in range(num_tokens):
-            tokens.append(self.step(state, tokens[-1])[:, -1:].argmax(-1))
-        return torch.cat(tokens[1:], dim=1)
-
     def _embed(self, tokens: Int[Tensor, "batch seq"], start: int = 0) -> Float[Tensor, "batch seq d_model"]:
         x = self.embedding(tokens) * math.sqrt(self.config.d_model)
         x = x + sinusoidal_positions(tokens.shape[1], self.config.d_model, tokens.device, start).to(x.dtype)

@@ -115,19 +115,6 @@ def test_encoder_gate_runs_once_for_all_steps():
     assert model.step(state, tgt[:, :1]).shape == (3, 1, 41)
 
 
-@pytest.mark.parametrize("case, impl", impls(["translation-mha", "translation-gqa", "translation-moa"]))
-@torch.no_grad()
-def test_greedy_takes_most_likely_token(case, impl):
-    model, src, _ = made(TRANSLATORS[case], impl)
-    tokens = model.greedy(src, start_token=1, num_tokens=7)
-    assert tokens.shape == (3, 7)
-    fed = torch.cat([torch.ones(3, 1, dtype=torch.int64), tokens[:, :-1]], dim=1)
-    assert torch.equal(model(src, fed).argmax(-1), tokens)
-    padded = torch.cat([src, src[:, :2]], dim=1)
-    hidden = padding([11, 11, 11], 13)
-    assert torch.equal(model.greedy(padded, src_padding_mask=hidden, start_token=1, num_tokens=7), tokens)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cache_dtype_under_autocast(dtype):
     """Under autocast that is not the weights'."""
