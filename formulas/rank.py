@@ -124,14 +124,28 @@ def scores_and_values(entry: Entry) -> bool:
 
 def _results(entry: Entry) -> Size:
     """Return the elements of the result of an operation; 0 for attention's T x S numbers and for caches."""
-    if entry.kind in STORED_KINDS or ("T" in entry.dims and entry.dims.keys() & set(_KEYS) and entry.kind != "values"):
+    is_square = "T" in entry.dims and entry.dims.keys() & set(_KEYS) and entry.kind not in ("values", "conv", "linear")
+    if entry.kind in STORED_KINDS or is_square:
         return 0
-    summed = _KEYS if entry.kind == "values" else ()
-    if _is_product(entry):
-        inward = [letter for letter in entry.weight or entry.dims if letter not in ("E", "B", "T", "S", "K")]
-        outward = inward[-1] == "d_m" and inward[0] != "d_m"
-        summed = inward[:-1] if outward else inward[:1]
-    return divide(entry.size, prod(entry.dims.get(letter, 1) for letter in summed))
+    return divide(entry.size, prod(entry.dims.get(letter, 1) for letter in _summed(entry)))
+
+
+def _summed(entry: Entry) -> Sequence[str]:
+    """Return the letters over which a product sums."""
+    if entry.kind in ("values", "conv"):
+        return _KEYS if entry.kind == "values" else ("w",)
+    if not _is_product(entry):
+        return ()
+    letters = [letter for letter in entry.weight or entry.dims if letter not in ("E", "B", "T", "S", "K")]
+    order = [letter for letter in entry.dims if letter in letters]
+    if letters[-1] == "d_m" != letters[0]:
+        return letters[:-1]
+    if "d_m" in letters:
+        return ("2", "d_m") if letters[0] == "2" else ("d_m",)
+    # a product of each head by itself, or of each channel
+    if len(order) == len(letters) and order != letters or letters[-1] == "w":
+        return order[1:2]
+    return letters[:1]
 
 
 def _bytes(transfers: Iterable[Transfer], phases: Sequence[str], element_bytes: Mapping[str, int]) -> Size:

@@ -1,6 +1,7 @@
 """Whole models: every counter matches its rules, and ledger and module agree path by path."""
 
 from collections import Counter
+from contextlib import ExitStack
 from functools import cache
 
 import pytest
@@ -10,6 +11,7 @@ from torch.utils.module_tracker import ModuleTracker
 
 from headcount.bench.case import ledger_of, resolve_lengths
 from headcount.bench.counters import base, registry
+from headcount.formulas import rank
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.moe_ffn import MixtureFeedForward
@@ -118,6 +120,26 @@ def test_macs_by_path(case, build_case, reading):
     assert {entry.path for entry in ledger} <= paths
     by_path = {path: macs for path, macs in ledger.group(lambda entry: entry.path).items() if macs}
     assert {path: macs for path, macs in own.items() if macs} == by_path
+
+
+@pytest.mark.parametrize("case", MODEL_CASES)
+def test_results_of_products(case, build_case):
+    """The result of a product has the size that a rank's saved activations are summed from."""
+    _, ledger, model, inputs = build_case(case)
+    sizes = Counter()
+    for entry in ledger.at_layers():
+        # routers are counted without noise
+        if entry.kind in ("linear", "conv") and entry.size:
+            sizes[entry.path] += rank._results(entry)
+    found, expected = Counter(), {}
+    with ExitStack() as stack:
+        for path, module in model.named_modules():
+            if sizes[path] and not [*module.children()]:
+                expected[path] = sizes[path]
+                hook = module.register_forward_hook(lambda _, __, out, path=path: found.update({path: out.numel()}))
+                stack.callback(hook.remove)
+        model(**inputs)
+    assert expected and found == expected
 
 
 class Tally(TorchDispatchMode):
