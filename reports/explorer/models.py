@@ -216,6 +216,8 @@ def _rank(form: Ledger) -> dict[str, Any]:
     ``rank``: nodes of the MACs of a step, of the parameters that it keeps, and of the bytes that it sends for a
     microbatch and for the sum of gradients. ``fits``: pairs of a size and of what must divide it.
     """
+    if not any("V" in entry.weight for entry in form):
+        return {"no_plan": "the page has ranks of language models; headcount count PRESET --plan prints other models"}
     why = ""
     for words, plan in PLANS.items():
         try:
