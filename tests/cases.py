@@ -56,6 +56,17 @@ def made(config, impl, lengths=None):
     return randomise(build(config, dtype=dtype, impl=impl.name)), inputs
 
 
+class WithInputs(torch.nn.Module):
+    """A model on inputs that it holds itself: like training data they need no gradient."""
+
+    def __init__(self, model, inputs):
+        super().__init__()
+        self.model, self.held = model, inputs
+
+    def forward(self):
+        return self.model(**self.held)
+
+
 def randomise(module, scale=0.2):
     """Add N(0, scale^2) to every trained parameter, so that no bias is 0, and return the module."""
     generator = torch.Generator().manual_seed(5)

@@ -32,7 +32,7 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.registry import ATTENTIONS
-from tests.cases import MODEL_CASES, MODEL_FIELDS, MODEL_LENGTHS
+from tests.cases import MODEL_CASES, MODEL_FIELDS, MODEL_LENGTHS, WithInputs
 
 # results of divided layers are views, to which nothing writes
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning")
@@ -363,17 +363,6 @@ def test_llama_by_weights(t, d):
     assert sum(p.to_local().numel() for p in model.parameters()) == cost.held["weights"]
 
 
-class Given(nn.Module):
-    """A model with its inputs, which need no gradient."""
-
-    def __init__(self, model, inputs):
-        super().__init__()
-        self.model, self.inputs = model, inputs
-
-    def forward(self):
-        return self.model(**self.inputs)
-
-
 def check_model(name, text, divide, device="cpu"):
     """Compare a step of a small model that ``divide`` divides with its closed form."""
     config = make_config(MODEL_FIELDS[name])
@@ -386,7 +375,7 @@ def check_model(name, text, divide, device="cpu"):
         inputs = example_inputs(config, lengths, device=device)
     divide(model)
     with implicit_replication(), fake:
-        step = hc.count(Given(model, inputs), backward=True)
+        step = hc.count(WithInputs(model, inputs), backward=True)
     assert step.macs == cost.step_macs
     check_transfers(step.collectives, [one for one in cost.transfers if one.phase != "sync" or "fsdp" in text])
     return model, cost

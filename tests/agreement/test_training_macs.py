@@ -1,24 +1,13 @@
 """Training MACs of whole models: the closed form equals a counted forward and backward."""
 
 import pytest
-from torch import nn
 
 from headcount.bench.case import Case
 from headcount.bench.contractions.count import count_contractions
 from headcount.bench.trace.record import record
 from headcount.formulas.backward import training_macs
 from headcount.models.build import build, example_inputs
-
-
-class WithInputs(nn.Module):
-    """A model on inputs that it holds itself: like training data they need no gradient."""
-
-    def __init__(self, model, inputs):
-        super().__init__()
-        self.model, self.held = model, inputs
-
-    def forward(self):
-        return self.model(**self.held)
+from tests.cases import WithInputs
 
 
 @pytest.mark.parametrize(

@@ -434,11 +434,7 @@ def test_wrong_plans(text, said):
             "tp divides heads",
         ),
         (Case.of("moh-vit-s-80").ledger, "tp=2", "tp=2: no closed form of stages.0"),
-        (
-            Case.of("lightconv").ledger,
-            "cp=2",
-            "cp=2: no closed form of encoder.layers.0.conv",
-        ),
+        (Case.of("lightconv").ledger, "cp=2", "cp=2: no closed form of encoder.layers.0.conv"),
         (Case.of("lightconv").ledger, "tp=2,sp", "sp: no closed form of encoder.layers.0.conv, which reads"),
         (Case.of("dit-s2").ledger, "pp=2", "pp=2: stages have a closed form for language models only"),
         (Case.of("mae-7").ledger, "tp=2", "no closed form of encoder.layers.*.self_attn.gate.fc2, which reads all"),
