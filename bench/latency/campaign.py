@@ -4,6 +4,7 @@ In this order: environment, correctness checks of the first layers, timing cases
 checks that are left.
 No case begins that would not finish in time. Each finished case is appended to DIR/latency.jsonl; a later run with the
 same DIR skips what that file holds. The last lines name the missing cases.
+With TRITON_CACHE_DIR=build/kernels, a folder that `make kernels` fills on any machine, no Triton kernel is compiled.
 """
 
 import argparse

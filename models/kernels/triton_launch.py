@@ -229,7 +229,7 @@ def _start(kernel: Any, grid: tuple[int, ...], chosen: Launch, *arguments: Any, 
     arguments = tuple(arguments[0] if value is None else value for value in arguments)
     recorded = _recorded.get()
     if recorded is None:
-        kernel[grid](*arguments, **constants, num_warps=chosen.num_warps, num_stages=chosen.num_stages)
+        kernel[grid](*arguments, **constants, **chosen.options)
     else:
         recorded.append(Launched(kernel, grid, arguments, constants, chosen))
 

@@ -61,7 +61,7 @@ def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
 def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> bool:
     """Return whether attention applies the gates itself; with gradients, and for wide float32 heads, torch's core."""
     plain = key.shape[2] == 1 and core["rotary"] is None
-    widest = WIDEST_FLOAT32_HEAD_OF_MQA if q.is_cuda and q.dtype == torch.float32 else WIDEST_HEAD_OF_MQA
+    widest = WIDEST_FLOAT32_HEAD_OF_MQA if not q.is_cpu and q.dtype == torch.float32 else WIDEST_HEAD_OF_MQA
     fits = plain and (q.shape[1] == 1 or key.shape[1] <= MOST_KEYS_OF_MQA) and q.shape[-1] <= widest
     return fits and not core["dropout"] and not needs_gradient(q, key, value, gates)
 

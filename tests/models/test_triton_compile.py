@@ -22,9 +22,9 @@ def test_stored_table_is_not_stale():
     assert {row["source"] for row in rows} == {triton_compile.digest()}
 
 
-def outside(code):
+def outside(code, **variables):
     """Run ``code`` in a process whose kernels are compiled, not interpreted."""
-    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | variables
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -48,10 +48,8 @@ for kernel, launch in {(x.kernel.__name__, repr(x.launch)) for x in launches()}:
 def test_every_configuration_fits_sm_90(dtype):
     # float32 products use no tensor cores, and some spill
     code = f"""
-import torch
-from tests.models.triton_compile import compiled, sources
-for source in sources(torch.{dtype}):
-    row = compiled(source, 90)
+from tests.models.triton_compile import rows
+for row in rows(90, "{dtype}"):
     unfit = not row["blocks"] if "{dtype}" == "float32" else row["verdict"] != "ok"
     if unfit or row["registers"] <= 16: print(row)
 """
@@ -59,13 +57,34 @@ for source in sources(torch.{dtype}):
 
 
 @needs_triton
+@pytest.mark.compiles
+def test_compiled_kernels_serve_another_machine(tmp_path):
+    # Triton stores paths of its files: a relative folder is found again in another place
+    code = """
+import os, triton
+from tests.models.triton_compile import compiled
+from tests.models.triton_launches import OTHERS, launches_of
+os.chdir(os.environ["PLACE"])
+hits = []
+triton.knobs.compilation.listener = lambda cache_hit, **rest: hits.append(cache_hit)
+made = {binary.hash for _, binary in compiled(launches_of(OTHERS[1:], "bfloat16"), 90)}
+print(len(made), set(hits))
+"""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    filled = outside(code, TRITON_CACHE_DIR="kernels", PLACE=str(here))
+    here.rename(there)
+    assert outside(code, TRITON_CACHE_DIR="kernels", PLACE=str(there)) == filled.replace("{False}", "{True}") != filled
+
+
+@needs_triton
 def test_float32_products_are_not_rounded_to_tf32():
     # the interpreter ignores the flag
     code = """
-import torch
-from tests.models.triton_launches import launches
-for dtype in (torch.float32, torch.bfloat16):
-    found = {(x.kernel.__name__, x.constants["PRECISION"]) for x in launches(dtype) if "PRECISION" in x.constants}
+from tests.models.triton_launches import OTHERS, calls, launches_of
+for dtype in ("float32", "bfloat16"):
+    found = launches_of([*calls(dtype)[:4], *OTHERS], dtype)
+    found = {(x.kernel.__name__, x.constants["PRECISION"]) for x in found if "PRECISION" in x.constants}
     print(sorted(found))
 """
     kernels = sorted(f"{name}_kernel" for name in triton_compile.PRODUCTS)

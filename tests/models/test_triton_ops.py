@@ -35,6 +35,11 @@ SELECTIONS = {
 WIDTHS = (24, 20)
 
 
+def with_half(*values):
+    """Return each value with float32, and the last one, which includes what the others have, with 16 bits too."""
+    return [(value, torch.float32) for value in values] + [(values[-1], dtype) for dtype in DTYPES[1:]]
+
+
 def selection(name):
     torch.manual_seed(1)
     experts = SELECTIONS[name]()
@@ -122,8 +127,7 @@ def collect(inputs, extra, order, ends, top_k, experts):
     return ops.collect(*inputs, *extra, order, ends, top_k), expected
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("has_third", [False, True], ids=["plain", "with-bias-or-gates"])
+@pytest.mark.parametrize("has_third, dtype", with_half(False, True))
 @pytest.mark.parametrize("operator", [spread, collect])
 @pytest.mark.parametrize("name", SELECTIONS)
 def test_products_of_rows_match_reference(name, operator, has_third, dtype):
@@ -156,23 +160,23 @@ def test_route_accepts_strided_operand(position, name):
         assert torch.equal(one, other), name
 
 
-@pytest.mark.parametrize("position, name", list(enumerate(["x", "w", "bias-or-gates", "order", "ends"])))
 @pytest.mark.parametrize("operator", [ops.spread, ops.collect], ids=["spread", "collect"])
-def test_products_accept_strided_operand(operator, position, name):
+def test_products_accept_strided_operands(operator):
     experts, num_experts = selection("N19-E5-K2")
     order, ends = ops.plan(experts[None], num_experts)
     rows, third = (19, features(5, 20, seed=2)) if operator is ops.spread else (38, features(38, seed=2))
     given = [features(rows, 24), features(5, 24, 20, seed=1), third, order, ends]
 
-    def results():
+    def results(given):
         inputs = [t.detach().requires_grad_(t.is_floating_point()) for t in given]
         out = operator(*inputs, 2)
         return out, *torch.autograd.grad(out, inputs[:3], features(*out.shape, seed=4))
 
-    expected = results()
-    given[position] = strided(given[position])
-    for one, other in zip(results(), expected, strict=True):
-        assert torch.equal(one, other), name
+    expected = results(given)
+    for position, name in enumerate(["x", "w", "bias or gates", "order", "ends"]):
+        found = results([*given[:position], strided(given[position]), *given[position + 1 :]])
+        for one, other in zip(found, expected, strict=True):
+            assert torch.equal(one, other), name
 
 
 def test_spread_accepts_any_strides():
@@ -229,8 +233,7 @@ def test_mqa_matches_reference(sizes, mask, dtype):
     assert_gradients_near(out, expected, inputs, leaves, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("mask, dtype", with_half(*MASKS))
 @pytest.mark.parametrize("sizes", HEADS.values(), ids=HEADS)
 def test_selected_heads_match_reference(sizes, mask, dtype):
     batch_size, tgt_len, src_len, num_heads, num_kv_heads, chosen, head_dim = sizes

@@ -1,10 +1,10 @@
-"""Compile every launch configuration of the Triton kernels ahead of time, without a GPU.
+"""Compile every launch of a GPU campaign's Triton kernels ahead of time, without a GPU.
 
     python -m tests.models.triton_compile FILE      write the table of sm_80, sm_90 and sm_100 as CSV
 
-The operators of the layers in triton_launches.py run on meta tensors, in bfloat16 for the table, and each launch is
-recorded instead of started. Triton caches what it has compiled by source, options and version: a second run compiles
-changed kernels.
+The launches of triton_launches.py, in bfloat16, go the way of a launch on a GPU up to its start. Triton keeps what it
+compiles in the folder TRITON_CACHE_DIR, by source, specialisation, options and version: a campaign on another machine
+that has this folder and the same version of Triton compiles nothing.
 """
 
 import csv
@@ -13,11 +13,12 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
-
-import torch
 
 from headcount.models.kernels import triton_configs
 
@@ -38,26 +39,6 @@ COLUMNS = ("kernel", "shape", "arch", "registers", "shared_bytes", "stack_bytes"
 COLUMNS += ("verdict", "source", "triton")
 
 
-class Source(NamedTuple):
-    """One specialised kernel: types and constants of its arguments, and which are multiples of 16."""
-
-    kernel: str
-    signature: tuple[tuple[str, str], ...]
-    constants: tuple[tuple[str, Any], ...]
-    divisible: tuple[int, ...]
-    num_warps: int
-    num_stages: int
-
-    @property
-    def shape(self) -> str:
-        """The constants that distinguish configurations."""
-        quiet = ("PRECISION", "E_PAD", "K_PAD", "D_PAD", "RENORMALISE")
-        named = [(k, v) for k, v in self.constants if k.isupper() and k not in quiet and v is not False]
-        words = [k.lower() if v is True else f"{k}{v}" for k, v in named]
-        words += ["transposed"] * (("stride_wi", 1) in self.constants)
-        return " ".join([*words, f"w{self.num_warps}", f"s{self.num_stages}"])
-
-
 class Binary(NamedTuple):
     """Of one compiled kernel: registers of a thread, stack in bytes, and the number of each kind of instruction."""
 
@@ -68,11 +49,12 @@ class Binary(NamedTuple):
 
 def main(path: str) -> None:
     """Write the table of every configuration and architecture as CSV."""
-    rows = [compiled(source, arch) for source in sources() for arch in ARCHS]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        found = [row for made in pool.map(rows, ARCHS) for row in made]
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         out = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         out.writeheader()
-        out.writerows(rows)
+        out.writerows(sorted(found, key=lambda row: (row["kernel"], row["shape"], row["arch"])))
 
 
 def digest() -> str:
@@ -82,71 +64,65 @@ def digest() -> str:
     return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
 
 
-def sources(dtype: torch.dtype = torch.bfloat16) -> list[Source]:
-    """Return the configurations of all launches; of those that differ only in which sizes are multiples of 16, the one
-    with most."""
+def rows(arch: int, dtype: str = "bfloat16") -> list[dict[str, Any]]:
+    """Compile every launch for one architecture and return a row for each configuration.
+
+    Of launches that differ only in which sizes are multiples of 16, an unfit one is shown, else the one with most
+    registers.
+    """
     from tests.models.triton_launches import launches
 
-    found = sorted({specialised(launched) for launched in launches(dtype)}, key=lambda s: len(s.divisible))
-    return sorted({(s.kernel, s.shape): s for s in found}.values(), key=lambda s: (s.kernel, s.shape))
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for launched, binary in {
+        made.hash: (launched, made) for launched, made in compiled(launches(dtype), arch)
+    }.values():
+        row = _row(launched, binary, arch)
+        key = row["kernel"], row["shape"]
+        found[key] = max(found.get(key, row), row, key=lambda r: (r["verdict"] != "ok", r["registers"]))
+    return list(found.values())
 
 
-def specialised(launched) -> Source:
-    """Return a launch as triton specialises it when it runs: sizes of 1 are constants, multiples of 16 are known."""
-    kernel, _, arguments, constants, launch = launched
-    names = kernel.arg_names
-    signature, fixed, divisible = [], dict(constants), []
-    for index, (name, value) in enumerate(zip(names, arguments, strict=False)):
-        if isinstance(value, int) and value == 1:
-            signature.append((name, "constexpr"))
-            fixed[name] = 1
-            continue
-        kind = _kind(value)
-        signature.append((name, kind))
-        if kind.startswith("*") or isinstance(value, int) and value % 16 == 0:
-            divisible.append(index)
-    signature += [(name, "constexpr") for name in names[len(arguments) :]]
-    name = kernel.__name__.removesuffix("_kernel")
-    return Source(name, tuple(signature), tuple(fixed.items()), tuple(divisible), launch.num_warps, launch.num_stages)
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, float):
-        return "fp32"
-    if isinstance(value, int):
-        return "i32"
-    names = {torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32"}
-    names |= {torch.int32: "*i32", torch.uint8: "*u8"}
-    return names[value.dtype]
-
-
-def compiled(source: Source, arch: int) -> dict[str, Any]:
-    """Compile one configuration for one architecture and return its row of the table."""
-    import triton
+def compiled(launches: Iterable[Any], arch: int) -> Iterator[tuple[Any, Any]]:
+    """Yield each launch with its kernel, compiled as where it runs: Triton asks a driver for the GPU's architecture."""
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
+    from triton.runtime.driver import driver
 
-    from headcount.models.kernels import triton_attention, triton_rows
-
-    function = getattr(triton_rows, f"{source.kernel}_kernel", None)
-    function = function or getattr(triton_attention, f"{source.kernel}_kernel")
-    attributes = {(index,): [["tt.divisibility", 16]] for index in source.divisible}
-    made = triton.compile(
-        ASTSource(function, dict(source.signature), dict(source.constants), attributes),
-        target=GPUTarget("cuda", arch, 32),
-        options={"num_warps": source.num_warps, "num_stages": source.num_stages, "enable_fp_fusion": True},
+    # Triton keeps its kernels by device: one for each architecture
+    target = GPUTarget("cuda", arch, 32)
+    driver.set_active(
+        SimpleNamespace(
+            get_current_device=lambda: arch, get_current_stream=lambda device: 0, get_current_target=lambda: target
+        )
     )
+    for launched in launches:
+        options = launched.constants | launched.launch.options
+        yield launched, launched.kernel.warmup(*launched.arguments, grid=launched.grid, **options)
+
+
+def shape_of(launched: Any) -> str:
+    """Return the constants that distinguish configurations."""
+    quiet = ("PRECISION", "E_PAD", "K_PAD", "D_PAD", "RENORMALISE")
+    named = [(k, v) for k, v in launched.constants.items() if k.isupper() and k not in quiet and v is not False]
+    words = [k.lower() if v is True else f"{k}{v}" for k, v in named]
+    given = dict(zip(launched.kernel.arg_names, launched.arguments, strict=False))
+    words += ["transposed"] * (given.get("stride_wi") == 1)
+    return " ".join([*words, f"w{launched.launch.num_warps}", f"s{launched.launch.num_stages}"])
+
+
+def _row(launched: Any, made: Any, arch: int) -> dict[str, Any]:
+    import triton
+
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     binary = read_binary(made.asm["cubin"], tool, INSTRUCTIONS)
     row = {
-        "kernel": source.kernel,
-        "shape": source.shape,
+        "kernel": launched.kernel.__name__.removesuffix("_kernel"),
+        "shape": shape_of(launched),
         "arch": arch,
         "registers": binary.registers,
         "shared_bytes": made.metadata.shared,
         "stack_bytes": binary.stack_bytes,
         **binary.counts,
-        "blocks": blocks_per_multiprocessor(arch, binary.registers, made.metadata.shared, source.num_warps),
+        "blocks": blocks_per_multiprocessor(arch, binary.registers, made.metadata.shared, launched.launch.num_warps),
     }
     return {**row, "verdict": ", ".join(faults(row)) or "ok", "source": digest(), "triton": triton.__version__}
 

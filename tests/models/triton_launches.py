@@ -1,101 +1,86 @@
-"""Record the launches of the Triton kernels for layers that are timed, on meta tensors."""
+"""Record the launches of the Triton kernels of every case that a GPU campaign checks or times, on meta tensors."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from headcount.bench.latency import gates
+from headcount.bench.latency.schedule import campaign_cases
+from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from headcount.models.configs.moa import Gates, MixtureOfAttentionHeadsConfig
-from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from headcount.models.configs.presets import preset
-from headcount.models.kernels import triton_launch as kernels
-from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
+from headcount.models.kernels import triton_ops
 from headcount.models.kernels.triton_launch import Launched, recording
-from headcount.models.kernels.triton_moa import WIDEST_FLOAT32_HEAD_OF_MQA
 
-MOA = ("moa-8K8E128D", "moa-8K8E256D", "moa-8K32E128D", "moa-16K32E256D", "mlm-moa-8K64E256D")
-"""Presets whose attention is compiled."""
-NARROW = {"attention": "moa", "d_model": 512, "num_experts": 8, "top_k": 8, "head_dim": 64}
-"""The narrowest heads of the MoA paper's tables, with every expert selected."""
-_HEADS = {"attention": "moh", "d_model": 2048, "num_heads": 32, "head_dim": 64, "num_shared_heads": 8, "top_k": 8}
-MOH = (
-    _HEADS,
-    {**_HEADS, "d_model": 1152, "num_heads": 16, "head_dim": 72, "num_shared_heads": 9, "top_k": 3},
-    {**_HEADS, "d_model": 4096, "num_kv_heads": 8, "head_dim": 128, "router": "query_norm"},
+TRITON = "triton"
+_NARROW = {"attention": "moa", "d_model": 512, "num_experts": 8, "top_k": 8, "head_dim": 64}
+
+
+class Call(NamedTuple):
+    """A layer or model at one shape; ``which`` is its pass."""
+
+    config: Any
+    seq_len: int
+    batch_size: int
+    which: str
+
+
+OTHERS = (
+    Call(preset("mlm-moa-8K64E256D").attention, 512, 8, "both"),
+    Call(preset("moa-8K8E256D").attention, 8192, 8, "decode"),
+    Call(make_config(_NARROW), 512, 8, "forward"),
 )
-"""The shapes of the paper's comparison at half of the heads, of its widest DiT, and of LLaMA3."""
-LENGTHS = ((16, 1024), (16, 16), (16, 1))
-"""(sequences, tokens): many tokens, few tokens, and one decoded token of each sequence after STORED cached ones."""
-STORED = 8192
+"""Calls that reach the configurations which no case of a campaign does."""
 
 
-def launches(dtype: torch.dtype = torch.bfloat16) -> list[Launched]:
-    """Return every launch of a forward and a backward pass of these layers, in order."""
-    moa = [*(preset(name).attention for name in MOA), make_config(NARROW)]
-    moh = [make_config(values) for values in MOH]
-    with recording() as found:
-        for batch_size, tgt_len in LENGTHS:
-            for config in moa:
-                (_all_experts if config.top_k == config.num_experts else _selected)(config, batch_size, tgt_len, dtype)
-            for config in moh:
-                _heads(config, batch_size, tgt_len, dtype)
+class Launching(TorchDispatchMode):
+    """Runs the code that launches the kernels, where an operator on meta tensors would have its shapes alone."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace != "headcount":
+            return func(*args, **(kwargs or {}))
+        return getattr(triton_ops, func.overloadpacket.__name__)._init_fn(*args)
+
+
+def calls(dtype: str) -> list[Call]:
+    """Return the calls of a campaign in ``dtype`` that have kernels, those of its correctness checks, and others."""
+    cases = [*gates.check_cases(gates.LAYERS, "cuda", [dtype]), *campaign_cases(dtype=dtype)]
+    found = dict.fromkeys(Call(case.config, case.seq_len, case.batch_size, case.which) for case in cases)
+    return [call for call in (*found, *OTHERS) if _has_kernels(call.config)]
+
+
+def _has_kernels(config: Any) -> bool:
+    return any(impl.name == TRITON for impl in getattr(config, "attention", config).implementations)
+
+
+def launches(dtype: str = "bfloat16") -> list[Launched]:
+    """Return every launch of a campaign, in order."""
+    return launches_of(calls(dtype), dtype)
+
+
+def launches_of(calls: Iterable[Call], dtype: str) -> list[Launched]:
+    """Return every launch of these calls, in order."""
+    with recording() as found, Launching():
+        for call in calls:
+            _run(call, getattr(torch, dtype))
     return found
 
 
-def _empty(dtype: torch.dtype, *shape: int) -> Tensor:
-    return torch.empty(shape, dtype=dtype, device="meta")
-
-
-def _to_one(config: MixtureOfAttentionHeadsConfig) -> bool:
-    """Return whether the gates of a token sum to 1."""
-    return config.gates is not Gates.RELEASED
-
-
-def _all_experts(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int, dtype: torch.dtype) -> None:
-    x = _empty(dtype, batch_size * tgt_len, config.d_model)
-    for with_logits in (False, True):
-        kernels.route(x, _empty(dtype, config.num_experts, config.d_model), config.top_k, _to_one(config), with_logits)
-    tgt_len = min(tgt_len, MOST_KEYS_OF_MQA)
-    widest = WIDEST_FLOAT32_HEAD_OF_MQA if dtype == torch.float32 else WIDEST_HEAD_OF_MQA
-    if config.head_dim <= widest and tgt_len == 1:
-        heads = _empty(torch.int32, batch_size, config.top_k)
-        _decode(_empty(dtype, batch_size, config.top_k, config.head_dim), 1, heads, torch.float32)
-    elif config.head_dim <= widest:
-        q = _empty(dtype, batch_size, tgt_len, config.top_k, config.head_dim)
-        k = _empty(dtype, batch_size, tgt_len, config.head_dim)
-        for causal in (False, True):
-            kernels.mqa(q, k, k, _empty(torch.float32, *q.shape[:3]), None, causal)
-
-
-def _selected(config: MixtureOfAttentionHeadsConfig, batch_size: int, tgt_len: int, dtype: torch.dtype) -> None:
-    d_model, top_k, head_dim = config.d_model, config.top_k, config.head_dim
-    x, router = _empty(dtype, batch_size * tgt_len, d_model), _empty(dtype, config.num_experts, d_model)
-    for with_logits in (False, True):
-        gates, _, order, ends, _ = kernels.route(x, router, top_k, _to_one(config), with_logits)
-    w_q, w_o = (
-        _empty(dtype, config.num_experts, d_model, head_dim),
-        _empty(dtype, config.num_experts, head_dim, d_model),
-    )
-    bias = _empty(dtype, config.num_experts, head_dim) if config.bias else None
-    rows, _ = kernels.expert(x, w_q, bias, None, order, ends, top_k)
-    kernels.slots(kernels.expert(rows, w_o, None, gates, order, ends, 1)[0], top_k)
-    # backward: products with the transposed weights, and gradients of the weights
-    kernels.expert(x, w_o.transpose(1, 2), None, gates, order, ends, top_k, rows)
-    kernels.weight_grad(rows, x, gates, order, ends, False)
-    kernels.expert(rows, w_q.transpose(1, 2), None, None, order, ends, 1)
-    kernels.weight_grad(x, rows, None, order, ends, config.bias)
-
-
-def _heads(config: MixtureOfHeadAttentionConfig, batch_size: int, tgt_len: int, dtype: torch.dtype) -> None:
-    width, group = config.head_dim, config.num_kv_heads
-    q, k = (_empty(dtype, batch_size, tgt_len, heads, width) for heads in (config.num_heads, group))
-    if tgt_len == 1:
-        _decode(q[:, 0], group, _empty(torch.int32, batch_size, config.num_active_heads), dtype)
-    else:
-        heads = _empty(torch.int32, batch_size, tgt_len, config.top_k)
-        for causal in (False, True):
-            kernels.ragged(q, k, k, heads, _empty(dtype, *heads.shape), None, causal)
-
-
-def _decode(q: Tensor, num_kv_heads: int, heads: Tensor, gates: torch.dtype) -> None:
-    cache = _empty(q.dtype, len(q), STORED, num_kv_heads, q.shape[-1])
-    kernels.decode(q, cache, cache, heads, _empty(gates, *heads.shape), None)
+def _run(call: Call, dtype: torch.dtype) -> None:
+    config, trains = call.config, call.which == "both"
+    module = build(config, device="meta", dtype=dtype, impl=TRITON)
+    with torch.set_grad_enabled(trains):
+        if hasattr(config, "attention"):
+            lengths = dict.fromkeys(config.lengths, call.seq_len) | {"batch_size": call.batch_size}
+            out = module(*example_inputs(config, lengths, device="meta", dtype=dtype).values())
+        elif call.which == "decode":
+            cache = module.make_cache(call.batch_size, call.seq_len, "meta", dtype)
+            cache.length = call.seq_len - 1
+            out = module(torch.empty(call.batch_size, 1, config.d_model, dtype=dtype, device="meta"), cache=cache)
+        else:
+            shape = call.batch_size, call.seq_len, config.d_model
+            out = module(torch.empty(shape, dtype=dtype, device="meta", requires_grad=trains))
+        if trains:
+            out.float().square().mean().backward()

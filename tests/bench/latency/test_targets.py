@@ -10,6 +10,8 @@ from headcount.bench.isolated.user_code import UserCodeError
 from headcount.bench.latency import targets, time_targets
 from headcount.bench.latency.__main__ import main
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 FILE = """
 import torch
 from torch import nn
@@ -90,7 +92,7 @@ def test_targets_are_compared_by_time_and_macs(capsys):
 @pytest.mark.parametrize("words, mode", [
     ([], "eval"), (["--backward"], "train"), (["--backward", "--mode", "eval"], "eval"), (["--mode", "train"], "train"),
 ])  # fmt: skip
-def test_backward_is_timed_in_train_mode(words, mode, capsys, monkeypatch):
+def test_backward_is_timed_in_train_mode(words, mode, quick, capsys, monkeypatch):
     asked = []
 
     def isolated(request):
