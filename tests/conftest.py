@@ -20,6 +20,8 @@ from headcount.bench.trace.collector import keep_freed_memory
 from tests.warm import process
 
 MODELS = Path(__file__).parent / "models"
+UNTYPED = ("test_build.py", "test_decoding.py", "test_devices.py")
+"""Files of MODELS that run again, by hundreds, the layers whose shapes the others check."""
 SLOW_S = 0.005
 """Setting up or tearing down that takes longer is told too, for --durations."""
 
@@ -51,7 +53,7 @@ def pytest_runtest_setup(item):
     """Shapes of models' tensors are checked where models are tested: elsewhere that would be most of the time."""
     from jaxtyping import config
 
-    config.update("jaxtyping_disable", MODELS not in item.path.parents)
+    config.update("jaxtyping_disable", MODELS not in item.path.parents or item.path.name in UNTYPED)
 
 
 def pytest_collection_finish():
