@@ -50,11 +50,16 @@ PLOTS = {one.name: one for one in (
 FACTS = Audited()
 
 
-@pytest.fixture(scope="module", params=PLOTS)
+@pytest.fixture(params=PLOTS)
 def drawn(request):
-    """A plot, whose data is computed once, with its file in each theme."""
-    one = PLOTS[request.param]
-    one = replace(one, data=cache(one.data))
+    """A plot with its file in each theme."""
+    return rendered(request.param)
+
+
+@cache
+def rendered(name):
+    """The plot, whose data is computed once, and its files, whatever the order of the tests."""
+    one = replace(PLOTS[name], data=cache(PLOTS[name].data))
     return one, {theme: one.render(FACTS, theme) for theme in THEMES}
 
 
