@@ -17,7 +17,7 @@ from headcount.bench.contractions.zero_mac_ops import KNOWN, base
 from headcount.bench.count import assert_macs, count_macs
 from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
-from headcount.formulas.ledger import Entry, Ledger
+from headcount.formulas.ledger import Ledger
 from tests.bench.contractions.written import module
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -175,11 +175,3 @@ def test_dataframe_rows(blocks):
     assert [str(frame[name].dtype) for name in ("times", "macs", "flops")] == ["int64"] * 3
     empty = ContractionCount(Ledger(()), (), {}).to_dataframe()
     assert len(empty) == 0 and list(empty.columns) == list(frame.columns)
-
-
-def test_text_has_80_columns_and_html_is_escaped():
-    deep = ".".join(["a_rather_long_name_of_a_module"] * 5)
-    ledger = Ledger((Entry(f"{deep}.x", "linear", {"m": 10**9, "i": 10**9}), Entry(f"{deep}.y", "linear", {"m": 1})))
-    assert max(map(len, str(ContractionCount(ledger, (), {})).splitlines())) == 80
-    page = ContractionCount(Ledger((Entry("<b>&", "linear", {"m": 7}),)), (), {})._repr_html_()
-    assert "&lt;b&gt;&amp;" in page and ">7</td>" in page and ">100.00</td>" in page and "<b>" not in page

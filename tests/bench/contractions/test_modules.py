@@ -152,7 +152,8 @@ def test_unproven_selection_has_no_active_params():
 def test_html_has_bars_and_escapes_names():
     ledger = Ledger((Entry("<b>", "linear", {"m": 3}), Entry("y", "linear", {"m": 1})))
     page = ContractionCount(ledger, (), {})._repr_html_()
-    assert "75.00%,transparent" in page and "&lt;b&gt;" in page and "<b>" not in page
+    assert "75.00%,transparent" in page and ">3</td>" in page and ">75.00</td>" in page
+    assert "&lt;b&gt;" in page and "<b>" not in page
 
 
 class ABlockOfALanguageModel(nn.Linear):
