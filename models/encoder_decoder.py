@@ -67,7 +67,8 @@ class EncoderDecoder(nn.Module):
     ) -> DecoderState:
         """Encode the source (B, S), store its keys and values for each layer, and allocate ``max_len`` targets."""
         memory = self.encoder(self._embed(src_tokens), src_padding_mask)
-        return DecoderState(self.decoder.make_caches(memory, max_len, src_padding_mask), src_padding_mask)
+        caches = [layer.make_caches(memory, max_len, src_padding_mask) for layer in self.decoder.layers]
+        return DecoderState(caches, src_padding_mask)
 
     @torch.no_grad()
     def step(self, state: DecoderState, tgt_tokens: Int[Tensor, "batch new"]) -> Float[Tensor, "batch new vocab_size"]:
@@ -76,8 +77,10 @@ class EncoderDecoder(nn.Module):
         One token at a time or many, they are the logits of the forward over all tokens so far. Raises
         ValueError beyond ``max_len`` tokens.
         """
-        out = self.decoder.step(self._embed(tgt_tokens, state.length), state.caches, state.src_padding_mask)
-        return self.output_proj(out)
+        x = self._embed(tgt_tokens, state.length)
+        for layer, caches in zip(self.decoder.layers, state.caches, strict=True):
+            x = layer.step(x, caches, state.src_padding_mask)
+        return self.output_proj(x)
 
     def _embed(self, tokens: Int[Tensor, "batch seq"], start: int = 0) -> Float[Tensor, "batch seq d_model"]:
         x = self.embedding(tokens) * math.sqrt(self.config.d_model)

@@ -1,6 +1,6 @@
 """Post-norm Transformer blocks around any attention variant (arXiv 1706.03762, section 3)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from jaxtyping import Bool, Float
@@ -193,23 +193,3 @@ class Encoder(nn.Module):
 
 class Decoder(Encoder):
     """A stack of decoder layers, whose ``context`` is the encoder output (B, S, d_m) and both padding masks."""
-
-    def make_caches(
-        self,
-        memory: Float[Tensor, "batch src d_model"],
-        max_len: int,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> list[LayerCaches]:
-        """Return caches of every layer, for decoding up to ``max_len`` tokens that read ``memory`` (B, S, d_m)."""
-        return [layer.make_caches(memory, max_len, src_padding_mask) for layer in self.layers]
-
-    def step(
-        self,
-        x: Float[Tensor, "batch new d_model"],
-        caches: Sequence[LayerCaches],
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Float[Tensor, "batch new d_model"]:
-        """Run ``forward`` for the tokens (B, T', d_m) after those in ``caches``, and append them there."""
-        for layer, own in zip(self.layers, caches, strict=True):
-            x = layer.step(x, own, src_padding_mask)
-        return x

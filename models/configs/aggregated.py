@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation, Input
+from headcount.models.configs.base import AttentionConfig, Implementation, Input, check_divides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +45,8 @@ class AggregatedAttentionConfig(AttentionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.d_model % self.num_heads:
-            raise ConfigError(f"num_heads must divide d_model, and {self.num_heads} does not divide {self.d_model}")
-        if self.side % self.pool_ratio:
-            raise ConfigError(
-                f"pool_ratio must divide the side of the grid, and {self.pool_ratio} does not divide {self.side}"
-            )
+        check_divides("num_heads", self.num_heads, "d_model", self.d_model)
+        check_divides("pool_ratio", self.pool_ratio, "the side of the grid", self.side)
 
     @property
     def head_dim(self) -> int:

@@ -36,6 +36,18 @@ def check_range(name: str, value: int | float, least: int, most: int | None = No
         raise ConfigError(f"{name} must be at most {most:,}, not {value:,}")
 
 
+def check_divides(name: str, value: int, whole_name: str, whole: int) -> None:
+    """Raise ConfigError where ``value`` does not divide ``whole``."""
+    if whole % value:
+        raise ConfigError(f"{name} must divide {whole_name}, and {value} does not divide {whole}")
+
+
+def check_selected(name: str, value: int, least: int, most_name: str, most: int) -> None:
+    """Raise ConfigError where ``value`` experts or heads are below ``least``, or more than the ``most`` there are."""
+    if not least <= value <= most:
+        raise ConfigError(f"{name} must lie in {least}..{most_name} = {least}..{most}, not {value}")
+
+
 def check_layers(name: str, number: int) -> None:
     """Raise ConfigError where a model cannot have ``number`` layers."""
     check_range(name, number, 1, MOST_LAYERS)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError
+from headcount.models.configs.base import AttentionConfig, check_divides
 from headcount.models.configs.encoder_decoder import Translation
 from headcount.models.configs.moe_ffn import TakesMixture
 
@@ -63,10 +63,7 @@ class ConvolutionConfig(Translation):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.d_model % self.num_weight_heads:
-            raise ConfigError(
-                f"num_weight_heads must divide d_model, and {self.num_weight_heads} does not divide {self.d_model}"
-            )
+        check_divides("num_weight_heads", self.num_weight_heads, "d_model", self.d_model)
         self.check_attention(self.attention)
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered
+from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered, check_divides
 from headcount.models.configs.moe_ffn import TakesMixture
 
 
@@ -43,10 +43,7 @@ class DiffusionTransformerConfig(TakesMixture, Layered):
     def __post_init__(self):
         super().__post_init__()
         self.check_attention(*self.layers)
-        if self.latent_size % self.patch_size:
-            raise ConfigError(
-                f"patch_size must divide latent_size, and {self.patch_size} does not divide {self.latent_size}"
-            )
+        check_divides("patch_size", self.patch_size, "latent_size", self.latent_size)
         if self.d_model % 4:
             raise ConfigError(f"d_model must be a multiple of 4 for sin-cos positions in 2-D, not {self.d_model}")
         if self.frequency_width % 2:

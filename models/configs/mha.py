@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation
+from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation, check_divides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +45,7 @@ def derive_heads(config: AttentionConfig) -> None:
     if config.num_kv_heads is None:
         object.__setattr__(config, "num_kv_heads", config.num_heads)
     derive_head_dim(config)
-    if config.num_heads % config.num_kv_heads:
-        raise ConfigError(
-            f"num_kv_heads must divide num_heads, and {config.num_kv_heads} does not divide {config.num_heads}"
-        )
+    check_divides("num_kv_heads", config.num_kv_heads, "num_heads", config.num_heads)
 
 
 def derive_head_dim(config: AttentionConfig) -> None:

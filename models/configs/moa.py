@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation
+from headcount.models.configs.base import AttentionConfig, Implementation, check_divides, check_selected
 
 
 class Gates(StrEnum):
@@ -66,12 +66,8 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.top_k > self.num_experts:
-            raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
-        if self.head_dim % self.num_kv_heads:
-            raise ConfigError(
-                f"num_kv_heads must divide head_dim, and {self.num_kv_heads} does not divide {self.head_dim}"
-            )
+        check_selected("top_k", self.top_k, 1, "num_experts", self.num_experts)
+        check_divides("num_kv_heads", self.num_kv_heads, "head_dim", self.head_dim)
 
     @property
     def kv_head_dim(self) -> int:

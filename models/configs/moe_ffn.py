@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import ConfigError, Implementation, ModelConfig, SymbolicConfig
+from headcount.models.configs.base import Implementation, ModelConfig, SymbolicConfig, check_selected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +42,7 @@ class MixtureFeedForwardConfig(SymbolicConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.top_k > self.num_experts:
-            raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
+        check_selected("top_k", self.top_k, 1, "num_experts", self.num_experts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +64,7 @@ class TakesMixture(ModelConfig):
     def __post_init__(self):
         super().__post_init__()
         least = 1 if self.ffn_num_experts else 0
-        if not least <= self.ffn_top_k <= self.ffn_num_experts:
-            raise ConfigError(
-                f"ffn_top_k must lie in {least}..ffn_num_experts = {least}..{self.ffn_num_experts}, "
-                f"not {self.ffn_top_k}"
-            )
+        check_selected("ffn_top_k", self.ffn_top_k, least, "ffn_num_experts", self.ffn_num_experts)
 
     @property
     def mixture(self) -> MixtureFeedForwardConfig | None:

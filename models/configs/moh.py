@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Implementation
+from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Implementation, check_selected
 from headcount.models.configs.mha import derive_heads
 
 
@@ -35,14 +35,8 @@ class HeadSelection:
 
     def check_selection(self) -> None:
         """Raise ConfigError where a token cannot use num_shared_heads and top_k of the others."""
-        if self.num_shared_heads > self.num_heads:
-            raise ConfigError(
-                f"num_shared_heads must lie in 0..num_heads = 0..{self.num_heads}, not {self.num_shared_heads}"
-            )
-        if self.top_k > self.num_routed_heads:
-            raise ConfigError(
-                f"top_k must lie in 0..num_heads - num_shared_heads = 0..{self.num_routed_heads}, not {self.top_k}"
-            )
+        check_selected("num_shared_heads", self.num_shared_heads, 0, "num_heads", self.num_heads)
+        check_selected("top_k", self.top_k, 0, "num_heads - num_shared_heads", self.num_routed_heads)
         if self.num_shared_heads + self.top_k == 0:
             raise ConfigError("num_shared_heads and top_k must not both be 0: no token would use any head")
 

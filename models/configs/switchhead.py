@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation
+from headcount.models.configs.base import AttentionConfig, Implementation, check_selected
 from headcount.models.configs.mha import derive_head_dim
 
 
@@ -41,8 +41,7 @@ class SwitchHeadConfig(AttentionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.top_k > self.num_experts:
-            raise ConfigError(f"top_k must lie in 1..num_experts = 1..{self.num_experts}, not {self.top_k}")
+        check_selected("top_k", self.top_k, 1, "num_experts", self.num_experts)
         derive_head_dim(self)
 
 

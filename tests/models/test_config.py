@@ -101,7 +101,9 @@ def test_unusable_fields_raise(base, change, words):
 
 @every_base
 def test_every_field_has_limits(base):
-    for field, kind in field_types(base.get("model"), base["attention"]).items():
+    kinds = field_types(base.get("model"), base["attention"])
+    assert not {"attention", "layers"} & kinds.keys()
+    for field, kind in kinds.items():
         values = []
         if kind in (int, int | None):
             may_be_0 = field in FROM_0 or field == "top_k" and base["attention"].startswith("moh")
