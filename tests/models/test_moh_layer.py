@@ -5,7 +5,6 @@ import torch
 
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
-from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
 from tests.cases import features, padding
 
@@ -19,19 +18,6 @@ def made(name, **more):
     config = MixtureOfHeadAttentionConfig(**sizes | more)
     lengths = {"batch_size": 2, "tgt_len": 7, "src_len": 7}
     return build(config, dtype=torch.float64), example_inputs(config, lengths, dtype=torch.float64)["query"]
-
-
-@pytest.mark.parametrize("form", ("released", "ideal"))
-@pytest.mark.parametrize("sizes", [(5, 2, 3), (3, 3, 0), (1, 1, 0)], ids=str)
-@torch.no_grad()
-def test_equal_gates_give_mha(sizes, form):
-    h, s, r = sizes
-    layer, x = made("two-groups", num_heads=h, num_shared_heads=s, top_k=r, form=form)
-    for parameter in layer.router.parameters():
-        parameter.zero_()
-    dense = build(MultiHeadAttentionConfig(d_model=13, num_heads=h, head_dim=10, bias=False), dtype=torch.float64)
-    dense.load_state_dict({n: p for n, p in layer.state_dict().items() if not n.startswith("router")})
-    torch.testing.assert_close(layer(x), dense(x), rtol=0, atol=1e-12)
 
 
 def test_balance_loss_matches_equation():

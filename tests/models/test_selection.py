@@ -128,14 +128,6 @@ def test_grouped_pads_uneven_sizes(logged):
     assert len(logged) == 1
 
 
-def test_plan_sorts_tokens_by_expert():
-    plan = grouped.make_plan(torch.tensor([[[4, 1], [1, 0]], [[1, 4], [4, 0]]]), 7)
-    assert plan.order.tolist() == [3, 7, 1, 2, 4, 0, 5, 6]
-    assert plan.order[plan.inverse].tolist() == list(range(8))
-    assert plan.tokens.tolist() == [1, 3, 0, 1, 2, 0, 2, 3]
-    assert plan.offsets.tolist() == [2, 5, 5, 5, 8, 8, 8] and plan.offsets.dtype == torch.int32
-
-
 def test_impl_modules_are_imported_on_selection():
     code = """
 import sys, torch
