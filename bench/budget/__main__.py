@@ -63,41 +63,34 @@ MAX_DRAWN = 5000
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line parser of bench.budget."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
+    add = out.add_argument
     for word, metric in WORDS.items():
-        out.add_argument(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
-    out.add_argument(
-        "--attention", choices=SEARCHED, help=f"the searched attention (default: the preset's, or {DEFAULT})"
-    )
+        add(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
+    add("--attention", choices=SEARCHED, help=f"the searched attention (default: the preset's, or {DEFAULT})")
     preset_help = "the model around the attention, or with --ranks the model to divide"
-    out.add_argument("preset", nargs="?", metavar="PRESET", help=preset_help)
+    add("preset", nargs="?", metavar="PRESET", help=preset_help)
     # the name in earlier versions
-    out.add_argument("--preset", dest="earlier_preset", help=argparse.SUPPRESS)
-    out.add_argument(
-        "--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of that model"
-    )
-    out.add_argument("--d-model", type=int, metavar="N")
-    out.add_argument("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
-    out.add_argument(
+    add("--preset", dest="earlier_preset", help=argparse.SUPPRESS)
+    add("--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of that model")
+    add("--d-model", type=int, metavar="N")
+    add("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
+    add(
         "--match-model", metavar="PRESET[,FIELD=VALUE]", help="match the costs of this model, and keep its other fields"
     )
-    out.add_argument("--match-metric", nargs="+", choices=WORDS, help="costs of --match-model (default: macs)")
-    out.add_argument("--tolerance", metavar="SHARE", type=SHARE, help="largest deviation from them (default: 0.02)")
-    out.add_argument(
-        "--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="sizes that are tried: K=1:16"
-    )
-    out.add_argument("--all-integers", action="store_true", help="try all integers, not hardware-friendly multiples")
-    out.add_argument(
+    add("--match-metric", nargs="+", choices=WORDS, help="costs of --match-model (default: macs)")
+    add("--tolerance", metavar="SHARE", type=SHARE, help="largest deviation from them (default: 0.02)")
+    add("--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="sizes that are tried: K=1:16")
+    add("--all-integers", action="store_true", help="try all integers, not hardware-friendly multiples")
+    add(
         "--maximise",
         nargs="*",
         choices=WORDS,
         default=MAXIMISED,
         help="costs of which more is better (default: params active-params)",
     )
-    out.add_argument("--sort", choices=WORDS, help="the cost that rows are ordered by")
-    out.add_argument(
-        "--limit", type=ROWS, default=20, metavar="N", help="rows; 0 for all, which may take minutes (default: 20)"
-    )
-    out.add_argument(
+    add("--sort", choices=WORDS, help="the cost that rows are ordered by")
+    add("--limit", type=ROWS, default=20, metavar="N", help="rows; 0 for all, which may take minutes (default: 20)")
+    add(
         "--min-distance",
         metavar="SHARE",
         type=SHARE,
@@ -105,13 +98,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         help="drop rows whose costs are all within SHARE of a listed row's (default: 0.05)",
     )
     for name, what in LENGTHS.items():
-        out.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
-    out.add_argument("--element-bytes", type=int, metavar="N", default=2, help="bytes of a cached element (default: 2)")
-    out.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="device of stored latencies (default: cpu)"
-    )
-    out.add_argument("--records", nargs="+", metavar="DIR", type=Path, help="add measured times from these folders")
-    out.add_argument("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
+        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
+    add("--element-bytes", type=int, metavar="N", default=2, help="bytes of a cached element (default: 2)")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="device of stored latencies (default: cpu)")
+    add("--records", nargs="+", metavar="DIR", type=Path, help="add measured times from these folders")
+    add("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
     _plans(out.add_argument_group("parallel plans instead of sizes"))
     for old, new in OLD_NAMES.items():
         out._option_string_actions[old] = out._option_string_actions[new]

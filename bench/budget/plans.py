@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from math import prod
 
 import numpy as np
+from sympy import divisors
 
 from headcount.bench.budget.search import pareto_front
 from headcount.bench.case import Case, describe_input
@@ -17,18 +19,14 @@ from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import BYTES, PARAMETER, RankCost, rank_costs
 
 OBJECTIVES = ("between_bytes", "within_bytes", "held_bytes", "macs")
+_bytes = partial(Column, unit="bytes", kind="int", of="bytes", priority=0)
 COLUMNS = [
     Column("plan", "plan", wraps=20),
     Column("mb", "micro-\nbatches", kind="int", priority=2),
     macs_column("macs", "slowest rank,\nMACs", priority=0),
-    *(
-        Column(key, head, "bytes", kind="int", of="bytes", priority=0)
-        for key, head in (
-            ("held_bytes", "held"),
-            ("within_bytes", "sent in\na node"),
-            ("between_bytes", "sent\nbetween"),
-        )
-    ),
+    _bytes("held_bytes", "held"),
+    _bytes("within_bytes", "sent in\na node"),
+    _bytes("between_bytes", "sent\nbetween"),
 ]
 
 
@@ -54,14 +52,14 @@ def text(plan: Plan) -> str:
 
 def plans(ranks: int, batch: int, node: int, experts: bool) -> Iterator[Plan]:
     """Yield the plans of ``ranks`` ranks: tp within a node of ``node`` ranks, microbatches of one sequence."""
-    for tp in (n for n in _divisors(ranks) if n <= node):
-        for pp in _divisors(ranks // tp):
-            for cp in _divisors(ranks // tp // pp):
+    for tp in (n for n in divisors(ranks) if n <= node):
+        for pp in divisors(ranks // tp):
+            for cp in divisors(ranks // tp // pp):
                 dp = ranks // (tp * pp * cp)
                 if batch % dp:
                     continue
                 own = Plan(tp=tp, sp=tp > 1, pp=pp, cp=cp, dp=dp, mb=batch // dp)
-                for ep in _divisors(dp * cp * tp) if experts else (1,):
+                for ep in divisors(dp * cp * tp) if experts else (1,):
                     for zero in (0, 1, 3) if dp * cp > 1 else (0,):
                         for recompute in ("none", "full"):
                             yield replace(own, ep=ep, zero=zero, recompute=recompute)
@@ -102,7 +100,8 @@ def _span(axis: str, plan: Plan) -> int:
     """Return how many neighbouring ranks a group of ``axis`` spans: tp is innermost, pp outermost."""
     if axis == "ep":
         return plan.ep if plan.cp * plan.tp == 1 else max(plan.ep, plan.tp)
-    return prod(getattr(plan, inner) for inner in ("tp", "cp", "dp", "pp")[: ("tp", "cp", "dp", "pp").index(axis) + 1])
+    outwards = ("tp", "cp", "dp", "pp")
+    return prod(getattr(plan, inner) for inner in outwards[: outwards.index(axis) + 1])
 
 
 def _step_bytes(cost: RankCost, axes: Sequence[str]) -> int:
@@ -114,10 +113,6 @@ def _step_bytes(cost: RankCost, axes: Sequence[str]) -> int:
 def _kept_bytes(cost: RankCost) -> int:
     """Return a bound of the bytes of activations: as many microbatches as stages are under way in the first."""
     return min(cost.plan.pp, cost.plan.mb) * cost.activation_elements() * BYTES[PARAMETER]
-
-
-def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
 
 
 def section(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.bench import accounts
 from headcount.bench.case import LENGTHS, Case
@@ -31,9 +31,12 @@ from headcount.bench.counters import registry
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import parse_peak
-from headcount.bench.macs import columns, options, results, rules
+from headcount.bench.isolated.module_count import ModuleCount, count_module, parse_formulas
+from headcount.bench.isolated.target import Target, check_ranks, parse_target
+from headcount.bench.macs import cases as compared_cases
+from headcount.bench.macs import columns, convert, entries, grid, module, options, published, ranks, results, rules
 from headcount.bench.macs import figures as figure_tables
-from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, parse_counters
+from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, measure, parse_counters
 from headcount.bench.output.base import Style
 from headcount.bench.output.progress import stage
 from headcount.bench.output.text import wrap_note
@@ -47,9 +50,6 @@ from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import figures, tables
 from headcount.formulas.rank import BYTES, REDUCTION
 from headcount.models.configs import presets
-
-if TYPE_CHECKING:
-    from headcount.bench.isolated.module_count import ModuleCount
 
 PROG = "python -m bench.macs"
 
@@ -119,8 +119,6 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         if others:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
             raise UsageError(f"{flags} and --module do not go together; sizes of a module are set by --set NAME=VALUE")
-        from headcount.bench.macs import module
-
         count = count_target(args.module, args, counters)
         return module.sections(module.ledger_section(args.module, count, args.depth), count, args.check)
     if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula or args.formula_set:
@@ -184,22 +182,19 @@ def assumptions(args) -> accounts.Assumptions:
 
 
 def _tables(names, counters, args, given) -> Iterator[Section]:
-    from headcount.bench.macs import published
-
     reproduced = [published.ReproducedTable(tables.load(name)) for name in names]
     cases = [case for table in reproduced for case in table.cases.values()]
     with published.counting(cases, counters, args.device) as counted:
         for table in reproduced:
-            main, *others = published.sections(table, counters, counted)
+            rows = (table.row(row, counted(case)) for row, case in table.cases.items())
+            # without counters the rows are known now, and column widths fit them
+            main, vocabularies = table.section(counters, rows if counters else list(rows)), table.vocabularies()
             main = columns.of_table(main, args.columns, given) if args.columns else main
-            yield main if args.params or not others else published.without_vocabularies(main)
-            yield from others if args.params else ()
+            yield main if args.params or not vocabularies else published.without_vocabularies(main)
+            yield from vocabularies if args.params else ()
 
 
 def _presets(args, counters, given) -> Iterator[Section]:
-    from headcount.bench.macs import entries
-    from headcount.bench.measure import measure
-
     cases = _cases(args)
     for case in cases:
         # Raise for a length beyond the model's positions before anything is printed.
@@ -231,34 +226,29 @@ def _rules(args) -> Iterator[Section]:
 
 
 def _conversions(args) -> Iterator[Section]:
-    from headcount.bench.macs import convert
-
     if not args.preset:
         raise UsageError("--convert goes with --preset, the dense model")
     if args.table or args.grid or args.columns or args.counter:
         raise UsageError("--convert goes without --table, --grid, --columns and --counter: its rows are closed forms")
     how = convert.parse(args.convert)
-    parts = [convert.sections(case, how) for case in _cases(args)]
-    return chain.from_iterable(parts)
+    return chain.from_iterable([convert.sections(case, how) for case in _cases(args)])
 
 
 def _comparison(args, lengths, given) -> Iterator[Section]:
-    from headcount.bench.macs import cases
-
     if args.table or args.preset or args.grid:
         raise UsageError("--compare goes without --table, --preset and --grid")
-    if files := [text for text in args.compare if cases.is_saved(text)]:
+    if files := [text for text in args.compare if compared_cases.is_saved(text)]:
         if args.set or args.counter or args.columns or any(size is not None for size in lengths.values()):
             raise UsageError(
                 f"{files[0]} is a count that was made: --set, --counter, --columns and lengths change nothing in it"
             )
         # files first: a missing one is the error, not the preset on the other side
-        found = {text: cases.parse_saved(text, files[0]) for text in (*files, *args.compare)}
+        found = {text: compared_cases.parse_saved(text, files[0]) for text in (*files, *args.compare)}
         return iter(saved_sections(*(found[text] for text in args.compare), COMPARED))
     from headcount.bench.macs import compare
 
     lengths = lengths | {name: getattr(args, name) for name in ("image_size", "images")}
-    a, b = (cases.parse(text, args.set, lengths, args.input or (), args.dtype) for text in args.compare)
+    a, b = (compared_cases.parse(text, args.set, lengths, args.input or (), args.dtype) for text in args.compare)
     # By default one counter validates each crossover.
     counters = parse_counters(args.counter or ["torch"])
     if counters:
@@ -269,14 +259,11 @@ def _comparison(args, lengths, given) -> Iterator[Section]:
     return iter(columns.of_comparison(found, (a, b), args.columns, given)) if args.columns else found
 
 
-def count_target(spec: str, args: argparse.Namespace, counters: Sequence[str], **options: Any) -> "ModuleCount":
+def count_target(spec: str, args: argparse.Namespace, counters: Sequence[str], **options: Any) -> ModuleCount:
     """Count the target that ``spec`` and ``args`` name. Raises UsageError for wrong usage.
 
     ``options`` are further ones of isolated.module_count.count_module.
     """
-    from headcount.bench.isolated.module_count import count_module, parse_formulas
-    from headcount.bench.isolated.target import check_ranks, parse_target
-
     require_package("torch")
     check_device(args.device)
     if args.depth is not None and args.depth < 1:
@@ -300,9 +287,6 @@ def count_target(spec: str, args: argparse.Namespace, counters: Sequence[str], *
 
 def rank_sections(args) -> Iterator[Section]:
     """Return the tables of a rank of each preset under --plan, counted too where --counter names any."""
-    from headcount.bench.isolated.target import Target
-    from headcount.bench.macs import ranks
-
     if not (args.plan and args.preset):
         raise UsageError("--plan goes with --preset, and --reduce-bytes with --plan")
     if args.reduce_bytes is not None and args.reduce_bytes < 1:
@@ -320,8 +304,6 @@ def rank_sections(args) -> Iterator[Section]:
 
 
 def _grid(text, number, counters, args, given) -> list[Section]:
-    from headcount.bench.macs import grid
-
     section = grid.section(grid.parse(text), counters, args.device)
     if number > 1:
         section = replace(section, table=replace(section.table, name=f"{section.table.name}-{number}"))

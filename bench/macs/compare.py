@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 
 from sympy import expand, sign
@@ -30,27 +31,20 @@ Compared = Case | ModuleCase
 
 
 @dataclass(frozen=True)
-class ComparisonRule:
-    """A rule that counts the MACs of an entry: its name in column heads, how many times an entry counts."""
-
-    head: str
-    multiplicity: Callable[[Entry], int]
-    statement: str
-
-
-EXACT = ComparisonRule("exact", conventions.exact, conventions.statement(conventions.exact))
-
-
-@dataclass(frozen=True)
 class Quantity:
-    """A quantity compared part by part: the key and head of its columns, its amount in an entry, and its unit."""
+    """A quantity compared part by part: the key and head of its columns, its amount in an entry, and its unit.
+
+    ``statement``: the rule by which MACs are counted.
+    """
 
     key: str
     head: str
-    amount: Callable[[Entry], int]
+    amount: Callable[[Entry], Size]
     of: str
+    statement: str = ""
 
 
+EXACT = Quantity("exact", "exact", attrgetter("macs"), "MACs", conventions.statement(conventions.exact))
 PARAMS = [
     Quantity("params", "params", attrgetter("params"), "params"),
     Quantity("active_params", "active", attrgetter("active_params"), "params"),
@@ -73,14 +67,18 @@ def block(entry: Entry) -> str:
     return next((name for name, holds in BLOCKS.items() if holds(entry)), "other")
 
 
-def comparison_rules(a: Compared, b: Compared) -> list[ComparisonRule]:
-    """Return the rule of the first published table that has both presets, where there is one, and the exact rule."""
+def macs_by_rule(a: Compared, b: Compared) -> list[Quantity]:
+    """Return MACs by the rule of the first published table that has both presets, if any, and exact MACs."""
     for table in tables.load_tables().values():
         # a table that prints no MACs has no rule for them
         if (macs := table.column("macs")) and {a.preset, b.preset} <= {row.preset for row in table.rows}:
             statement = f"Rule of {table.name}: {conventions.statement(macs.multiplicity)}"
-            return [ComparisonRule("rule", macs.multiplicity, statement), EXACT]
+            return [Quantity("rule", "rule", partial(_size_by, macs.multiplicity), "MACs", statement), EXACT]
     return [EXACT]
+
+
+def _size_by(multiplicity: Callable[[Entry], int], entry: Entry) -> Size:
+    return multiplicity(entry) * entry.size
 
 
 def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | None) -> Iterator[Section]:
@@ -88,14 +86,10 @@ def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | No
 
     Two user modules have no known blocks: their differences are by term and by parameter.
     """
-    rules = comparison_rules(a, b)
-    macs = [
-        Quantity(rule.head, rule.head, lambda entry, rule=rule: rule.multiplicity(entry) * entry.size, "MACs")
-        for rule in rules
-    ]
+    macs = macs_by_rule(a, b)
     inputs = dict.fromkeys(describe_input(side.lengths) for side in (a, b))
     notes = [f"A: {a.name}. B: {b.name}. Input: {'; '.join(inputs)}."]
-    notes += [f"{rule.head}: {rule.statement}" for rule in rules]
+    notes += [f"{rule.head}: {rule.statement}" for rule in macs]
     modules = isinstance(a, ModuleCase) and isinstance(b, ModuleCase)
     if modules:
         yield from saved_sections(a.saved, b.saved, COMPARED)
@@ -106,7 +100,7 @@ def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | No
     if not modules:
         yield _by_part(Table("compare-params", "parameters by block", [Column("block", "block")]), block, a, b, PARAMS)
     if not modules or all(side.letters() for side in (a, b)):
-        yield _crossovers(a, b, rules, counters, device)
+        yield _crossovers(a, b, macs, counters, device)
 
 
 def _by_part(
@@ -146,7 +140,7 @@ def _by_part(
     return Section(replace(table, title=title, columns=columns), rows)
 
 
-def _crossovers(a: Compared, b: Compared, rules: Sequence[ComparisonRule], counters, device) -> Section:
+def _crossovers(a: Compared, b: Compared, rules: Sequence[Quantity], counters, device) -> Section:
     moved = dict.fromkeys(letter for s in (a, b) for letter in s.letters() if letter != "T")
     notes = ["T is every input length at once."]
     if moved:
@@ -162,15 +156,10 @@ def _crossovers(a: Compared, b: Compared, rules: Sequence[ComparisonRule], count
         notes_above=notes,
         note_column="counted",
     )
-    return Section(layout, _crossover_rows(a, b, rules, counters, device))
-
-
-def _crossover_rows(a: Compared, b: Compared, rules, counters, device) -> Iterator[Row]:
     movable = [("T", "AB")] if all("T" in s.letters() for s in (a, b)) else []
     movable += [(letter, which) for which, s in (("A", a), ("B", b)) for letter in s.letters() if letter != "T"]
-    for rule in rules:
-        for letter, which in movable:
-            yield from _rows_of_change(Change(a, b, letter, which, rule), counters, device)
+    changes = [Change(a, b, letter, which, rule) for rule in rules for letter, which in movable]
+    return Section(layout, (row for change in changes for row in _rows_of_change(change, counters, device)))
 
 
 @dataclass(frozen=True)
@@ -184,13 +173,13 @@ class Change:
     b: Compared
     letter: str
     which: str
-    rule: ComparisonRule
+    rule: Quantity
     built: dict[int, list[Compared]] = field(default_factory=dict)
 
     def difference_at(self, size: Size) -> Size:
         """Return A - B at a size, an integer or a symbol."""
         left, right = (
-            (s.ledger_in(self.letter, size) if side in self.which else s.ledger).total_under(self.rule.multiplicity)
+            sum(map(self.rule.amount, s.ledger_in(self.letter, size) if side in self.which else s.ledger))
             for side, s in (("A", self.a), ("B", self.b))
         )
         return left - right

@@ -225,7 +225,7 @@ def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence
         return mha.layer("", B=B, T=T, S=S, **letters).macs
 
     measured = measure(case, counters, device=device)
-    exact, active = measured.ledger.macs, measured.ledger.active_params
+    exact = measured.ledger.macs
     failures = measured.disagreements(case.name)
     printed = variant.printed.macs(config, T, S) if variant.printed else None
     equation = None if printed is None else B * printed
@@ -235,15 +235,13 @@ def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence
     same_width = mha_macs(d_m=config.d_model, h=1, d_h=config.d_model, g=1)
     same_inner = mha_macs(d_m=config.d_model, h=1, d_h=dense.num_heads * dense.head_dim, g=1)
     ideal = measure(case.ideal, counters, device=device) if case.ideal else None
+    if ideal:
+        failures += ideal.disagreements(case.ideal.name)
     ratios = {
         "to_mha": Fraction(exact, same_width),
         "to_inner": Fraction(exact, same_inner),
-        "ideal_to_dense": None,
+        "ideal_to_dense": ideal and Fraction(ideal.ledger.macs, mha_macs(**dense.letters())),
     }
-    if ideal:
-        failures += ideal.disagreements(case.ideal.name)
-        active = ideal.ledger.active_params
-        ratios["ideal_to_dense"] = Fraction(ideal.ledger.macs, mha_macs(**dense.letters()))
     eq19 = _eq19(case)
     facts = {
         "point": point,
@@ -266,7 +264,7 @@ def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence
         "ideal_macs": ideal and ideal.ledger.macs,
         **{count.counter: count.macs for count in measured.counts},
         "params": measured.ledger.params,
-        "active_params": active,
+        "active_params": (ideal or measured).ledger.active_params,
         "eq19_macs": eq19,
         **ratios,
     }

@@ -34,31 +34,30 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
 
 
 def _what(group) -> None:
-    group.add_argument(
+    add = group.add_argument
+    add(
         "--table", nargs="+", metavar="NAME", choices=(*tables.names(), *figures.names()),
         help=f"MACs: {', '.join(tables.names())}; training FLOPs and sizes: {', '.join(figures.names())}",
     )  # fmt: skip
-    group.add_argument("--params", action="store_true", help="with tables: also vocabularies that fit the parameters")
-    group.add_argument("--preset", nargs="+", metavar="NAME", help="models by name (see --list)")
-    group.add_argument("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
-    group.add_argument(
+    add("--params", action="store_true", help="with tables: also vocabularies that fit the parameters")
+    add("--preset", nargs="+", metavar="NAME", help="models by name (see --list)")
+    add("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
+    add(
         "--compare",
         nargs=2,
         metavar=("A", "B"),
         help="two models, each NAME or NAME,FIELD=VALUE,…, or "
         "modules, FILE.py:FUNCTION,NAME=INTEGER,…, or files of counts: locks, or JSON of --module",
     )
-    group.add_argument(
+    add(
         "--convert", nargs="+", metavar="LETTER=N",
         help="convert the presets to MoH: s=16 r=8, router=linear for matrices",
     )  # fmt: skip
-    group.add_argument("--module", metavar="SPEC", help="your module: FILE.py:FUNCTION or package.module:FUNCTION")
-    group.add_argument(
-        "--audit", action="store_true", help="compare all counters on equivalent formulations of each layer"
-    )
-    group.add_argument("--published", help=argparse.SUPPRESS)
-    group.add_argument("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
-    group.add_argument("--list", action="store_true", help="list tables, presets, counters, columns")
+    add("--module", metavar="SPEC", help="your module: FILE.py:FUNCTION or package.module:FUNCTION")
+    add("--audit", action="store_true", help="compare all counters on equivalent formulations of each layer")
+    add("--published", help=argparse.SUPPRESS)
+    add("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
+    add("--list", action="store_true", help="list tables, presets, counters, columns")
 
 
 def add_rules(group: argparse._ArgumentGroup) -> None:
@@ -75,20 +74,18 @@ def add_rules(group: argparse._ArgumentGroup) -> None:
 
 def add_sizes(group: argparse._ArgumentGroup) -> None:
     """Add the options that change a preset: fields and lengths."""
-    group.add_argument(
-        "--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of the presets"
-    )
+    add = group.add_argument
+    add("--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of the presets")
     for name, what in LENGTHS.items():
-        group.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
+        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
 
 
 def add_counters(group: argparse._ArgumentGroup) -> None:
     """Add the options that choose counters and their device."""
+    add = group.add_argument
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
-    group.add_argument(
-        "--counter", nargs="+", metavar="NAME", choices=counters, type=registry.canonical, help=", ".join(counters)
-    )
-    group.add_argument(
+    add("--counter", nargs="+", metavar="NAME", choices=counters, type=registry.canonical, help=", ".join(counters))
+    add(
         "--device",
         choices=DEVICES,
         help="device for all counters (default: the device on which each counter was verified)",
@@ -115,29 +112,23 @@ def add_modules(group: argparse._ArgumentGroup) -> None:
 
 def add_memory(group: argparse._ArgumentGroup) -> None:
     """Add --columns and its assumptions."""
-    group.add_argument("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
-    group.add_argument(
-        "--context", type=int, metavar="N", help="stored tokens after a decode step (default: the input's length)"
-    )
-    group.add_argument(
-        "--generate", type=int, metavar="N", help="tokens generated one by one (default: as many as the context)"
-    )
-    group.add_argument("--element-bytes", type=int, metavar="N", help="bytes of an element (default: 2)")
-    group.add_argument("--window", type=int, metavar="N", help="sliding window: keys of a query, its own included")
-    group.add_argument(
-        "--optimizer", choices=accounts.RECIPES, help="training state per parameter (default: adamw-mixed, 16 bytes)"
-    )
-    group.add_argument("--prices", metavar="FILE", help="TOML of FLOPs per element of other operations: softmax = 5")
+    add = group.add_argument
+    add("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
+    add("--context", type=int, metavar="N", help="stored tokens after a decode step (default: the input's length)")
+    add("--generate", type=int, metavar="N", help="tokens generated one by one (default: as many as the context)")
+    add("--element-bytes", type=int, metavar="N", help="bytes of an element (default: 2)")
+    add("--window", type=int, metavar="N", help="sliding window: keys of a query, its own included")
+    add("--optimizer", choices=accounts.RECIPES, help="training state per parameter (default: adamw-mixed, 16 bytes)")
+    add("--prices", metavar="FILE", help="TOML of FLOPs per element of other operations: softmax = 5")
     for dest, text in (
         ("peak_macs_per_s", "peak of the hardware in MACs/s"),
         ("bytes_per_s", "memory bandwidth in bytes/s"),
     ):
-        group.add_argument(accounts.OPTIONS[dest], dest=dest, type=float, metavar="N", help=text)
+        add(accounts.OPTIONS[dest], dest=dest, type=float, metavar="N", help=text)
 
 
 def plan_options(group) -> None:
     """Add the options of a parallel plan."""
-    group.add_argument("--plan", metavar="PLAN", help=f"one rank of a preset under a parallel plan: {GRAMMAR}")
-    group.add_argument(
-        "--reduce-bytes", type=int, metavar="N", help="bytes of an element of summed gradients (default: 2)"
-    )
+    add = group.add_argument
+    add("--plan", metavar="PLAN", help=f"one rank of a preset under a parallel plan: {GRAMMAR}")
+    add("--reduce-bytes", type=int, metavar="N", help="bytes of an element of summed gradients (default: 2)")

@@ -72,15 +72,6 @@ def _operations(case: Case) -> int:
     return sum(entry.times for entry in case.ledger)
 
 
-def sections(
-    table: "ReproducedTable", counters: Sequence[str], counted: Callable[[Case], Measurement]
-) -> list[Section]:
-    """Return the table with rows measured by ``counted``, and the table of vocabularies that its parameters imply."""
-    rows = (table.row(row, counted(case)) for row, case in table.cases.items())
-    # without counters the rows are known now, and column widths fit them
-    return [table.section(counters, rows if counters else list(rows)), *table.vocabularies()]
-
-
 def without_vocabularies(section: Section) -> Section:
     """Return ``section`` with a note on how to print the vocabularies that its parameters imply."""
     note = "Parameters depend on a vocabulary that is not printed: --params shows the sizes that fit."
@@ -97,6 +88,7 @@ class ReproducedTable:
         self._rows = {row.name: row for row in table.rows}
         found = {column.quantity: column for column in table.columns}
         self._quantities = [found[quantity] for quantity in QUANTITIES if quantity in found]
+        self._printed_params = found["params"].names if "params" in found else ()
 
     def measured(self, row: str, counters: Sequence[str], cached: Mapping[str, Any] | None = None) -> Measurement:
         """Count the row's model with each of ``counters``, but for counts that ``cached`` has from an earlier run."""
@@ -151,11 +143,6 @@ class ReproducedTable:
             case=case,
         )
 
-    @property
-    def _printed_params(self) -> Sequence[str]:
-        params = self.table.column("params")
-        return params.names if params else ()
-
     def _layout(self, counters: Sequence[str]) -> Table:
         table, cases = self.table, self.cases.values()
         # a counter may report twice the count
@@ -203,10 +190,10 @@ class ReproducedTable:
         below = []
         values: dict[str, dict[str, Any]] = {row.name: {"row": row.name} for row in self.table.rows}
         for name in params.names:
-            label = "" if name == "params" else name
+            label = "" if name == "params" else f"\n{name}"
             out += [
-                Column(f"printed_{name}", _join_lines("params printed", label), align="right", priority=2),
-                Column(f"low_{name}", _join_lines("vocabulary", label, "from"), kind="int", priority=0),
+                Column(f"printed_{name}", f"params printed{label}", align="right", priority=2),
+                Column(f"low_{name}", f"vocabulary{label}\nfrom", kind="int", priority=0),
                 Column(f"high_{name}", "to", kind="int", priority=0),
             ]
             ranges = []
@@ -217,7 +204,7 @@ class ReproducedTable:
                     printed, low, high = found.printed, found.low, found.high
                     ranges.append(found)
                 values[row.name] |= {f"printed_{name}": printed, f"low_{name}": low, f"high_{name}": high}
-            below.append(f"{label}: " * bool(label) + _common_range(common_vocabulary(ranges)))
+            below.append(f"{name}: " * bool(label) + _common_range(common_vocabulary(ranges)))
         sizes = sorted({case.config.vocab_size for case in self.cases.values()})
         note = (
             f"Closed-form parameters {params.printing.statement()}, at every vocabulary size; the models above "
@@ -226,10 +213,6 @@ class ReproducedTable:
         title = f"{self.table.name}: vocabularies that the printed parameters imply"
         layout = Table(f"{self.table.name}-vocabulary", title, out, notes_above=[note])
         return [Section(layout, [Row(one, records=[one]) for one in values.values()], below)]
-
-
-def _join_lines(*words: str) -> str:
-    return "\n".join(word for word in words if word)
 
 
 def _common_range(both: VocabularyRange) -> str:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headcount.bench.accounts import Assumptions, NoAccount, context, step
@@ -18,23 +19,19 @@ from headcount.formulas.ledger import Entry, Size
 from headcount.formulas.rank import BYTES, INDEX, PARAMETER, REDUCTION, STATE_BYTES, RankCost, Transfer, rank_costs
 from headcount.models.configs.suggest import choices
 
+_bytes = partial(Column, unit="bytes", kind="int", of="bytes")
 RANK_COLUMNS = [
     Column("stage", "stage"),
     Column("ranks", "ranks", kind="int", priority=2),
     macs_column("rank_macs", "forward\nMACs", priority=0),
     macs_column("step_macs", "step\nMACs", priority=0),
     params_column("rank_params", "params", priority=2),
-    *(
-        Column(key, head, "bytes", kind="int", of="bytes", priority=priority)
-        for key, head, priority in (
-            ("state_bytes", "state", 3),
-            ("kv_bytes", "KV cache", 3),
-            ("sent_bytes", "sent,\nforward", 1),
-            ("step_sent_bytes", "sent,\nstep", 0),
-            ("sync_bytes", "gradient\nsum", 0),
-            ("saved_bytes", "saved\nactivations", 4),
-        )
-    ),
+    _bytes("state_bytes", "state", priority=3),
+    _bytes("kv_bytes", "KV cache", priority=3),
+    _bytes("sent_bytes", "sent,\nforward", priority=1),
+    _bytes("step_sent_bytes", "sent,\nstep", priority=0),
+    _bytes("sync_bytes", "gradient\nsum", priority=0),
+    _bytes("saved_bytes", "saved\nactivations", priority=4),
     Column("saved_by", "saved\nby", priority=4),
     Column("collectives", "collectives", priority=3, wraps=20),
 ]
@@ -47,7 +44,7 @@ TRANSFER_COLUMNS = [
     Column("element", "type", priority=4),
     Column("times", "times", kind="int"),
     Column("sent", "sent", "elements", kind="int", of="elements", priority=3),
-    Column("bytes", "sent", "bytes", kind="int", of="bytes", priority=0),
+    _bytes("bytes", "sent", priority=0),
 ]
 _LAYERS = re.compile(r"(?:(?<=\.)|^)\d+(-\d+)?(?=\.|$)")
 """Indices of repeated layers in a path: 7, or 0-5."""
