@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
-from math import comb
+from math import comb, prod
 from typing import Any
 
 import numpy as np
@@ -111,18 +111,23 @@ def _degree(counted, grid: Grid, name: str, line: int) -> int:
     counts = [counted({name: n}) for n in range(line)]
     degree = 0
     for kind in dict.fromkeys(kind for one in counts for kind in one):
-        values = [one.get(kind, 0) for one in counts]
-        differences = [_difference(values, order) for order in range(MAX_DEGREE + 1)]
-        for n in range(MAX_DEGREE + 1, len(values)):
+        values = {(n,): one.get(kind, 0) for n, one in enumerate(counts)}
+        differences = [_difference(values, (order,)) for order in range(MAX_DEGREE + 1)]
+        for n in range(MAX_DEGREE + 1, line):
             expected = sympy.expand(sum(comb(n, order) * d for order, d in enumerate(differences)))
-            if values[n] != expected:
-                raise NoPolynomial(kind, grid.point({name: n}), expected, values[n])
+            if values[n,] != expected:
+                raise NoPolynomial(kind, grid.point({name: n}), expected, values[n,])
         degree = max([degree, *(order for order, d in enumerate(differences) if d)])
     return degree
 
 
-def _difference(values: list[Any], order: int) -> sympy.Expr:
-    return sympy.expand(sum((-1) ** (order - n) * comb(order, n) * values[n] for n in range(order + 1)))
+def _difference(values: Mapping[tuple[int, ...], Any], orders: tuple[int, ...]) -> sympy.Expr:
+    """Return the difference of ``values`` by steps from the base, of one order along each size."""
+    terms = (
+        prod((-1) ** (order - n) * comb(order, n) for order, n in zip(orders, steps, strict=True)) * values[steps]
+        for steps in product(*(range(order + 1) for order in orders))
+    )
+    return sympy.expand(sum(terms))
 
 
 def _lower_set(degrees: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -138,21 +143,14 @@ def _lower_set(degrees: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 def _newton(kind: str, known, exponents: list[tuple[int, ...]], grid: Grid) -> sympy.Expr:
     """Return the sum over exponents of the difference there times the product of binomials."""
     values = {e: known[e].get(kind, 0) for e in exponents}
-    for axis in range(len(grid.base)):
-        # Differences along one axis after another, from the highest order down, so that lower ones are still counts.
-        for order in range(1, 1 + max(e[axis] for e in exponents)):
-            for e in sorted(exponents, key=lambda e: -e[axis]):
-                if e[axis] >= order:
-                    below = (*e[:axis], e[axis] - 1, *e[axis + 1 :])
-                    values[e] -= values[below]
     binomials = [
         [_binomial((symbol(name) - start) / sympy.Integer(grid.step[name]), n) for n in range(MAX_DEGREE + 1)]
         for name, start in grid.base.items()
     ]
     terms = (
         difference * sympy.prod([binomials[axis][n] for axis, n in enumerate(e)])
-        for e, difference in values.items()
-        if difference
+        for e in exponents
+        if (difference := _difference(values, e))
     )
     return sympy.expand(sum((sympy.expand(term) for term in terms), sympy.Integer(0)))
 
