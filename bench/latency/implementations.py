@@ -93,10 +93,9 @@ def layer_impls(
         known = impl_of(config, how)
         every_head = skips and known is not None and known.timed and known.form is None
         rows.append(ImplSpec(name, config, how, "dense" if every_head else "subject"))
-    for other in variant(config.variant).baselines(config):
-        kind = "mqa" if other.role == "mqa" else "mha"
-        title = f"{kind}-{other.config.num_heads}x{other.config.head_dim}"
-        rows.append(ImplSpec(title, other.config, FUSED, other.role))
+    for role, other in variant(config.variant).baselines(config).items():
+        title = f"{'mqa' if role == 'mqa' else 'mha'}-{other.num_heads}x{other.head_dim}"
+        rows.append(ImplSpec(title, other, FUSED, role))
     return rows
 
 

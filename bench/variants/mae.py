@@ -1,7 +1,7 @@
 """Capabilities of mixture of attentive experts: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import HEADS, WIDTH, Baseline, Grid, Letter, Search, Variant
+from headcount.bench.variants.variant import HEADS, WIDTH, Grid, Letter, Search, Variant
 
 VARIANT = Variant(
     name="mae",
@@ -15,5 +15,4 @@ VARIANT = Variant(
         ("h",),
         lambda sizes, _: {"2 <= h": sizes["h"] >= 2},
     ),
-    baselines=lambda config: [Baseline("mha", VARIANT.dense(config))],
 )

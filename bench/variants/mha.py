@@ -27,6 +27,7 @@ VARIANT = Variant(
     grid=Grid(("h", "d_h", "g", "bias"), ("h",), may_be_zero=("bias",)),
     dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim, config.num_kv_heads),
     printed=Printed("Eq. 19", _macs_eq19),
+    baselines=lambda config: {},
     search=Search(
         "transformer-base",
         {"h": 1, "g": 1, "d_h": 2},

@@ -1,7 +1,7 @@
 """Capabilities of multi-head latent attention: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import HEADS, Baseline, Grid, Letter, Search, Variant
+from headcount.bench.variants.variant import HEADS, Grid, Letter, Search, Variant
 
 WIDTH = Letter(tuple(range(32, 257, 32)), range(1, 257), "a multiple of 32")
 LATENT = Letter(tuple(range(32, 1025, 32)), range(1, 1025), "a multiple of 32")
@@ -21,7 +21,6 @@ VARIANT = Variant(
         lambda sizes, _: {"1 <= h": sizes["h"] >= 1},
         remark=lambda attention: "Five letters: --all-integers needs a --range of some.",
     ),
-    baselines=lambda config: [Baseline("mha", VARIANT.dense(config))],
     forms="keys and values made of every stored latent, and their projections absorbed into queries and outputs, which "
     "is more work where there are as many queries as keys",
     ideal="no key or value of a head is made: queries and outputs go through their projections instead, and latents "

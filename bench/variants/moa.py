@@ -1,8 +1,9 @@
 """Capabilities of mixture of attention heads: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import FEW, WIDTH, Baseline, Grid, Letter, Printed, Routed, Search, Variant
+from headcount.bench.variants.variant import FEW, WIDTH, Grid, Letter, Printed, Routed, Search, Variant
 from headcount.formulas import moa
+from headcount.models.configs.mha import MultiHeadAttentionConfig
 
 HEAD_DIM = 64
 """Head width of the MHA of the same model width, as in the paper's models."""
@@ -14,13 +15,13 @@ def _macs_eq18(config, T: int, S: int) -> int | None:
     return moa.macs_eq18(T=T, K=config.top_k, D=config.head_dim, d_m=config.d_model) if T == S else None
 
 
-def _baselines(config) -> list[Baseline]:
+def _baselines(config) -> dict[str, MultiHeadAttentionConfig]:
     d_model, g = config.d_model, config.num_kv_heads
-    return [
-        Baseline("mqa", dense(d_model, config.top_k * g, config.kv_head_dim, g)),
-        Baseline("mha", dense(d_model, d_model // HEAD_DIM, HEAD_DIM)),
-        Baseline("mha-inner", VARIANT.dense(config)),
-    ]
+    return {
+        "mqa": dense(d_model, config.top_k * g, config.kv_head_dim, g),
+        "mha": dense(d_model, d_model // HEAD_DIM, HEAD_DIM),
+        "mha-inner": VARIANT.dense(config),
+    }
 
 
 VARIANT = Variant(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import HEADS, WIDTH, Baseline, Grid, Letter, Routed, Search, Sizes, Variant
+from headcount.bench.variants.variant import HEADS, WIDTH, Grid, Letter, Routed, Search, Sizes, Variant
 from headcount.models.configs.base import AttentionConfig, Form
 from headcount.models.configs.moh import Router
 
@@ -44,7 +44,6 @@ VARIANT = Variant(
         defaults={"form": Form.IDEAL},
         remark=lambda attention: REMARKS[attention.form],
     ),
-    baselines=lambda config: [Baseline("mha", VARIANT.dense(config))],
     routed=Routed(
         "head",
         "routed heads",

@@ -1,7 +1,7 @@
 """Capabilities of SwitchHead: grids, searches and timing. Importable without torch."""
 
 from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import WIDTH, Baseline, Grid, Letter, Search, Variant
+from headcount.bench.variants.variant import WIDTH, Grid, Letter, Search, Variant
 
 VARIANT = Variant(
     name="switchhead",
@@ -20,5 +20,4 @@ VARIANT = Variant(
         ("K", "E"),
         lambda sizes, _: {"K <= E": sizes["K"] <= sizes["E"]},
     ),
-    baselines=lambda config: [Baseline("mha", VARIANT.dense(config))],
 )

@@ -70,14 +70,6 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """A dense layer that is timed for comparison, and its role there."""
-
-    role: str
-    config: MultiHeadAttentionConfig
-
-
-@dataclass(frozen=True)
 class Routed:
     """Wording of routing tables for what tokens select: an expert or a head.
 
@@ -101,7 +93,8 @@ class Routed:
 class Variant:
     """One attention: ``label`` is its short name in print.
 
-    ``dense`` returns the MHA with as many heads as are active for a token. ``forms`` describes the two forms and
+    ``dense`` returns the MHA with as many heads as are active for a token, ``baselines`` by role the dense layers that
+    are timed for comparison. ``forms`` describes the two forms and
     ``ideal`` what the ideal one omits; both are empty for a single form. ``unsearched`` is the reason why there is no
     ``search``.
     """
@@ -113,7 +106,9 @@ class Variant:
     printed: Printed | None = None
     search: Search | None = None
     unsearched: str = ""
-    baselines: Callable[[Any], list[Baseline]] = lambda config: []
+    baselines: Callable[[Any], dict[str, MultiHeadAttentionConfig]] = lambda config: {
+        "mha": variant(config.variant).dense(config)
+    }
     routed: Routed | None = None
     forms: str = ""
     ideal: str = ""

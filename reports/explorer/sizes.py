@@ -67,9 +67,9 @@ def _sizes(layer: Any) -> dict[str, int] | None:
     again = grid.case_at(own, {**chosen, "T": 1}).config
     if _params(again) != _params(layer):
         return None
-    baselines = {one.role: one.config.letters() for one in own.baselines(layer)}
-    dense = baselines.get("mha", {})
-    return {letter: size for letter, size in {**dense, **chosen}.items() if letter in SIZES}
+    dense = own.baselines(layer).get("mha")
+    sizes = {**(dense.letters() if dense else {}), **chosen}
+    return {letter: size for letter, size in sizes.items() if letter in SIZES}
 
 
 def _params(layer: Any) -> int:
