@@ -77,7 +77,8 @@ class Account:
     """A value of a case and its column.
 
     ``of_heads``: the ideal form changes it. ``statements`` are keys of STATEMENTS, ``options`` those of its column.
-    ``in_bytes``: ``element_bytes`` changes the value, and the column's unit states them.
+    ``in_bytes``: ``element_bytes`` changes the value, and the column's unit states them. ``needs``: assumptions without
+    a default.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Account:
     of_heads: bool
     in_bytes: bool
     statements: tuple[str, ...]
+    needs: tuple[str, ...]
     options: Mapping[str, Any]
 
     def column(self, given: Assumptions) -> Column:
@@ -137,20 +139,27 @@ STATEMENTS = {
 ACCOUNTS: dict[str, Account] = {}
 
 
-def _account(head: str, *statements: str, of_heads: bool = True, in_bytes: bool = False, **options: Any):
+def _account(
+    head: str,
+    *statements: str,
+    of_heads: bool = True,
+    in_bytes: bool = False,
+    needs: tuple[str, ...] = (),
+    **options: Any,
+):
     """Register the decorated function as an account under its own name."""
 
     def register(value: Callable[[Case, Assumptions], Any]) -> Callable[[Case, Assumptions], Any]:
         name = value.__name__
-        ACCOUNTS[name] = Account(name, head, value, of_heads, in_bytes, statements, options)
+        ACCOUNTS[name] = Account(name, head, value, of_heads, in_bytes, statements, needs, options)
         return value
 
     return register
 
 
-TEXT = {"kind": "text", "width": 11}
-PERCENT = {"kind": "fixed", "digits": 2, "unit": "%", "of": ""}
-FLOPS = {"of": "FLOPs", "unit": "FLOPs", "width": 23}
+BOUND = {"kind": "text", "width": 11, "needs": ("peak_macs_per_s", "bytes_per_s")}
+PERCENT = {"kind": "fixed", "digits": 2, "unit": "%", "of": "", "needs": ("rule", "seconds", "peak")}
+FLOPS = {"of": "FLOPs", "unit": "FLOPs", "width": 23, "needs": ("rule",)}
 INTENSITY = {"kind": "fixed", "digits": 3, "width": 11, "of": ""}
 
 
@@ -259,7 +268,7 @@ def decode_intensity(case: Case, given: Assumptions) -> Fraction:
     return Fraction(decode_macs(case, given), decode_bytes(case, given))
 
 
-@_account("decode step\nbound by", "context", "step bytes", **TEXT)
+@_account("decode step\nbound by", "context", "step bytes", **BOUND)
 def decode_bound(case: Case, given: Assumptions) -> str:
     """Return which of the hardware peaks bounds the step: ``compute`` or ``memory``."""
     return _bound_by(given, decode_intensity(case, given))
@@ -295,7 +304,7 @@ def forward_intensity(case: Case, given: Assumptions) -> Fraction:
     return Fraction(case.ledger.macs, forward_bytes(case, given))
 
 
-@_account("forward\nbound by", "forward", **TEXT)
+@_account("forward\nbound by", "forward", **BOUND)
 def forward_bound(case: Case, given: Assumptions) -> str:
     """Return which of the hardware peaks bounds a forward pass, and a training step."""
     return _bound_by(given, forward_intensity(case, given))
@@ -471,16 +480,6 @@ def other_flops(case: Case, given: Assumptions) -> int:
     return _other_flops(case, given, given.prices)
 
 
-PEAKS, RATE = ("peak_macs_per_s", "bytes_per_s"), ("rule", "seconds", "peak")
-NEEDS = {
-    "decode_bound": PEAKS,
-    "forward_bound": PEAKS,
-    "training_flops_per_token": RATE[:1],
-    "training_flops_per_step": RATE[:1],
-    "mfu": RATE,
-    "hfu": RATE,
-}
-"""Assumptions without a default that accounts need."""
 OPTIONS = {"peak_macs_per_s": "--peak-macs", "bytes_per_s": "--bandwidth", "rule": "--rules"}
 """Options of assumptions with another name."""
 
@@ -490,8 +489,9 @@ def check(names: Sequence[str], given: Assumptions) -> None:
     for name in names:
         if name not in ACCOUNTS:
             raise UsageError(f"unknown column {name!r}; {choices(name, ACCOUNTS, 'headcount macs --list')}")
-        if any(getattr(given, need) is None for need in NEEDS.get(name, ())):
-            needed = " and ".join(OPTIONS.get(need, f"--{need}") for need in NEEDS[name])
+        needs = ACCOUNTS[name].needs
+        if any(getattr(given, need) is None for need in needs):
+            needed = " and ".join(OPTIONS.get(need, f"--{need}") for need in needs)
             raise UsageError(f"column {name} needs {needed}")
     if len(set(names)) != len(names):
         raise UsageError(f"a column is given twice in {', '.join(names)}")
