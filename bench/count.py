@@ -169,15 +169,9 @@ def count_macs(
     """
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
     call = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
-    return count_call(call, backward=backward, training=training, elementwise=elementwise, **options)
-
-
-@no_full_gc()
-def count_call(call: ModuleCall, *, backward: bool = False, training: bool = False, **options: Any) -> ContractionCount:
-    """Count a call as ``count_macs`` does; ``options`` are those of count_contractions."""
-    module, args, kwargs = call
-    trace = record_copy(module, args, kwargs, functions=READ_CALLS, backward=backward, training=training)
-    return replace(count_contractions(trace, **options), call=call)
+    with no_full_gc():
+        trace = record_copy(*call, functions=READ_CALLS, backward=backward, training=training)
+        return replace(count_contractions(trace, elementwise=elementwise, **options), call=call)
 
 
 OPTIONS = inspect.signature(count_macs).parameters.keys()
