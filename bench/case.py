@@ -103,7 +103,7 @@ class Case:
     def at(self, letter: str, size: int) -> "Case":
         """Return the case with ``letter`` set to an integer. Raises ConfigError where it cannot be built."""
         if letter == "T":
-            if tokens := self._own_tokens:
+            if tokens := (layers_of(self.config)[0].fields_by_letter | self.config.fields_by_letter).get("T"):
                 raise ConfigError(f"a {self.config.variant} model has no input length; its T is its {tokens}")
             lengths = {name: self.lengths[name] if name == "batch_size" else size for name in self.lengths}
             moved = replace(self, lengths=lengths)
@@ -121,12 +121,6 @@ class Case:
         own = [layer.letters() for layer in layers_of(self.config)]
         tied = letter == "h" and all(sizes.get("g") == sizes["h"] for sizes in own)
         return ("h", "g") if tied else (letter,)
-
-    @property
-    def _own_tokens(self) -> str | None:
-        """Return the field that holds the number of tokens, where that is no input length."""
-        sizes = layers_of(self.config)[0].fields_by_letter | self.config.fields_by_letter
-        return sizes.get("T")
 
     def letters(self) -> tuple[str, ...]:
         """Return the letters to search for crossovers: T, unless layers set it, and the routing letters that all layers

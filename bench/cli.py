@@ -191,13 +191,11 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     sections = progress.with_progress(work.sections, prog, "table")
     if args.out and files.is_folder(args.out):
         printed = write_folder(sections, form, args.out, style, brief)
-        failures = _report(prog, work, printed, started)
-        result = work.result(printed)
+        failures, result = _report(prog, work, printed, started)
     else:
         with open_output(args.out) as stream:
             printed = emit(sections, form, stream, style(stream), work.result, brief)
-            failures = _report(prog, work, printed, started)
-            result = work.result(printed)
+            failures, result = _report(prog, work, printed, started)
             if result and form == "text":
                 stream.write("\n" * bool(printed) + wrap_note(shown(result), style(stream).note_width) + "\n")
                 stream.flush()
@@ -217,8 +215,8 @@ def check_not_input(args: argparse.Namespace, *others: str) -> None:
                 raise UsageError(f"--out {args.out} is an input of this command")
 
 
-def _report(prog: str, work: Work, sections: Sequence[Section], started: float) -> list[str]:
-    """Print failures, time and verdict on stderr, and return the failures."""
+def _report(prog: str, work: Work, sections: Sequence[Section], started: float) -> tuple[list[str], str]:
+    """Print failures, time and verdict on stderr; return the failures, and the last line to print."""
     failures = [failure for section in sections for row in section.rows for failure in row.failures]
     failures = failures if work.strict else []
     for failure in failures:
@@ -226,7 +224,7 @@ def _report(prog: str, work: Work, sections: Sequence[Section], started: float) 
     print(shown(f"{time.perf_counter() - started:.1f} s{work.remark()}"), file=sys.stderr)
     if work.verdict:
         print(f"check: {f'{len(failures)} disagree' if failures else work.verdict}", file=sys.stderr)
-    return failures
+    return failures, work.result(sections)
 
 
 def run(prog: str, command: Callable[[], int]) -> int:
