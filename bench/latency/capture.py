@@ -32,12 +32,8 @@ class CaptureFailed(NotCaptured):
     label = ""
 
 
-_failed_captures: list[str] = []
-
-
-def capture_failure() -> str | None:
-    """Return why this process captures no more graphs, or None. A failed capture may leave its memory pool open."""
-    return _failed_captures[0] if _failed_captures else None
+failures: list[str] = []
+"""Why this process captures no more graphs; empty where it does. A failed capture may leave its memory pool open."""
 
 
 @contextmanager
@@ -62,8 +58,8 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
     A call that synchronizes with the host is refused first, because it would invalidate the capture.
     Raises CaptureFailed where a capture fails, in this call or earlier in this process.
     """
-    if capture_failure():
-        raise CaptureFailed(f"an earlier capture failed in this process: {capture_failure()}")
+    if failures:
+        raise CaptureFailed(f"an earlier capture failed in this process: {failures[0]}")
     _check_no_sync(call)
     stream, graph, output = torch.cuda.current_stream(), torch.cuda.CUDAGraph(), None
     # a tensor that is freed by the collector during a capture invalidates it
@@ -75,7 +71,7 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
                 output = call(i % sets)
     except RuntimeError as error:
         reason = _first_line(error)
-        _failed_captures.append(reason)
+        failures.append(reason)
         raise CaptureFailed(reason) from error
     finally:
         gc.enable()

@@ -1,5 +1,6 @@
 """Record the experts that routers select, and replay them in the reference, whose own selection is compared."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,14 +39,14 @@ class RoutingRecorder(TorchFunctionMode):
 class RoutingReplay(TorchFunctionMode):
     """Mode that replaces the result of every topk by the given ``indices``, in the order of the calls.
 
-    ``rows`` selects tokens of indices that were recorded for more. ``tokens`` counts selections, ``clear`` those that
-    rounding cannot change, ``other`` those of them that differ from the K largest scores.
+    ``rows`` selects tokens of indices that were recorded for more. ``counts`` are the selections as ``tokens``, those
+    that rounding cannot change as ``clear``, and those of them that differ from the K largest scores as ``other``.
     """
 
     def __init__(self, indices: Sequence[Tensor], margin: float, rows: Sequence[int] = ()) -> None:
         super().__init__()
         self.indices, self.margin, self.rows = list(indices), margin, list(rows)
-        self.tokens = self.clear = self.other = 0
+        self.counts = Counter(tokens=0, clear=0, other=0)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Call ``func``."""
@@ -67,9 +68,7 @@ class RoutingReplay(TorchFunctionMode):
             clear = (gap > self.margin) & (gap > RATIO * self.margin * last.abs())
         own = best.indices[..., :top_k].sort(-1).values
         other = (indices.sort(-1).values != own).any(-1) & clear
-        self.tokens += clear.numel()
-        self.clear += int(clear.sum())
-        self.other += int(other.sum())
+        self.counts.update(tokens=clear.numel(), clear=int(clear.sum()), other=int(other.sum()))
 
 
 def trace_routing(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Tensor], list[str]]:

@@ -87,8 +87,8 @@ class Session(ABC):
                     continue
                 lost = self._run(case)
             yield from map(self.row, self.done[case.key])
-            if (lost or capture.capture_failure()) and (more or number < len(cases)):
-                self._restart(f"{case.key}: {lost}" if lost else f"a capture failed ({capture.capture_failure()})")
+            if (lost or capture.failures) and (more or number < len(cases)):
+                self._restart(f"{case.key}: {lost}" if lost else f"a capture failed ({capture.failures[0]})")
 
     def _run(self, case: TimingCase) -> str | None:
         """Run and store one case. Return the error that left the device unusable, if any."""

@@ -18,6 +18,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 
 from headcount.bench.case import Case
 from headcount.bench.latency.correctness import relative_error
+from headcount.bench.latency.timing import synchronize
 from headcount.formulas.plan import Plan
 from headcount.models import sharded
 from headcount.models.build import build, example_inputs, make_module
@@ -79,11 +80,18 @@ class ShardedStep:
 
     def run(self, model: nn.Module, tokens: Tensor) -> Tensor:
         """Run a step and return this rank's logits."""
-        with implicit_replication(), torch.set_grad_enabled(self.trains):
+        with implicit_replication():
+            logits = self._run_alone(model, tokens)
+            if self.trains:
+                self._sum_gradients(model)
+        return logits
+
+    def _run_alone(self, model: nn.Module, tokens: Tensor) -> Tensor:
+        """Run a step without sums of gradients over ranks and return the logits."""
+        with torch.set_grad_enabled(self.trains):
             logits = model(tokens)
             if self.trains:
                 logits.backward(logits.detach())
-                self._sum_gradients(model)
         return logits.detach()
 
     def _sum_gradients(self, model: nn.Module) -> None:
@@ -104,8 +112,10 @@ class ShardedStep:
         whole = build(self.case.config, device=self.device, dtype=torch.float64) if dist.get_rank() == 0 else None
         model = self.divide(whole.state_dict() if whole else {}, torch.float64)
         # every rank takes part in gathering logits and gradients, one at a time
-        found = chain([("logits", self._gather_logits(self.run(model, self.own_tokens())))], self._gradients(model))
-        expected = self._run_whole(whole) if whole else None
+        own = self.run(model, self.own_tokens())
+        logits = DTensor.from_local(own, self.mesh, [Shard(0), Shard(2)]).full_tensor()
+        found = chain([("logits", logits)], self._gradients(model))
+        expected = self._run_alone(whole, self.tokens()) if whole else None
         problem = [None]
         for name, result in found:
             if whole and not problem[0]:
@@ -117,17 +127,6 @@ class ShardedStep:
         if problem[0]:
             raise NotEqual(f"the divided model is not the whole one in float64: {problem[0]}")
         return whole.state_dict() if whole else {}
-
-    def _run_whole(self, whole: nn.Module) -> Tensor:
-        """Run the step of all ranks' tokens and return the logits."""
-        with torch.set_grad_enabled(self.trains):
-            logits = whole(self.tokens())
-            if self.trains:
-                logits.backward(logits.detach())
-        return logits.detach()
-
-    def _gather_logits(self, logits: Tensor) -> Tensor:
-        return DTensor.from_local(logits, self.mesh, [Shard(0), Shard(2)]).full_tensor()
 
     def _gradients(self, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         """Iterate over names and whole gradients."""
@@ -141,18 +140,14 @@ class ShardedStep:
         for step in range(-WARM_UPS, steps):
             model.zero_grad()
             dist.barrier()
-            self._synchronize()
+            synchronize(self.device)
             started = time.perf_counter()
             self.run(model, tokens)
-            self._synchronize()
+            synchronize(self.device)
             own += [time.perf_counter() - started] if step >= 0 else []
         by_rank = [None] * dist.get_world_size()
         dist.all_gather_object(by_rank, own)
         return by_rank
-
-    def _synchronize(self) -> None:
-        if self.device == "cuda":
-            torch.cuda.synchronize()
 
 
 @contextmanager

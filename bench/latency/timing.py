@@ -98,12 +98,12 @@ def _prepare(impl: TimedCall, device: str, warm_up_s: float) -> None:
     """Warm up, and set the number of calls of a block."""
     # the first call compiles, loads modules and selects kernels
     impl.call(0)
-    _synchronize(device)
+    synchronize(device)
     took, started = [], time.perf_counter()
     while len(took) < 2 or time.perf_counter() - started < warm_up_s:
         before = time.perf_counter()
         impl.call(len(took) % impl.sets)
-        _synchronize(device)
+        synchronize(device)
         took.append(time.perf_counter() - before)
     per_call = median_high(took[-3:])
     calls = min(MOST_CALLS, round(BLOCK_S[device] / per_call)) if per_call > 0 else 1
@@ -126,10 +126,10 @@ def _capture(impl: TimedCall, stop_on_failure: bool) -> None:
 
 
 def _wall(impl: TimedCall, device: str) -> float:
-    _synchronize(device)
+    synchronize(device)
     started = time.perf_counter()
     impl.run_block()
-    _synchronize(device)
+    synchronize(device)
     return (time.perf_counter() - started) / impl.calls
 
 
@@ -144,6 +144,7 @@ def _gpu(impl: TimedCall) -> float:
     return elapsed_s(replays) / (impl.graph.calls * impl.replays)
 
 
-def _synchronize(device: str) -> None:
+def synchronize(device: str) -> None:
+    """Wait for everything that was launched on cuda."""
     if device == "cuda":
         torch.cuda.synchronize()

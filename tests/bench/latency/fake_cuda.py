@@ -266,7 +266,7 @@ def install(monkeypatch):
     monkeypatch.setattr(timing, "time", types.SimpleNamespace(perf_counter=lambda: device.host))
     monkeypatch.setattr(timing, "WARM_UP_S", {"cuda": 1e-3})
     monkeypatch.setattr(timing, "CASE_WARM_UP_S", {"cuda": 1e-3})
-    monkeypatch.setattr(capture, "_failed_captures", [])
+    monkeypatch.setattr(capture, "failures", [])
     # Triton kernels need a real device
     monkeypatch.setattr(implementations, "missing_on", lambda impl, where: "a real device" if impl.package else None)
     made_up = roofline.Peaks(4e14, 4e12, "made up", 4.4e12, 3.9e14, 3.9e12)

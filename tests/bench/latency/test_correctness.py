@@ -162,7 +162,7 @@ def test_ties_are_no_clear_choice():
     with RoutingReplay([torch.tensor([[[1], [1]]])], 1e-6) as given:
         weights, chosen = torch.topk(scores, 1)
     assert weights.tolist() == [[[0.5], [0.4]]] and chosen.tolist() == [[[1], [1]]]
-    assert (given.tokens, given.clear, given.other) == (2, 1, 1)
+    assert given.counts == {"tokens": 2, "clear": 1, "other": 1}
 
 
 @pytest.mark.parametrize("which", ["forward", "both", "backward", "decode"])

@@ -146,7 +146,7 @@ def test_failed_capture_costs_one_impl_its_graph(tmp_path, cuda, monkeypatch, ca
     assert continues(argv) and rows_of(tmp_path / "r.jsonl") == []
     assert capsys.readouterr().err.endswith(f"{CASE}: some grouped: {reason}: continuing in a new process\n")
     # a new process captures again, and not that implementation
-    monkeypatch.setattr(capture, "_failed_captures", [])
+    monkeypatch.setattr(capture, "failures", [])
     assert main(argv) == 0
     found = {r["implementation"]: r for r in rows_of(tmp_path / "r.jsonl") if r["role"] in ("subject", "mqa")}
     assert {impl: r["timed_by"] for impl, r in found.items()} == {
