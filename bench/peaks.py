@@ -22,11 +22,6 @@ MAX_CHUNKS = 20_000
 """Chunks of gathered matrices in one measurement; more would take minutes."""
 
 
-def measure_peak(case: Case, **options) -> int:
-    """Return the most bytes that are live at once; see :func:`measure`."""
-    return measure(case, **options).peak_bytes
-
-
 def measure(
     case: Case, *, training: bool, element_bytes: int, device: str = "meta", recompute: bool = False
 ) -> Activations:
@@ -40,9 +35,6 @@ def measure(
     case.check_runs()
     model = build(case.config, device=device, initialise=False)
     inputs = example_inputs(case.config, case.lengths, device=device)
-    if case.lengths.get("src_len") == case.lengths.get("tgt_len"):
-        # a layer that attends to itself has one input
-        inputs.pop("key", None)
     if recompute:
         _recompute_layers(model)
     with _split_rows(element_bytes), cache_shapes(model):
