@@ -11,18 +11,10 @@ from headcount.bench.counters import registry
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
+from tests.cases import MODEL_FIELDS
 
 B, T, S = 3, 17, 13
-SMALL = dict(d_model=22, d_ff=29, num_layers=3, vocab_size=41)
-MOH = dict(attention="moh", num_heads=6, num_shared_heads=2, top_k=3, num_kv_heads=2, head_dim=10)
-DIT = dict(model="dit", d_model=28, num_layers=3, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
-CASES = {
-    "translation-moa": dict(model="encoder_decoder", num_encoder_layers=3, num_decoder_layers=2, d_model=22, d_ff=29)
-    | dict(vocab_size=41, attention="moa", num_experts=7, top_k=3, head_dim=5, bias=True),
-    "llama-moh": dict(model="llama") | SMALL | MOH,
-    "masked-moh-ideal": dict(model="masked_lm", max_positions=19, form="ideal") | SMALL | MOH,
-    "dit": DIT | dict(attention="mha", num_heads=2),
-}
+CASES = ("translation-moa-biased", "llama-moh", "masked-moh-ideal", "dit")
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +25,7 @@ def empty_cache():
 
 
 def measured(case, device, **options):
-    config = make_config(CASES[case])
+    config = make_config(MODEL_FIELDS[case])
     wanted = dict(batch_size=B, tgt_len=T, src_len=S, seq_len=T)
     lengths = resolve_lengths(config, {name: wanted[name] for name in config.lengths})
     return measure.measure(Case(case, config, lengths), (*registry.NAMES, "headcount"), device=device, **options)

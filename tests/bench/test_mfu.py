@@ -26,13 +26,15 @@ SQUARE = 2 * L * h * d_h * T
 PEAK = "A100 40GB SXM bf16"
 
 
+SIZES = dict(
+    vocab_size=V, hidden_size=d, intermediate_size=F, num_hidden_layers=L, num_attention_heads=h,
+    num_key_value_heads=g, head_dim=d_h, max_position_embeddings=T,
+)  # fmt: skip
+
+
 def llama():
     transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
-    config = transformers.LlamaConfig(
-        vocab_size=V, hidden_size=d, intermediate_size=F, num_hidden_layers=L, num_attention_heads=h,
-        num_key_value_heads=g, head_dim=d_h, max_position_embeddings=T,
-    )  # fmt: skip
-    return transformers.LlamaForCausalLM(config)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +93,7 @@ def test_backward_pass_is_not_counted_twice():
 def test_mixture_counts_active_parameters():
     transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     experts, top_k = 7, 2
-    config = transformers.MixtralConfig(
-        vocab_size=V, hidden_size=d, intermediate_size=F, num_hidden_layers=L, num_attention_heads=h,
-        num_key_value_heads=g, head_dim=d_h, max_position_embeddings=T, num_local_experts=experts,
-        num_experts_per_tok=top_k,
-    )  # fmt: skip
+    config = transformers.MixtralConfig(**SIZES, num_local_experts=experts, num_experts_per_tok=top_k)
     ids = torch.zeros(B, T, dtype=torch.long)
     counted = hc.count(transformers.MixtralForCausalLM(config), input_ids=ids)
     active = N + L * (d * experts + (top_k - 1) * FFN)
@@ -130,39 +128,32 @@ def test_module_equals_closed_form(rule):
 
 
 class Attention(nn.Module):
-    def __init__(self, is_causal):
+    def __init__(self):
         super().__init__()
-        self.proj, self.is_causal = nn.Linear(d, d), is_causal
+        self.proj = nn.Linear(d, d)
 
-    def forward(self, x):
+    def forward(self, x, **mask):
         x = self.proj(x)[:, None]
-        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=self.is_causal)
+        return nn.functional.scaled_dot_product_attention(x, x, x, **mask)
 
 
-def test_causal_rule_needs_a_causal_mask():
-    x = torch.ones(B, T, d)
-    assert hc.MFU(Attention(True), x, peak=PEAK, rule="maxtext").flops_per_token == 6 * (d * d + d * T)
-    with pytest.raises(UsageError, match="^rule maxtext counts causal pairs"):
-        hc.MFU(Attention(False), x, peak=PEAK, rule="maxtext")
+MASK = torch.ones(T, T, dtype=torch.bool).tril()
 
 
-class Masked(Attention):
-    def forward(self, x, mask):
-        x = self.proj(x)[:, None]
-        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+@pytest.mark.parametrize("mask", [{"is_causal": True}, {"attn_mask": MASK}], ids=["flag", "tensor"])
+def test_causal_rule_takes_a_causal_mask(mask):
+    mfu = hc.MFU(Attention(), torch.ones(B, T, d), peak=PEAK, rule="maxtext", **mask)
+    assert mfu.flops_per_token == 6 * (d * d + d * T)
 
 
-@pytest.mark.parametrize("device, hidden, reason", [
-    ("cpu", T, ""), ("meta", T, "a mask of this module is not known"), ("cpu", 3, "hide other pairs than those"),
-])  # fmt: skip
-def test_causal_rule_takes_known_causal_masks_only(device, hidden, reason):
-    mask = torch.ones(T, T, dtype=torch.bool).tril().triu(1 - hidden).to(device)
-    arguments = Masked(False).to(device), torch.ones(B, T, d, device=device), mask
-    if not reason:
-        assert hc.MFU(*arguments, peak=PEAK, rule="maxtext").flops_per_token == 6 * (d * d + d * T)
-        return
-    with pytest.raises(UsageError, match=f"^rule maxtext counts causal pairs, and .*{reason}"):
-        hc.MFU(*arguments, peak=PEAK, rule="maxtext")
+@pytest.mark.parametrize("mask, reason", [
+    ({}, "no mask of this module hides any"), ({"attn_mask": MASK.to("meta")}, "a mask of this module is not known"),
+    ({"attn_mask": MASK.triu(-2)}, "its masks hide other pairs than those"),
+], ids=["none", "unknown", "band"])  # fmt: skip
+def test_causal_rule_refuses_other_masks(mask, reason):
+    x = torch.ones(B, T, d, device=mask.get("attn_mask", MASK).device)
+    with pytest.raises(UsageError, match=f"^rule maxtext counts causal pairs, and {reason}"):
+        hc.MFU(Attention().to(x.device), x, peak=PEAK, rule="maxtext", **mask)
 
 
 def test_update_is_share_of_peak():

@@ -13,6 +13,7 @@ from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas import moa
 from headcount.models.configs.make import make_config
 from tests.bench.latency.conftest import PEAKS
+from tests.cases import MODEL_FIELDS
 
 TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
 
@@ -92,11 +93,8 @@ def test_wrong_impl_has_no_time(layers, monkeypatch):
     check = correctness.CorrectnessCheck.check
 
     def wrong(self):
-        return (
-            replace(check(self), error=0.5, bound=0.1, what="the output")
-            if self.run.spec.impl == "loop"
-            else check(self)
-        )
+        found = check(self)
+        return replace(found, error=0.5, bound=0.1, what="the output") if self.run.spec.impl == "loop" else found
 
     monkeypatch.setattr(correctness.CorrectnessCheck, "check", wrong)
     found = measured()
@@ -162,8 +160,7 @@ def test_lost_device_names_impl(cuda):
 def test_model_is_timed(which, device, dtype, request, monkeypatch):
     if device == "cuda":
         request.getfixturevalue("cuda")
-    sizes = dict(d_model=16, num_heads=2, d_ff=8, num_layers=1, vocab_size=31, max_positions=11)
-    config = make_config(dict(model="masked_lm", attention="mha") | sizes)
+    config = make_config(MODEL_FIELDS["masked-mha"])
     monkeypatch.setattr(TimingCase, "impls", lambda self: [ImplSpec("tiny", config, "fused", "subject")])
     monkeypatch.setattr(TimingCase, "config", config)
     case = TimingCase("model", "tiny", **TINY | dict(which=which, routing="natural", device=device, dtype=dtype))

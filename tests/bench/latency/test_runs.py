@@ -9,11 +9,11 @@ from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.runs import make_run, tensors
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.configs.make import make_config
+from tests.cases import MODEL_FIELDS
 
 SHAPE = dict(seq_len=7, batch_size=3, dtype="float32", device="cpu", routing="natural")
 LAYER = make_config(dict(attention="mha", d_model=10, num_heads=2, head_dim=5))
-WORDS = dict(attention="mha", d_model=10, num_heads=2, d_ff=8, num_layers=1, vocab_size=31, max_positions=11)
-MODEL = make_config(dict(model="masked_lm") | WORDS)
+MODEL = make_config(MODEL_FIELDS["masked-mha"])
 
 
 def run_of(subject, which, config):

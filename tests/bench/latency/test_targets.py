@@ -55,16 +55,9 @@ def one_pass(quick, monkeypatch):
 
         monkeypatch.setattr(time_targets, "interleave", interleave)
         target = {"spec": f"timed_net.py:{spec}", "inputs": () if spec == "make" else ["5,7"]}
-        request = {
-            "targets": [target],
-            "device": "cpu",
-            "backward": backward,
-            "blocks": 3,
-            "threads": None,
-            "mode": mode,
-        }
+        how = {"device": "cpu", "backward": backward, "blocks": 3, "threads": None, "mode": mode}
         with pytest.raises(UserCodeError) as error:
-            time_targets.answer(request)
+            time_targets.answer({"targets": [target], **how})
         return outputs[0] if str(error.value) == f"timed_net.py:{spec}: failed: here" else str(error.value)
 
     return run
