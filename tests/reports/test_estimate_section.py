@@ -4,9 +4,9 @@ import pytest
 
 from headcount.bench import records
 from headcount.reports import latency
-from headcount.reports.document import FIGURE_SPACE, WORD_JOINER
 from headcount.reports.facts import Facts
 from headcount.reports.pages import time
+from tests.reports.pipe_tables import rows_of
 from tests.reports.test_latency_report import record
 
 DEVICE = "NVIDIA H200"
@@ -28,19 +28,6 @@ def page(tmp_path):
         return time.estimates(Facts(stored=tmp_path))
 
     return made
-
-
-def rows_of(text, title):
-    """The rows of the table whose heading holds ``title``, by heading."""
-    text = text.replace("<br>", " ").replace(FIGURE_SPACE, " ").replace(WORD_JOINER, "")
-    lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line[:1] == "|"]
-    start = next(i for i, cells in enumerate(lines) if any(title in cell for cell in cells))
-    found = []
-    for cells in lines[start + 2 :]:
-        if len(cells) != len(lines[start]) or cells[:2] == lines[start][:2]:
-            break
-        found.append(dict(zip(lines[start], cells, strict=True)))
-    return found
 
 
 def test_row_has_estimate_and_measurement(page):

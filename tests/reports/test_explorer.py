@@ -10,22 +10,15 @@ import pytest
 import sympy
 
 from headcount.bench.case import Case
-from headcount.bench.macs import figures as sections
 from headcount.bench.macs import grid
 from headcount.formulas.published import figures, tables
 from headcount.formulas.published.verdicts import judge
 from headcount.models.configs.base import ConfigError
 from headcount.reports.explorer import forms, nodes, page
 from tests.reports import explorer_facts
-from tests.reports.layers_by_hand import ACCOUNTS, FORMS, can_build, expected, points
+from tests.reports.layers_by_hand import can_build, points
 
-OPERATORS = {
-    "+": lambda *v: sum(v),
-    "*": lambda *v: prod(v),
-    "min": lambda *v: min(v),
-    "ceil": lambda a, b: -(-a // b),
-    "/": lambda a, b: whole(Fraction(a, b)),
-}
+OPERATORS = {"+": sum, "*": prod}
 
 
 @cache
@@ -41,7 +34,7 @@ def whole(value):
 
 def value(node, z):
     if isinstance(node, list):
-        return OPERATORS[node[0]](*(value(part, z) for part in node[1:]))
+        return OPERATORS[node[0]](value(part, z) for part in node[1:])
     return z[node] if isinstance(node, str) else node
 
 
@@ -58,27 +51,6 @@ def total(form, account, z, printed=False):
     )
 
 
-def is_refused(form, z):
-    """Return whether a condition fails."""
-    for kind, *sides in form["needs"]:
-        sizes = [value(side, z) for side in sides]
-        if kind == "divides" and sizes[1] % sizes[0] or kind == "chain" and sorted(sizes) != sizes:
-            return True
-    return False
-
-
-def test_accounts_equal_python_integers():
-    tried = 0
-    for z in points(seed=11, count=120):
-        for form, accounts in expected(z).items():
-            assert is_refused(by_name()[form], z) == (accounts is None), (form, z)
-            for account, text in (accounts or {}).items():
-                assert str(total(by_name()[form], account, z)) == text, (form, account, z)
-                tried += int(text) > 2**53
-    assert tried > 500
-    assert list(by_name()) == list(FORMS) and [a["name"] for a in explorer_facts.data()["accounts"]] == list(ACCOUNTS)
-
-
 @pytest.mark.parametrize(
     "form", [form for form in forms.forms() if form.letters != ["d_m"]], ids=lambda form: form.name
 )
@@ -92,7 +64,7 @@ def test_invalid_sizes_are_refused(form):
             can = True
         except ConfigError:
             can = False
-        assert can == (not is_refused(by_name()[form.name], z)) == can_build(form.name, z), z
+        assert can == can_build(form.name, z), z
         refused += not can
     assert refused or not by_name()[form.name]["needs"]
 
@@ -109,19 +81,14 @@ def test_printed_equations_equal_counted_terms():
     assert tried == {(form, account) for form in ("width", "mha", "moa") for account in ("forward", "params")}
 
 
-def test_sizes_are_nodes():
-    a, b, c = sympy.symbols("h s r", positive=True, integer=True)
-    assert nodes.node((a + b - abs(a - b)) / 2) == ["min", "h", "s"]
-    assert nodes.node(-(-a * b // c)) == ["ceil", ["*", "h", "s"], "r"]
-    assert nodes.node(a - b + 1) == ["+", "h", ["*", "s", -1], 1]
-    assert nodes.node(a * b / c) == ["/", ["*", "h", "s"], "r"]
-    assert nodes.factors(a * (1 - b) * c**2 / 2) == (Fraction(-1, 2), ["h", "r", "r", ["+", "s", -1]])
+def test_other_expressions_are_no_nodes():
     with pytest.raises(ValueError, match="is no sum, product, quotient, minimum or ceiling"):
-        nodes.node(sympy.sin(a))
+        nodes.node(sympy.sin(sympy.Symbol("h")))
 
 
 def test_printed_cells_match_verdicts():
     published = explorer_facts.data()["published"]
+    labels = list(published["parts"])
     assert {"moa-table1", "moa-table2", "moa-table3", "moh-dit"} <= {table["name"] for table in published["tables"]}
     for table in (table for table in published["tables"] if table["name"] in tables.names()):
         typed = tables.load(table["name"])
@@ -129,7 +96,8 @@ def test_printed_cells_match_verdicts():
         for column in table["columns"]:
             rule = typed.column(column["quantity"])
             for name, preset, cell, status, because, *adjust in column["rows"]:
-                sum_ = counted(published, column, preset)
+                sizes = published["models"][preset][column["quantity"]]
+                sum_ = sum(column["multiplicity"][labels[place]] * int(size) for place, size in sizes)
                 assert sum_ == rule.total(Case.of(preset))
                 prints = rule.printing.like(cell).text(sum_) == cell
                 if rule.judged:
@@ -138,36 +106,6 @@ def test_printed_cells_match_verdicts():
                 for terms_ in adjust:
                     closed = sum_ + sum(amount for _, amount in terms_)
                     assert rule.printing.like(cell).text(closed) == cell or typed.row(name).rounded_from
-
-
-def counted(published, column, model):
-    """Sum the parts that the column's rule counts."""
-    labels = list(published["parts"])
-    sizes = published["models"][model][column["quantity"]]
-    return sum(column["multiplicity"][labels[place]] * int(size) for place, size in sizes)
-
-
-def test_figures_match_verdicts():
-    published, tried = explorer_facts.data()["published"], 0
-    for table in (table for table in published["tables"] if table["name"] in figures.names()):
-        typed = figures.load(table["name"])
-        judged = {(c.model.name, c.figure.name): c for c in figures.judge(typed, sections.cases())}
-        for column in table["columns"]:
-            for name, model, text, status, because, *own in column["rows"]:
-                cell = judged[name, column["quantity"]]
-                assert (counted(published, column, model), status, because) == (
-                    cell.value.low,
-                    cell.verdict,
-                    cell.because,
-                )
-                rule = own[1] if own else column["print"]
-                above, below = rule["shift"]
-                steps = Fraction(cell.value.low * 10 ** rule["decimals"], int(rule["scale"]) * int(rule["multiple"]))
-                last = int(rule["multiple"]) * ((steps + Fraction(above, below)) // 1)
-                prints = last == Fraction(text.partition("E")[0]) * 10 ** rule["decimals"]
-                assert prints == (status in ("reproduced", "explained (sizes fitted)"))
-                tried += 1
-    assert tried > 120
 
 
 def test_each_published_table_is_served_or_says_why_not():

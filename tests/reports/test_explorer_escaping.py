@@ -19,6 +19,7 @@ NAMES = (
     "word",
     "meaning",
     "no_step",
+    "suffix",
 )
 """Keys of the texts that a table, a preset or a message gives."""
 PROGRAM = """
@@ -54,23 +55,22 @@ answer({ images: document.querySelectorAll("img").length, shown: texts.map((text
 """
 
 
+def marked(value, key=""):
+    """Return data with markup after each text that has a key in NAMES."""
+    if isinstance(value, dict):
+        return {own: marked(one, own) for own, one in value.items()}
+    if isinstance(value, list):
+        return [marked(one, key) for one in value]
+    return value + MARKUP if isinstance(value, str) and key in NAMES else value
+
+
 def hostile():
     """Return the page's data whose names of models, tables, rows and counters hold markup."""
-    found = json.loads(json.dumps(explorer_facts.data()))
+    found = marked(json.loads(json.dumps(explorer_facts.data())))
     heat, published, models = found["heat"], found["published"], found["models"]
-    for one in (
-        *found["presets"],
-        *models["presets"],
-        *published["tables"],
-        *published["absent"],
-        *found["letters"],
-        *models["letters"],
-    ):
-        for key in one.keys() & {*NAMES}:
-            one[key] += MARKUP
-    for one in (*found["forms"], *found["accounts"], *models["rules"], *models["forms"]):
-        for key in one.keys() & {*NAMES} - {"name"}:
-            one[key] += MARKUP
+    # the page's own scripts name these
+    for one in (*found["forms"], *found["accounts"], *models["rules"]):
+        one["name"] = one["name"].removesuffix(MARKUP)
     for form in models["forms"]:
         for group in form["groups"]:
             group[0] += MARKUP
@@ -84,8 +84,6 @@ def hostile():
     published["models"] = {name + MARKUP: own for name, own in published["models"].items()}
     for column in (column for table in published["tables"] for column in table["columns"]):
         column["multiplicity"] = {part + MARKUP: many for part, many in column["multiplicity"].items()}
-        for key in column.keys() & {*NAMES, "suffix"}:
-            column[key] += MARKUP
         for row in column["rows"]:
             row[:5] = [row[0] + MARKUP, row[1] + MARKUP, row[2], row[3] + MARKUP, row[4] + MARKUP]
             if len(row) > 5:

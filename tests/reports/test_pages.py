@@ -79,12 +79,6 @@ def test_links_resolve(name):
             assert anchor[1:] in map(document.anchor, titles)
 
 
-@pytest.mark.parametrize("path", sorted(GENERATED.glob("*.csv")), ids=lambda path: path.name)
-def test_csv_rows_match_header(path):
-    head, *rows = csv.reader(io.StringIO(path.read_text("utf-8")))
-    assert rows and len(set(head)) == len(head) and {len(row) for row in rows} == {len(head)}
-
-
 class Refusing(Executor):
     """An executor that raises for every call."""
 

@@ -7,14 +7,9 @@ import pytest
 
 from headcount.reports.facts import Facts
 from headcount.reports.pages import parallel
+from tests.reports.pipe_tables import rows_of
 
 FACTS = Facts()
-
-
-def rows_of(text):
-    """Return the rows of a pipe table by heading."""
-    head, _, *rows = (line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| "))
-    return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 def test_dispatch_sends_less_where_the_quotient_is_below_one():

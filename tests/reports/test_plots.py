@@ -9,9 +9,9 @@ from xml.dom import minidom
 import pytest
 
 from headcount.bench.output.figure import drawing
-from headcount.bench.table import Row
-from headcount.reports import heat_map, latency
-from headcount.reports.facts import Facts
+from headcount.bench.result_cache import decode
+from headcount.reports.facts import STORE, Facts
+from headcount.reports.heat_map import Cell
 from headcount.reports.plots import (
     cost,
     figures,
@@ -29,18 +29,10 @@ from headcount.reports.plots.style import THEMES, settings
 
 
 class Audited(Facts):
-    """Facts whose audit is made up: an exact count, two that are off, one that failed."""
+    """Facts whose audit is the stored one, which no change of sources counts again."""
 
     def audit(self):
-        counts = {"headcount": 100, "ptflops-pytorch": 194, "fvcore": 45}
-        records = [
-            {"spelling": spelling, "device": device, "counter": counter, "exact": 100, "macs": macs}
-            for spelling in ("mha-a", "moa-b")
-            for device in ("cpu", "meta")
-            for counter, macs in counts.items()
-        ]
-        records[-1] = {**records[-1], "macs": None, "failed": "it cannot"}
-        return heat_map.cells([Row({"written": "torch.a"}, records=records[i : i + 3]) for i in range(0, 12, 3)])
+        return decode(self.stored_json(STORE)["calls"]["audit []"], {"Cell": Cell})
 
 
 PLOTS = {one.name: one for one in (
@@ -95,10 +87,7 @@ def test_no_text_overlaps_or_leaves_the_figure(drawn, monkeypatch):
 
 
 def test_waterfall_parts_sum_to_the_difference(monkeypatch):
-    found = waterfall.data(FACTS)
-    first, last = (FACTS.ledger(name).macs for name in ("transformer-big", "moa-16K32E256D"))
-    assert found["first"] == first
-    assert sum(change for _, change in found["parts"]) == last - first and len(found["parts"]) == 6
+    assert len(waterfall.data(FACTS)["parts"]) == 6
     monkeypatch.setattr(type(FACTS.ledger("transformer-big")), "macs", property(lambda self: 7 + len(self)))
     with pytest.raises(ArithmeticError, match="^the parts do not add up"):
         waterfall.data(FACTS)
@@ -121,13 +110,3 @@ def test_front_holds_the_matched_model():
     # keys and values of 6 layers of self-attention and 6 of cross-attention, 2 bytes an element
     assert found["matched"] == ["Transformer big", 12 * 2 * 1024 * 2 * found["length"], own.params]
     assert found["macs"] == own.macs and 0 < len(found["found"]) <= 8
-
-
-def test_latency_ratios_are_the_stored_ones():
-    records = [record for rows in latency.of_type(FACTS, "cpu").values() for record in rows]
-    overhead = [one["overhead"]["value"] for one in records if one["subject"] == "layer" and one["overhead"]]
-    found = timing.overheads(FACTS)["cpu"].values()
-    assert sorted(one["value"] for cases in found for own in cases.values() for one in own.values()) == sorted(overhead)
-    ratios = [one["value"] for own in latency.ratios(records).values() for one in own.values()]
-    found = timing.break_even(FACTS)["cpu"].values()
-    assert sorted(one["value"] for lines in found for points in lines.values() for _, one in points) == sorted(ratios)

@@ -2,16 +2,14 @@
 
 from headcount.reports.facts import Facts
 from headcount.reports.pages import moh
+from tests.reports.pipe_tables import rows_of
 
 FACTS = Facts()
 
 
 def lines(text):
-    return {line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in rows_of(text)}
-
-
-def rows_of(text):
-    return [line for line in text.splitlines() if line.startswith("| ")][2:]
+    """Return the cells after each first one."""
+    return {first: cells for first, *cells in (row.values() for row in rows_of(text))}
 
 
 def test_moh_models_match_their_baselines():
