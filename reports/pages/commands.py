@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Iterator
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
 
 from headcount.__main__ import COMMANDS
 from headcount.reports import document
@@ -78,35 +77,20 @@ def _row(action: argparse.Action) -> dict[str, str]:
 
 def run_times(facts: Facts) -> str:
     """Return the stored run times of commands."""
-    timed = _timings(facts)
-    lines = [f"Timed by `make benchmark` on {timed[0]['machine']}, start-up included:", ""]
-    for info in timed:
-        runs = f"median of {info['rounds']} runs" if info["rounds"] > 1 else "one run"
+    stored = facts.stored_json("commands.json")
+    machine = stored["machine_info"]
+    lines = [f"Timed by `make benchmark` on {machine['cpu']}, {machine['cores']} cores, start-up included:", ""]
+    for found in (one for one in stored["benchmarks"] if "command" in one["extra_info"]):
+        info, stats = found["extra_info"], found["stats"]
+        runs = f"median of {stats['rounds']} runs" if stats["rounds"] > 1 else "one run"
         first = f", first row after {info['first_row_s']:.1f} s" if "first_row_s" in info else ""
         used = f", {info['processor_s'] / 60:.1f} minutes of processor time" if "processor_s" in info else ""
         peak = info.get("said", "").partition("peak memory ")[2]
-        lines.append(
-            f"- `{info['command']}`: {_format_time(info)} ({runs}){first}{used}"
-            + (f", peak memory {peak}" if peak else "")
-        )
+        memory = f", peak memory {peak}" if peak else ""
+        lines.append(f"- `{info['command']}`: {_format_time(stats['median'])} ({runs}){first}{used}{memory}")
     return "\n".join(lines)
 
 
-def _timings(facts: Facts) -> list[dict[str, Any]]:
-    """Return the stored timing of each command: its text, seconds and number of runs, and the machine's name."""
-    stored = facts.stored_json("commands.json")
-    return [
-        found["extra_info"]
-        | {
-            "machine": f"{stored['machine_info']['cpu']}, {stored['machine_info']['cores']} cores",
-            "median_s": found["stats"]["median"],
-            "rounds": found["stats"]["rounds"],
-        }
-        for found in stored["benchmarks"]
-        if "command" in found["extra_info"]
-    ]
-
-
-def _format_time(info: dict[str, Any]) -> str:
-    minutes, seconds = divmod(round(info["median_s"]), 60)
-    return f"{minutes} min {seconds} s" if minutes else f"{info['median_s']:.1f} s"
+def _format_time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
