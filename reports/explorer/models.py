@@ -18,7 +18,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.macs.cases import PRESETS
 from headcount.bench.training_flops import tokens_of
 from headcount.bench.variants.variant import variant
-from headcount.formulas import backward, decoding, llama, mha, moa, prices
+from headcount.formulas import backward, decoding, prices
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, flops, ledger
 from headcount.formulas.plan import Plan, PlanError
@@ -121,11 +121,12 @@ def _rules(case: Case) -> dict[str, Rule]:
 
 def _form(case: Case, letters: Mapping[str, Size], model: Model, *costs: Any) -> dict[str, Any]:
     """Return the costs of a case's model, and of the same with MoA where its family has that."""
+    _, whole, _ = model
     out = _costs(*model, *costs) | {"tokens": len(case.lengths) > 1}
     with suppress(ConfigError):
-        moa = Case.of(case.preset, EXAMPLE, case.lengths)
-        _, whole, _ = _model(moa, letters | SEARCHED)
-        out |= {"moa": _totals(whole()), "widths": 2 * layers_of(moa.config)[0].num_kv_heads}
+        moa = Case.of(case.preset, EXAMPLE)
+        attention, _ = _attention(moa, letters | SEARCHED)
+        out |= {"moa": _totals(whole(attention=attention)), "widths": 2 * layers_of(moa.config)[0].num_kv_heads}
     return out
 
 
@@ -136,45 +137,41 @@ def _model(case: Case, letters: Mapping[str, Size]) -> Model:
     form, lengths = model_form(config), config.length_letters(case.lengths)
     given = {letter: letters.get(letter, size) for letter, size in config.letters().items()}
     given |= {letter: letters["T" if letter == "S" else letter] for letter in lengths}
-    attention = attentions(config, letters)
-    layers = 1
-    if "N" in letters and isinstance(attention, list):
-        attention, layers = attention[:1], N
+    given["attention"], layers = _attention(case, letters)
     whole = {name: size for name, size in given.items() if name != "T"}
 
     def step(new: Size, stored: Size) -> Ledger:
-        return _repeated(form.step(attention, new=new, stored=stored, **whole), layers)
+        return _repeated(form.step(new=new, stored=stored, **whole), layers)
 
     def model(**changed: Size) -> Ledger:
-        return _repeated(form.model(attention, **given | changed), layers)
+        return _repeated(form.model(**given | changed), layers)
 
     return form, model, step
 
 
+def _attention(case: Case, letters: Mapping[str, Size]) -> tuple[Any, Size]:
+    """Return the closed forms of a model's attentions, and the number of equal layers that each stands for."""
+    attention = attentions(case.config, letters)
+    return (attention[:1], N) if "N" in letters and isinstance(attention, list) else (attention, 1)
+
+
 def _decoder(experts: int, tied: int, bias: int, signatures: dict[tuple, int]) -> dict[str, Any]:
     """Return the form of LLaMA's kind of model; ``bias``: of queries, keys and values, as Qwen2 has them."""
-    heads = {letter: symbol(letter) for letter in ("d_m", "h", "g", "d_h")}
-    h, g, d_h = heads["h"], heads["g"], heads["d_h"]
+    case = Case.of("llama3-8b", {"ffn_num_experts": 8, "ffn_top_k": 2} if experts else {})
+    letters = {letter: symbol(letter) for letter in _letters(case)}
+    (plain,), _ = _attention(case, letters)
 
-    def mixer(path: str, **lengths: Any) -> Ledger:
+    def biased(path: str, **lengths: Any) -> Ledger:
         dims = {"B": lengths["B"], "T": lengths["T"]}
-        made = {"q_proj": {"h": h, "d_h": d_h}, "k_proj": {"g": g, "d_h": d_h}, "v_proj": {"g": g, "d_h": d_h}}
+        queries, keys = ({letter: symbol(letter) for letter in (heads, "d_h")} for heads in ("h", "g"))
+        made = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
         biases = [Entry(at(path, name), "bias", {**dims, **size}, weight=size) for name, size in made.items()]
-        return ledger(mha.layer(path, **heads, bias=False, **lengths), biases if bias else ())
+        return ledger(plain(path, **lengths), biases)
 
-    routed = {letter: symbol(letter) for letter in ("E_ff", "K_ff")} if experts else {}
-    sizes = {"B": B, "d_m": heads["d_m"], "F": symbol("F"), "V": symbol("V"), **routed, "tied": bool(tied)}
-    rules = {name: CONVENTIONS[name] for name in TRAINING}
-
-    def step(new: Size, stored: Size) -> Ledger:
-        return _repeated(llama.step([mixer], new=new, stored=stored, **sizes))
-
-    def model(mixer: Form = mixer, T: Size = T) -> Ledger:
-        return _repeated(llama.model([mixer], T=T, **sizes))
-
-    out = _costs(llama, model, step, rules, signatures)
-    experts_of_heads = partial(moa.layer, d_m=heads["d_m"], **SEARCHED)
-    return out | {"tokens": True, "moa": _totals(model(experts_of_heads)), "widths": 2}
+    form, model, step = _model(case, letters)
+    model = partial(model, attention=[biased if bias else plain], tied=bool(tied))
+    # MoA in its place has one key and value head
+    return _form(case, letters, (form, model, step), _rules(case), signatures) | {"widths": 2}
 
 
 def _repeated(form: Ledger, layers: Size = N) -> Ledger:
