@@ -10,6 +10,7 @@ import pytest
 
 from headcount.bench.case import Case
 from headcount.bench.macs import figures as sections
+from headcount.formulas import mha
 from headcount.formulas.published import figures
 from headcount.formulas.published.figures import Interval
 
@@ -128,6 +129,13 @@ def test_reading_names_both_sources_or_says_once():
     assert seconds and all(second.startswith("https://") and second != first for first, second in seconds)
 
 
+def test_gpt3_sizes():
+    found = cells(figures.load("gpt3-d1"), "params")
+    # 12 L d^2 + 13 L d + 2 d + (50257 + 2048) d
+    assert found[0] == (12 * 12 * 768**2 + (13 * 12 + 2 + 52305) * 768) / 10**6
+    assert found[-1] == 174_604.259328
+
+
 def test_chinchilla_ratios_are_not_those_of_its_appendix():
     table = figures.load("chinchilla-a4")
     used = [round(ratio, 4) for ratio in cells(table, "ratio")]
@@ -187,6 +195,41 @@ def test_switchhead_fits_count_their_solutions():
     because = {cell.model.name: cell.because for cell in judge(figures.load("switchhead-table1"))}
     assert because["MoA 47M, h = 2"].startswith("1 of the sizes tried (x 60 to 120, E 1 to 63)")
     assert because["MoA 262M, h = 2"].startswith("800 of the sizes tried (x 138 to 147, E 1 to 250)")
+
+
+def moa_macs(h, x, experts):
+    """Return the MACs of a MoA layer of Table 1 at d 1024, T 512 and C 2."""
+    d, T, C = 1024, 512, 2
+    return h * (2 * C * T**2 * x + 2 * T * x * d) + 2 * T * x * d + 2 * C * T * x * d + 2 * h * T * x + experts * T * d
+
+
+def test_switchhead_fit_tries_every_size_that_prints():
+    # in units of a tenth of the last digit, a tie on both sides
+    cells = {2: (105, 115), 4: (165, 175), 8: (285, 295), 12: (405, 415)}
+    found = [
+        (x, experts)
+        for x in range(1, 400)
+        for experts in range(1, 800)
+        if all(low * 10**7 <= moa_macs(h, x, experts) < high * 10**7 for h, (low, high) in cells.items())
+    ]
+    assert (len(found), min(found)[0], max(found)[0], max(e for _, e in found)) == (800, 139, 146, 246)
+    assert sum(experts < 64 for _, experts in found) == 227
+
+
+@pytest.mark.parametrize("h, d_h, d, T, row", [(10, 41, 412, 512, 0), (16, 64, 1024, 1024, 3)])
+def test_dense_rows_of_switchhead_are_mha_layers(h, d_h, d, T, row):
+    layer = mha.layer("", B=1, T=T, S=T, d_m=d, h=h, d_h=d_h, g=h, bias=False)
+    assert judge(figures.load("switchhead-table7"))[row].value.low == layer.macs
+
+
+def test_maxtext_rule_halves_attention():
+    (weights, attention), tokens = (6 * (6_738_415_616 - 131_072_000 - 65 * 4096), 6 * 32 * 4096 * 8192), 4 * 8192
+    (total,) = (
+        cell.value.low
+        for cell in judge(figures.load("maxtext"))
+        if (cell.model.name, cell.figure.name) == ("llama2-7b, 8192 tokens", "since")
+    )
+    assert total == tokens * (weights + attention)
 
 
 def test_unknown_table_raises():
