@@ -134,9 +134,10 @@ def switchhead_params(K, E, h, D, dm):
 
 
 def with_lengths(layers):
-    """Return every layer at every (T, S, B); all S keys are new."""
+    """Return every layer at a (T, S, B), neighbours at others; all S keys are new."""
     lengths = ((29, 29, 41), (29, 37, 1), (31, 31, 1), (31, 37, 41))
-    return [layer | dict(T=t, S=s, N=s, B=b) for layer, (t, s, b) in product(layers, lengths)]
+    chosen = [(layer, lengths[(i + i // 4) % 4]) for i, layer in enumerate(layers)]
+    return [layer | dict(T=t, S=s, N=s, B=b) for layer, (t, s, b) in chosen]
 
 
 # every term is linear in K and E but for the limits K = 1, K = E and E = 1: two more values of each are enough
@@ -185,7 +186,7 @@ def point_id(point):
 
 
 POINTS = [
-    pytest.param(variant, point, registry.NAMES if variant in ("moa", "mha") or i % 7 == 0 else ("torch",),
+    pytest.param(variant, point, registry.NAMES if variant in ("moa", "mha") or i % 5 == 0 else ("torch",),
                  id=f"{variant}-{point_id(point)}")
     for variant, (points, *_) in VARIANTS.items()
     for i, point in enumerate(points)
@@ -222,7 +223,7 @@ def test_counts_match_hand_formula(variant, point, counters):
     [
         pytest.param(name, point, id=f"{name}-{point_id(point)}")
         for name, (points, *_) in VARIANTS.items()
-        for point in points[::53]
+        for point in [point for point in points if point["B"] == 1][::7]
     ],
 )
 def test_counts_on_cpu_match_hand_formula(variant, point, monkeypatch):

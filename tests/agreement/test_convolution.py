@@ -19,8 +19,8 @@ AXES = dict(
 GRID = [
     dict(kind=kind, spelling=spelling, groups=groups, dm=groups * width, w=w, F=F, T=t, S=s, B=b)
     for kind, spelling, (groups, width), w, F, t, s, b in product(*AXES.values())
-    # half of the other sizes at either batch
-    if (F == 13) != (b == 5)
+    # half of the other sizes at either batch and at either length
+    if (F == 13) != (b == 5) and (t == 19) == (s == 31)
 ]
 V, H, D = 37, 2, 7
 

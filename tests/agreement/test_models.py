@@ -1,51 +1,37 @@
-"""Closed forms of translation models against hand formulas and against figures of the authors' code."""
+"""Closed forms of whole models against sizes written out here and against figures of the authors' code."""
 
 import pytest
 
-from headcount.bench.case import Case
-from headcount.formulas import conventions, encoder_decoder, masked_lm, mha, moa
+from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
+from headcount.formulas import conventions, moh
+from headcount.models.configs.make import make_config
+from headcount.models.configs.presets import preset
+from tests.cases import MODEL_FIELDS, MODEL_LENGTHS
+
+B, S, T = 3, 17, 13
+"""Batch, source or sequence, and target length of MODEL_LENGTHS."""
+F, D = 29, 22
+"""Inner width of feed-forward blocks and model width of all cases but DiT's."""
+SIZES = {
+    # gates of 3 encoder layers and of 2 decoder layers twice; residuals; scaled embeddings with positions
+    ("translation-moa", "elementwise"): (3 * S + 2 * 2 * T) * B * 3 * 5 + (3 * 2 * S + 2 * 3 * T + 2 * (S + T)) * B * D,
+    ("masked-mha", "elementwise"): B * S * D + 3 * 2 * B * S * D,
+    ("masked-mha", "bias"): 3 * B * S * (4 * D + F + D) + B * S * D + B * S * 41,
+    ("llama-gqa", "elementwise"): 3 * B * S * (F + 2 * D),
+    ("llama-gqa", "rms_norm"): (3 * 2 + 1) * B * S * D,
+    ("llama-gqa", "rope"): 3 * B * S * (6 + 2) * 10,
+    ("llama-gqa", "bias"): 0,
+    # per block two modulations and two gated residuals of two operations each; table, label, final modulation
+    ("dit", "elementwise"): 4 * 8 * B * 25 * 28 + B * 25 * 28 + B * 28 + 2 * B * 25 * 28,
+}
+"""Elements of what no counter counts, by case and kind."""
 
 
-def moa_attention(path, *, B, T, S):
-    return moa.layer(path, B=B, T=T, S=S, d_m=13, E=11, K=3, D=5)
-
-
-def moa_macs(b, t, s):
-    return b * t * 13 * 11 + 2 * b * 3 * t * 13 * 5 + 2 * b * s * 13 * 5 + 2 * b * 3 * t * s * 5
-
-
-MOA_PARAMS = 13 * 11 + 2 * 11 * 13 * 5 + 2 * 13 * 5
-
-
-def test_encoder_decoder():
-    b, s, t, f, v = 2, 7, 5, 17, 29
-    form = encoder_decoder.model(moa_attention, B=b, S=s, T=t, d_m=13, F=f, V=v, N_enc=3, N_dec=2)
-    encoder = moa_macs(b, s, s) + 2 * b * s * 13 * f
-    decoder = moa_macs(b, t, t) + moa_macs(b, t, s) + 2 * b * t * 13 * f
-    assert form.macs == 3 * encoder + 2 * decoder + b * t * 13 * v
-    ff_params = 2 * 13 * f + f + 13
-    assert form.params == (
-        v * 13 + 3 * (MOA_PARAMS + ff_params + 2 * 2 * 13) + 2 * (2 * MOA_PARAMS + ff_params + 3 * 2 * 13)
-    )
-    sizes = form.group(lambda e: e.kind, "size")
-    gates = 3 * b * s * 3 * 5 + 2 * 2 * b * t * 3 * 5
-    assert sizes["elementwise"] == gates + sizes["norm"] + 2 * b * (s + t) * 13
-
-
-def test_masked_language_model():
-    b, t, f, v, p = 2, 7, 17, 29, 11
-
-    def attention(path, *, B, T, S):
-        return mha.layer(path, B=B, T=T, S=S, d_m=15, h=3, d_h=5, g=3)
-
-    form = masked_lm.model(attention, B=b, T=t, d_m=15, F=f, V=v, N=3, P=p)
-    layer = 4 * b * t * 15 * 15 + 2 * b * t * t * 15 + 2 * b * t * 15 * f
-    assert form.macs == 3 * layer + b * t * 15 * 15 + b * t * 15 * v
-    layer_params = 4 * (15 * 15 + 15) + 2 * 15 * f + f + 15 + 2 * 2 * 15
-    assert form.params == v * 15 + p * 15 + 2 * 15 + 3 * layer_params + 15 * 15 + 15 + 2 * 15 + v
-    sizes = form.group(lambda e: e.kind, "size")
-    assert sizes["bias"] == 3 * b * t * (4 * 15 + f + 15) + b * t * 15 + b * t * v
-    assert sizes["elementwise"] == b * t * 15 + 3 * 2 * b * t * 15
+@pytest.mark.parametrize("case, kind", SIZES)
+def test_sizes_beside_products(case, kind):
+    config = make_config(MODEL_FIELDS[case])
+    form = ledger_of(config, {name: MODEL_LENGTHS[name] for name in config.lengths})
+    assert form.group(lambda entry: entry.kind, "size").get(kind, 0) == SIZES[case, kind]
 
 
 def test_mae_7_in_both_causal_gates():
@@ -71,3 +57,30 @@ def test_parameters_of_released_translation_model():
 )
 def test_linear_layers_of_baselines(name, macs):
     assert Case.of(name).ledger.total_under(lambda e: e.kind == "linear") == macs
+
+
+@pytest.mark.parametrize(
+    "name, heads",  # of all heads of all layers, from the table of s and r per layer
+    [
+        ("moh-dit-s2-90", 8 * 5 + 4 * 6),
+        ("moh-dit-s2-75", 2 * 3 + 4 * 4 + 4 * 5 + 2 * 6),
+        ("moh-dit-b2-90", 5 * 10 + 5 * 11 + 2 * 12),
+        ("moh-dit-b2-75", 2 * 6 + 8 * 9 + 2 * 12),
+        ("moh-dit-l2-90", 8 * 8 + 8 * 16 + 8 * 19),
+        ("moh-dit-l2-75", 8 * 8 + 8 * 12 + 8 * 16),
+        ("moh-dit-xl2-90", 9 * 8 + 10 * 16 + 9 * 19),
+        ("moh-dit-xl2-75", 9 * 8 + 10 * 12 + 9 * 16),
+        ("moh-llm-s-75", 12 * 9),
+        ("moh-llm-b-50", 24 * 8),
+        ("moh-llama3-8b", 32 * 24),
+    ],
+)
+def test_active_heads_of_presets(name, heads):
+    config = preset(name)
+    lengths = resolve_lengths(config, {})
+    released, ideal = ledger_of(config, lengths), ledger_of(ideal_form(config), lengths)
+    total = sum(layer.num_heads for layer in config.layers)
+    assert moh.activated_percent(released, ideal) * total == 100 * heads
+    # every head costs the same here, so weighing by work changes nothing
+    assert moh.activated_macs_percent(released, ideal) == moh.activated_percent(released, ideal)
+    assert sum(moh.skipped(released, ideal).values()) == released.macs - ideal.macs

@@ -3,6 +3,7 @@
 from collections import Counter
 from contextlib import ExitStack
 from functools import cache
+from itertools import product
 
 import pytest
 import torch
@@ -49,9 +50,18 @@ def reading(build_case):
     return of
 
 
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("case", MODEL_CASES)
-@pytest.mark.parametrize("name", registry.NAMES)
+READINGS = [*product(registry.NAMES, ("cpu", "meta"))]
+
+
+@pytest.mark.parametrize(
+    "name, case, device",
+    [
+        # each case is read in one of these ways, in turn, and nightly in the others
+        pytest.param(name, case, device, marks=() if i % len(READINGS) == j else pytest.mark.nightly)
+        for i, case in enumerate(MODEL_CASES)
+        for j, (name, device) in enumerate(READINGS)
+    ],
+)
 def test_counter_matches_its_rules(name, case, device, build_case, reading):
     _, ledger, *_ = build_case(case, device)
     assert reading(name, case, device).macs == base.predict(registry.counter(name), ledger, device)
@@ -125,7 +135,7 @@ def test_macs_by_path(case, build_case, reading):
 @pytest.mark.parametrize("case", MODEL_CASES)
 def test_results_of_products(case, build_case):
     """The result of a product has the size that a rank's saved activations are summed from."""
-    _, ledger, model, inputs = build_case(case)
+    _, ledger, model, inputs = build_case(case, "cpu")
     sizes = Counter()
     for entry in ledger.at_layers():
         # routers are counted without noise

@@ -39,31 +39,24 @@ pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning
 
 WORLD = 16
 B, T = 3, 56
+HEADS = {"d_model": 88, "num_heads": 8, "head_dim": 10}
+MOH = HEADS | {"num_shared_heads": 3, "top_k": 2}
+NORMS = MOH | {"num_heads": 16, "num_kv_heads": 8, "router": "query_norm"}
 LAYERS = {
-    "mha": ATTENTIONS["mha"](d_model=88, num_heads=8, head_dim=10, bias=False),
-    "gqa": ATTENTIONS["mha"](d_model=88, num_heads=24, num_kv_heads=8, head_dim=10, bias=False),
-    "moh": ATTENTIONS["moh"](d_model=88, num_heads=8, head_dim=10, num_shared_heads=3, top_k=2, bias=False),
-    "moh_by_norms": ATTENTIONS["moh"](
-        d_model=88,
-        num_heads=16,
-        num_kv_heads=8,
-        head_dim=10,
-        num_shared_heads=3,
-        top_k=2,
-        bias=False,
-        router="query_norm",
-    ),
-    "moh-ideal": ATTENTIONS["moh"](d_model=88, num_heads=8, head_dim=10, num_shared_heads=3, top_k=2, form="ideal"),
+    "mha": ATTENTIONS["mha"](**HEADS, bias=False),
+    "gqa": ATTENTIONS["mha"](**HEADS | {"num_heads": 24, "num_kv_heads": 8}, bias=False),
+    "moh": ATTENTIONS["moh"](**MOH, bias=False),
+    "moh_by_norms": ATTENTIONS["moh"](**NORMS, bias=False),
+    "moh-ideal": ATTENTIONS["moh"](**MOH, form="ideal"),
     "moa": ATTENTIONS["moa"](d_model=24, num_experts=32, top_k=8, head_dim=5),
-    "mla": ATTENTIONS["mla"](
-        d_model=88, num_heads=8, head_dim=10, rotary_dim=6, value_dim=7, kv_rank=13, query_rank=11
-    ),
-    "mla-ideal": ATTENTIONS["mla"](d_model=88, num_heads=8, head_dim=10, kv_rank=13, form="ideal"),
-    "switchhead": ATTENTIONS["switchhead"](d_model=88, num_heads=8, head_dim=5, num_experts=3, top_k=2),
+    "mla": ATTENTIONS["mla"](**HEADS, rotary_dim=6, value_dim=7, kv_rank=13, query_rank=11),
+    "mla-ideal": ATTENTIONS["mla"](**HEADS, kv_rank=13, form="ideal"),
+    "switchhead": ATTENTIONS["switchhead"](**HEADS | {"head_dim": 5}, num_experts=3, top_k=2),
 }
 LLAMA = hc.preset(
     "llama3-8b", {"num_layers": 2, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
 )
+LLAMA_LENGTHS = {"batch_size": 2, "seq_len": 24}
 MOA = {"d_model": 24, "head_dim": 5}
 MIXTURE = {"d_model": 24, "d_ff": 10, "num_experts": 16, "top_k": 8}
 EXPERTS = {
@@ -306,17 +299,16 @@ def check_experts(config, e, *, shared, d=1, c=1, worst=False):
 
 
 @pytest.mark.parametrize("e", DEGREES)
-@pytest.mark.parametrize("name", some(list(EXPERTS), 2) + some(["gated"], 1))
+@pytest.mark.parametrize(
+    ("name", "worst"),
+    [
+        *((name, False) for name in some(list(EXPERTS), 2) + some(["gated"], 1)),
+        *((name, True) for name in some(["moa-E32-K8", "gated", *EXPERTS], 2)),
+    ],
+)
 @pytest.mark.parametrize("shared", [True, False])
-def test_experts(shared, name, e):
-    check_experts(EXPERTS[name], e, shared=shared)
-
-
-@pytest.mark.parametrize("e", DEGREES)
-@pytest.mark.parametrize("name", some(["moa-E32-K8", "gated", *EXPERTS], 2))
-@pytest.mark.parametrize("shared", [True, False])
-def test_experts_of_the_rank_that_is_loaded_most(shared, name, e):
-    check_experts(EXPERTS[name], e, shared=shared, worst=True)
+def test_experts(shared, name, worst, e):
+    check_experts(EXPERTS[name], e, shared=shared, worst=worst)
 
 
 @pytest.mark.parametrize("name", some(["moa-E8-K8", "gated", *EXPERTS], 2))
@@ -329,44 +321,8 @@ def test_experts_and_context():
     check_experts(EXPERTS["moa-E8-K8"], 2, shared=True, c=2)
 
 
-@pytest.mark.parametrize("sequence", some([True, False], 1))
-@pytest.mark.parametrize("t", DEGREES)
-def test_llama_by_tensor_and_sequence(sequence, t):
-    model = build(LLAMA, device="meta")
-    sharded.divide_model(model, mesh_of(tp=t)["tp"], sequence)
-    inputs = torch.zeros(2, 24, dtype=torch.long, device="meta")
-    form = ledger_of(LLAMA, {"batch_size": 2, "seq_len": 24})
-    (cost,) = rank_costs(form, parse(f"tp={t},sp" if sequence else f"tp={t}"))
-    with implicit_replication():
-        step = hc.count(model, inputs, backward=True)
-    assert step.macs == cost.step_macs
-    # the norms' gradients are summed only where something reads them
-    moved = [one for one in cost.transfers if one.phase != "sync"]
-    check_transfers(step.collectives, moved)
-
-
-@pytest.mark.parametrize(("t", "d"), some([(1, 8), (2, 2), (1, 2), (1, 4), (2, 8), (4, 4)], 1))
-def test_llama_by_weights(t, d):
-    mesh, fake = mesh_of(dp=d, tp=t), FakeTensorMode(allow_non_fake_inputs=True)
-    with fake:
-        model, inputs = make_module(LLAMA), torch.zeros(2, 24, dtype=torch.long)
-    if t > 1:
-        sharded.divide_model(model, mesh["tp"], sequence=True)
-    sharded.divide_weights(model, mesh["dp"])
-    (cost,) = rank_costs(
-        ledger_of(LLAMA, {"batch_size": 2, "seq_len": 24}), parse(f"dp={d},fsdp" + (f",tp={t},sp" if t > 1 else ""))
-    )
-    with implicit_replication(), fake:
-        step = hc.count(model, inputs, backward=True)
-    assert step.macs == cost.step_macs
-    check_transfers(step.collectives, cost.transfers)
-    assert sum(p.to_local().numel() for p in model.parameters()) == cost.held["weights"]
-
-
-def check_model(name, text, divide, device="cpu"):
+def check_model(config, lengths, text, divide, device="cpu"):
     """Compare a step of a small model that ``divide`` divides with its closed form."""
-    config = make_config(MODEL_FIELDS[name])
-    lengths = {length: (MODEL_LENGTHS | MODEL_CASES[name])[length] for length in config.lengths}
     (cost,) = rank_costs(ledger_of(config, lengths), parse(text))
     fake = FakeTensorMode(allow_non_fake_inputs=True) if device == "cpu" else nullcontext()
     with fake, torch.device(device):
@@ -377,8 +333,35 @@ def check_model(name, text, divide, device="cpu"):
     with implicit_replication(), fake:
         step = hc.count(WithInputs(model, inputs), backward=True)
     assert step.macs == cost.step_macs
+    # without FSDP, sums of gradients are what an optimizer's step waits for
     check_transfers(step.collectives, [one for one in cost.transfers if one.phase != "sync" or "fsdp" in text])
     return model, cost
+
+
+def small_model(name):
+    """Return configuration and lengths of a case."""
+    config = make_config(MODEL_FIELDS[name])
+    return config, {length: (MODEL_LENGTHS | MODEL_CASES[name])[length] for length in config.lengths}
+
+
+@pytest.mark.parametrize("sequence", some([True, False], 1))
+@pytest.mark.parametrize("t", DEGREES)
+def test_llama_by_tensor_and_sequence(sequence, t):
+    mesh, text = mesh_of(tp=t)["tp"], f"tp={t},sp" if sequence else f"tp={t}"
+    check_model(LLAMA, LLAMA_LENGTHS, text, lambda model: sharded.divide_model(model, mesh, sequence), device="meta")
+
+
+@pytest.mark.parametrize(("t", "d"), some([(1, 8), (2, 2), (1, 2), (1, 4), (2, 8), (4, 4)], 1))
+def test_llama_by_weights(t, d):
+    mesh = mesh_of(dp=d, tp=t)
+
+    def divide(model):
+        if t > 1:
+            sharded.divide_model(model, mesh["tp"], sequence=True)
+        sharded.divide_weights(model, mesh["dp"])
+
+    model, cost = check_model(LLAMA, LLAMA_LENGTHS, f"dp={d},fsdp" + f",tp={t},sp" * (t > 1), divide)
+    assert sum(p.to_local().numel() for p in model.parameters()) == cost.held["weights"]
 
 
 WEIGHTS = [
@@ -400,7 +383,7 @@ def test_models_by_weights(name, d):
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
 
-    model, cost = check_model(name, f"dp={d},fsdp", divide)
+    model, cost = check_model(*small_model(name), f"dp={d},fsdp", divide)
     sizes = [(p.to_local().numel(), p.requires_grad) for p in model.parameters()]
     assert sum(size for size, _ in sizes) == cost.held["weights"]
     assert sum(size for size, trained in sizes if trained) == cost.held["gradients"] == cost.held["optimizer"]
@@ -414,7 +397,7 @@ def test_diffusion_transformer_by_tensor():
             sharded.divide_heads(block.self_attn, mesh)
             parallelize_module(block.feed_forward, mesh, {"fc1": ColwiseParallel(), "fc2": RowwiseParallel()})
 
-    check_model("dit", "tp=2", divide, device="meta")
+    check_model(*small_model("dit"), "tp=2", divide, device="meta")
 
 
 @pytest.mark.parametrize(
