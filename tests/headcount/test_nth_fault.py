@@ -27,6 +27,7 @@ from headcount import CHECKOUT
 from headcount.__main__ import main
 from headcount.bench import result_cache
 from headcount.bench.isolated import run as isolated
+from headcount.reports import pages
 from tests.golden.conftest import run
 from tests.headcount.test_dependencies import CORE
 
@@ -37,12 +38,13 @@ TIMES = ("old.jsonl", "latency.jsonl", "env.json")
 """Files of JSON with the time of the run."""
 MARK = "HEADCOUNT_FAULT"
 """Environment variable that every process of a run has."""
+TIMED = "latency --layer mha-base --arm reference --seq-len 5 --blocks 1 --pass forward --hardware h200"
 QUICK = {
     "macs": "macs --table moa-table3 --counter closed-form --format json -o old.json",
     "count": "count model.py:make --format json -o old.json",
     "lock": "lock --module model.py:make -o old.lock",
     "lock-update": "lock --update old.lock",
-    "latency": "latency --layer mha-base --seq-len 5 --blocks 1 --pass forward --hardware h200 --json old.jsonl",
+    "latency": f"{TIMED} --json old.jsonl",
     "report": "report --only notation --out old",
 }
 SLOW = {
@@ -172,6 +174,8 @@ def work(folder, monkeypatch):
     shutil.copy("a.jsonl", "old.jsonl")
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "temporary"))
     monkeypatch.setenv("TMPDIR", str(folder / "temporary"))
+    # a report makes every page, to write those that are asked for
+    monkeypatch.setattr(pages, "PAGE_MODULES", ("moa", "notation"))
     return folder
 
 

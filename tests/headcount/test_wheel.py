@@ -28,20 +28,15 @@ def make():
     return torch.nn.Linear(models.MINE, 29, bias=False), (torch.zeros(31, bench.MINE),)
 """
 LIBRARY = """
-import models
 import headcount as hc
+from model import make, models
 
-assert models.MINE == 23 and hc.CHECKOUT is None
-assert hc.build(hc.preset("moa-8K8E128D"), device="meta").encoder.layers
-from model import make
-module, inputs = make()
-hc.assert_macs(module, *inputs, expected=31 * 23 * 29)
-"""
-COSTED = """
-import torch
-
-def test_what_it_costs(macs_lock):
-    assert macs_lock(torch.nn.Linear(23, 29, bias=False), torch.zeros(31, 23)).macs == 31 * 23 * 29
+def test_library_and_fixture(macs_lock):
+    assert models.MINE == 23 and hc.CHECKOUT is None
+    assert hc.build(hc.preset("moa-8K8E128D"), device="meta").encoder.layers
+    module, inputs = make()
+    hc.assert_macs(module, *inputs, expected=31 * 23 * 29)
+    assert macs_lock(module, *inputs).macs == 31 * 23 * 29
 """
 SMALLEST = "latency --layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --threads 1 --record"
 
@@ -97,12 +92,10 @@ def running(installed, tmp_path_factory):
             (project / path.format(package)).parent.mkdir(exist_ok=True)
             (project / path.format(package)).write_text("MINE = 23\n")
         (project / "model.py").write_text(MODEL)
-        (project / "use.py").write_text(LIBRARY)
+        (project / "test_use.py").write_text(LIBRARY)
         asked = (command, "macs", "--module", "model.py:make", "--counter", "headcount")
-        start(name, project, *(asked if name == "folders" else (sys.executable, "use.py")))
-    tested = tmp_path_factory.mktemp("tested")
-    (tested / "test_cost.py").write_text(COSTED)
-    start("fixture", tested, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--macs-lock-update")
+        tested = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--macs-lock-update")
+        start(name, project, *(asked if name == "folders" else tested))
     start("records", data, command, *SMALLEST.split())
     yield processes
     for process in processes.values():
@@ -139,12 +132,8 @@ def test_project_with_same_folder_names(running):
     assert f"{23 * 29 * 31:,}" in out
 
 
-def test_project_with_same_module_names(running):
-    ended(running["modules"])
-
-
-def test_pytest_finds_the_fixture(running):
-    out, _ = ended(running["fixture"])
+def test_library_and_fixture_beside_modules_of_same_names(running):
+    out, _ = ended(running["modules"])
     assert "1 passed" in out
 
 
