@@ -60,6 +60,9 @@ FAULTS = {
     "all streams closed": Fault(f"{JSON} -o out.json", '"$@" <&- >&- 2>&-'),
     "disk full, table": Fault(f"{TABLE} -o disk/old", DISK, code=2, words=FULL, root=True),
     "read-only file": Fault(f"{TABLE} -o disk/x", read_only("disk"), code=2, words="Read-only file system", root=True),
+    "read-only report": Fault(
+        "report --only notation --out disk/x", read_only("disk"), code=2, words="Read-only file system", root=True
+    ),
     "read-only checkout": Fault(TABLE, read_only(str(headcount.CHECKOUT)), same=True, root=True),
     "no HOME": Fault(TABLE, 'env -u HOME -u XDG_CACHE_HOME "$@"', same=True),
     "unknown user": Fault(TABLE, 'unshare --user --map-user=54321 "$@"', same=True),
@@ -110,7 +113,7 @@ def test_faults(name, tmp_path):
 
 def test_interrupt_is_one_line(tmp_path):
     process = start(LONG, tmp_path)
-    time.sleep(2)
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode in (130, -signal.SIGINT)
@@ -122,6 +125,7 @@ def test_sigterm_leaves_nothing(tmp_path):
     process = start(f"{LONG}\t-o\told.txt", tmp_path)
     while not list(tmp_path.glob(".old.txt.*.tmp")) and process.poll() is None:
         time.sleep(0.01)
+    time.sleep(0.05)
     process.terminate()
     _, err = process.communicate(timeout=20)
     assert process.returncode == 143 and b"Traceback" not in err
