@@ -41,9 +41,6 @@ def layer(
     selected = {} if k is None else {"shared": s}
     pairs = {"B": B, **used, "T": T}
 
-    def project(path, rows, used, stored) -> Ledger:
-        return linear(path, rows, *stored, True) if k is None else selected_linear(path, rows, used, stored, s, True)
-
     learned = [
         Entry(path, "elementwise", {**queries, **heads}),
         Entry(path, "elementwise", {**queries, **heads}, weight=all_heads, **selected),
@@ -51,7 +48,7 @@ def layer(
         Entry(path, "elementwise", {**keys, **all_heads}),
     ]
     return ledger(
-        project(at(path, "q_proj"), queries, (width, heads), (width, all_heads)),
+        selected_linear(at(path, "q_proj"), queries, (width, heads), (width, all_heads), s, True),
         linear(at(path, "k_proj"), keys, width, all_heads, True),
         linear(at(path, "v_proj"), keys, width, all_heads, True),
         learned,
@@ -62,7 +59,7 @@ def layer(
         _attend(path, pairs, {"M": M}, d_h) if M != 0 else (),
         # sum of the outputs of window and pooled tokens
         Entry(path, "elementwise", {**queries, **heads}) if M != 0 else (),
-        project(at(path, "out_proj"), queries, (heads, width), (all_heads, width)),
+        selected_linear(at(path, "out_proj"), queries, (heads, width), (all_heads, width), s, True),
     )
 
 

@@ -47,8 +47,10 @@ def selected_linear(
 ) -> Ledger:
     """Return the ledger of a linear layer of which each row uses some heads, ``shared`` of them the same in all rows.
 
-    ``used`` and ``stored``: fan-in and fan-out of a row, and of the weight.
+    ``used`` and ``stored``: fan-in and fan-out of a row, and of the weight; :func:`linear` where they are the same.
     """
+    if used == stored:
+        return linear(path, rows, *stored, bias)
     (fan_in, fan_out), (all_in, all_out) = used, stored
     out = ledger(
         Entry(path, "expert_linear", {**rows, **fan_in, **fan_out}, weight={**all_in, **all_out}, shared=shared)

@@ -3,6 +3,7 @@
 W_att,i = Softmax(Q Wq_i (K Wk_i)^T / sqrt(d_h)), y = sum_i (W_att,i V Wv_i) Wo_i   (Eq. 4-5)
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headcount.formulas.blocks import cache, linear, past_len
@@ -19,16 +20,22 @@ def params_eq20(*, d_m: Size) -> Size:
     return 4 * d_m**2
 
 
-def attention_ledger(path: str, *, B: Size, T: Size, S: Size, h: Size, d_h: Size, rows: str = "h") -> Ledger:
-    """Return the ledger of scores, softmax and weighted values of h heads of width d_h: 2 B h T S d_h MACs.
+def attention_ledger(
+    path: str,
+    pairs: Mapping[str, Size],
+    width: Mapping[str, Size],
+    values: Mapping[str, Size] | None = None,
+    g: Size = 1,
+) -> Ledger:
+    """Return the ledger of scores, softmax and weighted values: a product of ``width`` and of ``values`` for each pair.
 
-    ``rows``: the letter of the heads; ``k`` for the selected heads of a token.
+    ``pairs``: sizes of B, of the heads of a token, T and S. ``values``: width of a value; None: ``width``. ``g``:
+    softmaxes of a pair.
     """
-    heads = {"B": B, rows: h, "T": T, "S": S}
     return ledger(
-        Entry(path, "scores", {**heads, "d_h": d_h}),
-        Entry(path, "softmax", heads),
-        Entry(path, "values", {**heads, "d_h": d_h}),
+        Entry(path, "scores", {**pairs, **width}),
+        Entry(path, "softmax", pairs if g == 1 else {**pairs, "g": g}),
+        Entry(path, "values", {**pairs, **(values or width)}),
     )
 
 
@@ -85,7 +92,7 @@ def layer(
         linear(at(path, "k_proj"), keys, width, kv_heads, bias),
         linear(at(path, "v_proj"), keys, width, kv_heads, bias),
         rope(path, queries, heads, keys, kv_heads) if rotary else (),
-        attention_ledger(path, B=B, T=T, S=S, h=h, d_h=d_h),
+        attention_ledger(path, {"B": B, "h": h, "T": T, "S": S}, {"d_h": d_h}),
         linear(at(path, "out_proj"), queries, heads, width, bias),
         cache(path, {"2": 2, **kv_heads}, B=B, S=S, n=n),
     )

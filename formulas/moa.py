@@ -4,11 +4,9 @@ W_att,i,t = Softmax(q_t Wq_i (K Wk)^T / sqrt(D)), y_t = sum_{i in G(q_t)} w_i,t 
 (Eq. 6, 10-12): Wq_i and Wo_i are per expert, Wk and Wv are shared by all experts.
 """
 
-from collections.abc import Mapping
-
 from headcount.formulas.blocks import cache, expert_linear, linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
-from headcount.formulas.mha import rope
+from headcount.formulas.mha import attention_ledger, rope
 
 
 def macs_eq18(*, T: Size, K: Size, D: Size, d_m: Size) -> Size:
@@ -65,19 +63,10 @@ def layer(
         linear(at(path, "k_proj"), keys, width, head, bias),
         linear(at(path, "v_proj"), keys, width, head, bias),
         rope(path, routed, head, keys, head) if rotary else (),
-        _core(path, {"B": B, "K": K, "T": T, "S": S}, head, g),
+        attention_ledger(path, {"B": B, "K": K, "T": T, "S": S}, head, g=g),
         Entry(path, "elementwise", {**routed, **head}),
         expert_linear(at(path, "out_proj"), routed, experts, head, width, bias),
         Entry(path, "expert_bias", {**queries, **width}, weight=width) if output_bias else (),
         cache(path, {"2": 2, **head}, B=B, S=S, n=n),
     )
     return out
-
-
-def _core(path: str, pairs: Mapping[str, Size], head: Mapping[str, Size], g: Size) -> Ledger:
-    """Return the ledger of scores, softmax and weighted values of K experts per token, of g heads each."""
-    return ledger(
-        Entry(path, "scores", {**pairs, **head}),
-        Entry(path, "softmax", pairs if g == 1 else {**pairs, "g": g}),
-        Entry(path, "values", {**pairs, **head}),
-    )

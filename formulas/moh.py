@@ -7,8 +7,8 @@ head. The cost without the heads that are not selected: formulas/moh_ideal.py.
 
 from fractions import Fraction
 
-from headcount.formulas.blocks import cache, linear, past_len
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, at, ledger
+from headcount.formulas.blocks import cache, linear, past_len, selected_linear
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, at, least, ledger
 from headcount.formulas.mha import attention_ledger, rope
 
 
@@ -28,25 +28,37 @@ def layer(
     router: str = "linear",
     n: Size | None = None,
     rotary: bool = False,
+    ideal: bool = False,
 ) -> Ledger:
     """Return the ledger for T query and S key tokens, ``n`` of the S cached; None: no cache.
 
     MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h and the routers, which have no bias. ``g``: heads
-    of keys and values.
+    of keys and values. ``ideal``: s + r for h, but in the queries of a ``query_norm`` router, whose norms need all.
     """
     queries, keys, width = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}
-    heads, kv_heads = {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
+    used = {"k": s + r} if ideal else {"h": h}
+    heads, all_heads, kv_heads = {**used, "d_h": d_h}, {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}
+    projected = all_heads if router == "query_norm" else heads
+    read = {"g": _read_heads(T=T, h=h, s=s, r=r, g=g)} if ideal and n is not None else {}
     return ledger(
-        linear(at(path, "q_proj"), queries, width, heads, bias),
+        selected_linear(at(path, "q_proj"), queries, (width, projected), (width, all_heads), s, bias),
         routing(router)(at(path, "router"), B=B, T=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h),
         linear(at(path, "k_proj"), keys, width, kv_heads, bias),
         linear(at(path, "v_proj"), keys, width, kv_heads, bias),
         rope(path, queries, heads, keys, kv_heads) if rotary else (),
-        attention_ledger(path, B=B, T=T, S=S, h=h, d_h=d_h),
+        attention_ledger(path, {"B": B, **used, "T": T, "S": S}, {"d_h": d_h}),
         Entry(path, "elementwise", {**queries, **heads}),
-        linear(at(path, "out_proj"), queries, heads, width, bias),
-        cache(path, {"2": 2, **kv_heads}, B=B, S=S, n=n),
+        selected_linear(at(path, "out_proj"), queries, (heads, width), (all_heads, width), s, bias),
+        cache(path, {"2": 2, **kv_heads}, B=B, S=S, n=n, **read),
     )
+
+
+def _read_heads(*, T: Size, h: Size, s: Size, r: Size, g: Size) -> Size:
+    """Return the key/value heads that T queries of a sequence read, for the routing that reads most.
+
+    h / g heads share one: the s shared heads are of the first ceil(s g / h), and every routed head may be of another.
+    """
+    return least(g, -(-s * g // h) + T * r)
 
 
 def linear_router(path: str, *, B: Size, T: Size, d_m: Size, h: Size, s: Size, r: Size, d_h: Size) -> Ledger:

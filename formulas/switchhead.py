@@ -37,7 +37,7 @@ def layer(
         _experts(at(path, "v_proj"), keys, width, {"d_h": d_h}, h, E, K),
         Entry(path, "elementwise", {**keys, "h": h, "K": K, "d_h": d_h}),
         rope(path, queries, heads, keys, heads) if rotary else (),
-        attention_ledger(path, B=B, T=T, S=S, h=h, d_h=d_h),
+        attention_ledger(path, {"B": B, "h": h, "T": T, "S": S}, {"d_h": d_h}),
         _router(at(path, "router.out_proj"), queries, width, h, E),
         Entry(path, "elementwise", {**queries, "h": h, "K": K, "d_h": d_h}),
         _experts(at(path, "out_proj"), queries, {"d_h": d_h}, width, h, E, K),
