@@ -5,17 +5,11 @@ by channels in h_w groups, Linear d_m to d_m. A dynamic convolution predicts its
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
-from headcount.formulas.transformer import (
-    Mixer,
-    encoder_and_decoder,
-    feed_forward,
-    residual_norm,
-    tied_output,
-    translation_embedding,
-)
+from headcount.formulas.transformer import Mixer, encoder_and_decoder, layer, tied_output, translation_embedding
 
 
 def block(
@@ -62,33 +56,29 @@ def model(
     S: Size,
     T: Size,
     d_m: Size,
-    F: Size,
     V: Size,
     h_w: Size,
     encoder_kernels: Sequence[Size],
     decoder_kernels: Sequence[Size],
     dynamic: bool,
     band: bool = False,
-    E_ff: Size = 0,
-    K_ff: Size = 0,
+    **inner: Size,
 ) -> Ledger:
     """Return the ledger of a model with one layer per kernel size; ``attention`` is the decoder's cross-attention.
 
+    ``inner``: sizes of :func:`headcount.formulas.transformer.feed_forward`.
     With T = 0 it is the prefill: the encoder, and keys and values of its output.
     """
     _, cross = encoder_and_decoder(attention)
-    own, inner = {"h_w": h_w, "dynamic": dynamic, "band": band}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
     source, target = {"B": B, "T": S, "d_m": d_m}, {"B": B, "T": T, "d_m": d_m}
+    conv = partial(block, h_w=h_w, dynamic=dynamic, band=band)
     parts = [translation_embedding(B=B, S=S, T=T, d_m=d_m, V=V)]
     for i, w in enumerate(encoder_kernels):
-        path = f"encoder.layers.{i}"
-        parts += [
-            residual_norm(path, "conv", block(at(path, "conv"), w=w, **own, **source), **source),
-            residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), **inner, **source), **source),
-        ]
+        parts.append(layer(f"encoder.layers.{i}", {"conv": partial(conv, w=w, **source)}, **source, **inner))
     for i, w in enumerate(decoder_kernels):
-        parts.append(_decoder_layer(f"decoder.layers.{i}", {"w": w, **own}, cross, {"S": S}, inner, target))
-    return ledger(*parts, tied_output(B=B, T=T, d_m=d_m, V=V))
+        mixers = {"conv": partial(conv, w=w, **target), "cross_attn": partial(cross, B=B, T=T, S=S)}
+        parts.append(layer(f"decoder.layers.{i}", mixers, **target, **inner))
+    return ledger(*parts, tied_output(V=V, **target))
 
 
 def step(
@@ -110,30 +100,15 @@ def step(
 ) -> Ledger:
     """Return the ledger of a decode step: ``new`` target tokens, ``stored`` after the step, S cached source tokens."""
     _, cross = encoder_and_decoder(attention)
-    own, rows = {"h_w": h_w, "dynamic": dynamic, "n": stored - new}, {"B": B, "T": new, "d_m": d_m}
-    inner = {"F": F, "E_ff": E_ff, "K_ff": K_ff}
-    layers = [
-        _decoder_layer(f"decoder.layers.{i}", {"w": w, **own}, cross, {"S": S, "n": S}, inner, rows)
-        for i, w in enumerate(decoder_kernels)
-    ]
-    return ledger(
-        Entry("embedding", "embedding", rows),
-        Entry("", "elementwise", {"2": 2, **rows}),
-        *layers,
-        tied_output(B=B, T=new, d_m=d_m, V=V),
-    )
+    rows, inner = {"B": B, "T": new, "d_m": d_m}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
+    conv = partial(block, h_w=h_w, dynamic=dynamic, n=stored - new, **rows)
+    parts = [Entry("embedding", "embedding", rows), Entry("", "elementwise", {"2": 2, **rows})]
+    for i, w in enumerate(decoder_kernels):
+        mixers = {"conv": partial(conv, w=w), "cross_attn": partial(cross, B=B, T=new, S=S, n=S)}
+        parts.append(layer(f"decoder.layers.{i}", mixers, **rows, **inner))
+    return ledger(*parts, tied_output(V=V, **rows))
 
 
 def slope_changes(*, decoder_kernels: Sequence[int], **_) -> tuple[int, ...]:
     """Return the numbers of stored tokens at which a step's cost changes slope: full caches and full windows."""
     return tuple(sorted({length for w in decoder_kernels for length in (w - 1, w)}))
-
-
-def _decoder_layer(path, conv, cross, source, inner, rows) -> Ledger:
-    """Return the ledger of convolution, cross-attention to ``source`` and feed-forward on ``rows``."""
-    lengths = {letter: rows[letter] for letter in ("B", "T")}
-    return ledger(
-        residual_norm(path, "conv", block(at(path, "conv"), **conv, **rows), **rows),
-        residual_norm(path, "cross_attn", cross(at(path, "cross_attn"), **lengths, **source), **rows),
-        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), **inner, **rows), **rows),
-    )

@@ -1,10 +1,11 @@
-"""Blocks of the post-norm Transformer: feed-forward, encoder layer, decoder layer.
+"""Blocks of the post-norm Transformer: feed-forward, a layer of an encoder or decoder, embedding and output.
 
 A ``mixer`` is any attention in the form ``mixer(path, B=, T=, S=, n=None) -> Ledger``: formulas.mha.layer or
 formulas.moa.layer with its own sizes bound. ``n`` of the S tokens are cached; None: no cache.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from headcount.formulas import moe_ffn
 from headcount.formulas.blocks import layer_norm, linear, residual
@@ -35,34 +36,19 @@ def feed_forward(
     )
 
 
-def residual_norm(path: str, name: str, block: Ledger, *, B: Size, T: Size, d_m: Size) -> Ledger:
-    """Return the ledger of LayerNorm(x + block(x)); the norm is called ``name``_norm."""
-    return ledger(
-        block,
-        residual(path, B=B, T=T, d_m=d_m),
-        layer_norm(at(path, f"{name}_norm"), B=B, T=T, d_m=d_m),
-    )
-
-
-def encoder_layer(path: str, mixer: Mixer, *, B: Size, T: Size, d_m: Size, **inner: Size) -> Ledger:
-    """Return the ledger of self-attention over T tokens and feed-forward of sizes ``inner``."""
-    rows = {"B": B, "T": T, "d_m": d_m}
-    return ledger(
-        residual_norm(path, "self_attn", mixer(at(path, "self_attn"), B=B, T=T, S=T), **rows),
-        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), **inner, **rows), **rows),
-    )
-
-
-def decoder_layer(
-    path: str, mixer: Mixer, cross: Mixer, *, B: Size, T: Size, S: Size, d_m: Size, **inner: Size
+def layer(
+    path: str, mixers: Mapping[str, Callable[[str], Ledger]], *, B: Size, T: Size, d_m: Size, **inner: Size
 ) -> Ledger:
-    """Return the ledger of self-attention over T tokens, cross-attention to S tokens, feed-forward of ``inner``."""
+    """Return the ledger of LayerNorm(x + block(x)) for each block: ``mixers``, and a feed-forward of sizes ``inner``.
+
+    ``mixers``: by name of the module, a function of its path.
+    """
     rows = {"B": B, "T": T, "d_m": d_m}
-    return ledger(
-        residual_norm(path, "self_attn", mixer(at(path, "self_attn"), B=B, T=T, S=T), **rows),
-        residual_norm(path, "cross_attn", cross(at(path, "cross_attn"), B=B, T=T, S=S), **rows),
-        residual_norm(path, "feed_forward", feed_forward(at(path, "feed_forward"), **inner, **rows), **rows),
-    )
+    blocks = {**mixers, "feed_forward": partial(feed_forward, **inner, **rows)}
+    out = ledger()
+    for name, block in blocks.items():
+        out += ledger(block(at(path, name)), residual(path, **rows), layer_norm(at(path, f"{name}_norm"), **rows))
+    return out
 
 
 def translation_embedding(*, B: Size, S: Size, T: Size, d_m: Size, V: Size) -> Ledger:
