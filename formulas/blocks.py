@@ -12,28 +12,17 @@ def linear(
     fan_out: Mapping[str, Size],
     bias: bool = False,
     from_input: bool = False,
+    experts: Mapping[str, Size] | None = None,
 ) -> Ledger:
-    """Return the ledger of y = x W + b on ``rows`` rows: rows * fan_in * fan_out MACs."""
-    weight = {**fan_in, **fan_out}
-    out = ledger(Entry(path, "linear", {**rows, **weight}, weight=weight, from_input=from_input))
-    if bias:
-        out += ledger(Entry(path, "bias", {**rows, **fan_out}, weight=dict(fan_out)))
-    return out
+    """Return the ledger of y = x W + b on ``rows`` rows: rows * fan_in * fan_out MACs.
 
-
-def expert_linear(
-    path: str,
-    routed: Mapping[str, Size],
-    experts: Mapping[str, Size],
-    fan_in: Mapping[str, Size],
-    fan_out: Mapping[str, Size],
-    bias: bool = False,
-) -> Ledger:
-    """Return the ledger of a linear layer per expert on ``routed`` rows, one expert per row."""
-    matrix = {**fan_in, **fan_out}
-    out = ledger(Entry(path, "expert_linear", {**routed, **matrix}, weight={**experts, **matrix}))
+    ``experts``: numbers of matrices, of which a row uses one.
+    """
+    matrix, of_experts, prefix = {**fan_in, **fan_out}, experts or {}, "expert_" if experts else ""
+    product = {**rows, **matrix}
+    out = ledger(Entry(path, f"{prefix}linear", product, weight={**of_experts, **matrix}, from_input=from_input))
     if bias:
-        out += ledger(Entry(path, "expert_bias", {**routed, **fan_out}, weight={**experts, **fan_out}))
+        out += ledger(Entry(path, f"{prefix}bias", {**rows, **fan_out}, weight={**of_experts, **fan_out}))
     return out
 
 

@@ -22,22 +22,13 @@ def block(
     """
     rows, width, kernel = {"B": B, "T": T}, {"d_m": d_m}, {"h_w": h_w, "w": w}
     kind, taps = ("contraction", {"S": T}) if band and n is None else ("conv", {"w": w})
-    if dynamic:
-        weights = ledger(
-            linear(at(path, "kernel_proj"), rows, width, kernel),
-            Entry(path, "softmax", {**rows, **kernel}),
-            Entry(path, kind, {**rows, **width, **taps}),
-        )
-    else:
-        weights = ledger(
-            Entry(path, "softmax", kernel),
-            Entry(path, kind, {**rows, **width, **taps}, weight=kernel),
-        )
     return ledger(
         linear(at(path, "in_proj"), rows, width, {"2": 2, "d_out": d_m}, bias=True),
         # a gated linear unit, which no counter counts
         Entry(path, "elementwise", {**rows, **width}),
-        weights,
+        linear(at(path, "kernel_proj"), rows, width, kernel) if dynamic else (),
+        Entry(path, "softmax", {**rows, **kernel} if dynamic else kernel),
+        Entry(path, kind, {**rows, **width, **taps}, weight={} if dynamic else kernel),
         linear(at(path, "out_proj"), rows, width, {"d_out": d_m}, bias=True),
         () if n is None else _cache(path, B=B, T=T, d_m=d_m, w=w, n=n),
     )

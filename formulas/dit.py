@@ -44,18 +44,19 @@ def model(
     B: Size,
     T: Size,
     d_m: Size,
-    F: Size,
     p: Size,
     C_in: Size,
     C_out: Size,
     d_t: Size,
     N_y: Size,
-    E_ff: Size = 0,
-    K_ff: Size = 0,
+    **inner: Size,
 ) -> Ledger:
-    """Return the ledger of one block per ``attention`` over T patches of p x p; positions are frozen parameters."""
+    """Return the ledger of one block per ``attention`` over T patches of p x p; positions are frozen parameters.
+
+    ``inner``: sizes of :func:`headcount.formulas.transformer.feed_forward`.
+    """
     rows, width = {"B": B, "T": T}, {"d_m": d_m}
-    patch, inner = {"p_h": p, "p_w": p}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
+    patch = {"p_h": p, "p_w": p}
     return ledger(
         linear("patch_embedding", rows, {"C_in": C_in, **patch}, width, bias=True, from_input=True),
         Entry("", "elementwise", {**rows, **width}, weight={"T": T, **width}, trainable=False),

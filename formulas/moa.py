@@ -4,7 +4,7 @@ W_att,i,t = Softmax(q_t Wq_i (K Wk)^T / sqrt(D)), y_t = sum_{i in G(q_t)} w_i,t 
 (Eq. 6, 10-12): Wq_i and Wo_i are per expert, Wk and Wv are shared by all experts.
 """
 
-from headcount.formulas.blocks import cache, expert_linear, linear, past_len
+from headcount.formulas.blocks import cache, linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.mha import attention_ledger, rope
 
@@ -59,13 +59,13 @@ def layer(
     out += ledger(
         Entry(at(path, "router"), "softmax", {**queries, **experts}),
         Entry(at(path, "router"), "softmax", routed) if gates == "selected" else (),
-        expert_linear(at(path, "q_proj"), routed, experts, width, head, bias),
+        linear(at(path, "q_proj"), routed, width, head, bias, experts=experts),
         linear(at(path, "k_proj"), keys, width, head, bias),
         linear(at(path, "v_proj"), keys, width, head, bias),
         rope(path, routed, head, keys, head) if rotary else (),
         attention_ledger(path, {"B": B, "K": K, "T": T, "S": S}, head, g=g),
         Entry(path, "elementwise", {**routed, **head}),
-        expert_linear(at(path, "out_proj"), routed, experts, head, width, bias),
+        linear(at(path, "out_proj"), routed, head, width, bias, experts=experts),
         Entry(path, "expert_bias", {**queries, **width}, weight=width) if output_bias else (),
         cache(path, {"2": 2, **head}, B=B, S=S, n=n),
     )

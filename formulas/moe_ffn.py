@@ -3,7 +3,7 @@
 y_t = sum_{i in G(x_t)} w_i,t f_i(x_t), f_i plain with biases, or gated (SwiGLU) without.
 """
 
-from headcount.formulas.blocks import expert_linear, linear
+from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 
 
@@ -31,10 +31,10 @@ def layer(
         linear(at(path, "router.proj"), tokens, width, experts),
         Entry(at(path, "router"), "softmax", {**tokens, **experts}),
         Entry(at(path, "router"), "softmax", routed),
-        *(expert_linear(name, routed, experts, width, inner, bias=not gated) for name in inward),
+        *(linear(name, routed, width, inner, bias=not gated, experts=experts) for name in inward),
         Entry(path, "activation", {**routed, **inner}),
         [Entry(path, "elementwise", {**routed, **inner})] if gated else (),
-        expert_linear(outward, routed, experts, inner, width, bias=not gated),
+        linear(outward, routed, inner, width, bias=not gated, experts=experts),
         Entry(path, "elementwise", {**routed, **width}),
         [Entry(path, "expert_bias", {**tokens, **width}, weight=width)] if output_bias else (),
     )

@@ -30,28 +30,22 @@ def layer(
     2 B h T S d_h.
     """
     queries, keys, width, heads = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}, {"h": h, "d_h": d_h}
+    experts, selected = {"h": h, "E": E}, {"h": h, "K": K}
     return ledger(
         linear(at(path, "q_proj"), queries, width, heads),
         linear(at(path, "k_proj"), keys, width, heads),
-        _router(at(path, "router.value_proj"), keys, width, h, E),
-        _experts(at(path, "v_proj"), keys, width, {"d_h": d_h}, h, E, K),
-        Entry(path, "elementwise", {**keys, "h": h, "K": K, "d_h": d_h}),
+        _router(at(path, "router.value_proj"), keys, width, experts),
+        linear(at(path, "v_proj"), {**keys, **selected}, width, {"d_h": d_h}, experts=experts),
+        Entry(path, "elementwise", {**keys, **selected, "d_h": d_h}),
         rope(path, queries, heads, keys, heads) if rotary else (),
         attention_ledger(path, {"B": B, "h": h, "T": T, "S": S}, {"d_h": d_h}),
-        _router(at(path, "router.out_proj"), queries, width, h, E),
-        Entry(path, "elementwise", {**queries, "h": h, "K": K, "d_h": d_h}),
-        _experts(at(path, "out_proj"), queries, {"d_h": d_h}, width, h, E, K),
+        _router(at(path, "router.out_proj"), queries, width, experts),
+        Entry(path, "elementwise", {**queries, **selected, "d_h": d_h}),
+        linear(at(path, "out_proj"), {**queries, **selected}, {"d_h": d_h}, width, experts=experts),
         cache(path, {"2": 2, **heads}, B=B, S=S, n=n),
     )
 
 
-def _router(path, rows, width, h, E) -> Ledger:
+def _router(path, rows, width, experts) -> Ledger:
     """Return the ledger of the score of every expert of every head, and its sigmoid."""
-    scores = {"h": h, "E": E}
-    return ledger(linear(path, rows, width, scores), Entry(path, "elementwise", {**rows, **scores}))
-
-
-def _experts(path, rows, fan_in, fan_out, h, E, K) -> Entry:
-    """Return the entry of each row times K of the E matrices of each head."""
-    matrix = {**fan_in, **fan_out}
-    return Entry(path, "expert_linear", {**rows, "h": h, "K": K, **matrix}, weight={"h": h, "E": E, **matrix})
+    return ledger(linear(path, rows, width, experts), Entry(path, "elementwise", {**rows, **experts}))
