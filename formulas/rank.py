@@ -13,7 +13,7 @@ from functools import cache
 from itertools import accumulate, pairwise
 from math import gcd, isqrt, prod
 
-from headcount.formulas.backward import backward, nothing, scores
+from headcount.formulas.backward import backward
 from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.plan import Plan, PlanError
 
@@ -80,8 +80,9 @@ class RankCost:
     def step_macs(self) -> Size:
         """Multiply-accumulates of forward and backward, recomputation included."""
         again = self.ledger.macs if self.plan.recompute == "full" else 0
-        selected = scores_and_values if self.plan.recompute == "selective" else nothing
-        return self.ledger.macs + again + backward(self.ledger, recompute=selected).macs
+        # attention's two products of T x S
+        kinds = ("scores", "values") if self.plan.recompute == "selective" else ()
+        return self.ledger.macs + again + backward(self.ledger, recompute=lambda entry: entry.kind in kinds).macs
 
     @property
     def params(self) -> Size:
@@ -115,11 +116,6 @@ class RankCost:
         one_layer = divide(sum(map(_results, layers)), number) if number else 0
         outside = sum(map(_results, self.ledger)) - sum(map(_results, layers))
         return outside + sum(entry.size for entry in inputs) + one_layer
-
-
-def scores_and_values(entry: Entry) -> bool:
-    """Return whether selective recomputation repeats this entry: attention's two products of T x S."""
-    return scores(entry) or entry.kind == "values"
 
 
 def _results(entry: Entry) -> Size:
@@ -303,18 +299,14 @@ def _degrees(entry: Entry, plan: Plan, block: _Block) -> dict[str, Size]:
     if _is_divided(entry, block):
         by |= dict.fromkeys("hFV", plan.tp)
         g = entry.weight.get("g", entry.dims.get("g", 1))
-        by["g"] = g if _repeats(entry, plan) else divide(g, block.keys) if block.keys else plan.tp
+        # fewer key/value heads than ranks: each holds one that others hold too
+        is_repeated = isinstance(g, int) and isinstance(plan.tp, int) and g < plan.tp and plan.tp % g == 0
+        by["g"] = g if is_repeated else divide(g, block.keys) if block.keys else plan.tp
     if block.mode in (DISPATCHED, SHARED) and "E" in entry.selects:
         by["E"] = plan.ep
     if block.mode == SHARED and "router" not in entry.path.split("."):
         by["K"] = plan.ep
     return by
-
-
-def _repeats(entry: Entry, plan: Plan) -> bool:
-    """Return whether each rank holds one key/value head that other ranks hold too: g < tp, and g divides tp."""
-    g = entry.weight.get("g", entry.dims.get("g"))
-    return isinstance(g, int) and isinstance(plan.tp, int) and g < plan.tp and plan.tp % g == 0
 
 
 def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool) -> Entry:
