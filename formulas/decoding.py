@@ -14,21 +14,7 @@ from headcount.formulas.ledger import SELECTED, Entry, Ledger, Size, divide, lea
 
 def cache_elements(step: Ledger) -> Size:
     """Return the elements in all caches after ``step``, including encoder caches and unselected heads."""
-    return _of_kind(step, "cache")
-
-
-def cache_writes(step: Ledger) -> Size:
-    """Return the cache elements that ``step`` writes."""
-    return _of_kind(step, "cache_write")
-
-
-def cache_reads(step: Ledger) -> Size:
-    """Return the cache elements that ``step`` reads, for the routing that reads most."""
-    return _of_kind(step, "cache_read")
-
-
-def _of_kind(step: Ledger, kind: str) -> Size:
-    return sum(entry.size for entry in step if entry.kind == kind)
+    return sum(entry.size for entry in step if entry.kind == "cache")
 
 
 def total(step: Callable[[Size], Size], steps: Size, slope_changes: Sequence[int] = ()) -> Size:
@@ -69,6 +55,7 @@ def reachable_params(entry: Entry) -> Size:
 def step_elements(step: Ledger) -> Size:
     """Return the elements that a step moves: weights and cache read once, new cache elements written once.
 
-    Activations of the new tokens are not included.
+    Activations of the new tokens are not included; of the cache what is read for the routing that reads most.
     """
-    return sum(weights_read(entry) for entry in step) + cache_reads(step) + cache_writes(step)
+    moved = sum(entry.size for entry in step if entry.kind in ("cache_read", "cache_write"))
+    return sum(weights_read(entry) for entry in step) + moved

@@ -8,7 +8,7 @@ head. The cost without the heads that are not selected: formulas/moh_ideal.py.
 from fractions import Fraction
 
 from headcount.formulas.blocks import cache, linear, past_len, selected_linear
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, at, least, ledger
+from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
 from headcount.formulas.mha import attention_ledger, rope
 
 
@@ -133,14 +133,3 @@ def _heads(form: Ledger) -> int:
     # a layer may have scores of several sorts of keys
     scores = {entry.path: entry for entry in form if entry.kind == "scores"}
     return sum(entry.times * (entry.dims["k"] if "k" in entry.dims else entry.dims["h"]) for entry in scores.values())
-
-
-def skipped(released: Ledger, ideal: Ledger) -> dict[tuple[str, str], int]:
-    """Return the MACs that the ideal form skips, by module path and kind."""
-
-    def by_operation(form: Ledger) -> dict[tuple[str, str], int]:
-        contractions = form.select(lambda entry: entry.kind in MAC_KINDS)
-        return contractions.group(lambda entry: (entry.path, entry.kind.removeprefix("expert_")))
-
-    needed = by_operation(ideal)
-    return {key: macs - needed[key] for key, macs in by_operation(released).items() if macs != needed[key]}
