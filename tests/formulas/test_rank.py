@@ -145,19 +145,6 @@ def test_llama_405b_on_16384_ranks():
     assert sent(middle, "pp", *everything) == 2 * sent(first, "pp", *everything) == 2 * 1024 * 16384
 
 
-@pytest.mark.parametrize("t", [2, 4, 8])
-def test_tensor_parallel_blocks(t):
-    B, T, d, N, V = 3, 56, 16, 5, 40
-    whole, cost = llama(), only(llama(num_kv_heads=8), f"tp={t}")
-    assert cost.macs * t == llama(num_kv_heads=8).macs
-    rows = B * T * d
-    assert sent(cost, "tp", "forward") == Fraction((2 * N + 1) * 2 * (t - 1) * rows, t)
-    assert sent(cost, "tp", "backward") == Fraction((2 * N + 1) * 2 * (t - 1) * rows, t)
-    # the norms are whole on every rank
-    assert cost.params * t == llama(num_kv_heads=8).params + (t - 1) * (2 * N + 1) * d
-    assert whole.params < llama(num_kv_heads=8).params and V % t == 0
-
-
 def test_key_value_heads_are_repeated_where_there_are_fewer_than_ranks():
     # 8 ranks share 4 key/value heads of width 2: each holds one
     one, all_of = only(llama(), "tp=8"), llama(num_kv_heads=8)
