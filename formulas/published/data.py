@@ -28,10 +28,6 @@ class DataTable(Printed):
     entries: tuple[Mapping[str, Cell], ...]
     about: str = ""
 
-    def column(self, key: str) -> list[Cell]:
-        """Return the non-empty cells of a column."""
-        return [entry[key] for entry in self.entries if key in entry]
-
 
 def load_tables(folder: Traversable = FOLDER) -> dict[str, DataTable]:
     """Return the data tables by name, in order."""

@@ -11,7 +11,6 @@ from headcount.formulas.published.costs import costs
 from headcount.formulas.published.expressions import Relation
 from headcount.formulas.symbols import symbol
 
-VERDICTS = ("holds", "holds only as printed", "fails")
 LARGEST_SUM = 20
 """Largest sum of the letters of a point that the search tries."""
 
@@ -61,7 +60,7 @@ def _points(letters: Sequence[str], largest_sum: int) -> Iterator[dict[str, int]
 
 
 def verdict(printed: Search, executed: Search) -> str:
-    """Return one of VERDICTS, from the searches of both relations of a claim."""
+    """Return ``holds``, ``holds only as printed`` or ``fails``, from the searches of both relations of a claim."""
     if printed.counterexample is not None:
         return "fails"
     return "holds" if executed.counterexample is None else "holds only as printed"
