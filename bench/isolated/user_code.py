@@ -85,10 +85,7 @@ def import_folders(spec: str) -> list[str]:
 
 
 def _package_top(file: Path) -> Path:
-    top = file.parent
-    while (top / "__init__.py").is_file():
-        top = top.parent
-    return top
+    return next(folder for folder in file.parents if not (folder / "__init__.py").is_file())
 
 
 def load(spec: str, root: str | None = None) -> Callable[..., Any]:
