@@ -51,7 +51,6 @@ class NoCopy(nn.Linear):
 def no_copy(): return NoCopy(5, 7), (torch.ones(3, 5),)
 def stops(m, x): raise m.error
 def interrupt(): return By(stops, error=KeyboardInterrupt()), (torch.ones(3, 5),)
-def generator_exit(): return By(stops, error=GeneratorExit()), (torch.ones(3, 5),)
 class Mine(BaseException): pass
 def own_exception(): return By(stops, error=Mine()), (torch.ones(3, 5),)
 class NoHash(nn.Module): __hash__ = None
@@ -185,7 +184,6 @@ def test_module_that_cannot_be_copied_is_named(answer, function):
 
 @pytest.mark.parametrize(("function", "words"), [
     ("interrupt", "the module's forward pass on cpu raised KeyboardInterrupt"),
-    ("generator_exit", "the module's forward pass on cpu raised GeneratorExit"),
     ("own_exception", "the module's forward pass on cpu raised Mine"),
     ("no_hash", "reading the parts of no_hash's module raised TypeError: unhashable type"),
     ("no_init", "reading the parts of no_init's module raised AttributeError"),

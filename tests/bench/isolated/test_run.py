@@ -106,19 +106,10 @@ def test_user_fault_is_no_internal_error(function, words, factory, warm, capfd):
     assert words in err and "Traceback" not in err
 
 
-def test_fork_gives_one_answer(factory):
-    done = subprocess.run([*COMMAND, f"{factory}:forks"], capture_output=True, cwd=ROOT)
-    assert done.returncode == 0 and b" 105 " in done.stdout
-
-
-def test_user_code_has_no_input(factory):
-    done = subprocess.run([*COMMAND, f"{factory}:listens"], capture_output=True, cwd=ROOT)
-    assert done.returncode == 0 and b" 105 " in done.stdout
-
-
-def test_answer_ends_process(factory):
-    """Threads, timers, pools, processes and exit functions that are left behind would take ten minutes."""
-    done = subprocess.run([*COMMAND, f"{factory}:leaves_behind"], capture_output=True, cwd=ROOT, timeout=60)
+@pytest.mark.parametrize("function", ["forks", "listens", "leaves_behind"])
+def test_answer_ends_process(function, factory):
+    """A fork answers no second time, stdin is empty, and what is left behind would take ten minutes."""
+    done = subprocess.run([*COMMAND, f"{factory}:{function}"], capture_output=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0 and b" 105 " in done.stdout
 
 

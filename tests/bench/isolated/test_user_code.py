@@ -6,8 +6,6 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from headcount.bench.isolated.user_code import UserCodeError, build, import_folders, is_below, load
 
@@ -20,8 +18,6 @@ X = torch.ones(3, 5)
 
 def _hidden(): pass
 def good(rows, width=5): return nn.Linear(width, 7), (torch.ones(rows, width),)
-def keywords(): return nn.Linear(5, 7), {"input": X}
-def one_module(): return nn.Linear(5, 7)
 def no_module(): return "net", ()
 def no_inputs(): return nn.Linear(5, 7), X
 def three(): return [nn.Linear(5, 7), X, 3]
@@ -56,13 +52,6 @@ def built(factory, function, **settings):
     return build(spec, loaded(spec), settings)
 
 
-def test_function_returns_module_and_inputs(factory):
-    module, args, kwargs = built(factory, "good", rows=2)
-    assert isinstance(module, nn.Linear) and (args[0].shape, kwargs) == ((2, 5), {})
-    module, args, kwargs = built(factory, "keywords")
-    assert args == () and torch.equal(kwargs["input"], torch.ones(3, 5))
-
-
 def test_file_imports_from_its_folder(factory, tmp_path_factory, monkeypatch):
     (factory / "their_sizes.py").write_text("WIDTH = 5")
     (factory / "their_entry.py").write_text("from their_sizes import WIDTH\ndef width(): return WIDTH\n")
@@ -78,7 +67,6 @@ def test_file_imports_from_its_folder(factory, tmp_path_factory, monkeypatch):
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("one_module", "one_module must return (module, inputs)"),
         ("three", "three must return (module, inputs)"),
         ("no_module", "no_module must return (module, inputs)"),
         ("no_inputs", "no_inputs must return (module, inputs)"),
@@ -88,7 +76,7 @@ def test_file_imports_from_its_folder(factory, tmp_path_factory, monkeypatch):
         ("hostile", "hostile raised Hostile: "),
         ("deep", "deep raised RecursionError: "),
         ("good", "good takes rows, width: "),
-        ("absent", "their_factory.py has no function absent; it has good, keywords"),
+        ("absent", "their_factory.py has no function absent; it has good, no_module"),
     ],
 )
 def test_user_error_is_one_line(factory, function, words):
