@@ -47,9 +47,9 @@ def loaded(spec):
     return load(spec)
 
 
-def built(factory, function, **settings):
+def built(factory, function):
     spec = f"their_factory.py:{function}"
-    return build(spec, loaded(spec), settings)
+    return build(spec, loaded(spec), {})
 
 
 def test_file_imports_from_its_folder(factory, tmp_path_factory, monkeypatch):

@@ -36,16 +36,6 @@ def test_top_tokens_by_pmi_then_frequency():
     assert [token for token, _ in top_tokens(equal, 5)[0]] == ["y", "x"]
 
 
-def test_a_layer_counts_tokens_choices_and_macs():
-    layer = LayerRouting("x", variant("moa").routed, 3, 2)
-    layer.add([7, 7], [[0, 2], [0, 1]], Fraction(13))
-    layer.add([5], [[2, 1]], Fraction(1, 2))
-    assert layer.counts == [2, 2, 2] and layer.tokens == 3
-    assert layer.chosen[0] == Counter({7: 2}) and layer.chosen[2] == Counter({7: 1, 5: 1})
-    assert layer.expert_macs == [Fraction(26), Fraction(27, 2), Fraction(27, 2)]
-    assert layer.percent == [Fraction(100, 3)] * 3
-
-
 # Number 0 is chosen 8 times, 1 is chosen 10 times, 2 is chosen 4 times.
 CHOICES = [(1, (0, 1))] * 4 + [(1, (0, 2))] + [(2, (0, 1))] * 2 + [(11, (2, 1))] * 3 + [(12, (0, 1))]
 
