@@ -41,6 +41,23 @@ def measured(count, tmp_path):
     return measure
 
 
+def test_step_attends_to_stored_tokens_and_each_count_has_a_new_cache(measured):
+    lengths = {"seq_len": 5, "batch_size": 3}
+    names = ["decode_macs", "decode_bytes", "kv_bytes", "kv_token_bytes", "training_macs", "forward_bytes"]
+    found = measured(LLAMA, names, lengths=lengths)
+    step = 3 * (WEIGHTS + 2 * 2 * 4 * D_H * STORED)
+    stored = 2 * 2 * 2 * D_H
+    forward = 3 * (5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5)
+    assert found == {
+        "decode_macs": step, "kv_bytes": 3 * STORED * stored * 2, "kv_token_bytes": stored * 2,
+        # the scores that fused attention computes once more are no gradients
+        "training_macs": 3 * forward,
+        # weights, norms and a row of the embedding for each token, then the cache read, and written at one token
+        "decode_bytes": 2 * (WEIGHTS + 5 * D + 3 * D + 3 * (STORED + 1) * stored),
+        "forward_bytes": 2 * (WEIGHTS + 5 * D + 15 * D),
+    }  # fmt: skip
+
+
 def test_columns_equal_those_of_a_preset(measured):
     fields = {"num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "d_model": D, "head_dim": D_H, "d_ff": FF}
     lengths = {"seq_len": 5, "batch_size": 3}
