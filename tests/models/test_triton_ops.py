@@ -162,10 +162,10 @@ def test_route_accepts_strided_operand(position, name):
 
 @pytest.mark.parametrize("operator", [ops.spread, ops.collect], ids=["spread", "collect"])
 def test_products_accept_strided_operands(operator):
-    experts, num_experts = selection("N19-E5-K2")
+    experts, num_experts = selection("N1-E3-K2")
     order, ends = ops.plan(experts[None], num_experts)
-    rows, third = (19, features(5, 20, seed=2)) if operator is ops.spread else (38, features(38, seed=2))
-    given = [features(rows, 24), features(5, 24, 20, seed=1), third, order, ends]
+    rows, third = (1, features(3, 20, seed=2)) if operator is ops.spread else (2, features(2, seed=2))
+    given = [features(rows, 24), features(3, 24, 20, seed=1), third, order, ends]
 
     def results(given):
         inputs = [t.detach().requires_grad_(t.is_floating_point()) for t in given]
@@ -233,7 +233,7 @@ def test_mqa_matches_reference(sizes, mask, dtype):
     assert_gradients_near(out, expected, inputs, leaves, dtype)
 
 
-@pytest.mark.parametrize("mask, dtype", with_half(*MASKS))
+@pytest.mark.parametrize("mask, dtype", with_half("all", "causal-padded"))
 @pytest.mark.parametrize("sizes", HEADS.values(), ids=HEADS)
 def test_selected_heads_match_reference(sizes, mask, dtype):
     batch_size, tgt_len, src_len, num_heads, num_kv_heads, chosen, head_dim = sizes
