@@ -104,22 +104,27 @@ class ContractionCount(Modules):
     Prints as a tree of ``modules``, ``depth`` levels deep (None for all), with outputs, parameters, MACs and shares, in
     notebooks too.
 
-    ``by_event`` maps each operation event to its (kind, product) pairs. ``elementwise`` are the products written
-    elementwise (bench.contractions.elementwise). ``call`` is what was counted, where count_macs counted it. With
-    ``included`` the contractions among them are in ``macs``,
-    ``ledger`` and ``by_event``, otherwise in ``with_elementwise`` only. ``collectives`` are those of a module that is
-    divided over ranks, each with the elements that it sends.
+    ``by_event`` maps each operation event to its (kind, product) pairs. ``call`` is what was counted, where count_macs
+    counted it. With ``included`` the contractions among ``elementwise`` are in ``macs``, ``ledger`` and ``by_event``,
+    otherwise in ``with_elementwise`` only. ``collectives`` are those of a module that is divided over ranks, each with
+    the elements that it sends.
     """
 
     ledger: Ledger
     audit: tuple[AuditLine, ...]
     by_event: Mapping[int, list[tuple[str, Product]]]
     trace: Trace = field(default_factory=Trace, compare=False)
-    elementwise: tuple[ElementwiseProduct, ...] = ()
     included: bool = False
     collectives: tuple[Transfer, ...] = ()
     depth: int | None = 3
     call: tuple[nn.Module, tuple, dict[str, Any]] | None = field(default=None, compare=False)
+
+    @cached_property
+    def elementwise(self) -> tuple[ElementwiseProduct, ...]:
+        """The products written elementwise (bench.contractions.elementwise); found at the first use."""
+        dispatched = [index for index, parts in self.by_event.items() if any(kind != CONTRACTION for kind, _ in parts)]
+        with no_full_gc():
+            return (*find_elementwise_products(self.trace, dispatched), *fused_cells(self.trace))
 
     @property
     def macs(self) -> int:
@@ -284,20 +289,16 @@ def count_contractions(
     out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found, trace)
     if out.unsupported and not allow_unsupported:
         raise UnsupportedError(out.unsupported)
-    written = (
-        *find_elementwise_products(trace, [index for index, parts in found.items() if parts]),
-        *fused_cells(trace),
-    )
-    contractions = tuple(part for part in written if part.kind == CONTRACTION)
+    contractions = () if elementwise == REPORT else [part for part in out.elementwise if part.kind == CONTRACTION]
     if contractions and elementwise == REFUSE:
-        raise ElementwiseError(contractions)
+        raise ElementwiseError(tuple(contractions))
     if elementwise == INCLUDE:
         by_event = dict(out.by_event)
         for part in contractions:
             by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
         by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
-    return replace(out, ledger=_ledger(trace, out.by_event), elementwise=written, collectives=collectives(trace))
+    return replace(out, ledger=_ledger(trace, out.by_event), collectives=collectives(trace))
 
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:
