@@ -2,11 +2,12 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import sympy
 
-from headcount.formulas import decoding, layer, mha, moh, moh_ideal
+from headcount.formulas import decoding, encoder_decoder, layer, mha, moa, moh, moh_ideal
 from headcount.formulas.ledger import Entry
 
 
@@ -22,13 +23,31 @@ def ideal_form(path, **sizes):
     return moh_ideal.layer(path, **({"d_m": 13, "h": 6, "s": 1, "r": 2, "d_h": 5, "g": 3} | sizes))
 
 
+def test_translation_step():
+    attention = partial(moa.layer, d_m=13, E=11, K=3, D=5)
+    step = encoder_decoder.step(attention, B=2, S=17, d_m=13, F=19, V=29, N_enc=3, N_dec=2, new=1, stored=7)
+    routed = 13 * 11 + 2 * 3 * 13 * 5
+    layer = routed + 2 * 13 * 5 + 2 * 3 * 7 * 5 + routed + 2 * 3 * 17 * 5 + 2 * 13 * 19
+    assert step.macs == 2 * (2 * layer + 13 * 29)
+    sizes = step.group(lambda entry: entry.kind, "size")
+    assert sizes["cache_write"] == 2 * 2 * 2 * 5
+    assert sizes["cache"] == sizes["cache_read"] == 2 * 2 * 2 * (7 + 17) * 5
+    assert sizes["embedding"] == 2 * 13
+    # gates of both layers, residuals, scaling and positions of the new token
+    assert sizes["elementwise"] == 2 * (2 * 2 * 3 * 5 + 2 * 3 * 13 + 2 * 13)
+
+
 def test_total_is_sum_of_steps():
     def macs(stored):
         return layer.step(mha_form, B=2, new=1, stored=stored).macs
 
     for steps in (1, 2, 7):
         assert decoding.total(macs, steps) == sum(macs(stored) for stored in range(1, steps + 1))
-    bounded, turns = (lambda stored: min(stored, 4) + 3 * min(stored - 1, 4) + stored), (5, 4, 9, 5, 0)
+
+    def bounded(stored):
+        return 7 * (stored > 1) + min(stored, 4) + 3 * min(stored - 1, 4) + stored
+
+    turns = 5, 4, 9, 5, 0, 1
     for steps in range(1, 12):
         assert decoding.total(bounded, steps, turns) == sum(bounded(stored) for stored in range(1, steps + 1))
     n = sympy.Symbol("n")
