@@ -39,14 +39,15 @@ def ragged(
 
     Gradients are the ideal form's on every device, where every head is computed too.
 
-    On meta the rows of the selected heads are gathered, to the same products as on the CPU. Causal on CUDA every head
-    is computed, with one warning: torch packs no rows whose positions have gaps. Raises ConfigError for dropout.
+    On meta the rows of the selected heads are gathered, to the same products as on the CPU. On CUDA every head is
+    computed, with one warning, where attention is causal, because torch packs no rows whose positions have gaps, and in
+    float32, because its packed attention has 16 bits. Raises ConfigError for dropout.
     """
     if dropout:
         raise ConfigError("ragged takes no dropout; choose fused")
     masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
-    if x.is_cuda and causal and x.shape[1] > 1:
-        log_once(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")
+    if x.is_cuda and (lack := _lack(x, causal)):
+        log_once(logging.WARNING, f"ragged computes every head: torch has no packed {lack} attention on CUDA")
         return fused(layer, x, key, value, **masks, rotary=rotary, dropout=dropout, every=False)
     if x.is_cuda:
         return _packed_on_device(layer, x, key, value, query_padding_mask, rotary, key_padding_mask)
@@ -55,6 +56,14 @@ def ragged(
         return moh_ideal.reference(layer, x, key, value, **masks, rotary=rotary, dropout=dropout)
     masks = dict(causal=causal, key_padding_mask=key_padding_mask)
     return _packed_by_head(layer, x, key, value, query_padding_mask, rotary, masks)
+
+
+def _lack(x: Tensor, causal: bool) -> str | None:
+    """Return the kind of attention on CUDA that torch cannot compute for packed rows; None where it can."""
+    if causal and x.shape[1] > 1:
+        return "causal"
+    dtype = to_autocast_dtype(x).dtype
+    return None if dtype.itemsize == 2 else f"{dtype}".removeprefix("torch.")
 
 
 def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, masks):

@@ -39,6 +39,8 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
     "place": (Row({}, Launch({"BB": 64}, 4, 1)),),
     "expert": (
         Row({"rows": 512, "o": 256, "i": 512}, Launch({"BM": 128, "BN": 256, "BK": 64}, 8, 3)),
+        Row({"rows": 512, "o": 256, "i": 256}, Launch({"BM": 128, "BN": 128, "BK": 64}, 8, 3)),
+        Row({"rows": 512, "o": 256}, Launch({"BM": 128, "BN": 128, "BK": 64}, 8, 3)),
         Row({"rows": 256}, Launch({"BM": 128, "BN": 128, "BK": 64}, 8, 3)),
         Row({"rows": 32}, Launch({"BM": 64, "BN": 128, "BK": 64}, 4, 4)),
         Row({}, Launch({"BM": 16, "BN": 128, "BK": 64}, 4, 4)),

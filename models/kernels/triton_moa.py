@@ -50,12 +50,16 @@ def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
     if not _in_one_kernel(q, key, value, gates, core):
         out = attend_slots(q, key, value, attend=fused_attend, **core) * gates.to(q.dtype)[..., None]
     elif q.shape[1] == 1:
-        # the last position sees every key
-        heads = torch.arange(q.shape[2], device=q.device, dtype=torch.int32).expand(len(q), -1)
-        out = ops.decode(q[:, 0], key, value, heads, gates[:, 0], core["key_padding_mask"])[:, None]
+        out = _decode(q, key, value, gates, core)
     else:
         out = ops.mqa(q, key[:, :, 0], value[:, :, 0], gates, core["key_padding_mask"], core["causal"])
     return sum_experts(layer, out, gates)
+
+
+def _decode(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> Tensor:
+    """Attend from one token, the last position, which sees every key; times gates (B, 1, K)."""
+    heads = torch.arange(q.shape[2], device=q.device, dtype=torch.int32).expand(len(q), -1)
+    return ops.decode(q[:, 0], key, value, heads, gates[:, 0], core["key_padding_mask"])[:, None]
 
 
 def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> bool:
@@ -70,9 +74,14 @@ def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
     gates, experts, order, ends = _route(layer, x, query_padding_mask)
     w_q, bias, w_o = (to_autocast_dtype(t) for t in (layer.q_proj.weight, layer.q_proj.bias, layer.out_proj.weight))
     top_k = layer.config.top_k
-    q = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
-    out = attend_slots(q.view(*gates.shape, -1), key, value, attend=fused_attend, **core)
-    y = ops.collect(out.reshape(q.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
+    rows = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
+    q = rows.view(*gates.shape, -1)
+    if q.shape[1] == 1 and _in_one_kernel(q, key, value, gates, core):
+        # the gates follow in collect
+        out = _decode(q, key, value, torch.ones_like(gates), core)
+    else:
+        out = attend_slots(q, key, value, attend=fused_attend, **core)
+    y = ops.collect(out.reshape(rows.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
     return with_output_bias(layer.out_proj.bias, y, experts.long(), gates.to(y.dtype))
 
 

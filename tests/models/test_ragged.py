@@ -95,25 +95,29 @@ def test_shared_heads_are_one_attention_call(case, shape, monkeypatch):
     assert routed == B * T * CASES[case]["top_k"]
 
 
-def on_a_device(tgt_len, **masks):
+def on_a_device(tgt_len, dtype=torch.bfloat16, **masks):
     """A layer's call on CUDA, without one: its tensors have no values."""
     module, rotary = layer("h6-s2-r1-norm"), rotary_table(tgt_len, 4, 100.0)
+    shapes = (1, tgt_len, 12), (1, 7, 3, 4), (1, 7, 3, 4)
     with FakeTensorMode():
-        x, key, value = (torch.empty(1, *shape, device="cuda") for shape in ((tgt_len, 12), (7, 3, 4), (7, 3, 4)))
+        x, key, value = (torch.empty(shape, device="cuda", dtype=dtype) for shape in shapes)
         ragged.ragged(module, x, key, value, **masks, rotary=rotary, dropout=0.0)
     return module, x, key, value, rotary
 
 
-def test_causal_on_cuda_uses_fused(monkeypatch):
+@pytest.mark.parametrize(
+    "causal, dtype, lack", [(True, torch.bfloat16, "causal"), (False, torch.float32, "float32")], ids=str
+)
+def test_what_torch_cannot_pack_on_cuda_uses_fused(causal, dtype, lack, monkeypatch):
     asked, logged = [], []
     monkeypatch.setattr(ragged, "log_once", lambda *words: logged.append(words))
     monkeypatch.setattr(ragged, "fused", lambda *args, **how: asked.append((args, how)) or args[1])
-    masks = dict(causal=True, key_padding_mask=padding([7], T), query_padding_mask=padding([5], T))
-    *given, rotary = on_a_device(7, **masks)
+    masks = dict(causal=causal, key_padding_mask=padding([7], T), query_padding_mask=padding([5], T))
+    *given, rotary = on_a_device(7, dtype, **masks)
     ((args, how),) = asked
     assert all(a is b for a, b in zip(args, given, strict=True))
     assert how == dict(**masks, rotary=rotary, dropout=0.0, every=False)
-    assert logged == [(logging.WARNING, "ragged computes every head: torch has no packed causal attention on CUDA")]
+    assert logged == [(logging.WARNING, f"ragged computes every head: torch has no packed {lack} attention on CUDA")]
 
 
 @pytest.mark.parametrize("tgt_len, causal", [(7, False), (1, True)], ids=["all", "the-last-of-them"])

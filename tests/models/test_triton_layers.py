@@ -68,7 +68,7 @@ def test_inference_matches_reference(case, situation, dtype):
 
 
 @every_dtype
-@pytest.mark.parametrize("case", ["moa-K5-E5-D16-biased", "moh-h6-s3-r1-g2"])
+@pytest.mark.parametrize("case", ["moa-K2-E4-D16", "moa-K5-E5-D16-biased", "moh-h6-s3-r1-g2"])
 @torch.no_grad()
 def test_decoding_by_split_keys_matches_reference(case, dtype, monkeypatch):
     monkeypatch.setattr("headcount.models.kernels.triton_launch.splits_of_keys", lambda tiles, src_len: 4)
