@@ -183,19 +183,21 @@ def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         fast = [r for r in timed if r["role"] == "subject" and r["implementation"] != "loop"]
         if not (others["loop"] and fast):
             continue
-        # the sentence is about wall-clock time, and a loop that waits for the device has no other time
-        best = min(fast, key=lambda record: quantile(record["wall_ms"], 0.5))
+        best = min(fast, key=_slowness)
         row = {"layer": best["layer"], "T": best["seq_len"], "pass": best["pass"], "fastest": best["implementation"]}
         found.append(row | {head: _against(best, others.get(role), role) for role, (head, *_) in VERDICTS.items()})
     return found
 
 
 def _against(best: dict[str, Any], other: dict[str, Any] | None, role: str) -> str | None:
-    """Return the ratio of wall times with its verdict, after that of MACs for a dense layer; None where it was not
-    timed."""
+    """Return the ratio of times with its verdict, after that of MACs for a dense layer; None where it was not timed.
+
+    Of replayed graphs where both have one, else of wall time: a loop that waits for the device has no graph.
+    """
     if other is None:
         return None
-    ratio = paired_ratio(*(records.comparable_samples(record, records.WALL) for record in (best, other)))
+    by = records.common_timing(best, other)
+    ratio = paired_ratio(*(records.comparable_samples(record, by) for record in (best, other)))
     *_, bound = VERDICTS[role]
     verdict = "holds" if ratio.high <= bound else "fails" if ratio.low > bound else "no evidence"
     macs = "" if role == "loop" else f"{best['macs'] / other['macs']:.2f}, "
