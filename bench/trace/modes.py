@@ -195,11 +195,11 @@ def _properties(operation: OpOverload) -> tuple[str, bool, bool, tuple[tuple[int
         if argument.alias_info is not None and argument.alias_info.is_write
     )
     is_query = packet.__name__ in _LAYOUT_QUERIES
-    is_unfolded = name.startswith("_foreach_") or not is_query and _is_composite(operation)
+    is_unfolded = name.startswith("_foreach_") or not is_query and is_composite(operation)
     return name, is_query, is_unfolded, writes
 
 
-def _is_composite(operation: OpOverload) -> bool:
+def is_composite(operation: OpOverload) -> bool:
     """Return whether torch can decompose this operation (OpOverload.decompose checks the same each time)."""
     if operation is torch.ops.prim.device.default:
         return False

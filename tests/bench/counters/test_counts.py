@@ -332,6 +332,16 @@ def test_recurrent_hook_states_formula(shape):
 @pytest.mark.parametrize(("counter", "name"), [(PTFLOPS, "hook of nn.Linear"), (FVCORE, "aten::linear"),
                                                (ATEN, "aten.mm"), (TORCH, "aten.mm")])  # fmt: skip
 def test_subclass_is_one_call(counter, name):
+    check_two_tensors(counter, name)
+
+
+def test_subclass_in_inference_mode_is_one_call():
+    # the subclass is called with the composite operation, which the counter takes apart by itself
+    with torch.inference_mode():
+        check_two_tensors(TORCH, "aten.linear")
+
+
+def check_two_tensors(counter, name):
     """TwoTensor runs each operation on both of its tensors."""
     linear = nn.Linear(7, 11, bias=False)
     weight = linear.weight.detach()
