@@ -229,7 +229,9 @@ def parse_command(command: str) -> tuple[str, list[str]]:
     words = shlex.split(command)
     if words[0] == "headcount":
         return COMMANDS[words[1]][0], words[2:]
-    return words[2] if "compile" in words[2] else f"{words[2]}.__main__", words[3:]
+    if words[3:4] == ["campaign"]:
+        return f"{words[2]}.campaign", words[4:]
+    return f"{words[2]}.__main__", words[3:]
 
 
 MODULE = """\

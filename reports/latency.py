@@ -55,44 +55,20 @@ def per_device(facts: Facts, find: Callable[[list], Any], show: Callable[[str, A
 
 
 def environments(facts: Facts) -> str:
-    """Return the environment of each device's records."""
-    rows = []
+    """Return the environments of each device's records, with the time of the first record of each."""
+    rows: dict[tuple, dict[str, Any]] = {}
     for device, found in by_device(facts).items():
-        for one in {r["environment"]["time"]: r["environment"] for r in found}.values():
-            gpu = one["gpu"] and f"driver {one['gpu']['driver']}, CUDA {one['gpu']['cuda']}"
-            rows.append(
-                {
-                    "device": device,
-                    "time": one["time"],
-                    "threads": str(one["threads"]),
-                    "python": one["python"],
-                    "packages": ", ".join(f"{name} {version}" for name, version in one["packages"].items()),
-                    "gpu": gpu,
-                    "commit": (one["commit"] or "none")[:10] + (" + changes" if one["dirty"] else ""),
-                    "command": f"`python -m {' '.join(one['command'])}`",
-                }
-            )
-    return document.records(rows) if rows else "No record is stored."
-
-
-SUMMARY = {"overhead": "dense MQA of the same K and D", "to_dense": "the same layer with every head"}
-"""The dense layers by the ratio of which they are the denominator."""
-
-
-def summary(facts: Facts) -> str:
-    """Return the time of each layer's fastest implementation over that of a dense layer, with the verdict."""
-
-    def ratios_of(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        found = []
-        for row in headline_rows([row for row in rows if row["subject"] == "layer"]):
-            for key, dense in SUMMARY.items():
-                if row[key]:
-                    case = {"layer": row["layer"], "T": row["seq_len"], "pass": row["pass"]}
-                    ratio = {"time over": _interval(row[key]), "that of": dense, "verdict": row[f"{key}_verdict"]}
-                    found.append(case | ratio)
-        return found
-
-    return "\n\n".join(per_device(facts, ratios_of, lambda kind, rows: [document.records(rows)]))
+        for one in sorted((r["environment"] for r in found), key=lambda environment: environment["time"]):
+            row = {
+                "device": device,
+                "threads": str(one["threads"]),
+                "python": one["python"],
+                "packages": ", ".join(f"{name} {version}" for name, version in one["packages"].items()),
+                "gpu": one["gpu"] and f"driver {one['gpu']['driver']}, CUDA {one['gpu']['cuda']}",
+                "commit": (one["commit"] or "none")[:10] + (" + changes" if one["dirty"] else ""),
+            }
+            rows.setdefault(tuple(row.values()), row | {"from": one["time"]})
+    return document.records(list(rows.values())) if rows else "No record is stored."
 
 
 def tables(facts: Facts, subject: str) -> str:
@@ -104,6 +80,8 @@ def tables(facts: Facts, subject: str) -> str:
     return "\n\n".join(per_device(facts, of_subject, lambda kind, rows: [_table(kind, rows)]))
 
 
+DENSE_RATIOS = ("overhead", "to_dense")
+"""Ratios to a dense layer: MQA of the same K and D, and MoH with every head computed."""
 SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "overhead", "over_bound")
 """The columns of a page; on a GPU without ``wall_ms``."""
 
@@ -113,15 +91,19 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
     values = [columns.values(row) for row in rows]
     shown = [c for c in columns.columns() if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
     # leave out columns without measurements
-    shown = [column for column in shown if any(value[column.key] is not None for value in values)]
+    dense = any(row[key] for row in rows for key in DENSE_RATIOS)
+    shown = [c for c in shown if dense and c.key == "overhead" or any(value[c.key] is not None for value in values)]
     texts = [{column.key: column.text(value[column.key]) for column in shown} for value in values]
-    for text, value in zip(texts, values, strict=True):
+    for text, value, row in zip(texts, values, rows, strict=True):
         if value["routing"] not in (None, "balanced"):
             text["implementation"] += f", {value['routing']}"
         if value["to_mha"]:
             text["to_mha"] += f" {value['to_mha_verdict']}"
+        for key in DENSE_RATIOS:
+            if row[key]:
+                text["overhead"] = f"{interval(row[key])} {row[f'{key}_verdict'] or ''}".strip()
     # the values are formatted already
-    heads = [Column(c.key, c.head, c.unit, align=c.side) for c in shown]
+    heads = [Column(c.key, "over dense" if c.key == "overhead" else c.head, c.unit, align=c.side) for c in shown]
     return document.table(heads, texts, [columns.notes(row) for row in rows])
 
 
@@ -168,15 +150,20 @@ VERDICTS = {
 def sentence(facts: Facts) -> str:
     """Return the verdict on the authors' sentence for each row of each device."""
     (expected,) = facts.claims.timed
-    found = per_device(facts, _verdicts, lambda kind, rows: [document.records(rows), _summary(rows)])
+    found = per_device(facts, _verdicts, lambda kind, rows: [document.records(_shown(rows)), _summary(rows)])
     return "\n\n".join([quote(expected), *found])
+
+
+def _shown(verdicts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of forward passes; the line below the table sums up all."""
+    return [row for row in verdicts if row["pass"] == "forward"] or list(verdicts)
 
 
 def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each case with a loop: the fastest other implementation against the loop and the dense
     layers."""
     found = []
-    for cell in dict.fromkeys(r["cell"] for r in rows):
+    for cell in dict.fromkeys(r["cell"] for r in headline_rows(rows) if r["pass"] != "decode"):
         timed = [r for r in rows if r["cell"] == cell and r["subject"] == "layer" and r["wall_ms"]]
         others = {r["role"]: r for r in reversed(timed)}
         others["loop"] = next((r for r in timed if r["implementation"] == "loop"), None)
@@ -201,10 +188,11 @@ def _against(best: dict[str, Any], other: dict[str, Any] | None, role: str) -> s
     *_, bound = VERDICTS[role]
     verdict = "holds" if ratio.high <= bound else "fails" if ratio.low > bound else "no evidence"
     macs = "" if role == "loop" else f"{best['macs'] / other['macs']:.2f}, "
-    return f"{macs}{_interval(asdict(ratio))} {verdict}"
+    return f"{macs}{interval(asdict(ratio))} {verdict}"
 
 
-def _interval(ratio: dict[str, float]) -> str:
+def interval(ratio: dict[str, float]) -> str:
+    """Return a ratio with its interval."""
     return f"{ratio['value']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
 
 
@@ -223,10 +211,10 @@ def median_ms(record: dict[str, Any]) -> float:
 
 
 def least_overheads(rows: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the routing overhead of the fastest implementation of each timing case that has one."""
+    """Return the routing overhead of the fastest implementation of each timing case of whole sequences that has one."""
     cells: dict[str, list[float]] = {}
     for row in rows:
-        if row["subject"] == "layer" and row["overhead"]:
+        if row["subject"] == "layer" and row["overhead"] and row["pass"] != "decode":
             cells.setdefault(row["cell"], []).append(row["overhead"]["value"])
     return [min(values) for values in cells.values()]
 
@@ -267,19 +255,21 @@ def _break_even_table(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict[int, dict[str, float]]]:
-    """Return by shape, length and pass the ratio at each share of heads in percent, with its interval."""
+    """Return by shape, length and pass the ratio of the fastest implementation that skips heads, with its interval, at
+    each share of heads in percent."""
     found: dict[tuple[str, int, str], dict[int, dict[str, float]]] = {}
     for record in records:
         if record["subject"] == "layer" and record["to_dense"] and skips(record["name"], record["implementation"]):
             shape, _, share = record["name"].rpartition("-")
-            found.setdefault((shape, record["seq_len"], record["pass"]), {})[int(share)] = record["to_dense"]
+            own = found.setdefault((shape, record["seq_len"], record["pass"]), {})
+            own[int(share)] = min(own.get(int(share), record["to_dense"]), record["to_dense"], key=lambda r: r["value"])
     return found
 
 
 def _break_even_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for (shape, seq_len, which), own in ratios(records).items():
-        row = {f"{share}%": _interval(one) for share, one in own.items()}
+        row = {f"{share}%": interval(one) for share, one in own.items()}
         row["break-even"] = crossing({share: ratio["value"] for share, ratio in own.items()})
         rows.append({"shape": shape, "T": seq_len, "pass": which, **row})
     return rows

@@ -7,7 +7,7 @@ from typing import Any
 from headcount import REPOSITORY
 from headcount.bench.table import Column
 from headcount.formulas.published.tables import VERDICTS
-from headcount.reports import counting, document
+from headcount.reports import counting, document, latency
 from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
 
@@ -22,6 +22,12 @@ CALL = (counting.count_config, COUNT, CONFIG)
 """The call of headcount.reports.counting that the README needs."""
 SHOWN, LEFT_OUT = 6, "…"
 RECORD = "readings.json"
+PAGE = "[all times](reports/generated/time.md)"
+TIMED = (
+    ("moa-8K8E128D", 2048, "overhead", "dense multi-query attention of its K and D"),
+    ("moh-32x64-50", 8192, "to_mha", "multi-head attention"),
+)
+"""Layers, lengths, ratios of their records, and the dense layers that these compare with."""
 
 
 def tools(facts: Facts) -> str:
@@ -63,7 +69,21 @@ def verdicts(facts: Facts) -> str:
     """Return how many rows of the published tables have each verdict."""
     every = [verdict.status for name in facts.tables for verdict in facts.verdicts(name).values()]
     counted = ", ".join(f"{every.count(status)} {status}" for status in VERDICTS if status in every)
-    return f"{len(every)} rows of {len(facts.tables)} tables: {counted}."
+    return f"{len(every)} rows of {len(facts.tables)} tables: {counted}. {times(facts)}".strip()
+
+
+def times(facts: Facts) -> str:
+    """Return the ratios of TIMED on each GPU that has measured them."""
+    found = []
+    for device, rows in latency.of_type(facts, "cuda").items():
+        fastest = {(r["layer"], r["seq_len"]): r for r in latency.headline_rows(rows) if r["pass"] == "forward"}
+        ratios = [
+            f"`{name}` takes {latency.interval(fastest[name, T][ratio])} times as long as {dense} at T = {T:,}"
+            for name, T, ratio, dense in TIMED
+            if (name, T) in fastest
+        ]
+        found.append(f"On an {device}, forward in bfloat16, {' and '.join(ratios)}: {PAGE}.")
+    return " ".join(found)
 
 
 BLOCKS = {"tools": tools, "install": install, "count": count, "verdicts": verdicts}

@@ -52,7 +52,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[
     from headcount.bench.latency.table import Columns
 
     limit = [] if args.within is None else ["--within", f"{args.within:g}"]
-    environ = environment_of(args, ["campaign", *limit])
+    environ = environment_of(args, ["campaign", "--out-dir", args.out_dir, *limit])
     columns, path = Columns(args.device), Path(args.out_dir) / LATENCY_FILE
     checks = CheckSession(path, args.within)
     session = TimingSession(path, columns, environ, args.blocks, args.within)

@@ -212,8 +212,14 @@ class CheckSession(Session):
 
 
 def environment_of(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:
-    """Return the environment that records state, written to env.json with ``--out-dir``."""
-    environ = environment(args.device, ["bench.latency", *argv])
+    """Return the environment that records state, written to env.json with ``--out-dir``.
+
+    Of a file's absolute path its name is recorded, and no ``--commit``, which has its own field.
+    """
+    words = [Path(word).name if Path(word).is_absolute() else word for word in argv]
+    if args.commit and "--commit" in words:
+        del words[(at := words.index("--commit")) : at + 2]
+    environ = environment(args.device, ["bench.latency", *words])
     if args.commit:
         environ |= {"commit": args.commit, "dirty": None}
     if args.out_dir:

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Mapping, Sequence
 from functools import partial
+from statistics import median
 from typing import Any
 
 from headcount.bench import records
@@ -27,7 +28,7 @@ def page(facts: Facts) -> Page:
         [
             Section(
                 "Time per layer",
-                [latency.summary, timing.OVERHEAD.shown, latency.about, partial(latency.tables, subject="layer")],
+                [latency.about, partial(latency.tables, subject="layer"), timing.OVERHEAD.shown],
                 latency.commands(facts, "layer"),
             ),
             Section("Time per model", [partial(latency.tables, subject="model")], latency.commands(facts, "model")),
@@ -50,31 +51,26 @@ def page(facts: Facts) -> Page:
 MS = {"kind": "fixed", "digits": 4}
 RATIO = {"kind": "fixed", "digits": 2}
 ESTIMATE = {"estimate, no measure: at least ms": MS, "measured ms": MS, "measured over estimate": RATIO}
-AGAIN = {"ms": MS, "ms again": MS, "second over first": {"kind": "fixed", "digits": 3}}
+AGAIN = dict.fromkeys(("least", "median", "most"), {"kind": "fixed", "digits": 3})
 
 
 def estimates(facts: Facts) -> str:
-    """Return tables for each CUDA device: estimate and measurement, and first and second measurement."""
+    """Return tables for each CUDA device: estimates of the headline rows, and how repeated measurements agree."""
     devices = latency.of_type(facts, "cuda")
     if not devices:
         return latency.NOT_MEASURED["cuda"]
-    repeats = [record for record in facts.stored("latency") if record.get("again") and not record["smoke"]]
     parts = []
     for device, found in devices.items():
-        rows = [row for row in map(_estimate_row, found) if row]
+        forward = [row for row in latency.headline_rows(found) if row["pass"] == "forward"]
+        rows = [row for row in map(_estimate_row, forward) if row]
         shown = document.records(rows, ESTIMATE) if rows else "No estimate: no data sheet of this device."
-        repeated = _repeat_rows(found, [record for record in repeats if record["environment"]["device"] == device])
-        parts += [f"**{device}**", shown, *([document.records(repeated, AGAIN)] if repeated else [])]
+        repeated = _repeats([r for r in facts.stored("latency") if r["environment"]["device"] == device])
+        parts += [
+            f"**{device}**",
+            shown,
+            *([text("time.again"), document.records(repeated, AGAIN)] if repeated else []),
+        ]
     return "\n\n".join(parts)
-
-
-def _case(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "layer or model": f"{record['layer']}, {record['pass']}",
-        "implementation": record["implementation"],
-        "T": record["seq_len"],
-        "B": record["batch_size"],
-    }
 
 
 def _estimate_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -83,7 +79,11 @@ def _estimate_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
     if least is None or record["status"] != "timed":
         return None
     measured = latency.median_ms(record)
-    return _case(record) | {
+    return {
+        "layer or model": f"{record['layer']}, {record['pass']}",
+        "implementation": record["implementation"],
+        "T": record["seq_len"],
+        "B": record["batch_size"],
         "estimate, no measure: at least ms": least,
         "measured ms": measured,
         "timed by": records.timed_by(record),
@@ -91,19 +91,25 @@ def _estimate_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _repeat_rows(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each case that was timed twice, by the timing that both records have."""
+def _repeats(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return for each kind of timing the ratio of the second to the first median of what one commit timed twice."""
     keys = ("name", "layer", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
-    known = {tuple(r[key] for key in keys): r for r in first if r["status"] == "timed"}
-    rows = []
-    for record in second:
-        before = known.get(tuple(record[key] for key in keys))
-        if before and record["status"] == "timed":
+    first: dict[tuple, Mapping[str, Any]] = {}
+    ratios: dict[str, list[float]] = {}
+    for record in sorted(measured, key=lambda record: bool(record.get("again"))):
+        key = (record["environment"]["commit"], *(record[key] for key in keys))
+        if record["smoke"] or record["status"] != "timed":
+            continue
+        if not record.get("again"):
+            first[key] = record
+        elif before := first.get(key):
             by = records.common_timing(before, record)
             once, again = (quantile(records.comparable_samples(r, by), 0.5) for r in (before, record))
-            times = {"ms": once, "ms again": again, "blocks": record["blocks"], "second over first": again / once}
-            rows.append(_case(record) | times)
-    return rows
+            ratios.setdefault(by, []).append(again / once)
+    return [
+        {"timed by": by, "rows": len(own), "least": min(own), "median": median(own), "most": max(own)}
+        for by, own in sorted(ratios.items())
+    ]
 
 
 def kernels(facts: Facts) -> str:

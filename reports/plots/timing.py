@@ -14,7 +14,7 @@ Ratio = Mapping[str, float]
 
 
 def overheads(facts: Facts) -> dict[str, Any]:
-    """Return the routing overhead by kind of device, device, timing case and implementation."""
+    """Return the routing overhead of forward passes by kind of device, device, timing case and implementation."""
     return _by_device(facts, _case_overheads)
 
 
@@ -32,9 +32,10 @@ def _by_device(facts: Facts, find: Callable[[Sequence[dict]], Any]) -> dict[str,
 
 def _case_overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
     cases: dict[str, dict[str, Ratio]] = {}
-    for row in records:
-        if row["subject"] == "layer" and row["overhead"]:
-            case = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}, {row['pass']}"
+    shown = {row["cell"] for row in latency.headline_rows(records) if row["pass"] == "forward"}
+    for row in sorted(records, key=lambda row: (row["name"], row["seq_len"] or 0)):
+        if row["subject"] == "layer" and row["overhead"] and row["cell"] in shown:
+            case = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}"
             cases.setdefault(case, {})[row["implementation_used"] or row["implementation"]] = row["overhead"]
     return cases
 
@@ -59,33 +60,40 @@ def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], 
 
 def draw_overheads(data: dict[str, Any]):
     """Draw each implementation of each measured timing case."""
-    about = (
-        "latency of a layer over dense multi-query attention of the same K and D, with 95 % intervals; 1: no overhead"
-    )
+    about = "time of a forward pass over that of dense multi-query attention of the same K and D, with 95 % intervals"
     return _draw(
         "Routing overhead of mixture of attention heads",
         about,
         data,
-        lambda cases: 0.55 * len(cases) + 0.6,
+        lambda cases: 0.16 * sum(len(own) + 1 for own in cases.values()) + 0.6,
         _overhead_panel,
     )
 
 
 def _overhead_panel(axes, cases: dict[str, dict[str, Ratio]]) -> None:
     implementations = list(dict.fromkeys(name for own in cases.values() for name in own))
-    for row, own in enumerate(cases.values()):
-        for place, (name, ratio) in enumerate(own.items()):
-            y, colour = row + (place - (len(own) - 1) / 2) * 0.28, COLOURS[implementations.index(name) % len(COLOURS)]
+    line, middles = 0, []
+    for own in cases.values():
+        for y, (name, ratio) in enumerate(own.items(), line):
+            colour = COLOURS[implementations.index(name) % len(COLOURS)]
             axes.errorbar(ratio["value"], y, xerr=_errors([ratio]), **_marks(colour))
             style.label(axes, (ratio["high"], y), f"{name} {ratio['value']:.2f}", colour)
-    style.label_rows(axes, range(len(cases)), cases)
+        middles.append(line + (len(own) - 1) / 2)
+        line += len(own) + 1
+    axes.set_xscale("log")
+    most = max(ratio["high"] for own in cases.values() for ratio in own.values())
+    ticks = [tick for tick in (1, 1.5, 2, 3, 5, 10, 20) if tick <= most]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.margins(y=0.01)
+    style.label_rows(axes, middles, cases)
     axes.axvline(1, color=style.MUTED, linewidth=1)
 
 
 def draw_break_even(data: dict[str, Any]):
     """Draw the ratio of each shape over the share of heads, with the share where it crosses 1."""
     about = (
-        "latency of ragged, which skips, over fused attention of every head, with 95 % intervals; below 1 it pays.\n"
+        "latency of what skips heads over fused attention of every head, with 95 % intervals; below 1 it pays.\n"
         "After each line's name: the share of heads where it crosses 1"
     )
     return _draw("MoH: where skipping heads pays", about, data, lambda _: 3.6, _break_even_panel)
@@ -102,6 +110,8 @@ def _break_even_panel(axes, lines: dict[str, list[tuple[int, Ratio]]]) -> None:
         crossing = latency.crossing(dict(zip(shares, values, strict=True)))
         ends.append((at[-1], values[-1], f"{name}: {crossing or 'one share only'}", colour))
     shares = sorted({share for points in lines.values() for share, _ in points})
+    # one measured share is no scale
+    axes.set_xlim(min(shares) - 3, max(*shares, 100) + 3)
     axes.axhline(1, color=style.MUTED, linewidth=1)
     axes.set_xticks(shares, [f"{share} %" for share in shares])
     axes.set_xlabel("heads that a token uses")

@@ -5,6 +5,7 @@ import pytest
 from headcount.bench import records
 from headcount.reports import latency
 from headcount.reports.facts import Facts
+from tests.reports.pipe_tables import rows_of
 
 
 def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8K8E128D", kind="cpu", **facts):
@@ -77,12 +78,11 @@ def test_smoke_tests_are_left_out(stored):
     assert "**CPU**: not measured" in latency.tables(facts, "layer")
 
 
-def test_summary_has_a_row_of_the_fastest_implementation(stored):
+def test_row_is_of_the_fastest_implementation(stored):
     ratio = {"overhead": dict(value=1.25, low=1.17, high=1.375), "overhead_verdict": "slower"}
     facts = stored(record(**ratio), record(implementation="loop", wall=(4.0, 4.0), **ratio), CELL[3])
-    rows = [line for line in latency.summary(facts).splitlines() if line.startswith("| moa")]
-    over = "1.25 [1.17, 1.38] | dense MQA of the same K and D | slower"
-    assert rows == [f"| moa-8K8E128D | 7 | forward | {over} |"]
+    (row,) = rows_of(latency.tables(facts, "layer"), "over dense")
+    assert (row["implementation"], row["over dense"]) == ("grouped", "1.25 [1.17, 1.38] slower")
 
 
 def test_newest_record_of_a_row_is_shown(stored):
@@ -114,10 +114,11 @@ def test_crossing(ratios, expected):
     assert latency.crossing(ratios) == expected
 
 
-def test_sentence_uses_wall_time_on_gpu(stored):
+def test_sentence_uses_graphs_where_both_have_one(stored):
     """The loop waits for the device: its time between events is not the time of a graph."""
     facts = {"environment": record(kind="cuda")["environment"], "no_graph_because": None}
-    fast = record(wall=(2.0, 2.0), gpu_ms=[0.1, 0.1], **facts)
+    fast = record(wall=(2.0, 2.0), gpu_ms=[0.2, 0.2], **facts)
     loop = record(implementation="loop", wall=(5.0, 5.0), gpu_ms=[4.0, 4.0], **facts | {"no_graph_because": "it waits"})
-    text = latency.sentence(stored(fast, loop))
-    assert "0.40 [0.40, 0.40]" in text and "0.03" not in text
+    dense = record(layer="mha-8x64", role="mha", implementation="fused", wall=(2.5, 2.5), gpu_ms=[0.1, 0.1], **facts)
+    text = latency.sentence(stored(fast, loop, dense))
+    assert "0.40 [0.40, 0.40] holds" in text and "2.00 [2.00, 2.00] fails" in text
