@@ -1,6 +1,7 @@
 """Capture CUDA graphs of a call on the stream that it ran on, and time replays between two events."""
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -86,7 +87,10 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
 
 def _check_no_sync(call: Callable[[int], Any]) -> None:
     mode = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        # torch calls the mode a prototype
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         call(0)
     except RuntimeError as error:
