@@ -20,6 +20,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 from headcount.bench.contractions.costs import weights_read
 from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UnsupportedError
 from headcount.bench.contractions.linalg import formula_advice
+from headcount.bench.count import ModuleCall
 from headcount.bench.counters.base import Count, as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
@@ -36,8 +37,6 @@ from headcount.formulas.published.expressions import evaluate
 META, HEADCOUNT = "meta", "headcount"
 FAKE = "meta, with the inputs' values"
 """Device of a count with fake weights: they have a shape and a type, as on meta, and inputs have values."""
-ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
-"""A module, its positional inputs and its keyword inputs."""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,7 +187,7 @@ def _materialize(module: nn.Module, args: tuple, kwargs: dict) -> None:
             run_user_code("the first run of a module with lazy parts", lambda: module(*args, **kwargs))
 
 
-_FINAL = (UnsupportedError, ElementwiseError, UserCodeError)
+FINAL = (UnsupportedError, ElementwiseError, UserCodeError)
 """Errors that are the same on every device."""
 MAX_CHECKED_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that both counts are equal."""
@@ -209,7 +208,7 @@ def _run_on_device(
     why = None
     if device in (None, META):
         try:
-            found = run_user_code("a run on meta", lambda: run(*_meta_call(call)), _FINAL)
+            found = run_user_code("a run on meta", lambda: run(*_meta_call(call)), FINAL)
         except UserCodeError as error:
             if device == META or own == [META]:
                 raise
@@ -251,7 +250,7 @@ def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> Report
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
     try:
-        return run_user_code("a run with fake weights", lambda: run(fake, args, kwargs), _FINAL)
+        return run_user_code("a run with fake weights", lambda: run(fake, args, kwargs), FINAL)
     except UserCodeError as error:
         values = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
         if not isinstance(error.__cause__, values):
@@ -292,7 +291,7 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
     if why is None:
         try:
             there = convert_call(call, _zeros) if META in own else call
-            found = run_user_code(f"a run on {where}", lambda: run(*there, exact=exact), _FINAL)
+            found = run_user_code(f"a run on {where}", lambda: run(*there, exact=exact), FINAL)
         except UserCodeError as error:
             if not without_values:
                 raise

@@ -3,8 +3,6 @@
 A preset is divided by models.sharded, a user module by the user's own function.
 """
 
-import os
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -22,9 +20,8 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.case import Case
-from headcount.bench.contractions.count import ElementwiseError, UnsupportedError
 from headcount.bench.isolated import count_module
-from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, load, run_user_code
+from headcount.bench.isolated.user_code import Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.recorder import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
 from headcount.formulas.rank import RankCost, Transfer
@@ -39,6 +36,7 @@ _NOT_COUNTED = {
     "recompute": "activation checkpointing is not run here",
 }
 """Why a rank of a whole model is not counted, by word of the plan."""
+_run_untraced = partial(run_user_code, unchanged=(*count_module.FINAL, ConfigError), traces_torch=False)
 Divide = Callable[[nn.Module], nn.Module]
 """A function that divides a module over the ranks of the process group, and returns it."""
 
@@ -130,7 +128,7 @@ def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backwar
     tensors. ``saved``: count the saved activations too."""
 
     def divided(convert: Callable[[Tensor], Tensor]) -> count_module.ModuleCall:
-        module = _in_one_line("dividing the module", lambda: divide(count_module.copy_module(built.module, convert)))
+        module = _run_untraced("dividing the module", lambda: divide(count_module.copy_module(built.module, convert)))
         return module, *tree_map_only(Tensor, convert, built.call[1:])
 
     call, fake = divided(lambda tensor: tensor.to(count_module.META)), nullcontext()
@@ -138,9 +136,9 @@ def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backwar
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         call = divided(lambda tensor: FakeTensor(fake, tensor.to(count_module.META), torch.device("cpu")))
     with context, fake:
-        count = _in_one_line("running a rank", lambda: run(*call, counters=())).headcount
+        count = _run_untraced("running a rank", lambda: run(*call, counters=())).headcount
         count = replace(count, collectives=tuple(_named_axes(count.collectives, call[0])))
-        stored = _in_one_line("running a rank", lambda: saved_bytes(*call)) if saved else None
+        stored = _run_untraced("running a rank", lambda: saved_bytes(*call)) if saved else None
     module, args, kwargs = call
     how = {"device": count_module.META, "why_not_meta": None, "counters": [], "backward": backward}
     built = replace(built, module=module, args=args, kwargs=kwargs)
@@ -157,19 +155,6 @@ def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[
     names = [name for name, size in dimensions.items() if size == dist.get_world_size()]
     for one in collectives:
         yield replace(one, axis=names[0]) if names and one.axis == "default_pg" else one
-
-
-def _in_one_line(reason: str, function: Callable[[], Any]) -> Any:
-    """Return the result of ``function``. Raise its errors as UserCodeError, those that torch raises in one line."""
-    try:
-        return run_user_code(reason, function, (UnsupportedError, ElementwiseError, UserCodeError, ConfigError))
-    except UserCodeError as error:
-        cause = error.__cause__
-        frames = traceback.extract_tb(cause.__traceback__) if cause else []
-        if not (frames and frames[-1].filename.startswith(os.path.dirname(torch.__file__))):
-            raise
-        first = str(cause).strip().partition("\n")[0][:LONGEST]
-        raise UserCodeError(f"{reason} raised {type(cause).__name__}: {first}") from error
 
 
 def saved_bytes(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> int:

@@ -287,24 +287,28 @@ LONGEST = 160
 _OWN_FOLDERS = tuple(
     f"{Path(folder) / package}{os.sep}" for folder in headcount.__path__ for package in ("bench", "models", "formulas")
 )
-_HIDDEN_FRAMES = (*_OWN_FOLDERS, f"{os.sep}torch{os.sep}", "<frozen importlib", f"importlib{os.sep}__init__")
+_IN_TORCH = f"{os.sep}torch{os.sep}"
+_HIDDEN_FRAMES = (*_OWN_FOLDERS, _IN_TORCH, "<frozen importlib", f"importlib{os.sep}__init__")
 _GPU_SIGNS = ("CUDA", "NVIDIA", "cuda", "No HIP GPUs")
 
 
-def run_user_code(reason: str, function: Callable[[], Any], unchanged: tuple[type[Exception], ...] = ()) -> Any:
+def run_user_code(
+    reason: str, function: Callable[[], Any], unchanged: tuple[type[Exception], ...] = (), traces_torch: bool = True
+) -> Any:
     """Return the result of ``function``. Raise its errors, but for the ``unchanged`` types, as UserCodeError.
 
-    Its interrupts too: the process of user code receives none.
+    Its interrupts too: the process of user code receives none. Without ``traces_torch`` an error that torch raises has
+    no traceback.
     """
     try:
         return function()
     except unchanged:
         raise
     except BaseException as error:
-        raise _convert_error(reason, error) from error
+        raise _convert_error(reason, error, traces_torch) from error
 
 
-def _convert_error(reason: str, error: BaseException) -> UserCodeError:
+def _convert_error(reason: str, error: BaseException, traces_torch: bool) -> UserCodeError:
     """Return the UserCodeError for ``error``, raised by ``reason``.
 
     Its traceback leaves out the frames of headcount, torch and importlib, but for one of torch that raised.
@@ -313,6 +317,8 @@ def _convert_error(reason: str, error: BaseException) -> UserCodeError:
     # the message of an exception whose __str__ raises is replaced here
     name, message, stack = type(error).__name__, str(summary), summary.stack
     text = ": ".join([name, *(line[:LONGEST] for line in message.strip().splitlines()[:1])])
+    if not traces_torch and _IN_TORCH in stack[-1].filename:
+        return UserCodeError(f"{reason} raised {text}")
     frames = [
         frame
         for frame in stack
