@@ -2,10 +2,12 @@
 
 import errno
 import os
+import re
 import sys
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import headcount
 
@@ -50,6 +52,11 @@ def read_file(path: str | Path) -> bytes:
     except ValueError as error:
         # a file name that contains a null byte
         raise UsageError(f"cannot read {path}: {error}") from None
+
+
+def excerpt(found: Any) -> str:
+    """Return the first 80 characters of an error, or of a value that a file holds, on one line and printable."""
+    return re.sub(r"[^ -~]", "?", str(found) if isinstance(found, BaseException) else repr(found))[:80]
 
 
 def reset_warning_filters() -> None:

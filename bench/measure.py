@@ -9,12 +9,12 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
-from headcount.bench import result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.base import Count
 from headcount.bench.counters.call_counts import version_note
 from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.result_cache import RESULTS
 from headcount.bench.trace.collector import importing
 from headcount.formulas.ledger import Ledger
 
@@ -112,8 +112,8 @@ def measure(
 def is_cached(case: Case, counters: Sequence[str], device: str | None) -> bool:
     """Return whether each of ``counters`` has counted the case in this process."""
     # a counter's file imports torch, which may wait until something is counted
-    return bool(result_cache.RESULTS) and all(
-        (case.model, counter_device(tool, case.ledger, device), tool.NAME) in result_cache.RESULTS
+    return bool(RESULTS) and all(
+        (case.model, counter_device(tool, case.ledger, device), tool.NAME) in RESULTS
         for tool in map(registry.counter, counters)
     )
 
@@ -126,7 +126,10 @@ class _Call:
 
     def _once(self, what: Any, make: Callable[[], Any]) -> Any:
         """Return the result of ``make``, called once in this process for equal configurations, lengths and devices."""
-        return result_cache.from_memory((self._case.model, self._where, what), make)
+        key = self._case.model, self._where, what
+        if key not in RESULTS:
+            RESULTS[key] = make()
+        return RESULTS[key]
 
     def count_params(self, stored: int | None) -> int:
         """Return the module's parameters, or ``stored`` ones."""

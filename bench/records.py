@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, get_args, get_type_hints
 
 import headcount
-from headcount.bench.errors import UsageError, read_file
+from headcount.bench.errors import UsageError, excerpt, read_file
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.layers import layer
 
@@ -244,17 +244,12 @@ def briefly(problems: Sequence[str]) -> str:
     return f"{problems[0]}{more}"
 
 
-def _excerpt(text: Any) -> str:
-    """Return the first 80 characters of a text of a file, without characters that are not plain ASCII."""
-    return re.sub(r"[^ -~]", "?", str(text))[:80]
-
-
 def _parse(line: bytes) -> dict[str, Any]:
     """Return the record of a line. Raises ValueError, with the reason, for a line that readers cannot use."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {_excerpt(error)}") from None
+        raise ValueError(f"not JSON: {excerpt(error)}") from None
     if not isinstance(record, dict) or record.get("schema_version") not in (1, SCHEMA_VERSION):
         raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
     kind = record.get("kind")
@@ -273,7 +268,7 @@ def _parse(line: bytes) -> dict[str, Any]:
         kinds = get_args(hints[field.name]) or (hints[field.name],)
         name, fits = _TYPES[kinds[0]]
         if not fits(record[key]) and not (record[key] is None and type(None) in kinds):
-            raise ValueError(f"{key} is {_excerpt(repr(record[key]))}, no {name}")
+            raise ValueError(f"{key} is {excerpt(record[key])}, no {name}")
     return record
 
 

@@ -31,13 +31,6 @@ RESULTS: dict[tuple, Any] = {}
 """The results of this process by key."""
 
 
-def from_memory(key: tuple, make: Callable[[], Any]) -> Any:
-    """Return the result that this process has under ``key``; the first time, that of ``make``."""
-    if key not in RESULTS:
-        RESULTS[key] = make()
-    return RESULTS[key]
-
-
 def clear_cache() -> None:
     """Drop all results of this process."""
     RESULTS.clear()

@@ -2,7 +2,6 @@
 
 import json
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from importlib.metadata import version
@@ -11,7 +10,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import headcount
-from headcount.bench.errors import UsageError, read_file
+from headcount.bench.errors import UsageError, excerpt, read_file
 from headcount.bench.snapshot.snapshot import LIMITED, CountRequest, CountSnapshot, natural, parameters_of, terms_of
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.rank import Transfer
@@ -86,14 +85,14 @@ def parse(content: str | bytes, path: str | Path) -> tuple[CountSnapshot, ...]:
     try:
         data = json.loads(content, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {_short(error)}") from None
+        raise UsageError(f"{path} is not JSON: {excerpt(error)}") from None
     kinds = {"lock_version": (TARGETS_VERSION, _of_lock), "schema_version": (JSON_VERSION, _of_tables)}
     key = next((key for key in kinds if isinstance(data, dict) and key in data), None)
     if key is None:
         raise UsageError(f"{path} is neither a lock nor the JSON of headcount macs --module")
     known, parse_one = kinds[key]
     if data[key] not in range(1, known + 1):
-        raise UsageError(f"{path} has {key} {_short(data[key])}; this software reads {known}")
+        raise UsageError(f"{path} has {key} {excerpt(data[key])}; this software reads {known}")
     try:
         records = data["targets"] if data.get("lock_version") == TARGETS_VERSION else [data]
         found = tuple(_checked(*parse_one(one), key) for one in records)
@@ -102,7 +101,7 @@ def parse(content: str | bytes, path: str | Path) -> tuple[CountSnapshot, ...]:
     except KeyError as error:
         raise UsageError(f"{path} is not the count of a module: it has no {error}") from None
     except (TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path} is broken: {_short(error)}") from None
+        raise UsageError(f"{path} is broken: {excerpt(error)}") from None
     return found
 
 
@@ -113,7 +112,7 @@ def _checked(snapshot: CountSnapshot, sums: Mapping[str, Any], name: str) -> Cou
         total = getattr(snapshot, key)
         # the sum is an integer where all sizes are
         if type(total) is not int or total != written:
-            raise ValueError(f"sum of {key}: {total}, the file has {_short(written)}")
+            raise ValueError(f"sum of {key}: {total}, the file has {excerpt(written)}")
     if not snapshot.limits.keys() <= LIMITED.keys():
         raise ValueError(f"limits are of {' and '.join(LIMITED)}, not of {', '.join(snapshot.limits.keys() - LIMITED)}")
     return snapshot
@@ -188,15 +187,10 @@ def _check_types(value: Any, hint: Any, name: str) -> None:
         return None if value is None else _check_types(value, inner[0], name)
     known = kind if kind in (tuple, Mapping) else hint
     if known is not Any and (not isinstance(value, known) or (known is int and isinstance(value, bool))):
-        raise TypeError(f"{name} has the wrong type: {_short(value)}")
+        raise TypeError(f"{name} has the wrong type: {excerpt(value)}")
     if is_dataclass(value):
         for field, its_hint in get_type_hints(type(value)).items():
             _check_types(getattr(value, field), its_hint, field)
     elif kind in (tuple, Mapping):
         for one in value if kind is tuple else value.values():
             _check_types(one, inner[kind is Mapping], name)
-
-
-def _short(value: Any) -> str:
-    """Return the first 80 characters of a file's value or an error, on one line and printable."""
-    return re.sub(r"[^ -~]", "?", str(value) if isinstance(value, BaseException) else repr(value))[:80]
