@@ -31,17 +31,11 @@ def cross(t, s, d, h, ff):
     return heads(t, d, h, d // h) + heads(t, d, h, d // h, s=s) + 2 * t * d * ff
 
 
-def bottleneck(pixels, c_in, c_out, stride=1):
-    """A residual block of ResNet-50 whose middle has a quarter of the width."""
-    middle, after = c_out // 4, pixels // stride**2
-    shortcut = after * c_in * c_out if c_in != c_out else 0
-    return shortcut + pixels * c_in * middle + after * 9 * middle**2 + after * middle * c_out
-
-
 def basic(pixels, c_in, c_out, stride=1):
     """A residual block of ResNet-18."""
     after = pixels // stride**2
-    return after * c_in * c_out + after * 9 * c_in * c_out + after * 9 * c_out**2
+    shortcut = after * c_in * c_out if c_in != c_out else 0
+    return shortcut + after * 9 * c_in * c_out + after * 9 * c_out**2
 
 
 def residual(pixels, c_in, c_out):
@@ -216,9 +210,9 @@ FAMILIES = {
              {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4],
               "window_size": 4}, {},
              256 * 12 * 8 + 2 * 16 * block(16, 8, 2, 4, 32) + 64 * 32 * 16 + 2 * 4 * block(16, 16, 4, 4, 64) + 16 * 2),
-    "resnet": ("resnet", "ResNetForImageClassification", {**RESNET, "depths": [2, 1], "layer_type": "bottleneck"},
+    "resnet": ("resnet", "ResNetForImageClassification", {**RESNET, "depths": [2, 1], "layer_type": "basic"},
                {"image_size": 32},
-               STEM + bottleneck(64, 5, 8) + bottleneck(64, 8, 8) + bottleneck(64, 8, 12, 2) + 12 * 2),
+               STEM + basic(64, 5, 8) + basic(64, 8, 8) + basic(64, 8, 12, 2) + 12 * 2),
     "clip": ("clip", "CLIPModel", {"projection_dim": 6, "text_config": TEXT, "vision_config": VISION}, {},
              VIT + 2 * block(11, 20, 4, 5, 28) + 2 * 20 * 6 + 6),
     "siglip": ("siglip", "SiglipModel", {"text_config": TEXT, "vision_config": VISION}, {},

@@ -24,6 +24,7 @@ class By(nn.Module):
             setattr(self, name, part)
     def forward(self, *args, **kwargs): return self.function(self, *args, **kwargs)
 
+def _hidden(): pass
 def linear(): return nn.Linear(5, 7), (torch.ones(3, 5),)
 def lazy(): return nn.Sequential(nn.LazyLinear(7)), (torch.ones(3, 5),)
 def lazy_by_keyword(): return nn.LazyLinear(7), {"input": torch.ones(3, 5)}
@@ -51,8 +52,9 @@ class NoCopy(nn.Linear):
 def no_copy(): return NoCopy(5, 7), (torch.ones(3, 5),)
 def stops(m, x): raise m.error
 def interrupt(): return By(stops, error=KeyboardInterrupt()), (torch.ones(3, 5),)
-class Mine(BaseException): pass
-def own_exception(): return By(stops, error=Mine()), (torch.ones(3, 5),)
+class Hostile(Exception):
+    def __str__(self): raise ValueError
+def hostile(): return By(stops, error=Hostile()), (torch.ones(3, 5),)
 class NoHash(nn.Module): __hash__ = None
 def no_hash(): return NoHash(), (torch.ones(3, 5),)
 class NoInit(nn.Module):
@@ -63,6 +65,13 @@ class NoParameters(nn.Module):
 def no_parameters(): return NoParameters(), (torch.ones(3, 5),)
 @torch.jit.script
 def script(n: int): return n
+def rows(): return nn.Linear(5, 7)(torch.ones(3, 5, 1)), torch.ones(3, 5)
+def no_module(): return "net", ()
+def no_inputs(): return nn.Linear(5, 7), torch.ones(3, 5)
+def three(): return [nn.Linear(5, 7), torch.ones(3, 5), 3]
+def needs_rows(rows, width=5): pass
+def gpu(): raise RuntimeError("Found no NVIDIA driver on your system.")
+def package(): import a_package_that_nobody_has
 """
 
 
@@ -184,16 +193,30 @@ def test_module_that_cannot_be_copied_is_named(answer, function):
 
 @pytest.mark.parametrize(("function", "words"), [
     ("interrupt", "the module's forward pass on cpu raised KeyboardInterrupt"),
-    ("own_exception", "the module's forward pass on cpu raised Mine"),
+    ("hostile", "the module's forward pass on cpu raised Hostile: "),
     ("no_hash", "reading the parts of no_hash's module raised TypeError: unhashable type"),
     ("no_init", "reading the parts of no_init's module raised AttributeError"),
     ("no_parameters", "reading the parts of no_parameters's module raised ValueError: none"),
     ("script", "script raised RuntimeError: script() is missing value for argument 'n'"),
+    ("no_module", "no_module must return (module, inputs)"), ("no_inputs", "no_inputs must return (module, inputs)"),
+    ("three", "three must return (module, inputs)"), ("needs_rows", "needs_rows takes rows, width: "),
+    ("gpu", "gpu needs a GPU"), ("package", "package needs the package 'a_package_that_nobody_has'"),
+    ("absent", "a_factory_of_modules.py has no function absent; it has linear, lazy, lazy_by_keyword, "),
 ])  # fmt: skip
 def test_user_fault_is_one_line(answer, function, words):
     with pytest.raises(UserCodeError) as raised:
         answer(function)
     assert str(raised.value).startswith(words) and "\n" not in str(raised.value)
+
+
+def test_traceback_shows_user_lines(answer):
+    """Between the two are torch's calls of modules."""
+    with pytest.raises(UserCodeError) as raised:
+        answer("rows")
+    frames = [line.strip() for line in raised.value.trace.splitlines() if line.lstrip().startswith("File")]
+    assert len(frames) == 2
+    assert "a_factory_of_modules.py" in frames[0] and frames[0].endswith("in rows")
+    assert "linear.py" in frames[1] and frames[1].endswith("in forward")
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from headcount.bench.accounts import Assumptions, values
-from headcount.bench.case import Case
 from headcount.bench.macs import verbs
 from tests.bench.isolated.conftest import LLAMA, write
 
@@ -56,14 +54,6 @@ def test_step_attends_to_stored_tokens_and_each_count_has_a_new_cache(measured):
         "decode_bytes": 2 * (WEIGHTS + 5 * D + 3 * D + 3 * (STORED + 1) * stored),
         "forward_bytes": 2 * (WEIGHTS + 5 * D + 15 * D),
     }  # fmt: skip
-
-
-def test_columns_equal_those_of_a_preset(measured):
-    fields = {"num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "d_model": D, "head_dim": D_H, "d_ff": FF}
-    lengths = {"seq_len": 5, "batch_size": 3}
-    names = ["decode_macs", "decode_bytes", "kv_bytes", "kv_token_bytes", "training_macs", "forward_bytes"]
-    case = Case.of("llama3-8b", {**fields, "vocab_size": V}, lengths)
-    assert measured(LLAMA, names, lengths=lengths) == values(names, case, Assumptions(context=STORED))[0]
 
 
 def test_user_module_stores_as_many_tokens_as_its_input(measured):

@@ -36,19 +36,6 @@ def built(name, **request):
     return build_target({"spec": f"target_net.py:{name}", **request})
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("1,3,11,13", ("", [1, 3, 11, 13], None)),
-        ("1,128:long", ("", [1, 128], "long")),
-        ("input_ids=1,128:int32", ("input_ids", [1, 128], "int32")),
-        ("scale=:float16", ("scale", [], "float16")),
-    ],
-)
-def test_input_text_is_parsed(text, parts):
-    assert parse_input(text) == parts
-
-
 @pytest.mark.parametrize("text", ["1,x", "1,,2", "0,3", "-1", "1 2", "a b=1", "=1,2", "1,2:", "1:tensor"])
 def test_wrong_input_text_raises(text):
     with pytest.raises(UsageError, match="--input"):
@@ -56,9 +43,10 @@ def test_wrong_input_text_raises(text):
 
 
 def test_inputs_have_names_positions_and_types():
-    found = parse_inputs(["2,3", "mask=2:bool", "5:long"], "bfloat16")
+    found = parse_inputs(["2,3", "mask=2:bool", "5:long", "scale=:half"], "bfloat16")
     assert [(name, tuple(one.shape), one.dtype) for name, one in found.items()] == [
         ("0", (2, 3), torch.bfloat16), ("mask", (2,), torch.bool), ("1", (5,), torch.long),
+        ("scale", (), torch.half),
     ]  # fmt: skip
 
 
