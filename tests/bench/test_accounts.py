@@ -41,6 +41,7 @@ def in_model(model, config):
 
 
 LANGUAGE = {name: in_model(LLAMA, config) for name, config in DECODING.items() if config.rotary}
+LANGUAGE["jetmoe"] = make_config(MODEL_FIELDS["jetmoe"])
 LANGUAGE |= {f"uneven-{form}": make_config(LLAMA | UNEVEN | dict(form=form)) for form in ("released", "ideal")}
 CACHED = {name: in_model(TRANSLATION, config) for name, config in configurations() if not hasattr(config, "side")}
 
@@ -184,28 +185,6 @@ def test_decode_bytes():
     assert value("generate_bytes", case, given) == sum(step(stored) for stored in range(1, 6))
 
 
-MASK_WIDTHS = {"llama-moa": 2 * 3 * 10, "jetmoe": 2 * 3 * 12, "llama-mla": 3 * (5 + 2 + 7)}
-"""MACs of a pair of a query and a key in each of the models' 3 layers: scores and weighted values of all heads."""
-
-
-@pytest.mark.parametrize("name", MASK_WIDTHS)
-def test_causal_macs_leave_masked_pairs_out(name):
-    case = Case(name, make_config(MODEL_FIELDS[name]), {"batch_size": 2, "seq_len": 13})
-    inputs = example_inputs(case.config, case.lengths)
-    with torch.no_grad():
-        square = counted(lambda: build(case.config)(**inputs))
-    mask = np.triu(np.full((13, 13), -np.inf), k=1)
-    masked = int(np.isinf(mask).sum())
-    assert square - value("causal_macs", case) == 2 * 3 * MASK_WIDTHS[name] * masked
-
-
-def test_causal_macs_of_late_queries():
-    """3 queries at the end of 11 keys."""
-    late = Case("late", DECODING["mqa"], lengths(2, 3, 11))
-    mask = np.tril(np.ones((3, 11)), k=11 - 3)
-    assert late.ledger.macs - value("causal_macs", late) == 2 * 2 * 5 * 14 * int((mask == 0).sum())
-
-
 def test_macs_per_token_and_sample():
     late = Case("late", DECODING["mqa"], lengths(3, 11, 17))
     macs = 3 * (11 * 2 * 35 * 70 + 17 * 2 * 35 * 14 + 2 * 5 * 11 * 17 * 14)
@@ -238,11 +217,12 @@ def test_accounts_without_a_value(name, column):
 
 
 @pytest.mark.parametrize("tgt, src, window", [(13, 13, 5), (13, 13, 1), (3, 11, 5), (3, 11, 10), (7, 7, 17)])
-def test_windowed_macs_keep_a_band(tgt, src, window):
+def test_causal_and_windowed_macs_keep_a_band(tgt, src, window):
     case = Case("mqa", DECODING["mqa"], lengths(2, tgt, src))
-    seen = np.tril(np.ones((tgt, src)), k=src - tgt) - np.tril(np.ones((tgt, src)), k=src - tgt - window)
-    hidden = tgt * src - int(seen.sum())
-    assert case.ledger.macs - value("windowed_macs", case, Assumptions(window=window)) == 2 * 2 * 5 * 14 * hidden
+    seen, late = (np.tril(np.ones((tgt, src)), k=src - tgt - first) for first in (0, window))
+    for name, pairs in (("causal_macs", seen), ("windowed_macs", seen - late)):
+        hidden = tgt * src - int(pairs.sum())
+        assert case.ledger.macs - value(name, case, Assumptions(window=window)) == 2 * 2 * 5 * 14 * hidden
 
 
 def test_windowed_macs_need_a_window():
