@@ -43,11 +43,6 @@ class Measurement:
         return self.case.ledger
 
     @property
-    def lengths(self) -> Mapping[str, int]:
-        """The input lengths of the case."""
-        return self.case.lengths
-
-    @property
     def readings(self) -> dict[str, Any]:
         """The parameters and the result of each counter, which :func:`measure` takes as ``readings``."""
         return {"params": self.counted_params, **{count.counter: count.result for count in self.counts}}
@@ -230,7 +225,7 @@ def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[
     ``facts``; a counter's also the causes of its difference where they are known.
     """
     common = {
-        "input": dict(measured.lengths),
+        "input": dict(measured.case.lengths),
         "params": measured.ledger.params,
         "counted_params": measured.counted_params,
         "active_params": measured.ledger.active_params,

@@ -48,7 +48,7 @@ CAUSE_COLUMNS = [
 def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section]:
     """Yield the ledger of ``measured`` entry by entry, its sums by kind, and its counters."""
     columns = [Column("path", "module"), Column("kind", "kind"), Column("sizes", "sizes", priority=2), *COSTS]
-    notes = [f"Input: {describe_input(measured.lengths)}.", ABOUT]
+    notes = [f"Input: {describe_input(measured.case.lengths)}.", ABOUT]
     failures = measured.disagreements(name)
     ledger, total = measured.ledger, measured.ledger.macs
     rows = [
