@@ -15,6 +15,7 @@ from headcount.models.configs.make import make_config
 from tests.bench.latency.conftest import PEAKS
 from tests.cases import MODEL_FIELDS
 
+pytestmark = pytest.mark.usefixtures("quick")
 TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
 
 
@@ -27,11 +28,6 @@ def measured(name="some", blocks=2, **changes):
 
 def on_gpu(name="some", **changes):
     return measured(name, **{"device": "cuda", "dtype": "bfloat16", **changes})
-
-
-@pytest.fixture(autouse=True)
-def short_blocks(quick):
-    """Blocks are short in these tests."""
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])

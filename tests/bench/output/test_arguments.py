@@ -1,4 +1,4 @@
-"""Numbers on a command line and in CSV, and progress on a terminal."""
+"""Numbers on a command line, and progress on a terminal."""
 
 import argparse
 import io
@@ -9,8 +9,6 @@ import pytest
 
 from headcount.bench.output import progress
 from headcount.bench.output.arguments import Value
-from headcount.bench.render import emit
-from headcount.bench.table import Column, Row, Section, Table
 from headcount.models.configs.numbers import LONGEST
 
 
@@ -26,16 +24,6 @@ def test_invalid_number_raises(text):
     with pytest.raises(argparse.ArgumentTypeError) as error:
         Value("number of rows", Fraction)(text)
     assert str(error.value) == f"invalid number of rows value: {text!r}"
-
-
-def test_csv_integers_words_and_intervals():
-    interval = {"value": Fraction(1, 4), "low": 0.125, "high": 2}
-    columns = [Column("n", "n", kind="int", words=True), Column("tax", "tax", kind="interval", digits=2)]
-    rows = [Row({"n": 10**20, "tax": interval}), Row({"n": None, "tax": None}), Row({"n": "failed", "tax": None})]
-    total = Row({"n": 7, "tax": interval}, total=True)
-    stream = io.StringIO()
-    emit([Section(Table("t", "T", columns), [*rows, total])], "csv", stream)
-    assert stream.getvalue() == "n,tax.value,tax.low,tax.high\n100000000000000000000,0.25,0.125,2\n,,,\n,,,\n"
 
 
 def test_progress_is_shown_and_erased(monkeypatch):

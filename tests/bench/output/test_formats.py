@@ -12,7 +12,6 @@ import pytest
 
 from headcount.bench.macs.__main__ import main as macs
 from headcount.bench.render import emit
-from headcount.bench.table import Column, Row, Section, Table
 from tests.bench.output.printed import COMMANDS, sections
 
 SCHEMA = json.loads(files("headcount.bench.output").joinpath("schema.json").read_text("utf-8"))
@@ -71,15 +70,6 @@ def test_schema_rejects_invalid_rows():
     for wrong in ({"macs": 1.5}, {"released_macs": "7"}, {"kv_bytes": [7]}, {"ledger": [{"path": ""}]}, {"point": 7}):
         assert not valid(of(**wrong)), wrong
     assert not valid({**of(), "schema_version": 2}) and not valid({**of(), "more": 1})
-
-
-@pytest.mark.parametrize("label", ["*", "[0]"])
-def test_latex_rows_begin_with_their_label(label):
-    """After ``\\\\`` and ``\\midrule`` TeX takes ``*`` and ``[`` for arguments."""
-    table = Table("t", "T", (Column("path", "path"), Column("macs", "MACs")))
-    rows = [Row({"path": label, "macs": 7}, total=total) for total in (False, True)]
-    text = printed("latex", Section(table, rows))
-    assert text.count(f"{{}}{label} &") == text.count(f"{label} &") == 2
 
 
 PDFLATEX = shutil.which("pdflatex")
