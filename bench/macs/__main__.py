@@ -71,40 +71,30 @@ def plan(args: argparse.Namespace) -> Work | str:
     if args.list:
         return _listing()
     checked = args.check or args.audit
+    sections, result = _job(args)
     return Work(
-        _sections(args),
+        sections,
         strict=checked or bool(args.module),
         remark=peak_memory,
         verdict="every verdict and every count is as stated" if checked else "",
-        result=partial(_result(args), in_flops=args.flops),
+        result=partial(result, in_flops=args.flops),
     )
 
 
-def _result(args: argparse.Namespace) -> Callable[..., str]:
-    """Return the function that formats the last line of the output."""
-    given = {
-        results.comparison_result: args.compare,
-        results.rules_result: args.rules and not args.columns,
-        results.conversion_result: args.convert,
-        results.module_result: args.module,
-        results.audit_result: args.audit,
-    }
-    return next((result for result, option in given.items() if option), results.tables_result)
-
-
-def _sections(args: argparse.Namespace) -> Iterator[Section]:
+def _job(args: argparse.Namespace) -> tuple[Iterator[Section], Callable[..., str]]:
+    """Return the tables of the job that ``args`` asks for, and the function that formats the last line."""
     lengths = lengths_of(args)
     if args.columns and (args.module or args.audit):
         raise UsageError("--columns goes with --table, --preset, --grid and --compare")
     if args.plan or args.reduce_bytes is not None:
-        return rank_sections(args)
+        return rank_sections(args), results.tables_result
     assumed = assumptions(args)
     if args.compare:
-        return _comparison(args, lengths, assumed)
+        return _comparison(args, lengths, assumed), results.comparison_result
     if args.rules and not args.columns:
-        return _rules(args)
+        return _rules(args), results.rules_result
     if args.convert:
-        return _conversions(args)
+        return _conversions(args), results.conversion_result
     of_figures = [name for name in args.table or () if name in figures.names()]
     if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
         option = "--columns" if args.columns else "--counter"
@@ -120,7 +110,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in others)
             raise UsageError(f"{flags} and --module do not go together; sizes of a module are set by --set NAME=VALUE")
         count = count_target(args.module, args, counters)
-        return module.sections(module.ledger_section(args.module, count, args.depth), count, args.check)
+        ledger = module.ledger_section(args.module, count, args.depth)
+        return module.sections(ledger, count, args.check), results.module_result
     if args.depth is not None or args.allow_unsupported or args.elementwise or args.formula or args.formula_set:
         raise UsageError("--depth, --allow-unsupported, --elementwise, --formula and --formula-set go with --module")
     if not args.preset:
@@ -133,7 +124,8 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
     if args.audit:
         from headcount.bench.macs import audit
 
-        return audit.sections([name for name in counters if name in registry.NAMES], args.device)
+        names = [name for name in counters if name in registry.NAMES]
+        return audit.sections(names, args.device), results.audit_result
     names = args.table or ([] if args.preset or args.grid else tables.names(paper="moa"))
     parts = [_tables([name for name in names if name not in of_figures], counters, args, assumed)]
     parts.append(map(figure_tables.section, of_figures))
@@ -141,7 +133,7 @@ def _sections(args: argparse.Namespace) -> Iterator[Section]:
         parts.append(_presets(args, counters, assumed))
     for number, spec in enumerate(args.grid or (), 1):
         parts.append(_grid(spec, number, counters, args, assumed))
-    return chain.from_iterable(parts)
+    return chain.from_iterable(parts), results.tables_result
 
 
 def lengths_of(args: argparse.Namespace) -> dict[str, int | None]:

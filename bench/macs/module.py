@@ -44,15 +44,19 @@ def _dtype_bytes(name: str) -> int:
 BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "share", "params"))
 
 
+def where_counted(count: ModuleCount) -> list[str]:
+    """Return the device and the passes of a count, and why it was not on meta, in words."""
+    reason = [f"Not on meta: {count.why_not_meta.rstrip('.')}."] if count.why_not_meta else []
+    return [f"Counted on {count.device}, {count.passes} over the whole batch.", *reason]
+
+
 def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
     """Return the count by module and kind."""
     params: dict[str, int] = {}
     for parameter in count.parameters:
         path = cut(folded(parameter["path"]), depth)
         params[path] = params.get(path, 0) + parameter["params"]
-    notes = [f"Counted on {count.device}, {count.passes} over the whole batch."]
-    if count.why_not_meta:
-        notes.append(f"Not on meta: {count.why_not_meta.rstrip('.')}.")
+    notes = where_counted(count)
     notes.append("A * stands for the index of a repeated layer; sizes are rows m, summed k and columns n, b times.")
     rows = []
     for entry in merged(count.ledger, depth):

@@ -7,6 +7,7 @@ from itertools import zip_longest
 from headcount.bench.contractions import summary
 from headcount.bench.errors import require_package
 from headcount.bench.isolated.module_count import ModuleCount
+from headcount.bench.macs.module import where_counted
 from headcount.bench.output.figure import check_figure_path, figure
 from headcount.bench.output.files import check_writable
 from headcount.bench.table import Row, Section, plural
@@ -21,9 +22,7 @@ def section(spec: str, count: ModuleCount, depth: int | None = 3) -> Section:
 
     JSON has the products, parameters and operations too, as ``bench.macs --module`` prints them.
     """
-    notes = [f"Counted on {count.device}, {count.passes} over the whole batch."]
-    if count.why_not_meta:
-        notes.append(f"Not on meta: {count.why_not_meta.rstrip('.')}.")
+    notes = where_counted(count)
     if count.with_elementwise != count.macs:
         apart = count.with_elementwise - count.dispatched
         notes.append(f"Not in it: {apart:,} MACs written elementwise and summed (--elementwise include counts them).")

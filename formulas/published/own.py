@@ -16,6 +16,7 @@ from typing import Any
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.figures import Cases, Figure, Interval, Judged, Model, evaluate
+from headcount.formulas.published.rounding import UNITS
 
 HEADER = ("target", "quantity", "printed")
 """Columns of a CSV file."""
@@ -43,7 +44,6 @@ PARAMETERS = {
     "active without embeddings": "N_active - N_embedding",
 }
 HALF = " MACs for FLOPs"
-UNITS = {"": 1, "%": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15}
 NUMBER = re.compile(rf"(?=[\d,.]*[1-9])(\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d{{1,3}})?) ?([{''.join(UNITS)}]?)")
 EMPTY = ("", "-", "–", "—")
 """Cells without a printed value."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
 
-UNITS = {"%": 1, "k": 10**3, "M": 10**6, "G": 10**9, "B": 10**9}
+UNITS = {"": 1, "%": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15}
 SHIFTS = {"half-up": Fraction(1, 2), "truncate": Fraction(0)}
 
 

@@ -1,7 +1,6 @@
 """The published tables, read from one TOML file per table in this folder."""
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -58,7 +57,7 @@ class PublishedTable(Printed):
 
 def load_tables(folder: Traversable = FOLDER) -> dict[str, PublishedTable]:
     """Return the tables in ``folder`` by name, in order."""
-    return {data["name"]: _table(data) for data in read_toml("row", folder)}
+    return {data["name"]: _table(**data) for data in read_toml("row", folder)}
 
 
 def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, ...]:
@@ -68,7 +67,7 @@ def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, 
 
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     """Return the table called ``name``. Raises ValueError if there is none."""
-    return _table(find(name, "row", folder))
+    return _table(**find(name, "row", folder))
 
 
 def find(name: str, key: str, folder: Traversable = FOLDER) -> dict[str, Any]:
@@ -86,10 +85,9 @@ def read_toml(key: str, folder: Traversable = FOLDER) -> list[dict[str, Any]]:
     return sorted((data for data in found if key in data), key=lambda data: (data["order"], data["name"]))
 
 
-def _table(data: Mapping[str, Any]) -> PublishedTable:
-    plain = {word: data[word] for word in ("name", "title", "paper", "order", "source", "place")}
-    made = tuple(columns.make(**column) for column in data["column"])
-    return PublishedTable(**plain, columns=made, rows=tuple(_row(**row) for row in data["row"]))
+def _table(*, column, row, **texts) -> PublishedTable:
+    made = tuple(columns.make(**one) for one in column)
+    return PublishedTable(columns=made, rows=tuple(_row(**one) for one in row), **texts)
 
 
 def _row(

@@ -24,9 +24,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class VocabularyRange:
-    """The vocabulary sizes at which the ledger's parameters print as ``printed``; may be empty."""
+    """The vocabulary sizes at which the ledger's parameters print as a table does; may be empty."""
 
-    printed: str
     low: int
     high: int
 
@@ -81,9 +80,9 @@ def implied_vocabulary(printed: str, printing: Printing, ledger: Ledger) -> Voca
     fixed = ledger.params - holding.params
     fits = printing.interval(printed)
     low, high = -((fixed - fits.start) // per_word), (fits.stop - 1 - fixed) // per_word
-    return VocabularyRange(printed, max(low, 1), high)
+    return VocabularyRange(max(low, 1), high)
 
 
 def common_vocabulary(ranges: list[VocabularyRange]) -> VocabularyRange:
     """Return the intersection of ``ranges``; empty if ``high`` < ``low``."""
-    return VocabularyRange("all", max(r.low for r in ranges), min(r.high for r in ranges))
+    return VocabularyRange(max(r.low for r in ranges), min(r.high for r in ranges))

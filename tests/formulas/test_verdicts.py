@@ -100,7 +100,7 @@ def test_implied_vocabulary(printed, low, high):
         Entry("e", "embedding", {"T": 7}, weight={"V": 29, "d_m": 2}),
         Entry("x", "linear", {"T": 7}, weight={"d_m": 15}),
     )
-    assert implied_vocabulary(printed, Printing("k", "truncate"), form) == VocabularyRange(printed, low, high)
+    assert implied_vocabulary(printed, Printing("k", "truncate"), form) == VocabularyRange(low, high)
 
 
 @pytest.mark.parametrize("once, status", [("9.05k", "explained"), ("9.04k", "unexplained"), ("9.15k", "unexplained")])
