@@ -31,22 +31,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_changed_layer_is_named_with_both_counts(folder, capsys):
-    assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
-    capsys.readouterr()
-    (folder / "model.py").write_text(FACTORY.replace("width=13", "width=17"))
-    assert main(["--check", "macs.lock", "--format", "json"]) == 1
-    tables = {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
-    rows = {(row["quantity"], row["path"] or row["what"]): row for row in tables["lock-changes"]}
-    change, equal, total = (rows["MACs", name] for name in ("3", "equal", "total"))
-    assert (change["path"], change["what"], change["sizes"]) == ("3", "changed", "m=7 i=11 j=13->17")
-    assert (change["locked"], change["counted"], change["difference"]) == (1001, 1309, 308)
-    assert (equal["locked"], equal["counted"]) == (3 * 847, 3 * 847)
-    assert (total["locked"], total["counted"]) == (3 * 847 + 1001, 3 * 847 + 1309)
-    assert rows["params", "3.weight"]["difference"] == 4 * 11
-    assert main(["--update", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
-
-
 def test_update_refuses_other_json(folder, capsys):
     assert macs(["--module", "model.py:make", "-o", "macs.json"]) == 0
     before = (folder / "macs.json").read_text()

@@ -153,19 +153,9 @@ def test_wrong_divisions(words, error, folder, capsys):
     assert error in err and err.count("\n") == 1 and not out
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        ([*PRESET, "--plan", "vpp=2"], "vpp is not supported"),
-        ([*PRESET, "--plan", "ulysses=2"], "ulysses is not supported"),
-        ([*PRESET, "--plan", "tp=2,etp=2"], "etp is not supported"),
-        ([*PRESET, "--plan", "tp=3"], "tp=3 does not divide"),
-        ([*PRESET, "--plan", "tp=2", "--columns", "rank_mac"], "no column 'rank_mac'; did you mean rank_macs"),
-    ],
-)
-def test_wrong_plans(words, error, capsys):
-    assert main(words, "headcount count") == 2
-    assert error in capsys.readouterr().err
+def test_unknown_column_of_a_rank(capsys):
+    assert main([*PRESET, "--plan", "tp=2", "--columns", "rank_mac"], "headcount count") == 2
+    assert "no column 'rank_mac'; did you mean rank_macs" in capsys.readouterr().err
 
 
 def test_compare_two_plans(capsys):

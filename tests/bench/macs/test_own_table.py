@@ -35,11 +35,12 @@ def make(n=7):
 
 @pytest.fixture
 def table(tmp_path, capsys):
-    """Return a function that writes a table and returns its exit code, sections of JSON and stderr."""
+    """Return a function that writes a table beside MODULE and returns its exit code, sections of JSON and stderr."""
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper" / "model.py").write_text(MODULE)
 
     def run(text, *options, name="mine.toml"):
         path = tmp_path / "paper" / name
-        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         code = main(["table", str(path), *options, "--format", "json"])
         out, err = capsys.readouterr()
@@ -136,9 +137,7 @@ def test_find_rule_knows_training_rules_of_a_column_of_macs(table):
     assert {row["rule"].split()[0] for row in sections[0]["rows"] if row["prints"]} == {"exact", "fvcore"}
 
 
-def test_module_of_the_folder_runs(table, tmp_path):
-    (tmp_path / "paper").mkdir()
-    (tmp_path / "paper" / "model.py").write_text(MODULE)
+def test_module_of_the_folder_runs(table):
     row = '[[row]]\ntarget = "model.py:make"\nset = { n = 11 }\nprinted = { macs = "165", params = "55" }\n'
     _, sections, _ = table(row)
     assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced", "reproduced"]
@@ -150,9 +149,7 @@ def test_module_of_the_folder_runs(table, tmp_path):
     ("6n", 6 * (77 + 49 + 77)), ("palm", 6 * (77 + 49 + 77) + 12 * 7 * 5),
     ("deepseek_causal", 6 * (49 + 77) + 6 * 7 * 6),
 ])  # fmt: skip
-def test_module_has_rules_of_training(table, tmp_path, rule, flops):
-    (tmp_path / "paper").mkdir()
-    (tmp_path / "paper" / "model.py").write_text(MODULE)
+def test_module_has_rules_of_training(table, rule, flops):
     row = """
 [[row]]
 target = "model.py:decoder"
@@ -169,9 +166,7 @@ printed = {{ training_flops_per_token = "{}", training_flops = "{}", mfu = "{:.4
     ("deepseek_causal", '"model.py:decoder"\nset = { is_causal = false }', "no mask of this module hides any"),
     ("6n", '"model.py:make"', "rules are per token, and the inputs of model.py:make have none"),
 ])  # fmt: skip
-def test_rule_that_a_run_does_not_decide_is_named(table, tmp_path, rule, target, message):
-    (tmp_path / "paper").mkdir()
-    (tmp_path / "paper" / "model.py").write_text(MODULE)
+def test_rule_that_a_run_does_not_decide_is_named(table, rule, target, message):
     code, _, err = table(
         f'rule = "{rule}"\n[[row]]\ntarget = {target}\nprinted = {{ training_flops_per_token = "7" }}\n'
     )
@@ -182,7 +177,6 @@ def test_configuration_has_rules_of_training(table, tmp_path):
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     sizes = {"hidden_size": 24, "head_dim": 6, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 53}
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **sizes}
-    (tmp_path / "paper").mkdir()
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     (tmp_path / "paper" / "config.json").write_text(json.dumps({**config, **heads}))
     weights = 2 * (2 * 24 * 24 + 2 * 24 * 12 + 3 * 24 * 32) + 53 * 24
@@ -197,7 +191,6 @@ printed = {{ training_flops_per_token = "{causal}" }}
 
 
 def test_function_of_another_file_needs_trust(table, tmp_path):
-    (tmp_path / "paper").mkdir()
     (tmp_path / "paper" / "model.py").write_text("from os import abort\n")
     code, sections, err = table('[[row]]\ntarget = "model.py:abort"\nprinted = { macs = "105" }\n')
     assert (code, sections) == (2, []) and "abort is not defined in a file below" in err and "--trust" in err
@@ -205,7 +198,6 @@ def test_function_of_another_file_needs_trust(table, tmp_path):
 
 @pytest.mark.parametrize("target", ["../model.py:make", "link.py:make", "os:abort"])
 def test_code_from_elsewhere_needs_trust(table, tmp_path, target):
-    (tmp_path / "paper").mkdir()
     (tmp_path / "model.py").write_text(MODULE)
     (tmp_path / "paper" / "link.py").symlink_to(tmp_path / "model.py")
     text = f'[[row]]\ntarget = "{target}"\nprinted = {{ macs = "105" }}\n'
