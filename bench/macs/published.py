@@ -85,6 +85,7 @@ class ReproducedTable:
         self.table = table
         self.cases = {row.name: Case.of(row.preset) for row in table.rows}
         self.verdicts = judge(table, self.cases)
+        self._rows = {row.name: row for row in table.rows}
         found = {column.quantity: column for column in table.columns}
         self._quantities = [found[quantity] for quantity in QUANTITIES if quantity in found]
         self._printed_params = found["params"].names if "params" in found else ()
@@ -101,36 +102,43 @@ class ReproducedTable:
 
     def row(self, name: str, measured: Measurement) -> Row:
         """Return a row with its verdict. It has failures where the table expects another, or where a count is wrong."""
-        row, case, verdict = self.table.row(name), self.cases[name], self.verdicts[name]
+        row, case, verdict = self._rows[name], self.cases[name], self.verdicts[name]
         failures = measured.disagreements(row.preset)
         reasons = [text for count in measured.counts for text in (count.reason, count.why_there) if text]
         if verdict.status != row.verdict:
             failures.append(f"{self.table.name}, {name}: the verdict is {verdict.status!r}, typed as {row.verdict!r}")
         params = case.ledger.params if measured.counted_params is None else measured.counted_params
-        printed_params = row.cells.get("params", {})
-        facts = {
-            "row": name,
-            "macs_printed": row.cells.get("macs"),
-            "params_printed": dict(printed_params),
-            "macs_under_rule": verdict.under_rule,
-        }
+        facts = {}
         for column in self._quantities:
             facts |= _facts(column, row, case, params)
-        facts["verdict"] = verdict.status
-        # JSON has integers, and exact fractions as text
-        plain = {key: str(value) if isinstance(value, Fraction) else value for key, value in facts.items()}
         return Row(
             values={
-                **facts,
-                **{f"params_printed_{key}": printed_params.get(key) for key in self._printed_params},
+                "row": name,
+                **{f"params_printed_{key}": row.cells.get("params", {}).get(key) for key in self._printed_params},
                 "params": params,
                 "active_params": case.ledger.active_params,
                 "active_printed": row.cells.get("active"),
                 "macs": case.ledger.macs,
+                "macs_printed": row.cells.get("macs"),
+                "macs_under_rule": verdict.under_rule,
+                **facts,
                 **{count.counter: count.macs for count in measured.counts},
+                "verdict": verdict.status,
             },
             notes=[text for text in dict.fromkeys((verdict.because, *reasons, *failures)) if text],
-            records=as_records(row.preset, measured, **plain, because=verdict.because, expected_verdict=row.verdict),
+            records=as_records(
+                row.preset,
+                measured,
+                row=name,
+                macs_printed=row.cells.get("macs"),
+                params_printed=dict(row.cells.get("params", {})),
+                macs_under_rule=verdict.under_rule,
+                # JSON has integers, and exact fractions as text
+                **{key: str(value) if isinstance(value, Fraction) else value for key, value in facts.items()},
+                verdict=verdict.status,
+                because=verdict.because,
+                expected_verdict=row.verdict,
+            ),
             failures=failures,
             case=case,
         )
