@@ -7,11 +7,74 @@ import sympy
 
 from headcount.formulas.published import claims, proofs
 from headcount.formulas.published.costs import costs
-from headcount.formulas.published.expressions import relation
-from headcount.formulas.published.proofs import Search, search
+from headcount.formulas.published.expressions import expression, relation
+from headcount.formulas.published.proofs import Search, search, verdict
 
 FOUND = claims.load()
 BY_NAME = {claim.name: claim for claim in FOUND.claims}
+
+
+def searches(name, largest_sum=12):
+    claim = BY_NAME[name]
+    return [search(claim, one, largest_sum) for one in (claim.as_printed, claim.as_executed)]
+
+
+def value(text, letters):
+    return expression(text).value(letters, costs())
+
+
+def test_costs_of_moa_and_mha():
+    letters = {"T": 7, "K": 3, "E": 11, "D": 5, "d_m": 13}
+    assert value("K * D + 1", letters) == 16
+    assert value("moa_macs(E=E + 1) - moa_macs()", letters) == 7 * 13
+    assert value("moa_macs_eq18()", letters) == 3 * 7 * 7 * 5 + 2 * 4 * 7 * 5 * 13
+    assert value("mha_macs_eq19()", letters) == 7 * 7 * 13 + 4 * 7 * 13 * 13
+    assert value("mha_macs()", letters) == 2 * 7 * 7 * 13 + 4 * 7 * 13 * 13
+    router, experts, shared, core = 7 * 13 * 11, 2 * 3 * 7 * 13 * 5, 2 * 7 * 13 * 5, 2 * 3 * 7 * 7 * 5
+    assert value("moa_macs()", letters) == router + experts + shared + core
+    assert value("moa_params_eq20()", letters) == 24 * 5 * 13
+    assert value("moa_params()", letters) == 24 * 5 * 13 + 13 * 11
+    assert value("moa_own_keys_macs() - moa_macs()", letters) == 10 * 2 * 7 * 13 * 5
+    assert value("moa_own_keys_params() - moa_params()", letters) == 10 * 2 * 13 * 5
+    assert value("mha_params_eq20()", letters) == value("mha_params()", letters) == 4 * 13 * 13
+
+
+def test_costs_of_moh():
+    moa = {"T": 7, "K": 3, "E": 11, "D": 5, "d_m": 13}
+    assert value("moa_router_macs()", moa) == 7 * 13 * 11
+    assert value("moa_projection_macs()", moa) == 2 * 3 * 7 * 13 * 5 + 2 * 7 * 13 * 5
+    moh = {"T": 7, "h": 11, "s": 3, "r": 2, "d_h": 5, "g": 11, "d_m": 13}
+    routers = 13 * (11 - 3 + 3 + 2)
+    projections, core = 4 * 7 * 13 * 11 * 5, 2 * 11 * 7 * 7 * 5
+    assert value("moh_macs()", moh) == projections + core + 7 * routers
+    # of queries, outputs and the core 5 of 11 heads
+    assert value("moh_ideal_macs()", moh) == 2 * 7 * 13 * (11 + 5) * 5 + 2 * 5 * 7 * 7 * 5 + 7 * routers
+    assert value("moh_params()", moh) == 4 * 13 * 11 * 5 + routers
+
+
+@pytest.mark.parametrize(
+    "name, as_printed, as_executed, status",
+    [
+        # E = 2 D (K - 1): both cost the same
+        ("fewer-macs", "", "T1 K2 E2 D1 d_m2", "holds only as printed"),
+        ("fewer-macs-with-one-expert", "T1 E1 D1 K1 d_m1", "T1 E1 D1 K1 d_m1", "fails"),
+        ("fewer-params", "", "E2 D1 K2 d_m2 T1", "holds only as printed"),
+        ("params-without-macs", "", "T1 K1 E1 D1 d_m1", "holds only as printed"),
+        ("no-more-parameters", *["h2 s1 r1 d_h1 g2 d_m2 T1"] * 2, "fails"),
+        ("part-of-the-cost", *["h3 s1 r1 d_h1 T1 g3 d_m3"] * 2, "fails"),
+        ("inference-efficiency", *["h3 s1 r1 d_h1 T1 g3 d_m3"] * 2, "fails"),
+        # 2 (E + 1) d_m D - 2 (E' + 1) d_m D' is 2 d_m, more than the router's d_m
+        ("fewer-parameters-with-more-experts", "", "", "holds"),
+        ("same-parameters-with-one-expert", "", "D1 E1 K1 T1 d_m1", "holds only as printed"),
+        ("more-information", *["K1 D1 d_m1"] * 2, "fails"),
+        ("wider-costs-more", "", "", "holds"),
+    ],
+)
+def test_smallest_counterexamples(name, as_printed, as_executed, status):
+    found = searches(name)
+    expected = [{one[:-1]: int(one[-1]) for one in text.split()} or None for text in (as_printed, as_executed)]
+    assert [one.counterexample for one in found] == expected
+    assert verdict(*found) == status
 
 
 def test_search_finds_smallest_sum():
@@ -22,6 +85,12 @@ def test_search_finds_smallest_sum():
     assert found.tried == 1 + 2 + 3 + 3
     assert search(claim, relation("T + K < 9"), 9).tried == search(claim, relation("T + K < 9"), 10).tried == 29
     assert search(claim, relation("T + K < 9"), 8) == Search(None, 28)
+
+
+@pytest.mark.parametrize("h, s, r, saves", [(32, 16, 8, True), (16, 4, 4, True), (3, 1, 1, True), (3, 2, 1, False)])
+def test_skipping_heads_saves(h, s, r, saves):
+    claim = BY_NAME["inference-efficiency"]
+    assert claim.as_printed.holds(claim.complete({"h": h, "s": s, "r": r, "d_h": 64, "T": 7}), costs()) == saves
 
 
 def test_cases_cover_every_value():

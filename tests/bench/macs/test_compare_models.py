@@ -30,6 +30,18 @@ def by(rows, key):
     return {row[key]: row for row in rows}
 
 
+def test_blocks_match_hand_formulas(capsys):
+    blocks = by(tables_of(capsys, *BIG, *CLOSED)["compare-block"], "block")
+    # encoder 6 and decoder 2 * 6 layers; d_m 512, K D = 4096, E 32 against d_m 1024, each of 10 tokens
+    attention = 18 * 10 * (2 * 512 * 4096 + 2 * 512 * 256 + 512 * 32) - 18 * 10 * 4 * 1024 * 1024
+    assert attention == 50_135_040
+    assert blocks["attention"]["difference_rule"] == attention
+    assert blocks["feed-forward"]["difference_rule"] == 12 * 10 * 2 * (512 * 2048 - 1024 * 4096)
+    assert blocks["vocabulary"]["difference_rule"] == 10 * 32000 * (512 - 1024)
+    assert blocks.keys() == {"attention", "feed-forward", "vocabulary", "total"}
+    assert blocks["total"]["a_rule"] == 1_220_608_000 and blocks["total"]["b_rule"] == 2_089_287_680
+
+
 BLOCKS = ["attention", "feed-forward", "vocabulary", "other"]
 KINDS = ["linear", "expert_linear", "scores", "values", "conv"]
 """The order of rows, wherever a model begins."""
@@ -50,6 +62,13 @@ def test_parts_sum_to_total(what, pair, capsys):
             assert row[f"difference_{account}"] == row[f"a_{account}"] - row[f"b_{account}"]
             assert row[f"sum_{account}"] == sums
         assert sums == total[f"a_{account}"]
+
+
+def test_counted_crossover_of_big_models(capsys):
+    rows = tables_of(capsys, *BIG, "--counter", "torch")["compare-crossovers"]
+    (row,) = [r for r in rows if (r["account"], r["letter"], r["counted"]) == ("exact", "T", "torch")]
+    assert (row["below"], row["above"]) == (785, 786)
+    assert row["at_below"] < 0 < row["at_above"]
 
 
 def test_wrong_count_at_crossover_fails_check(capsys, monkeypatch):

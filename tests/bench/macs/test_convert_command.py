@@ -18,6 +18,31 @@ def tables(capsys, *argv):
     return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}
 
 
+def test_llama3_8b_conversion_matches_hand_formula(capsys):
+    found = tables(capsys, "--preset", "llama3-8b", "--convert", "s=16", "r=8")
+    d, h, g, c, F, V, L, T, k = 4096, 32, 8, 128, 14336, 128256, 32, 8192, 24
+    dense = T * (L * (2 * d * h * c + 2 * d * g * c + 2 * h * T * c + 3 * d * F) + d * V)
+    # all queries, whose norms route; scores, values and outputs of 24 heads
+    ideal = T * (L * (d * h * c + d * k * c + 2 * d * g * c + 2 * k * T * c + 3 * d * F) + d * V)
+    assert [(row["form"], row["macs"]) for row in found["conversion"]] == [
+        ("dense", dense),
+        ("released", dense),
+        ("ideal", ideal),
+    ]
+    assert {row["params"] for row in found["conversion"]} == {8_030_261_248}
+    assert [row["training_macs"] for row in found["conversion"]] == [3 * dense, 3 * dense, 3 * ideal]
+    assert [(row["stage"], row["form"], row["tokens"], row["macs"]) for row in found["stages"]] == [
+        (1, "dense", 300 * 10**9, 300 * 10**9 * 3 * dense // T),
+        (2, "released", 100 * 10**9, 100 * 10**9 * 3 * dense // T),
+        (2, "ideal", 100 * 10**9, 100 * 10**9 * 3 * ideal // T),
+    ]
+    _, out, _ = run(capsys, "--preset", "llama3-8b", "--convert", "s=16", "r=8")
+    text = " ".join(out.split())
+    assert "ideal computes less than dense at every length" in text
+    tokens = -(-100 * 10**9 * 3 * dense // (dense - ideal))
+    assert f"repays the second stage after {tokens:,} (released)" in text
+
+
 def test_conversion_matches_moh_preset(capsys):
     (_, released, ideal) = tables(
         capsys, "--preset", "llm-s", "--set", "num_layers=2", "--convert", "s=3,2", "r=6,8", "router=linear"

@@ -11,6 +11,20 @@ def run(capsys, *argv):
     return main([*argv, *CLOSED]), *capsys.readouterr()
 
 
+def test_grid_columns_match_hand_formulas(capsys):
+    argv = ["--grid", "K=2 E=5 D=7 d_m=11 T=13 B=2", "--format", "json", "--element-bytes", "2", "--context", "17"]
+    code, out, _ = run(capsys, *argv, "--columns", "kv_bytes", "kv_token_bytes", "decode_macs", "generate_macs")
+    (row,) = json.loads(out)["tables"][0]["rows"]
+    assert code == 0
+    assert (row["kv_bytes"], row["kv_token_bytes"]) == (2 * 17 * 2 * 7 * 2, 2 * 7 * 2)
+
+    def step(stored):
+        return 2 * (11 * 5 + 2 * 2 * 11 * 7 + 2 * 11 * 7 + 2 * 2 * stored * 7)
+
+    assert row["decode_macs"] == step(17)
+    assert row["generate_macs"] == sum(step(stored) for stored in range(1, 18))
+
+
 def test_ideal_columns_match_hand_formulas(capsys):
     sizes = "h=7 s=2 r=3 d_h=5 d_m=11 T=13 B=2"
     argv = ["--grid", sizes, "--format", "json", "--columns", "kv_bytes", "decode_macs", "decode_bytes"]
