@@ -10,13 +10,11 @@ import pytest
 import sympy
 
 from headcount.bench.case import Case
-from headcount.bench.macs import grid
 from headcount.formulas.published import figures, tables
 from headcount.formulas.published.verdicts import judge
-from headcount.models.configs.base import ConfigError
-from headcount.reports.explorer import forms, nodes, page
+from headcount.reports.explorer import nodes, page
 from tests.reports import explorer_facts
-from tests.reports.layers_by_hand import can_build, points
+from tests.reports.explorer_layers import FORMS, case_of, points
 
 OPERATORS = {"+": sum, "*": prod}
 
@@ -51,22 +49,21 @@ def total(form, account, z, printed=False):
     )
 
 
-@pytest.mark.parametrize(
-    "form", [form for form in forms.forms() if form.letters != ["d_m"]], ids=lambda form: form.name
-)
-def test_invalid_sizes_are_refused(form):
+def holds(kind, first, *others):
+    """Return whether sizes meet a condition of a form."""
+    return others[0] % first == 0 if kind == "divides" else [first, *others] == sorted([first, *others])
+
+
+@pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.letters != ["d_m"]])
+def test_invalid_sizes_are_refused(name):
     """Sizes below 1, which no field of the page takes, are not tested."""
+    needs = by_name()[name]["needs"]
     refused = 0
     for z in points(seed=23, count=60):
-        point = {letter: value(node, z) for letter, node in by_name()[form.name]["grid"].items()}
-        try:
-            grid.case_at(form.variant, point)
-            can = True
-        except ConfigError:
-            can = False
-        assert can == can_build(form.name, z), z
+        can = all(holds(kind, *(value(node, z) for node in sizes)) for kind, *sizes in needs)
+        assert can == (case_of(FORMS[name], z) is not None), z
         refused += not can
-    assert refused or not by_name()[form.name]["needs"]
+    assert refused or not needs
 
 
 def test_printed_equations_equal_counted_terms():
