@@ -19,8 +19,11 @@ def test_array_costs_match_each_model(name):
     one, given = variant(name), Assumptions()
     example = one.search.example
     around = Case.of(one.search.preset, {**one.search.defaults, **one.fields(example)}, {"batch_size": 3})
-    # even sizes suit positions and divide one another where they must
-    ranges = {letter: (size, size + 2 if size % 2 == 0 else size + 1) for letter, size in example.items()}
+    # even sizes suit positions and divide one another where they must; cases have polynomials of their own
+    ranges = {
+        letter: (*one.search.cases.get(letter, ()), size, size + 2 if size % 2 == 0 else size + 1)
+        for letter, size in example.items()
+    }
     found = candidates(one, ranges, around, given)
     points = [found.at(index) for index in range(len(found))]
     every = [dict(zip(ranges, sizes, strict=True)) for sizes in itertools.product(*ranges.values())]
