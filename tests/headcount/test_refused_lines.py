@@ -38,7 +38,6 @@ WRITTEN += [f"{TIMED} --out-dir {{}}", "latency campaign --device cpu --out-dir 
 MANY = ",".join(map(str, range(1, 1001)))
 ENDLESS = [
     f"macs --counter closed-form --grid 'K={MANY} E={MANY} D={MANY} T={MANY}'",
-    "budget --macs 1G --range K=1:1000000000",
     f"budget --macs 1G --range K=1:{BIG}",
     "budget --macs 1G --range K=1:10000 E=1:10000 D=1:10000",
     "budget --preset moh-llm-s-75 --macs 400G --range d_h=2:20000:2",

@@ -54,15 +54,7 @@ def test_preset_runs_on_meta(name, unchecked):
 
 @pytest.mark.parametrize(
     "name, parameters",
-    [
-        ("transformer-base", 60_522_496),
-        ("transformer-big", 209_125_376),
-        ("admin-60L-12L", 255_975_424),
-        ("moa-8K8E128D", 62_918_656),
-        ("mlm-transformer", 51_336_281),
-        ("mlm-moa-8K8E128D", 52_444_249),
-        ("mlm-moa-8K64E256D", 179_905_625),
-    ],
+    [("mlm-transformer", 51_336_281), ("mlm-moa-8K8E128D", 52_444_249), ("mlm-moa-8K64E256D", 179_905_625)],
 )
 def test_preset_parameters_match_released_model(name, parameters):
     assert sum(p.numel() for p in build(preset(name), device="meta").parameters()) == parameters
@@ -104,14 +96,6 @@ def test_projections_start_glorot_uniform(config):
             assert module.bias is None or module.bias.eq(0).all()
             seen += 1
     assert seen >= 4
-
-
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize("name", ["translation-mha", "masked-moa", "jetmoe"])
-def test_vocabulary_projection_is_tied(name, device):
-    model = build(make_config(MODEL_FIELDS[name]), device=device)
-    head = model.lm_head.output_proj if name == "masked-moa" else model.output_proj
-    assert head.weight is model.embedding.weight and head.weight.shape == (41, 22)
 
 
 @pytest.mark.parametrize("d_model", [1, 2, 13, 16])

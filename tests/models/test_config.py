@@ -142,13 +142,6 @@ def test_default_sizes():
     assert (config.head_dim, config.rotary_dim, config.value_dim, config.kv_rank) == (128, 64, 128, 512)
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if "moa-" in name])
-def test_moa_preset_matches_its_name(name):
-    attention = preset(name).attention
-    assert name.endswith(f"moa-{attention.top_k}K{attention.num_experts}E{attention.head_dim}D")
-    assert attention.bias == name.startswith("mlm-")
-
-
 @pytest.mark.parametrize(
     "name, overrides, texts",
     [
@@ -178,9 +171,6 @@ def test_overrides_round_trip(name, overrides, texts):
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        ("moa-8K8E128D", "top_k=two", "top_k takes a whole number, not 'two'"),
-        ("moa-8K8E128D", "top_k", "top_k has no value; write top_k=VALUE"),
-        ("moa-8K8E128D", "bias=1", "bias takes true or false, not '1'"),
         ("moa-8K8E128D", "dropout=much", "dropout takes a number, not 'much'"),
         ("lightconv", "encoder_kernel_sizes=3,x", "encoder_kernel_sizes takes whole numbers with commas, not '3,x'"),
         ("llm-s", "num_heads=3,x", "num_heads takes a whole number, or one for each layer with commas, not '3,x'"),

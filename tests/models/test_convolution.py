@@ -81,29 +81,8 @@ def test_layer_is_post_norm_residual(kind):
         assert_close(layer(x, memory) if causal else layer(x), expected)
 
 
-def model(kind, **fields):
-    return build(make_config(MODEL | dict(convolution=kind) | fields), dtype=torch.float64, seed=3)
-
-
-def sentences():
-    generator = torch.Generator().manual_seed(5)
-    src, tgt = (torch.randint(17, (3, n), generator=generator) for n in (11, 13))
-    return src, tgt, torch.arange(11) >= torch.tensor([[11], [7], [2]])
-
-
-@torch.no_grad()
-def test_window_cache_has_constant_size():
-    translator = model("dynamic")
-    src, tgt, _ = sentences()
-    state, held = translator.encode(src, max_len=13), []
-    for token in tgt.split(1, dim=1):
-        translator.step(state, token)
-        held.append([caches.own.num_bytes // (3 * 14 * 8) for caches in state.caches])
-    assert held == [[min(n, 4), 0, min(n, 18)] for n in range(1, 14)]
-
-
 def test_light_kernels_start_glorot_normal():
     sizes = dict(d_model=700, num_weight_heads=700, encoder_kernel_sizes=(19,), decoder_kernel_sizes=(3,))
-    weight = model("light", **sizes).encoder.layers[0].conv.weight
+    weight = build(make_config(MODEL | sizes | dict(convolution="light"))).encoder.layers[0].conv.weight
     assert weight.shape == (700, 19) and abs(weight.mean()) < 0.01
     assert abs(weight.std() / (2 / (700 + 19)) ** 0.5 - 1) < 4 / (2 * weight.numel()) ** 0.5

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from headcount.models.configs.presets import PRESETS, preset
 from tests.cases import features, randomise
 
 SIZES = dict(model="dit", d_model=20, num_layers=3, patch_size=3, latent_size=15, num_classes=7, frequency_width=22)
@@ -107,16 +106,3 @@ def test_condition_is_time_step_plus_label():
         hidden = embedding.fc1(waves)
         expected = embedding.fc2(hidden * torch.sigmoid(hidden)) + model.label_embedding.weight[inputs["labels"][b]]
         torch.testing.assert_close(seen[0][b], expected, rtol=0, atol=1e-3)
-
-
-@pytest.mark.parametrize("name", [name for name in PRESETS if "dit" in name])
-def test_presets_have_published_layers(name):
-    config = preset(name)
-    heads = [layer.num_heads for layer in config.layers]
-    dense = preset(name.rpartition("-")[0].removeprefix("moh-") if "moh" in name else name)
-    assert len(config.layers) == len(dense.layers)
-    assert sum(heads) == sum(layer.num_heads for layer in dense.layers)
-    assert {layer.head_dim for layer in config.layers} == {72 if "xl" in name else 64}
-    assert config.num_tokens == {"4": 64, "2": 256}[name.split("-")[1 + ("moh" in name)][-1]] * (
-        4 if "512" in name else 1
-    )

@@ -49,15 +49,6 @@ def test_output_matches_mixture_of_experts(gate):
             assert_close(found[b, t], mixed + module.out_proj.bias)
 
 
-@torch.no_grad()
-def test_cache_holds_running_sum():
-    module, x = layer(gate="running"), features(3, 13, 11)
-    cache = module.make_cache(3, 13)
-    module(x, cache=cache)
-    # keys and values, the sum and the number
-    assert cache.num_bytes == 8 * 3 * (2 * 13 * 15 + 11 + 1)
-
-
 def test_non_causal_gate_raises_in_decoding():
     module, x = layer(), features(1, 3, 11)
     reason = "^gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes$"
