@@ -206,6 +206,7 @@ BROKEN = {
     "float8": (edited(lambda s: s.update({ROUTER: s[ROUTER].to(torch.float8_e4m3fn)})), "is torch.float8_e4m3fn"),
     "integers": (edited(lambda s: s.update({ROUTER: s[ROUTER].to(torch.int64)})), f"{ROUTER} is torch.int64"),
     "no dict": (lambda p: torch.save([1], p / "model.pt"), "a mapping from names to tensors is expected"),
+    "empty": (write(" \n\n"), "tokens.txt holds no tokens"),
     "out of range": (write("1 2\n3 40 41 42\n"), "line 2, position 3: 41 is not in the vocabulary 0..40"),
     "target out of range": (write("1 2 | 3 41\n"), "line 1, position 4: 41 is not in the vocabulary 0..40"),
     "negative": (write("1 -2\n"), "line 1, position 2: '-2' is no token id"),
