@@ -6,22 +6,14 @@ from headcount.bench.contractions.product import Product
 from headcount.bench.trace.events import Event, TensorFact
 
 
-def convolution(event: Event) -> list[Product]:
-    """(B, c, …) through windows (o, c, …), or transposed ones (c, o, …), gives (B, o, …)."""
-    x, weight, transposed = event.args[0], event.args[1], event.args[6]
+def convolution(event: Event, transposed: bool | None = None) -> list[Product]:
+    """(B, c, …) through windows (o, c, …), or transposed ones (c, o, …), gives (B, o, …).
+
+    ``transposed``: as the operator's name says it; None where an argument does.
+    """
+    x, weight = event.args[:2]
+    transposed = event.args[6] if transposed is None else transposed
     return [Product(_window_dims(x, weight, event.out, transposed), (x, weight), "conv")]
-
-
-def plain_convolution(event: Event) -> list[Product]:
-    """Return the product of an operator whose name says that it is not transposed."""
-    x, weight = event.args[:2]
-    return [Product(_window_dims(x, weight, event.out, transposed=False), (x, weight), "conv")]
-
-
-def transposed_convolution(event: Event) -> list[Product]:
-    """Return the product of an operator whose name says that it is transposed."""
-    x, weight = event.args[:2]
-    return [Product(_window_dims(x, weight, event.out, transposed=True), (x, weight), "conv")]
 
 
 def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed: bool) -> dict[str, int]:

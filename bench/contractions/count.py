@@ -232,11 +232,7 @@ class ContractionCount(Modules):
     @property
     def elementwise_ledger(self) -> Ledger:
         """The elementwise products by module path and kind, squares and scaled additions too."""
-        times: dict[tuple, int] = {}
-        for part in self.elementwise:
-            key = (part.path, part.kind, tuple(part.dims.items()))
-            times[key] = times.get(key, 0) + 1
-        return Ledger(tuple(Entry(path, kind, dict(dims), times=n) for (path, kind, dims), n in times.items()))
+        return summary.merge_equal(Entry(part.path, part.kind, part.dims) for part in self.elementwise)
 
     @property
     def unsupported(self) -> tuple[AuditLine, ...]:
@@ -369,12 +365,11 @@ def _is_einsum(trace: Trace, event: Event) -> bool:
 
 def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> Ledger:
     """Return the ledger, equal products of one module as one entry, in order of first appearance."""
-    times: dict[tuple, int] = {}
-    for index, parts in by_event.items():
-        for kind, product in parts:
-            key = (trace.events[index].path, kind, tuple(product.dims.items()))
-            times[key] = times.get(key, 0) + 1
-    return Ledger(tuple(Entry(path, kind, dict(dims), times=n) for (path, kind, dims), n in times.items()))
+    return summary.merge_equal(
+        Entry(trace.events[index].path, kind, product.dims)
+        for index, parts in by_event.items()
+        for kind, product in parts
+    )
 
 
 def _shapes(event: Event) -> tuple[tuple[int, ...], ...]:

@@ -311,12 +311,5 @@ def summed_dims(event: Event, name: str, rank: int) -> set[int]:
 
 def of_vectors(trace: Trace, event: Event) -> bool:
     """Return whether ``event`` differentiates a product with a vector."""
-    if event.forward is None:
-        return False
-    for later in range(event.forward, len(trace.events)):
-        inner = trace.events[later]
-        if later > event.forward and (inner.parent is None or inner.parent < event.forward):
-            return False
-        if base(inner.name) in ("dot", "vdot", "mv", "addmv"):
-            return True
-    return False
+    inside = () if event.forward is None else trace.inside(event.forward)
+    return any(base(inner.name) in ("dot", "vdot", "mv", "addmv") for inner in inside)

@@ -1,11 +1,10 @@
 """Classify products (linear, scores, values, ...) by the origin of operands and the use of results."""
 
-from collections.abc import Iterator
 from math import prod
 
 from headcount.bench.contractions.products import Product
 from headcount.bench.contractions.zero_mac_ops import ELEMENTWISE, FREE, GATHERS, SOFTMAXES, base
-from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, Event, TensorFact, Trace
+from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, OPERATION, Event, TensorFact, Trace
 from headcount.formulas.ledger import BACKWARD_KINDS
 
 WHOLE, PART, GATHERED = "whole", "part", "gathered"
@@ -24,9 +23,13 @@ class Kinds:
         self._trace = trace
         self._products = products
         self._origins: dict[int, str | None] = {}
-        self._scores, self._weighted = self._scores_events()
+        self._windows: set[int] = set()
         unfolds = (event for event in trace.operations() if base(event.name) == "unfold")
         self._unfolded = {fact.storage for event in unfolds for fact in event.tensors()}
+        for event in trace.events:
+            if event.what == OPERATION:
+                self._follow(event)
+        self._scores, self._weighted = self._scores_events()
         self.found: dict[int, list[tuple[str, Product]]] = {}
         for index, parts in products.items():
             event = trace.events[index]
@@ -48,7 +51,7 @@ class Kinds:
             return "scores"
         if any(fact.source in self._weighted for fact in product.operands):
             return "values"
-        return "conv" if any(self._windows(fact) for fact in product.operands) else "contraction"
+        return "conv" if any(self._has_windows(fact) for fact in product.operands) else "contraction"
 
     def weight(self, fact: TensorFact) -> str | None:
         """Return how a tensor derives from a parameter; None if it does not.
@@ -59,48 +62,27 @@ class Kinds:
         if known is not None:
             _, shape = known
             return PART if len(shape) > 2 and fact.numel < prod(shape) else WHOLE
-        if fact.source is None:
-            return None
-        passed: list[int] = []
-        while True:
-            if fact.source in self._origins:
-                found = self._origins[fact.source]
-                break
-            before = self._copied_from(fact)
-            if before is None:
-                found = self._gathered(fact)
-                break
-            passed.append(fact.source)
-            fact = before
-            if fact.storage in self._trace.parameters or fact.source is None:
-                found = self.weight(fact)
-                break
-        self._origins |= dict.fromkeys((*passed, *([fact.source] if fact.source is not None else ())), found)
-        return found
+        return self._origins.get(fact.source)
 
-    def _copied_from(self, fact: TensorFact) -> TensorFact | None:
-        """Return the tensor that this one is a view or copy of."""
-        event = self._trace.events[fact.source]
+    def _follow(self, event: Event) -> None:
+        """Note how the result of an operation derives from a parameter, and whether it holds windows."""
         first = next(event.tensors(), None)
-        moved = first is not None and first.source != fact.source and base(event.name) in FREE
-        return first if moved else None
+        if first is None:
+            return
+        name = base(event.name)
+        if name in FREE:
+            self._origins[event.index] = self.weight(first)
+            if self._has_windows(first):
+                self._windows.add(event.index)
+        elif name in GATHERS:
+            # Rows of a matrix are an embedding: values, not weights. A matrix may be viewed as several, one per head.
+            known = self._trace.parameters.get(first.storage)
+            if known and max(len(known[1]), len(first.shape)) > 2:
+                self._origins[event.index] = GATHERED
 
-    def _gathered(self, fact: TensorFact) -> str | None:
-        event = self._trace.events[fact.source]
-        first = next(event.tensors(), None)
-        if first is None or first.source == fact.source or base(event.name) not in GATHERS:
-            return None
-        # Rows of a matrix are an embedding: values, not weights. A matrix may be viewed as several, one per head.
-        known = self._trace.parameters.get(first.storage)
-        return GATHERED if known and max(len(known[1]), len(first.shape)) > 2 else None
-
-    def _windows(self, fact: TensorFact | None) -> bool:
+    def _has_windows(self, fact: TensorFact) -> bool:
         """Return whether a tensor is a view or copy of windows made by Tensor.unfold."""
-        while fact is not None:
-            if fact.storage in self._unfolded:
-                return True
-            fact = None if fact.source is None else self._copied_from(fact)
-        return False
+        return fact.storage in self._unfolded or fact.source in self._windows
 
     # Attention
 
@@ -114,7 +96,7 @@ class Kinds:
         weighted: set[int] = set()
         for event in self._trace.operations():
             name = base(event.name)
-            sources = [fact.source for fact in event.tensors() if fact.source != event.index]
+            sources = [fact.source for fact in event.tensors()]
             passes = name in _PASSES
             behind = passes and any(reaching.get(source, False) for source in sources)
             reaching[event.index] = behind or self._of_activations(event.index)
@@ -145,7 +127,7 @@ class Kinds:
                 found.add(index)
             event = self._trace.events[index]
             if base(event.name) in _PASSES:
-                waiting += [operand.source for operand in event.tensors() if operand.source != index]
+                waiting += [operand.source for operand in event.tensors()]
         return found
 
     # Backward
@@ -169,8 +151,8 @@ class Kinds:
         used = {fact.storage for fact in product.operands}
         candidates = [
             (forward_kind(kind), candidate)
-            for index in self._inside(event.forward)
-            for kind, candidate in self.found.get(index, ())
+            for inner in self._trace.inside(event.forward)
+            for kind, candidate in self.found.get(inner.index, ())
             if candidate.macs == product.macs
         ]
         for kind, candidate in candidates:
@@ -186,13 +168,3 @@ class Kinds:
             if kind in ("linear", "expert_linear", "conv"):
                 return f"{kind}_{'dx' if takes_weight else 'dw'}"
         return "contraction_dx"
-
-    def _inside(self, index: int) -> Iterator[int]:
-        """Iterate over the indices of an event and of all events inside: they follow it in the list."""
-        last = len(self._trace.events)
-        yield index
-        for later in range(index + 1, last):
-            parent = self._trace.events[later].parent
-            if parent is None or parent < index:
-                return
-            yield later

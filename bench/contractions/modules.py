@@ -193,7 +193,7 @@ def _parameter(trace: Trace, fact: TensorFact) -> int | None:
     while fact.storage not in trace.parameters and fact.source is not None:
         event = trace.events[fact.source]
         first = next(event.tensors(), None)
-        if first is None or first.source == fact.source or base(event.name) not in _FOLLOWED:
+        if first is None or base(event.name) not in _FOLLOWED:
             return None
         fact = first
     return fact.storage if fact.storage in trace.parameters else None

@@ -2,25 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import prod
 
-from headcount.bench.contractions.convolution import (
-    convolution,
-    convolution_backward,
-    plain_convolution,
-    time_first,
-    transposed_convolution,
-)
+from headcount.bench.contractions.convolution import convolution, convolution_backward, time_first
 from headcount.bench.contractions.custom_ops import custom_op_products
 from headcount.bench.contractions.product import Product
 from headcount.bench.contractions.sparse_nested import stored_products
 from headcount.bench.contractions.trilinear import trilinear
+from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.trace.events import Event, TensorFact
 
 
 def products(event: Event) -> list[Product] | None:
     """Return the contractions of an operation; None if neither this table nor the operator has a rule for the call."""
-    rule = RULES.get(event.name)
+    rule = RULES.get(base(event.name))
     if rule is None:
         custom = custom_op_products(event)
         return None if custom is None else [Product(sizes, operands, kind) for kind, sizes, operands in custom]
@@ -76,24 +72,28 @@ def _grouped(event: Event) -> list[Product]:
 
 def _attention(event: Event) -> list[Product]:
     """Fused attention over (B, h, T, d), (B, g, S, d) and (B, g, S, d_v)."""
-    q, k, v = event.args[:3]
-    return _attention_products(q, k, v, q.shape[0] * q.shape[1], q.shape[2], k.shape[2])
+    return _attention_products(*event.args[:3])
 
 
 def _attention_tokens_first(lengths_at: int | None) -> Callable[[Event], list[Product] | None]:
     """Return the rule for (B, T, h, d); it returns None for packed sequences, whose lengths are values."""
 
     def rule(event: Event) -> list[Product] | None:
-        q, k, v = event.args[:3]
         packed = lengths_at is not None and isinstance(event.args[lengths_at], TensorFact)
-        if len(q.shape) != 4 or packed:
+        if len(event.args[0].shape) != 4 or packed:
             return None
-        return _attention_products(q, k, v, q.shape[0] * q.shape[2], q.shape[1], k.shape[1])
+        return _attention_products(*map(_heads_first, event.args[:3]))
 
     return rule
 
 
-def _attention_products(q, k, v, heads: int, queries: int, keys: int) -> list[Product]:
+def _heads_first(x: TensorFact) -> TensorFact:
+    """Return (B, T, h, d) as (B, h, T, d)."""
+    return replace(x, shape=(*x.shape[::2], *x.shape[1::2]))
+
+
+def _attention_products(q, k, v) -> list[Product]:
+    heads, queries, keys = q.shape[0] * q.shape[1], q.shape[2], k.shape[2]
     return [
         Product({"b": heads, "m": queries, "i": q.shape[-1], "j": keys}, (q, k), "scores"),
         Product({"b": heads, "m": queries, "i": keys, "j": v.shape[-1]}, (v,), "values"),
@@ -110,7 +110,7 @@ def _flex_backward(event: Event) -> list[Product]:
 
 def _attention_tokens_first_backward(event: Event) -> list[Product]:
     """Return the gradients of attention over (B, T, h, d), whose operands come after the result's gradient."""
-    return _attention_gradients(*(replace(x, shape=(*x.shape[::2], *x.shape[1::2])) for x in event.args[:4]))
+    return _attention_gradients(*map(_heads_first, event.args[:4]))
 
 
 def _natten_backward(event: Event) -> list[Product] | None:
@@ -130,10 +130,14 @@ def _neighborhood(event: Event) -> list[Product]:
     batch, heads, queries, window = q.shape[0], q.shape[-2], prod(q.shape[1:-2]), prod(event.args[window_at])
     if "_na" in event.name:
         batch, queries = batch // prod(event.args[window_at + 2]), prod(event.args[window_at + 7])
-    if not backward:
-        return _attention_products(q, k, v, batch * heads, queries, window)
-    sizes = zip((event.args[4], q, k, v), (queries, queries, window, window), strict=True)
-    return _attention_gradients(*(replace(x, shape=(batch, heads, n, x.shape[-1])) for x, n in sizes))
+
+    def reshaped(x: TensorFact, length: int) -> TensorFact:
+        return replace(x, shape=(batch, heads, length, x.shape[-1]))
+
+    operands = reshaped(q, queries), reshaped(k, window), reshaped(v, window)
+    if backward:
+        return _attention_gradients(reshaped(event.args[4], queries), *operands)
+    return _attention_products(*operands)
 
 
 def _attention_gradients(gradient, q, k, v) -> list[Product]:
@@ -254,66 +258,46 @@ def _grid(event: Event) -> list[Product]:
 _NATTEN = ("", "hopper_", "blackwell_")
 """Beginnings of the names of natten's kernels; those with a name are tiled."""
 
+_FUSED = tuple(
+    f"_scaled_dot_product_{kernel}"
+    for kernel in (
+        *("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention"),
+        "fused_attention_overrideable",
+    )
+)
+"""Kernels of fused attention."""
+
 RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
-    "mm": _matrices(0, 1),
-    "bmm": _matrices(0, 1),
-    "addmm": _matrices(1, 2),
-    "_addmm_activation": _matrices(1, 2),
-    "_sparse_addmm": _matrices(1, 2),
-    "_sparse_mm": _matrices(0, 1),
-    "_embedding_bag": _embedding_bag,
-    "_embedding_bag_forward_only": _embedding_bag,
+    **dict.fromkeys(("mm", "bmm", "_sparse_mm", "_scaled_mm", "_int_mm", "hspmm"), _matrices(0, 1)),
+    **dict.fromkeys(("addmm", "_addmm_activation", "_sparse_addmm", "baddbmm", "addbmm"), _matrices(1, 2)),
+    **dict.fromkeys(("mv", "dot", "vdot"), _vector(0, 1)),
+    "addmv": _vector(1, 2),
+    "matmul": _of_nested,
+    **dict.fromkeys(
+        ("linear", "_weight_int8pack_mm", "_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu"), _by_output
+    ),
+    **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm"), _grouped),
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag),
     "_embedding_bag_backward": _embedding_bag_backward,
     "_embedding_bag_per_sample_weights_backward": _embedding_bag_weights_backward,
-    "matmul": _of_nested,
-    "baddbmm": _matrices(1, 2),
-    "addbmm": _matrices(1, 2),
-    "addmm_": _matrices(1, 2),
-    "baddbmm_": _matrices(1, 2),
-    "addbmm_": _matrices(1, 2),
-    "_scaled_mm": _matrices(0, 1),
-    "_int_mm": _matrices(0, 1),
-    "mv": _vector(0, 1),
-    "addmv": _vector(1, 2),
-    "addmv_": _vector(1, 2),
-    "dot": _vector(0, 1),
-    "vdot": _vector(0, 1),
-    "linear": _by_output,
-    "_weight_int8pack_mm": _by_output,
-    "_weight_int4pack_mm": _by_output,
-    "_weight_int4pack_mm_for_cpu": _by_output,
-    "_grouped_mm": _grouped,
-    "_scaled_grouped_mm": _grouped,
-    "convolution": convolution,
-    "_convolution": convolution,
-    "convolution_overrideable": convolution,
+    **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), convolution),
     "convolution_backward": convolution_backward,
     "conv_tbc": time_first,
-    "_slow_conv2d_forward": plain_convolution,
-    "slow_conv3d_forward": plain_convolution,
-    "slow_conv_transpose2d": transposed_convolution,
-    "torchvision.deform_conv2d": plain_convolution,
+    **dict.fromkeys(
+        ("_slow_conv2d_forward", "slow_conv3d_forward", "torchvision.deform_conv2d"),
+        partial(convolution, transposed=False),
+    ),
+    "slow_conv_transpose2d": partial(convolution, transposed=True),
     "linalg_cross": _cross,
     "_euclidean_dist": _distances,
     "_sparse_mm_reduce_impl": _reduced,
-    "hspmm": _matrices(0, 1),
     "addr": _outer,
-    "addr_": _outer,
     "affine_grid_generator": _grid,
     "_trilinear": trilinear,
-    "_scaled_dot_product_flash_attention": _attention,
-    "_scaled_dot_product_flash_attention_for_cpu": _attention,
-    "_scaled_dot_product_efficient_attention": _attention,
-    "_scaled_dot_product_cudnn_attention": _attention,
-    "_scaled_dot_product_fused_attention_overrideable": _attention,
-    "flex_attention": _attention,
+    **dict.fromkeys((*_FUSED, "flex_attention"), _attention),
     "_flash_attention_forward": _attention_tokens_first(3),
     "_efficient_attention_forward": _attention_tokens_first(4),
-    "_scaled_dot_product_flash_attention_backward": _attention_backward,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
-    "_scaled_dot_product_efficient_attention_backward": _attention_backward,
-    "_scaled_dot_product_cudnn_attention_backward": _attention_backward,
-    "_scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
+    **{f"{kernel}_backward": _attention_backward for kernel in _FUSED},
     "flex_attention_backward": _flex_backward,
     "_native_multi_head_attention": _native_attention,
     "_transformer_encoder_layer_fwd": _native_encoder_layer,
@@ -336,6 +320,5 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
         for n in (1, 2, 3)
         for way in ("forward", "backward")
     },
-    "mkldnn_rnn_layer": _recurrent,
-    "_cudnn_rnn": _recurrent,
+    **dict.fromkeys(("mkldnn_rnn_layer", "_cudnn_rnn"), _recurrent),
 }

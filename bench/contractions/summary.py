@@ -60,19 +60,17 @@ def merged(entries: Iterable[Entry], depth: int | None) -> Ledger:
 
     With a ``depth`` the sizes are ``{"i": MACs}``, because different products have one path.
     """
-    times: dict[tuple, Entry] = {}
-    for entry in entries:
-        entry = replace(entry, path=cut(folded(entry.path), depth))
-        if depth is not None:
-            key = (entry.path, entry.kind)
-            old = times.get(key)
-            entry = replace(entry, dims={"i": entry.macs + (old.macs if old else 0)}, times=1)
-        else:
-            key = (entry.path, entry.kind, tuple(entry.dims.items()))
-            old = times.get(key)
-            entry = replace(entry, times=entry.times + (old.times if old else 0))
-        times[key] = entry
-    return Ledger(tuple(times.values()))
+    entries = [replace(entry, path=cut(folded(entry.path), depth)) for entry in entries]
+    if depth is None:
+        return merge_equal(entries)
+    macs = Ledger(entries).group(lambda entry: (entry.path, entry.kind))
+    return Ledger(tuple(Entry(*name, {"i": size}) for name, size in macs.items()))
+
+
+def merge_equal(entries: Iterable[Entry]) -> Ledger:
+    """Return the entries of each path, kind and sizes as one, in order of first appearance."""
+    times = Ledger(tuple(entries)).group(lambda e: (e.path, e.kind, tuple(e.dims.items())), of="times")
+    return Ledger(tuple(Entry(path, kind, dict(dims), n) for (path, kind, dims), n in times.items()))
 
 
 @dataclass

@@ -165,6 +165,15 @@ class Trace:
             if what in (None, event.what):
                 yield event
 
+    def inside(self, index: int) -> Iterator[Event]:
+        """Iterate over an event, by its index, and all events inside: they follow it in the list."""
+        yield self.events[index]
+        for later in range(index + 1, len(self.events)):
+            event = self.events[later]
+            if event.parent is None or event.parent < index:
+                return
+            yield event
+
     def is_decomposed(self, event: Event) -> bool:
         """Return whether ``event`` is part of a decomposed operation or a function of a score."""
         operation = next((outer for outer in self.around(event, OPERATION) if not outer.subclass), None)
