@@ -22,7 +22,7 @@ from headcount.bench.contractions.products import Product, products
 from headcount.bench.contractions.untraced import WAYS_OUT, find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc
-from headcount.bench.trace.events import FUNCTION, Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.events import FUNCTION, Event, Trace, tensors_in
 from headcount.bench.trace.memory import Activations, measure_activations
 from headcount.bench.trace.record import fresh
 from headcount.formulas.ledger import Entry, Ledger, flops
@@ -373,5 +373,4 @@ def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> 
 
 
 def _shapes(event: Event) -> tuple[tuple[int, ...], ...]:
-    found: list[TensorFact] = list(tensors_in(event.args))
-    return tuple(fact.shape for fact in found)
+    return tuple(fact.shape for fact in tensors_in(event.args))

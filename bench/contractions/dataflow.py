@@ -194,10 +194,7 @@ class Dataflow:
             strided = zip(axes, out.shape, out.steps, strict=True)
             axes = tuple(Axis(size, stride, axis.varies, axis.mark) for axis, size, stride in strided)
         origin = value.origin if value.origin >= 0 else out.storage
-        self._stored[out.storage] = Value(
-            axes, value.term, depends, value.is_constant, value.is_zero, value.is_product_sum, value.products,
-            origin, chain, value.identity,
-        )  # fmt: skip
+        self._stored[out.storage] = replace(value, axes=axes, depends=depends, origin=origin, chain=chain)
 
     def _fills(self, fact: TensorFact) -> bool:
         first = self._first.get(fact.storage)

@@ -55,13 +55,13 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         return as_result(NAME, "fvcore", inputs, exact_int(total), params=params, unsupported=unsupported)
 
 
-def _columns(first: int, columns_at: int) -> Callable[[Event], dict[str, int]]:
-    """Return a rule: the elements of tensor ``first`` times one size of the next tensor. Both may be keywords."""
+def _columns(first: int) -> Callable[[Event], dict[str, int]]:
+    """Return a rule: the elements of tensor ``first`` times the next one's last size. Both may be keywords."""
 
     def rule(event: Event) -> dict[str, int]:
         """Count the first operand's elements times the other's last size."""
         tensors = list(event.tensors())
-        return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[columns_at]}
+        return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[-1]}
 
     return rule
 
@@ -85,12 +85,6 @@ def _convolution(event: Event) -> dict[str, int]:
     positions = prod((x if transposed else event.out).shape[-window:])
     real = 3 if event.out.dtype.startswith("complex") else 1
     return {PRODUCT: real * batch * weight.numel * positions}
-
-
-def _dispatched_convolution(event: Event) -> dict[str, int]:
-    """Count the batch times the weight's elements times the positions."""
-    x, weight, transposed = event.args[0], event.args[1], event.args[6]
-    return {PRODUCT: x.shape[0] * weight.numel * prod((x if transposed else event.out).shape[2:])}
 
 
 def _einsum_call(event: Event) -> tuple[str, list[tuple[int, ...]]]:
@@ -160,15 +154,15 @@ def _reason(event: Event) -> str:
 
 TABLE: rules.Rules = {
     "linear": (rules.linear, "jit_handles.py:99-110"),
-    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0, -1), "jit_handles.py:217-227")),
-    "bmm": (_columns(0, -1), "jit_handles.py:113-126"),
-    "addmm": (_columns(1, -1), "jit_handles.py:82-96"),
+    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0), "jit_handles.py:217-227")),
+    "bmm": (_columns(0), "jit_handles.py:113-126"),
+    "addmm": (_columns(1), "jit_handles.py:82-96"),
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), (_cell, "jit_handles.py:99-110")),
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
         (_convolution, "jit_handles.py:127-171"),
     ),
-    "convolution": (_dispatched_convolution, "jit_handles.py:127-171"),
+    "convolution": (rules.convolution, "jit_handles.py:127-171"),
     "einsum": (_einsum, "jit_handles.py:174-214"),
     "layer_norm": (_norm(2), "jit_handles.py:230-248"),
     "group_norm": (_norm(2), "jit_handles.py:230-248"),

@@ -13,7 +13,6 @@ the ptflops 0.7.5 sources.
 import re
 from collections import Counter
 from collections.abc import Mapping
-from math import prod
 
 from torch import Tensor, nn
 
@@ -52,10 +51,7 @@ def _addmm(event: Event) -> dict[str, int]:
 
 def _convolution(event: Event) -> dict[str, int]:
     """Count the batch times the weight's elements times the positions."""
-    x, weight, bias = event.args[:3]
-    transposed, out = event.args[6], event.out
-    positions = prod((x if transposed else out).shape[2:])
-    return {PRODUCT: x.shape[0] * weight.numel * positions, "bias": out.numel if bias is not None else 0}
+    return {**rules.convolution(event), "bias": 0 if event.args[2] is None else event.out.numel}
 
 
 TABLE: rules.Rules = {

@@ -1,6 +1,7 @@
 """Rules of several counters, and their application to the calls that a counter sees."""
 
 from collections.abc import Callable, Iterable, Mapping
+from math import prod
 
 from headcount.bench.counters.call_counts import PRODUCT, CallCount
 from headcount.bench.trace.events import FUNCTION, NAMED, OPERATION, Event, Trace, tensors_in
@@ -75,3 +76,9 @@ def linear(event: Event) -> dict[str, int]:
 def matmul(event: Event) -> dict[str, int]:
     """Count the first operand's elements times the other's last size."""
     return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "other").shape[-1]}
+
+
+def convolution(event: Event) -> dict[str, int]:
+    """Count the batch times the weight's elements times the positions."""
+    x, weight, transposed = event.args[0], event.args[1], event.args[6]
+    return {PRODUCT: x.shape[0] * weight.numel * prod((x if transposed else event.out).shape[2:])}

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.count import count_macs
 from headcount.bench.counters.results import read
-from tests.bench.contractions.written import module
+from tests.bench.contractions.written import Calls, module
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse"),
@@ -154,34 +154,18 @@ def test_projected_lstm_is_explained():
     explained(nn.LSTM(13, 11, proj_size=5), (torch.ones(5, 2, 13),), 5 * 2 * 4 * 11 * (13 + 5) + 5 * 2 * 11 * 5)
 
 
-class Made(nn.Module):
-    """A module that makes its own input."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(K, N)
-
-    def forward(self, rows=M):
-        return self.linear(torch.ones(rows, K))
-
-
 @pytest.mark.parametrize("args", [(), (5,)])
 def test_no_tensor_inputs(args):
-    explained(Made(), args, (args or (M,))[0] * K * N)
+    made = Calls(lambda m, rows=M: m.linear(torch.ones(rows, K)), linear=nn.Linear(K, N))
+    explained(made, args, (args or (M,))[0] * K * N)
 
 
 def test_growing_cache_is_restored():
-    class Cached(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(K, N)
-            self.seen = []
+    def grow(m, x):
+        m.seen.append(x)
+        return m.linear(torch.cat(m.seen))
 
-        def forward(self, x):
-            self.seen.append(x)
-            return self.linear(torch.cat(self.seen))
-
-    model = Cached()
+    model = Calls(grow, linear=nn.Linear(K, N), seen=[])
     explained(model, (A,), M * K * N)
     assert model.seen == []
 

@@ -11,7 +11,7 @@ from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
 from headcount.formulas.backward import backward, nothing, scores
 from headcount.formulas.ledger import MAC_KINDS
-from tests.bench.contractions.written import module
+from tests.bench.contractions.written import Calls, module
 
 # FlexAttention has no backward on the CPU and refuses meta; a mask loop needs values.
 UNSUPPORTED = {(name, device) for name in ("mha-flex", "moa-flex") for device in ("cpu", "meta")}
@@ -56,15 +56,11 @@ def test_no_gradient_for_frozen_and_integer():
 
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpoint_is_recomputed(reentrant):
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
+    def run(m, x):
+        return torch.utils.checkpoint.checkpoint(m.inner, x, use_reentrant=reentrant)
 
-        def forward(self, x):
-            return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=reentrant)
-
-    ledger = count_contractions(record(Block(), (torch.ones(13, 5),), backward=True)).ledger
+    block = Calls(run, inner=nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3)))
+    ledger = count_contractions(record(block, (torch.ones(13, 5),), backward=True)).ledger
     first, second = 13 * 5 * 7, 13 * 7 * 3
     again = {("inner.0", "linear_recompute"): first}
     if reentrant:

@@ -18,7 +18,7 @@ from torch import nn
 from headcount.bench.contractions.count import count_contractions
 from headcount.bench.counters.results import read
 from headcount.bench.trace.record import record
-from tests.bench.contractions.written import module
+from tests.bench.contractions.written import Calls, module
 
 PROGRAMS = int(os.environ.get("PROGRAMS", 0))
 search = settings(
@@ -208,16 +208,9 @@ def test_random_convolution(case, form, device):
 B, T = 2, 5
 
 
-class Calls(nn.Module):
-    """A part: ``function(weight, x)`` of one parameter."""
-
-    def __init__(self, function, *shape):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(*shape))
-        self.function = function
-
-    def forward(self, x):
-        return self.function(self.weight, x)
+def weighted(function, *shape):
+    """Return a part: ``function(weight, x)`` of one parameter."""
+    return Calls(lambda m, x: function(m.weight, x), weight=nn.Parameter(torch.ones(*shape)))
 
 
 class Loop(nn.Module):
@@ -234,20 +227,10 @@ class Loop(nn.Module):
         return x
 
 
-class Attended(nn.Module):
-    """nn.MultiheadAttention from a sequence to itself."""
-
-    def __init__(self, d):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(d, 1, batch_first=True)
-
-    def forward(self, x):
-        return self.attention(x, x, x)[0]
-
-
 def parts(d):
     """(part, MACs of one call) from (B, T, d) to (B, T, d), by hand."""
     linear, attention = B * T * d * d, 2 * B * T * T * d
+    attended = Calls(lambda m, x: m.part(x, x, x)[0], part=nn.MultiheadAttention(d, 1, batch_first=True))
     by_weight = [
         F.linear,
         torch.matmul,
@@ -266,12 +249,12 @@ def parts(d):
         (nn.Linear(d, d, bias=False), linear),
         (nn.Sequential(nn.Linear(d, 3), nn.GELU(), nn.Linear(3, d)), 2 * B * T * d * 3),
         (nn.LayerNorm(d), 0),
-        *((Calls(lambda w, x, call=call: call(x, w), d, d), linear) for call in by_weight),
+        *((weighted(lambda w, x, call=call: call(x, w), d, d), linear) for call in by_weight),
         # (B, T, 1, d) x (T, d, d): a weight for each position
-        (Calls(lambda w, x: torch.matmul(x[:, :, None], w)[:, :, 0], T, d, d), linear),
-        *((Calls(call, 1), attention) for call in of_itself),
-        (Calls(lambda w, x: torch.logsumexp(x, -1, keepdim=True) * F.silu(x), 1), 0),
-        (Attended(d), B * T * d * 4 * d + attention),
+        (weighted(lambda w, x: torch.matmul(x[:, :, None], w)[:, :, 0], T, d, d), linear),
+        *((weighted(call, 1), attention) for call in of_itself),
+        (weighted(lambda w, x: torch.logsumexp(x, -1, keepdim=True) * F.silu(x), 1), 0),
+        (attended, B * T * d * 4 * d + attention),
     ]
 
 

@@ -11,7 +11,7 @@ from torch.utils import _python_dispatch
 
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.count import count_macs
-from tests.bench.contractions.written import module
+from tests.bench.contractions.written import Calls, module
 
 A, B = torch.ones(7, 13), torch.ones(13, 11)
 
@@ -97,17 +97,12 @@ def test_untraced_computation_raises(function, way, use):
 
 
 def test_write_to_exported_buffer_raises():
-    class Holds(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("out", torch.zeros(7, 11))
-
-        def forward(self, a, b):
-            np.matmul(a.numpy(), b.numpy(), out=self.out.numpy())
-            return self.out
+    def write(m, a, b):
+        np.matmul(a.numpy(), b.numpy(), out=m.out.numpy())
+        return m.out
 
     with pytest.raises(UnsupportedError, match="data that left by Tensor.numpy"):
-        count_macs(Holds(), A, B)
+        count_macs(Calls(write, out=nn.Buffer(torch.zeros(7, 11))), A, B)
 
 
 class BoundKernel(torch.autograd.Function):
@@ -164,13 +159,11 @@ def test_forked_future_is_counted():
 
 
 def test_existing_data_is_no_false_alarm():
-    class Holds(nn.Module):
-        def forward(self, x):
-            lengths = x[:, 0].long().tolist()
-            return x @ self.constants[0] + torch.tensor(0.5) * len(lengths) + float(x.numpy().max())
+    def run(m, x):
+        lengths = x[:, 0].long().tolist()
+        return x @ m.constants[0] + torch.tensor(0.5) * len(lengths) + float(x.numpy().max())
 
-    layer = Holds()
-    layer.constants = [torch.ones(13, 11)]
+    layer = Calls(run, constants=[torch.ones(13, 11)])
     assert count_macs(layer, A).macs == 7 * 13 * 11
     assert count_macs(module(lambda a: a @ B), A).macs == 7 * 13 * 11
     one_number = module(lambda a: torch.tensor(a.sum().tolist()) * a)

@@ -12,7 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from headcount.bench.counters import registry
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
 from headcount.bench.counters.results import read
-from tests.bench.contractions.written import module
+from tests.bench.contractions.written import Calls, module
 
 PTFLOPS, ATEN, FVCORE, TORCH, DEEPSPEED = "ptflops-pytorch", "ptflops-aten", "fvcore", "torch", "deepspeed"
 X, Y, WEIGHT, IMAGE = (3, 5, 7), (7, 11), (11, 7), (3, 5, 7, 13)
@@ -22,19 +22,6 @@ ELEMENTS, LINEAR, BIAS, SQUARE = 3 * 5 * 7, 3 * 5 * 7 * 11, 3 * 5 * 11, 3 * 5 * 
 def by_all(macs):
     """The same count by every tool."""
     return dict.fromkeys((PTFLOPS, ATEN, FVCORE, TORCH, DEEPSPEED), macs)
-
-
-class Calls(nn.Module):
-    """A forward that is a function of the module and its inputs, with children by keyword."""
-
-    def __init__(self, function, **children):
-        super().__init__()
-        self.function = function
-        for name, child in children.items():
-            setattr(self, name, child)
-
-    def forward(self, *inputs):
-        return self.function(self, *inputs)
 
 
 class Twice(torch.autograd.Function):

@@ -8,6 +8,7 @@ from headcount.bench.contractions.count import count_contractions
 from headcount.bench.count import count_macs
 from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.record import record
+from tests.bench.contractions.written import module
 
 HIDDEN, OUT = 5 * 11, 5 * 3
 """Elements of the hidden layer and of the output of 5 rows."""
@@ -20,13 +21,13 @@ def perceptron(device="cpu"):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("element_bytes", [2, None])
 def test_peaks_are_sums_of_live_tensors(device, element_bytes):
-    module, x = perceptron(device), torch.ones(5, 7, device=device)
+    model, x = perceptron(device), torch.ones(5, 7, device=device)
     each = element_bytes or 4
     options = {"element_bytes": element_bytes}
-    forward = measure_activations(module, (x,), {}, training=False, **options)
+    forward = measure_activations(model, (x,), {}, training=False, **options)
     # before and after the activation
     assert forward.peak_bytes == 2 * HIDDEN * each
-    step = measure_activations(module, (), {"input": x}, training=True, **options)
+    step = measure_activations(model, (), {"input": x}, training=True, **options)
     assert step.saved_bytes == (HIDDEN + OUT) * each
     # the activation and its two gradients, the output, and the gradients of the second layer
     assert step.peak_bytes == (3 * HIDDEN + OUT + 11 * 3 + 3) * each
@@ -34,22 +35,18 @@ def test_peaks_are_sums_of_live_tensors(device, element_bytes):
 
 def test_attention_on_meta_stores_no_scores():
     q = torch.ones(1, 2, 13, 8, device="meta")
-
-    class Attention(nn.Module):
-        def forward(self, q):
-            return nn.functional.scaled_dot_product_attention(q, q, q)
-
-    found = measure_activations(Attention(), (q,), {}, training=False)
+    attention = module(lambda q: nn.functional.scaled_dot_product_attention(q, q, q))
+    found = measure_activations(attention, (q,), {}, training=False)
     # the output and a number for each query
     assert found.peak_bytes == (2 * 13 * 8 + 2 * 13) * 4
 
 
 def test_count_measures_its_module_and_leaves_it_as_it_was():
-    module, x = perceptron().train(), torch.ones(5, 7)
-    count = count_macs(module, x)
+    model, x = perceptron().train(), torch.ones(5, 7)
+    count = count_macs(model, x)
     assert (count.peak_bytes(), count.saved_bytes()) == (2 * HIDDEN * 4, (HIDDEN + OUT) * 4)
     assert count.peak_bytes(training=True) == (3 * HIDDEN + OUT + 11 * 3 + 3) * 4
-    assert module.training and all(p.grad is None for p in module.parameters())
-    alone = count_contractions(record(module, (x,)))
+    assert model.training and all(p.grad is None for p in model.parameters())
+    alone = count_contractions(record(model, (x,)))
     with pytest.raises(ValueError, match="module"):
         alone.peak_bytes()
