@@ -8,18 +8,19 @@ are counted.
 
 from typing import Any
 
+from headcount.bench.contractions.product import Product
 from headcount.bench.trace.events import Event, TensorFact, tensors_in
 
 
-def custom_op_products(event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
-    """Return kind, sizes and operands of each product of an operation; None if its operator has no rule."""
+def custom_op_products(event: Event) -> list[Product] | None:
+    """Return the products of an operation; None if its operator has no rule."""
     if "." not in event.name:
         return None
     operator = _operator(event.name)
     rule = getattr(operator, "contractions", None)
     if rule is None:
         return _registered(operator, event)
-    return [(kind, sizes, tuple(event.args[i] for i in at)) for kind, sizes, at in rule(*event.args)]
+    return [Product(sizes, tuple(event.args[i] for i in at), kind) for kind, sizes, at in rule(*event.args)]
 
 
 def registered_source(name: str) -> str:
@@ -41,7 +42,7 @@ def _operator(name: str) -> Any:
     return getattr(getattr(torch.ops, library), own, None)
 
 
-def _registered(operator: Any, event: Event) -> list[tuple[str, dict[str, int], tuple]] | None:
+def _registered(operator: Any, event: Event) -> list[Product] | None:
     """Return the product that a formula registered with torch gives; None without one. Raises ValueError if odd."""
     import torch
     from torch.utils.flop_counter import flop_registry
@@ -60,4 +61,4 @@ def _registered(operator: Any, event: Event) -> list[tuple[str, dict[str, int], 
     flops = flop_registry[operator](*tensor(event.args), **kwargs, out_val=tensor(event.out))
     if flops % 2:
         raise ValueError(f"the formula registered for {event.name} gives {flops:,} FLOPs, which is odd")
-    return [("contraction", {"i": flops // 2}, tuple(tensors_in(event.args)))]
+    return [Product({"i": flops // 2}, tuple(tensors_in(event.args)), "contraction")]

@@ -18,8 +18,7 @@ def products(event: Event) -> list[Product] | None:
     """Return the contractions of an operation; None if neither this table nor the operator has a rule for the call."""
     rule = RULES.get(base(event.name))
     if rule is None:
-        custom = custom_op_products(event)
-        return None if custom is None else [Product(sizes, operands, kind) for kind, sizes, operands in custom]
+        return custom_op_products(event)
     stored = [fact for fact in event.tensors() if fact.stored is not None]
     return stored_products(event, stored, rule) if stored else rule(event)
 

@@ -105,24 +105,6 @@ _QUESTIONS_AND_FUSED_GATES = """
     sparse_compressed_tensor torchvision.roi_align torchvision.roi_pool torchvision.ps_roi_align
     torchvision.ps_roi_pool prim.device record_stream sym_constrain_range sym_constrain_range_for_size
 """
-KNOWN = frozenset(
-    " ".join(
-        (
-            _VIEWS,
-            _COPIES_AND_LAYOUT,
-            _INDEXING,
-            _CREATION_AND_RANDOM,
-            _POINTWISE,
-            _REDUCTIONS_AND_ORDER,
-            _NORMS_AND_SOFTMAX,
-            _POOLING_AND_INTERPOLATION,
-            _LOSSES,
-            _QUESTIONS_AND_FUSED_GATES,
-        )
-    ).split()
-)
-"""Names of operations without a contraction."""
-
 FREE = frozenset(f"{_VIEWS} {_COPIES_AND_LAYOUT}".split())
 """Operations that move values without changing them."""
 
@@ -151,6 +133,10 @@ REDUCTIONS = frozenset(_REDUCTIONS_AND_ORDER.split())
 
 CREATED = frozenset(_CREATION_AND_RANDOM.split())
 """Operations that fill a tensor without reading one."""
+
+_OTHERS = f"{_INDEXING} {_POINTWISE} {_POOLING_AND_INTERPOLATION} {_LOSSES} {_QUESTIONS_AND_FUSED_GATES}"
+KNOWN = FREE | NORMS | REDUCTIONS | CREATED | frozenset(_OTHERS.split())
+"""Names of operations without a contraction."""
 
 OTHERS = frozenset(f"{_POOLING_AND_INTERPOLATION} {_LOSSES}".split()) | frozenset(
     name for name in _QUESTIONS_AND_FUSED_GATES.split() if name.startswith(("_thnn", "fake_quantize", "multi"))
