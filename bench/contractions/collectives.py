@@ -27,8 +27,7 @@ _FUNCTIONAL = {
     "broadcast": _Call("broadcast"),
 }
 _COLLECTIVES: Mapping[str, _Call] = {
-    **{f"_c10d_functional.{name}": call for name, call in _FUNCTIONAL.items()},
-    **{f"_c10d_functional.{name}_coalesced": call for name, call in _FUNCTIONAL.items()},
+    **{f"_c10d_functional.{name}{end}": call for name, call in _FUNCTIONAL.items() for end in ("", "_coalesced")},
     "_c10d_functional.all_reduce_": _Call("all_reduce"),
     "_c10d_functional.all_gather_into_tensor_out": _Call("all_gather"),
     "_dtensor.shard_dim_alltoall": _Call("all_to_all"),

@@ -1,6 +1,5 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -264,21 +263,18 @@ def count_contractions(
     given = formulas or {}
     formulas = {**SETS.get(formula_set, {}), **given}
     found: dict[int, list[Product]] = {}
-    first: dict[tuple[str, ...], Event] = {}
-    calls: Counter[tuple[str, ...]] = Counter()
+    calls: dict[tuple[str, ...], list[Event]] = {}
     for event, parts in _each(trace, formulas):
         if parts is not None:
             found[event.index] = parts
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
-        key = event.name, event.path, state
-        calls[key] += 1
-        first.setdefault(key, event)
+        calls.setdefault((event.name, event.path, state), []).append(event)
     audit = {}
-    for key, event in first.items():
-        source = registered_source(event.name)
-        if event.name in formulas:
-            source = "formulas" if event.name in given else f"formula_set {formula_set}"
-        audit[key] = AuditLine(event.name, key[2], event.path, calls[key], _shapes(event), source)
+    for (name, path, state), events in calls.items():
+        source = registered_source(name)
+        if name in formulas:
+            source = "formulas" if name in given else f"formula_set {formula_set}"
+        audit[name, path, state] = AuditLine(name, state, path, len(events), _shapes(events[0]), source)
     for tensor in find_untraced_tensors(trace):
         name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
         audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))

@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend
 from torch.utils._python_dispatch import _disable_current_modes
 
+from headcount.bench.trace.masks import attention_arguments
+
 _FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _EACH = {
     name: getattr(torch.ops.aten, name)
@@ -32,9 +34,8 @@ def fused_as_on_cpu(function: Callable, args: tuple, kwargs: dict, only_trained:
     """
     if function is not torch.nn.functional.scaled_dot_product_attention:
         return None
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    q, k, v, mask = (given.get(name) for name in names[:4])
+    given = attention_arguments(args, kwargs)
+    q, k, v, mask = (given.get(name) for name in ("query", "key", "value", "attn_mask"))
     if only_trained and not any(tensor.requires_grad for tensor in (q, k, v)):
         return None
     if not (q.is_meta and _is_fused(q, k, v, mask, given)):

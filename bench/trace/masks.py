@@ -13,13 +13,18 @@ Pairs = tuple[int, int]
 """Pairs that a mask leaves, and all pairs, of all sequences and heads."""
 
 
+def attention_arguments(args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of ``F.scaled_dot_product_attention`` by name."""
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
 def attention_pairs(args: tuple, kwargs: Mapping[str, Any]) -> Pairs | None:
     """Return the pairs of ``F.scaled_dot_product_attention``; None if its mask has no values here.
 
     A mask of numbers hides a pair by -inf or the least number of its type. Causal is from the first query and key on.
     """
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    given = attention_arguments(args, kwargs)
     query, key, mask = given["query"], given["key"], given.get("attn_mask")
     if query.is_nested or key.is_nested or not all(type(size) is int for size in (*query.shape, *key.shape)):
         return None

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from headcount.bench.trace.decompositions import fused_as_on_cpu
 from headcount.bench.trace.modes import tensors_of
@@ -41,9 +40,8 @@ class LiveStorage(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out):
-            if isinstance(tensor, Tensor):
-                self._count(tensor)
+        for tensor in tensors_of(out):
+            self._count(tensor)
         return out
 
     def _count(self, tensor: Tensor) -> None:
