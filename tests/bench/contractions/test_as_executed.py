@@ -116,11 +116,6 @@ def differentiated(a, b):
         return torch.autograd.grad((x @ b).sum(), x)[0]
 
 
-def inferred(a, b):
-    with torch.inference_mode():
-        return nn.functional.linear(a, b.mT)
-
-
 def tangent(a, b):
     with forward_ad.dual_level():
         return forward_ad.unpack_dual(forward_ad.make_dual(a, torch.ones_like(a)) @ b).tangent
@@ -130,7 +125,6 @@ compiled = torch.compile(lambda a, b: a @ b, fullgraph=True)
 CALLS = {
     "vmap": (lambda a, b: torch.vmap(lambda x: x @ b)(a), 1),
     "operator": (lambda a, b: torch.ops.aten.mm.default(a, b), 1),
-    "inference mode": (inferred, 1),
     "compiled": (lambda a, b: compiled(a, b), 1),
     "gradient in forward": (differentiated, 2),
     # torch multiplies the tangent of an operand that has none, too: zeros.
@@ -147,11 +141,6 @@ def test_call_is_explained(how):
 def test_vmap_of_convolution_is_explained():
     mapped = module(lambda x, w: torch.vmap(lambda x: nn.functional.conv1d(x[None], w))(x))
     explained(mapped, (torch.ones(2, 3, 9), torch.ones(5, 3, 3)), 2 * 7 * 3 * 3 * 5)
-
-
-@pytest.mark.filterwarnings("ignore:LSTM with projections")
-def test_projected_lstm_is_explained():
-    explained(nn.LSTM(13, 11, proj_size=5), (torch.ones(5, 2, 13),), 5 * 2 * 4 * 11 * (13 + 5) + 5 * 2 * 11 * 5)
 
 
 @pytest.mark.parametrize("args", [(), (5,)])

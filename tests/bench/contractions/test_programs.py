@@ -51,21 +51,12 @@ def profiled(a):
 
 
 CALLS = [
-    (torch.mv, [(7, 5), (5,)], 7 * 5),
-    (torch.dot, [(5,), (5,)], 5),
     (torch.matmul, [(3, 1, 7, 5), (11, 5, 13)], 3 * 11 * 7 * 5 * 13),
     (lambda a, b: torch.einsum("t b, bs", a, b), [(7, 1), (1, 5)], 7 * 5),
-    (torch.addmm, [(13,), (7, 5), (5, 13)], 7 * 5 * 13),
     (torch.addbmm, [(7, 13), (3, 7, 5), (3, 5, 13)], 3 * 7 * 5 * 13),
     (lambda a, b: torch.einsum("ab,bc,ad->cd", a, b, a), [(7, 5), (5, 13)], 7 * 5 * 13 + 7 * 13 * 5),
-    (lambda a, b: torch.einsum("ab,ab->ab", a, b), [(7, 5), (7, 5)], 0),
-    (lambda a, b: torch.tensordot(a, b, dims=2), [(7, 5, 3), (5, 3, 13)], 7 * 5 * 3 * 13),
-    (lambda x, w: F.conv1d(x, w, padding=1), [(2, 6, 7), (9, 6, 3)], 2 * 9 * 6 * 3 * 7),
-    (lambda x, w: F.conv1d(x, w, groups=3), [(2, 6, 7), (9, 2, 3)], 2 * 9 * 2 * 3 * 5),
     (without_function_mode, [(2, 3, 9), (5, 3, 3)], 2 * 7 * 3 * 3 * 5),
-    (F.conv_transpose2d, [(2, 6, 5, 7), (6, 9, 3, 2)], 2 * 5 * 7 * 6 * 9 * 3 * 2),
     (lambda x, w: torch.conv_tbc(x, w, w[0, 0]), [(9, 2, 3), (3, 3, 5)], 2 * 7 * 3 * 3 * 5),
-    (lambda x, w: torch.conv_tbc(x, w, w[0, 0], 1), [(9, 2, 3), (3, 3, 5)], 2 * 9 * 3 * 3 * 5),
     (lambda a, b: torch._foreach_mul([a, a], [b, b])[1].sum(-1), [(7, 13), (7, 13)], 7 * 13),
     (lambda a, b: torch.addr(a.new_zeros(7, 11), a, b), [(7,), (11,)], 7 * 11),
     (lambda theta: F.affine_grid(theta, (2, 3, 5, 7), align_corners=False), [(2, 2, 3)], 2 * 5 * 7 * 2 * 3),
@@ -134,10 +125,6 @@ def gathered(y, g, i, how):
     return zeros(y).scatter_reduce(0, i[:, None].expand(13, 11), y * g, reduce=how)
 
 
-def cumulative_attention(q, k, v):
-    return (q[..., None] * (k[..., None] * v[..., None, :]).cumsum(1)).sum(-2)
-
-
 def taps(x, w):
     out = 0
     for k in range(w.shape[1]):
@@ -145,39 +132,10 @@ def taps(x, w):
     return out
 
 
-def taps_on_a_bias(x, w, b):
-    out = b[:, None].expand(-1, 5)
-    for k in range(w.shape[1]):
-        out = torch.addcmul(out, x[:, k : k + 5], w[:, k : k + 1])
-    return out
-
-
-def rolled(x, w):
-    return sum(torch.roll(x, k, 1) * w[:, k : k + 1] for k in range(w.shape[1]))
-
-
 def experts_in_a_loop(x, g, w):
     out = torch.zeros_like(x)
     for e in range(g.shape[1]):
         out += g[:, e : e + 1] * (x @ w[e])
-    return out
-
-
-def selective_scan(u, dt, a, b, c):
-    decay = (dt[..., None] * a).exp()
-    step = dt[..., None] * b[:, :, None] * u[..., None]
-    state, out = torch.zeros_like(step[:, 0]), []
-    for t in range(u.shape[1]):
-        state = decay[:, t] * state + step[:, t]
-        out.append((state * c[:, t, None]).sum(-1))
-    return torch.stack(out, 1)
-
-
-def added_to_parts(a, x):
-    out = torch.zeros(len(a), a.shape[1], device=a.device)
-    for i in range(a.shape[1]):
-        for j in range(a.shape[2]):
-            out[:, i] += a[:, i, j] * x[:, j]
     return out
 
 
@@ -207,11 +165,6 @@ def gated_delta_rule(q, k, v, g, beta):
     return out
 
 
-def sampled(values, places, weights):
-    picked = [F.grid_sample(level, places, align_corners=False) for level in values.unbind(0)]
-    return (torch.stack(picked, -2).flatten(-2) * weights).sum(-1)
-
-
 def zeros(y):
     return torch.zeros_like(y)[:7]
 
@@ -220,10 +173,6 @@ def joined_nested(x, y):
     nested = torch.nested.nested_tensor([torch.ones(3, 5), torch.ones(2, 5)])
     torch.cat([nested, nested])
     return (x * y).sum()
-
-
-def expanded(x, y, z):
-    return (x.expand(3, 5) * y.expand(3, 5) * z).sum(1)
 
 
 def partly_written(x, y, z, w):
@@ -272,16 +221,12 @@ def written(y, g, i):
 SCATTERED, SCATTERED_COLUMN = ([(13, 11), rows, index(13, 7)] for rows in ((13,), (13, 1)))
 
 SUMMED = [
-    ("sum", lambda x, w: (x[:, :, None] * w).sum(1), [(7, 13), (13, 11)], 7 * 13 * 11),
     ("over-no-index-by-number", lambda x, w: (x * w).sum(()), [(7, 13), (13,)], 7 * 13),
     ("picked", lambda x, w, i: (x * w).index_select(0, i).sum(-1), [(7, 13), (13,), index(5, 7)], 7 * 13),
     ("nansum", lambda x, w: (x * w).nansum(-1), [(7, 13), (13,)], 7 * 13),
     ("in-place", lambda x, w: x.clone().mul_(w).sum(), [(7, 13), (13,)], 7 * 13),
     ("scaled-first", lambda x, w: (-2 * (x * w) / 3).sum(-1), [(7, 13), (13,)], 7 * 13),
     ("padded", lambda x, w: F.pad(x * w, (0, 3)).sum(-1), [(7, 13), (13,)], 7 * 13),
-    ("moa-combine-of-one", lambda y, g: (y * g[..., None]).sum(1), [(7, 1, 11), (7, 1)], 7 * 11),
-    ("vecdot", torch.linalg.vecdot, [(7, 13), (7, 13)], 7 * 13),
-    ("index_add", lambda y, g, i: zeros(y).index_add(0, i, y * g[:, None]), SCATTERED, 13 * 11),
     ("scatter_add", lambda y, g, i: zeros(y).scatter_add(0, i[:, None].expand(13, 11), y * g),
      SCATTERED_COLUMN, 13 * 11),
     ("index_put", lambda y, g, i: zeros(y).index_put((i,), y * g[:, None], accumulate=True), SCATTERED, 13 * 11),
@@ -290,36 +235,23 @@ SUMMED = [
     ("index_put-by-its-kernel",
      lambda y, g, i: torch._index_put_impl_(zeros(y), [i], y * g[:, None], accumulate=True), SCATTERED, 13 * 11),
     ("fold", lambda x, w: F.fold(x * w, (1, 9), (1, 3)), [(2, 15, 7), (15, 1)], 2 * 15 * 7),
-    ("unfold", lambda x, w: (x.unfold(1, 3, 1) * w[:, None]).sum(-1), [(11, 7), (11, 3)], 11 * 5 * 3),
     ("taps", taps, [(11, 7), (11, 3)], 11 * 5 * 3),
-    ("taps-addcmul", taps_on_a_bias, [(11, 7), (11, 3), (11,)], 11 * 5 * 3),
-    ("taps-rolled", rolled, [(11, 7), (11, 3)], 11 * 7 * 3),
     ("two-terms-in-one-call", lambda a, b, c, d: torch.addcmul(a * b, c, d), [(7, 5)] * 4, 2 * 7 * 5),
     ("lerp", torch.lerp, [(7, 5), (7, 5), (7, 5)], 7 * 5),
-    ("cumulative-attention", cumulative_attention, [(2, 7, 3), (2, 7, 3), (2, 7, 5)], 2 * 2 * 7 * 3 * 5),
-    # dt a, which the exponential takes; dt b, and that times u; the state's decay; what it gives.
-    ("selective-scan", selective_scan, [(2, 7, 5), (2, 7, 5), (5, 3), (2, 7, 3), (2, 7, 3)], 5 * 2 * 7 * 5 * 3),
     # The state's decay, what it holds of the key, its change, what it gives.
     ("gated-delta-rule", gated_delta_rule, [(2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 7), (2, 3, 4), (2, 3, 4)],
      4 * 2 * 3 * 4 * 5 * 7),
-    ("deformable", sampled, [(3, 2, 5, 4, 4), (2, 7, 3, 2), (2, 5, 7, 9)], 2 * 5 * 7 * 9),
-    ("outer", torch.outer, [(7,), (13,)], 7 * 13),
-    ("kron", torch.kron, [(7, 3), (5, 2)], 7 * 3 * 5 * 2),
     ("in-the-other-branch", lambda x, a, b, c: torch.where(x > 0, c, a * b).sum(1), [(7, 5)] * 4, 7 * 5),
     ("joined", lambda a, b, c, d: torch.cat([a * b, c * d]).sum(0), [(7, 5), (5,), (7, 5), (5,)], 2 * 7 * 5),
-    ("joined-inside", lambda a, b, c, d: torch.cat([a * b, c * d], -1).sum(-1), [(7, 5), (7, 1)] * 2, 2 * 7 * 5),
     ("padded-operand", lambda x, w: (F.pad(x.expand(7, 5), (0, 3)) * w).sum(1), [(7, 1), (7, 8)], 7 * 8),
     ("running-sum-expanded", lambda x, w: (x.expand(7, 5).cumsum(1) * w).sum(1), [(7, 1), (7, 5)], 7 * 5),
-    ("pool", lambda x, w: F.avg_pool2d(x * w, (1, 3)), [(2, 3, 5, 7), (2, 3, 5, 7)], 2 * 3 * 5 * 7),
     ("trace", lambda x, w: (x * w).trace(), [(7, 7), (7, 7)], 7 * 7),
     ("segments", lambda a, b, n: torch.segment_reduce(a * b, "sum", lengths=n, unsafe=True),
      [(7,), (7,), torch.tensor([3, 4])], 7),
-    ("two-numbers", lambda a, b: (a * b).sum(), [(2,), (2,)], 2),
     ("taps-on-a-weight-summed-first", lambda x, w, c: (c + (x[:, :5] * w).sum(1)) + (x[:, 1:] * w).sum(1),
      [(3, 6, 7), (3, 1, 7), (3, 7)], 2 * 3 * 5 * 7),
     ("joined-then-added", lambda a, b, c, d, e, f: torch.cat([a * b, c * d]) + e * f,
      [(7, 5)] * 4 + [(14, 5)] * 2, 2 * 14 * 5),
-    ("scatter_reduce-sum", lambda y, g, i: gathered(y, g, i, "sum"), SCATTERED_COLUMN, 13 * 11),
     ("scatter_reduce-mean", lambda y, g, i: gathered(y, g, i, "mean"), SCATTERED_COLUMN, 13 * 11),
     ("embedding-gradient", lambda i, v, w: torch.ops.aten.embedding_dense_backward(v * w, i, 3, -1, False),
      [index(13, 3), (13, 11), (13, 1)], 13 * 11),
@@ -327,8 +259,6 @@ SUMMED = [
     ("adaptive-pool", lambda x, w: torch.ops.aten._adaptive_avg_pool2d(x * w, [1, 2]), [(2, 3, 5, 7)] * 2, 6 * 5 * 7),
     ("pool-3d", lambda x, w: F.avg_pool3d(x * w, 2), [(2, 3, 5, 7, 11)] * 2, 2 * 3 * 5 * 7 * 11),
     ("sums-of-two-indices", lambda x, w: (x * w).sum(2).sum(1), [(3, 5, 7), (5, 7)], 3 * 5 * 7),
-    ("later-sum-over-common-index", lambda x, w: (x * w).sum(2).sum(1), [(3, 5, 7), (5, 1)], 3 * 5 * 7),
-    ("expanded-third-factor", expanded, [(3, 5), (3, 1), (3, 5)], 3 * 5),
     ("joined-nested", joined_nested, [(3, 5)] * 2, 3 * 5),
     ("written-in-part", lambda *of: partly_written(*of).sum(0), [(3, 5)] * 4, 2 * 3 * 5),
     ("operand-written-in-part", lambda x, w: (padded(x) * w).sum(), [(6, 5), (7, 5)], 7 * 5),
@@ -336,8 +266,6 @@ SUMMED = [
     ("rows-times-weight", lambda x, y, w: (rows(x, y) * w).sum(), [(7, 5)] * 3, 7 * 5),
     # moved, sorted or written between product and sum
     *((f"{name}-then-sum", lambda a, b, move=move: move(a * b).sum(-1), [(7, 5)] * 2, 7 * 5) for name, move in {
-        "index_put": lambda x: zeros(x).index_put((index(7, 7, x),), x),
-        "index_copy": lambda x: zeros(x).index_copy(0, index(7, 7, x), x),
         "scatter": lambda x: zeros(x).scatter(0, index(35, 7, x).view(7, 5), x),
         "masked_scatter": lambda x: zeros(x).masked_scatter(torch.ones(7, 5, device=x.device) > 0, x),
         "slice_scatter": lambda x: torch.zeros(9, 5, device=x.device).slice_scatter(x, 0, 1, 8),
@@ -353,7 +281,6 @@ SUMMED = [
         "put": lambda x: zeros(x).put(index(35, 3, x).view(7, 5), x, accumulate=True),
         "embedding_bag": lambda x: F.embedding_bag(index(6, 7, x)[None], x, mode="sum"),
     }.items()),
-    ("stacked-prod", lambda a, b, c: torch.stack([a, b, c]).prod(0).sum(-1), [(7, 5)] * 3, 2 * 7 * 5),
     ("stacked-cumprod", lambda a, b: torch.stack([a, b]).cumprod(0)[1].sum(-1), [(7, 5)] * 2, 7 * 5),
     # combinations of experts: y (N K, d) and gates in another order, as (N, K, d)
     ("combine-into-rows", lambda y, g, i: written(y, g, i).view(2, 3, 5).sum(1), [(6, 5), (6, 1), index(6, 6)], 6 * 5),
@@ -364,11 +291,9 @@ SUMMED = [
     ("addcmul-of-a-constant", lambda a, b, x: torch.addcmul(a * b, x, torch.ones_like(x)).sum(), [(7, 5)] * 3, 7 * 5),
     ("reshaped-copy", lambda a, b: torch.view_copy(a * b, (5, 7)).sum(0), [(7, 5), (5,)], 7 * 5),
     ("permuted-copy", lambda a, b: torch.permute_copy(a * b, (1, 0)).sum(0), [(7, 5), (5,)], 7 * 5),
-    ("combine-gathered", lambda y, g, i: (y * g)[i].view(2, 3, 5).sum(1), [(6, 5), (6, 1), index(6, 6)], 6 * 5),
     ("slices-added-to-a-residual", slices_added, [(2, 5), (2, 3, 5), (2, 3)], 2 * 3 * 5),
     ("slices-added-in-place", lambda x, *of: slices_added(x.clone(), *of, torch.Tensor.add_),
      [(2, 5), (2, 3, 5), (2, 3)], 2 * 3 * 5),
-    ("added-to-parts", added_to_parts, [(2, 3, 5), (2, 5)], 2 * 3 * 5),
     ("overlap-add", overlap_add, [(2, 7), (3, 7)], 2 * 7 * 3),
     ("lists-added", lambda a, b: torch._foreach_add([a[0] * b[0]], [a[1] * b[1]])[0], [(2, 5)] * 2, 2 * 5),
     ("complex-of-products", lambda a, b: torch.complex(a * b, a).real.sum(1), [(7, 5)] * 2, 7 * 5),
@@ -380,9 +305,7 @@ SUMMED = [
 NOT_SUMMED = [
     ("gate-that-does-not-carry-the-index", lambda x, g: (x * g[:, None]).mean(1), [(2, 7, 5), (2, 5)]),
     ("the-same-by-name", lambda x, g: torch.ops.aten.mean(self=x * g[:, None], dim=[1]), [(2, 7, 5), (2, 5)]),
-    ("the-same-expanded", lambda x, g: (x * g[:, None].expand(2, 7, 5).contiguous()).mean(1), [(2, 7, 5), (2, 5)]),
     ("columns-do-not-carry-the-index", lambda a, b, c: (a.expand(7, 5) * b * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
-    ("nor-in-the-other-order", lambda a, b, c: (b * a.expand(7, 5) * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
     ("parts-added-once", rows_added, [(7, 5)] * 2),
     ("complex-gate-viewed-as-real", lambda a, g: torch.view_as_real(a * g[:, None]).sum(1),
      [complexes(2, 7, 5), complexes(2, 5)]),
@@ -391,23 +314,17 @@ NOT_SUMMED = [
     ("flattened-axes-of-one", lambda a, b: (a * b)[None, None].flatten(0, 1).sum(0), [(7, 5)] * 2),
     ("written-axis-of-one", lambda a, b: written((a * b)[None], a.new_ones(()), index(1, 1, a))[None].sum(1),
      [(7, 5)] * 2),
-    ("a-number", lambda a: (a * 3).sum(), [(7, 5)]),
-    ("a-fill", lambda a: (a * torch.full_like(a, 3)).sum(), [(7, 5)]),
     ("a-fill-copied", lambda a: (a * torch.empty_like(a).copy_(torch.full_like(a, 3))).sum(), [(7, 5)]),
     ("a-mask-of-truth-values", lambda a: (a * (a > 2)).sum(), [(7, 5)]),
     ("index_put-that-replaces", lambda y, g, i: zeros(y).index_put((i,), y * g[:, None]),
      SCATTERED),
     ("a-power-by-name", lambda a: torch.ops.aten.pow(self=a, exponent=3).sum(), [(7, 5)]),
-    ("layer-norm", lambda a: F.layer_norm(a, (5,)), [(7, 5)]),
     ("repeated-in-a-view", lambda x, g: (x[..., None] * g[:, None].expand(2, 7, 5).clone().view(2, 7, 5, 1)).mean(1),
      [(2, 7, 5), (2, 5)]),
-    ("norm-of-order-one", lambda a: torch.linalg.vector_norm(a, 1), [(7, 5)]),
     ("norm-of-order-three", lambda a: torch.ops.aten.norm(a, 3, [1]), [(7, 5)]),
     ("variance-of-one-number", lambda a: torch.var(a, 0, correction=0), [(1,)]),
     ("scatter_reduce-prod", lambda y, g, i: gathered(y, g, i, "prod"), SCATTERED_COLUMN),
-    ("scatter_reduce-amax", lambda y, g, i: gathered(y, g, i, "amax"), SCATTERED_COLUMN),
     ("sum-of-constants", lambda y: ((torch.full_like(y, 2) + torch.ones_like(y)) * y).sum(1), [(3, 5)]),
-    ("one-number", lambda a, b: (a * b).sum(), [(2,), (1,)]),
     ("sum-of-equal-values", lambda x, w: (x.sum(1, keepdim=True).expand(7, 5) * w).sum(1), [(7, 5), (7, 5)]),
     ("size-one-index-in-a-view", lambda x, y: (x * y).view(2, 15).sum(1), [(2, 3, 1, 5), (2, 1, 1, 1)]),
     ("row-that-does-not-carry-the-index", lambda x, w, i: zeros(x).index_put((i,), x * w).sum(0),
@@ -415,8 +332,6 @@ NOT_SUMMED = [
     ("scatter-multiplies", lambda x, w: zeros(x).scatter(0, index(35, 3, x).view(7, 5), x * w, reduce="multiply"),
      [(7, 5)] * 2),
     ("lerp-by-a-number", lambda a, b: torch.lerp(a, b, 0.5), [(7, 5)] * 2),
-    ("prod-alone", lambda a, b: torch.stack([a, b]).prod(0), [(7, 5)] * 2),
-    ("softmax", lambda a: a.exp() / a.exp().sum(-1, keepdim=True), [(7, 5)]),
     ("added-to-zeros", lambda x, w: torch.zeros_like(x).double() + x * w, [(7, 5)] * 2),
     ("added-to-a-fill", lambda x, w: torch.ones_like(x).double() + x * w, [(7, 5)] * 2),
 ]  # fmt: skip
@@ -430,9 +345,7 @@ SQUARES = [
     ("var", lambda a: a.var(-1), [(7, 5)], 7 * 5),
     ("std_mean", lambda a: torch.std_mean(a, 1)[0], [(7, 5)], 7 * 5),
     ("norm-of-order-two", lambda a: torch.ops.aten.norm(a, 2), [(7, 5)], 7 * 5),
-    ("norm-of-default-order", lambda a: torch.ops.aten.norm(a, None, [1]), [(7, 5)], 7 * 5),
     ("mse_loss", lambda a: torch.ops.aten.mse_loss(a, a[0]), [(7, 5)], 7 * 5),
-    ("mse_loss-of-a-row", lambda a: torch.ops.aten.mse_loss(a[0], a), [(7, 5)], 7 * 5),
 ]
 SCALINGS = [
     ("gate", lambda x, g, y: x + g[:, None] * y, [(2, 7, 5), (2, 5), (2, 7, 5)], 2 * 7 * 5),
@@ -440,7 +353,6 @@ SCALINGS = [
     # Products of different pairs of tensors are no terms of one sum.
     ("two-pairs", lambda x, y, v, w, c: (c + (-x) * v) + (-y) * w, [(5, 5)] * 5, 2 * 25),
     ("two-weights", lambda x, w, c: (c + x[:, :5] * -w) + x[:, 1:] * w.triu(), [(5, 6), (5, 5), (5, 5)], 2 * 25),
-    ("added-to-a-copy", lambda x, w: x.double() + x * w, [(7, 5)] * 2, 7 * 5),
     ("written-in-part", lambda *of: partly_written(*of) + of[0], [(3, 5)] * 4, 2 * 3 * 5),
 ]
 PROGRAMS = [
