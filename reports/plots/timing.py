@@ -85,7 +85,7 @@ def _overhead_panel(axes, cases: dict[str, dict[str, Ratio]]) -> None:
     ticks = [tick for tick in (1, 1.5, 2, 3, 5, 10, 20) if tick <= most]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.set_xticks([], minor=True)
-    axes.margins(y=0.01)
+    axes.margins(y=0.03)
     style.label_rows(axes, middles, cases)
     axes.axvline(1, color=style.MUTED, linewidth=1)
 
