@@ -176,7 +176,11 @@ def ragged(
     q, gates, hidden = _contiguous(q, gates, hidden)
     order, ends = plan(heads, num_heads)
     out = torch.zeros_like(q)
-    chosen = _configured("ragged", D=_padded(head_dim), rows=tgt_len * heads.shape[-1] // num_heads)
+    rows = tgt_len * heads.shape[-1] // num_heads
+    if q.dtype == torch.float32 and head_dim > 64:
+        # the keys and values of the widest block do not fit into shared memory
+        rows = 0
+    chosen = _configured("ragged", D=_padded(head_dim), rows=rows)
     _attend(
         triton_attention.ragged_kernel, triton.cdiv(tgt_len, chosen.blocks["BM"]) * batch_size * num_heads, chosen,
         q, k, v, gates, hidden, out, order, ends, tgt_len, k.shape[1],
