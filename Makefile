@@ -41,7 +41,8 @@ nightly: $(VENV)/.stamp
 
 # The core of the suite with torch 2.11 to the newest, the oldest of every dependency, and each installed Python.
 matrix: $(VENV)/.stamp
-	$(PY) -m tests.matrix
+	$(INSTALL) 'tox>=4.26' >&2
+	$(PY) -m tox run
 
 # What the ptflops versions of the time of the papers count for the same modules.
 ptflops: $(VENV)/.stamp
@@ -73,7 +74,7 @@ $(VENV)/.docs: $(VENV)/.stamp
 	$(INSTALL) -e '.[docs]' >&2
 	@touch $@
 
-$(VENV)/.stamp: pyproject.toml constraints.txt
+$(VENV)/.stamp: pyproject.toml constraints.txt tests/constraints.txt
 	@echo "Once, some minutes: torch, ptflops, fvcore, pandas and the tests' tools are downloaded and installed into" \
 	"$(VENV), 1.3 GB with torch's CPU build, more with CUDA's" >&2
 	@$(PYTHON) -m venv $(VENV)

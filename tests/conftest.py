@@ -1,4 +1,4 @@
-"""One thread, kernels in the interpreter, and the figures that tests measure: printed below the results."""
+"""Settings of every test process: one thread, Triton's interpreter, and figures printed below the results."""
 
 import gc
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Triton asks when it is imported, and torch may import it; only kernel tests ask again (kernels_in_interpreter).
+# Triton reads the variable when it is imported, which torch may do; kernel tests set it again.
 if find_spec("triton") and not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
     import_module("triton")
@@ -21,20 +21,20 @@ from tests.warm import process
 
 MODELS = Path(__file__).parent / "models"
 UNTYPED = ("test_build.py", "test_decoding.py", "test_devices.py")
-"""Files of MODELS that run again, by hundreds, the layers whose shapes the others check."""
+"""Files of MODELS whose layers other files run with shape checks already."""
 SLOW_S = 0.005
-"""Setting up or tearing down that takes longer is told too, for --durations."""
+"""Setups and teardowns that take longer are reported, for --durations."""
 
-# what is printed to nobody's terminal has no width, whoever runs the tests
+# output that is no terminal has no width
 os.environ.pop("COLUMNS", None)
 
 
 def pytest_configure(config):
-    """Tests run many small products: a second thread mostly waits, and on a busy machine very long."""
+    """Use one thread: tests run many small products, for which a second thread mostly waits."""
     if config.getoption("numprocesses", None):
-        # the process that hands tests out runs none
+        # the controller of pytest-xdist runs no tests
         return
-    # what a script runs in the background ignores Ctrl-C, and so would the commands that tests send one
+    # a shell's background job ignores Ctrl-C, and its children inherit that
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     import torch
@@ -44,26 +44,26 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Benchmarks are for runs with pytest-benchmark: beside tests that run at once they time nothing."""
+    """Ignore benchmarks without pytest-benchmark: parallel tests would disturb their times."""
     without = not config.pluginmanager.hasplugin("benchmark")
     return True if without and collection_path.name == "benchmarks" else None
 
 
 def pytest_runtest_setup(item):
-    """Shapes of models' tensors are checked where models are tested: elsewhere that would be most of the time."""
+    """Check shapes of tensors in tests of models only: elsewhere that would take most of the time."""
     from jaxtyping import config
 
     config.update("jaxtyping_disable", MODELS not in item.path.parents or item.path.name in UNTYPED)
 
 
 def pytest_collection_finish():
-    """What every test would pay for what is imported by now is done once."""
-    _keep()
+    """Exclude the imported modules from garbage collection."""
+    _freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
-    """Where tests are handed out, one report of each that passes goes back: six messages cost more than many a test."""
+    """Send one report of a passed test to the controller: six messages cost more than many a test."""
     if not hasattr(item.config, "workerinput"):
         return None
     run = item.config.pluginmanager.get_plugin("runner").runtestprotocol
@@ -75,19 +75,19 @@ def pytest_runtest_protocol(item, nextitem):
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    """What a file's tests imported and keep is kept."""
+    """Exclude what a file's tests imported from garbage collection."""
     if nextitem is None or nextitem.path != item.path:
-        _keep()
+        _freeze()
 
 
-def _keep():
-    """Whatever is alive stays: a collection of garbage need not walk through all of torch each time."""
+def _freeze():
+    """Let later collections skip the objects that are alive, such as all of torch."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_unconfigure():
-    # triton prints what is not freed
+    # Triton prints what is not freed
     gc.unfreeze()
 
 
@@ -99,13 +99,13 @@ def warm_process():
 
 @pytest.fixture
 def warm(monkeypatch, warm_process):
-    """Somebody's code runs in a fork of a process that has torch already."""
+    """Run user code in a fork of a process that has imported torch."""
     monkeypatch.setattr(isolated, "_run", warm_process)
 
 
 @pytest.fixture
 def figure(record_property):
-    """A function that takes one line to print after the test run."""
+    """Return a function that takes one line to print after the test run."""
     return lambda line: record_property("figure", line)
 
 

@@ -8,6 +8,7 @@ from functools import cache
 
 import headcount
 from headcount.bench.counters import registry
+from headcount.bench.counters.call_counts import TORCH
 
 ROOT = headcount.CHECKOUT
 PACKAGES = ("headcount", "bench", "formulas", "models", "reports")
@@ -72,3 +73,16 @@ def test_declared_packages_are_imported():
 def test_test_imports_are_declared():
     """Tests skip without the extras hf and docs."""
     assert imported("tests") - OTHER_TOOLS - PROVIDED <= names_of(AT_RUN_TIME | EXTRAS["test"])
+
+
+def test_oldest_versions_are_lower_bounds():
+    needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["report"]]
+    needed += PROJECT["optional-dependencies"]["completion"]
+    _, *oldest = (ROOT / "tests/oldest.txt").read_text().splitlines()
+    assert oldest == sorted(re.sub(r">=([\w.]+).*", r"==\1", requirement) for requirement in needed)
+
+
+def test_torch_versions_of_matrix_are_verified():
+    names = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["tox"]["env_list"]
+    verified = {f"torch{version.replace('.', '')}" for version in TORCH.split(", ")}
+    assert {name for name in names if name.startswith("torch")} < verified
