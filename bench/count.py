@@ -20,7 +20,7 @@ from headcount.bench.contractions.count import READ_CALLS, REPORT, ContractionCo
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.summary import merged
 from headcount.bench.trace.collector import no_full_gc
-from headcount.bench.trace.record import record_copy
+from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
 
 ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
@@ -170,7 +170,7 @@ def count_macs(
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
     call = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
     with no_full_gc():
-        trace = record_copy(*call, functions=READ_CALLS, backward=backward, training=training)
+        trace = record(*call, functions=READ_CALLS, backward=backward, training=training)
         return replace(count_contractions(trace, elementwise=elementwise, **options), call=call)
 
 

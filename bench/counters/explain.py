@@ -36,12 +36,13 @@ class Explanation:
         return macs == self.predicted_macs == exact + sum(cause.amount for cause in self.causes)
 
 
-def explain(tool: ModuleType, trace: Trace, count: ContractionCount) -> Explanation:
-    """Return the causes for which the counter ``tool`` differs from ``count`` on ``trace``."""
+def explain(tool: ModuleType, count: ContractionCount) -> Explanation:
+    """Return the causes for which the counter ``tool`` differs from ``count`` on its trace."""
+    trace = count.trace
     call_counts = tool.call_counts(trace)
     predicted = tool.sum_counts(trace, call_counts) if hasattr(tool, "sum_counts") else total(call_counts)
     merged: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
-    for cause, amount, call in _differences(tool, trace, count, call_counts):
+    for cause, amount, call in _differences(tool, count, call_counts):
         if amount:
             merged.setdefault(cause, []).append((amount, call))
     causes = (
@@ -52,12 +53,13 @@ def explain(tool: ModuleType, trace: Trace, count: ContractionCount) -> Explanat
 
 
 def _differences(
-    tool: ModuleType, trace: Trace, count: ContractionCount, call_counts: list[CallCount]
+    tool: ModuleType, count: ContractionCount, call_counts: list[CallCount]
 ) -> Iterator[tuple[tuple[str, str, str], int, int]]:
     """Yield what, name and place of each difference, its amount and the index of its call.
 
     The outermost counted call around a contraction covers it.
     """
+    trace = count.trace
     macs = {index: sum(product.macs for _, product in parts) for index, parts in count.by_event.items()}
     within: dict[int, list[int]] = {}
     for index in macs:

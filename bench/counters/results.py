@@ -16,7 +16,7 @@ from headcount.bench.counters.base import Count, CounterError, CounterResult
 from headcount.bench.counters.explain import Explanation, explain
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of
-from headcount.bench.trace.record import fresh, record_copy
+from headcount.bench.trace.record import fresh, record
 
 LONGEST = 160
 """Maximum characters of a tool's message in a table; JSON has the whole message."""
@@ -48,28 +48,23 @@ class RecordedCall:
     def _record(self, hooked: bool) -> Trace:
         names = dict.fromkeys(name for tool in self.tools for name in getattr(tool, "NAMES", ()))
         options = {"names": tuple(names), "backward": self.backward, "hooked": hooked}
-        return record_copy(self.module, self.args, self.kwargs, **options)
-
-    @cached_property
-    def _plain(self) -> Trace:
-        return self._record(hooked=False)
+        return record(self.module, self.args, self.kwargs, **options)
 
     @cached_property
     def headcount(self) -> ContractionCount:
         """headcount's count: every contraction once."""
-        return count_contractions(self._plain, **self.options)
+        return count_contractions(self._record(hooked=False), **self.options)
 
     @cached_property
-    def _hooked(self) -> tuple[Trace, ContractionCount]:
-        """The trace and the count for tools that set hooks: they differ only for torch's encoder layer."""
+    def _hooked(self) -> ContractionCount:
+        """The count for tools that set hooks: it differs only for torch's encoder layer."""
         if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self.module.modules()):
-            return self._plain, self.headcount
-        trace = self._record(hooked=True)
-        return trace, count_contractions(trace, **{**self.options, "allow_unsupported": True})
+            return self.headcount
+        return count_contractions(self._record(hooked=True), **{**self.options, "allow_unsupported": True})
 
     def explain(self, tool: ModuleType) -> Explanation:
         """Return why the count of ``tool`` differs from headcount's."""
-        return explain(tool, *(self._hooked if tool.HOOKS else (self._plain, self.headcount)))
+        return explain(tool, self._hooked if tool.HOOKS else self.headcount)
 
 
 def read(

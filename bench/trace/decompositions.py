@@ -17,26 +17,17 @@ _EACH = {
 }
 
 
-def fused_on_meta(function: Callable, args: tuple, kwargs: dict) -> Callable | None:
-    """Return ``F.scaled_dot_product_attention`` on meta under autograd as a CPU runs it; None if both run alike.
+def fused_on_meta(function: Callable, args: tuple, kwargs: dict, only_trained: bool) -> Callable | None:
+    """Return ``F.scaled_dot_product_attention`` on meta as a CPU runs it; None where both run alike.
 
-    On meta torch has no fused kernel and stores the scores, which a fused backward recomputes.
-    """
-    if not torch.is_grad_enabled():
-        return None
-    return fused_as_on_cpu(function, args, kwargs, only_trained=True)
-
-
-def fused_as_on_cpu(function: Callable, args: tuple, kwargs: dict, only_trained: bool = False) -> Callable | None:
-    """Return ``F.scaled_dot_product_attention`` on meta as a CPU runs it; None where both store the scores.
-
-    ``only_trained``: also None where no operand needs a gradient.
+    On meta torch has no fused kernel and stores the scores, which a fused backward recomputes. ``only_trained``: also
+    None where no operand needs a gradient.
     """
     if function is not torch.nn.functional.scaled_dot_product_attention:
         return None
     given = attention_arguments(args, kwargs)
     q, k, v, mask = (given.get(name) for name in ("query", "key", "value", "attn_mask"))
-    if only_trained and not any(tensor.requires_grad for tensor in (q, k, v)):
+    if only_trained and not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k, v))):
         return None
     if not (q.is_meta and _is_fused(q, k, v, mask, given)):
         return None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headcount.bench.trace.decompositions import fused_as_on_cpu
+from headcount.bench.trace.decompositions import fused_on_meta
 from headcount.bench.trace.modes import tensors_of
 from headcount.bench.trace.record import run_backward
 
@@ -74,7 +74,7 @@ class _FusedAttention(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        return (fused_as_on_cpu(function, args, kwargs) or function)(*args, **kwargs)
+        return (fused_on_meta(function, args, kwargs, only_trained=False) or function)(*args, **kwargs)
 
 
 def measure_activations(

@@ -57,7 +57,8 @@ class FunctionTracer(TorchFunctionMode):
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
         if name == "scaled_dot_product_attention":
             event.pairs = attention_pairs(args, kwargs)
-        return self._recorder.call(event, fused_on_meta(function, args, kwargs) or function, args, kwargs)
+        fused = fused_on_meta(function, args, kwargs, only_trained=True)
+        return self._recorder.call(event, fused or function, args, kwargs)
 
     def _run_body(self, function, args, kwargs):
         """Run the body of a Python function under this mode, unless it is already running."""
@@ -95,8 +96,10 @@ class DispatchTracer(TorchDispatchMode):
             self._recorder.record_writes(event, (), out)
             if operation.name() == "flex_attention" and (scores := flex_score(args, kwargs)):
                 event.pairs = flex_pairs(args)
-                with self._recorder.repeat(scores[0]), self:
+                self._recorder.times = scores[0]
+                with self:
                     scores[1]()
+                self._recorder.times = 1
             return out
         name, is_query, is_unfolded, writes = _properties(operation)
         if is_query:

@@ -1,11 +1,8 @@
 """Run a module once and record the run as events."""
 
 import copy
-import copyreg
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import cache
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,11 +16,8 @@ from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
-from headcount.bench.trace.recorder import MODULE_STATE, Recorder
+from headcount.bench.trace.recorder import Recorder
 from headcount.bench.trace.shapes import cache_shapes
-
-_IMMUTABLE = frozenset({bool, int, float, str, type(None)})
-_COPY_METHODS = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__new__")
 
 
 def record(
@@ -36,23 +30,23 @@ def record(
     backward: bool = False,
     training: bool = False,
     hooked: bool = False,
-    is_copy: bool = False,
 ) -> Trace:
-    """Return one call of ``model``, on the device of its tensors, as a Trace.
+    """Return one call of a copy of ``model``, on the device of its tensors, as a Trace.
 
     ``names`` are Python names ("torch.matmul") whose calls become events too. ``functions`` are names of calls into
     torch's C++ ("matmul"), which are events (default: all); under autograd all are. ``backward`` differentiates all
     floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
     from seed 0. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
-    then leaves its fast path. Training flags, random state, torch's functions and modes are restored, and buffers
-    unless the model ``is_copy``. Errors of the model pass through.
+    then leaves its fast path. Training flags, random state, torch's functions and modes are restored. A model that
+    cannot be copied runs itself. Errors of the model pass through.
     """
     kwargs = dict(kwargs or {})
     lazy = next((name for name, part in model.named_modules() if _is_lazy(part)), None)
     if lazy is not None:
         kind = type(model.get_submodule(lazy)).__name__
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
+    original, model = model, fresh(model)
     recorder = Recorder(model)
     shapes = cache_shapes(model, names, recorder.trace.events)
     with no_full_gc():
@@ -67,8 +61,7 @@ def record(
             if backward:
                 # The fused recurrent layer of oneDNN computes the gradient of the first state even if not needed.
                 torch._C._set_mkldnn_enabled(False)
-            buffers = nullcontext() if is_copy else _restore_buffers(model)
-            with restore_training_flags(model), buffers, torch.random.fork_rng(), shapes:
+            with restore_training_flags(model), torch.random.fork_rng(), shapes:
                 if not training:
                     set_eval_mode(model)
                 torch.random.default_generator.manual_seed(0)
@@ -86,18 +79,12 @@ def record(
                 changed.undo()
                 raise
     trace = recorder.trace
-    trace.is_copy = is_copy
+    trace.is_copy = model is not original
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
     trace.groups = _process_groups()
     recorder.forget_facts()
     return trace
-
-
-def record_copy(model: nn.Module, *args: Any, **options: Any) -> Trace:
-    """Record, as :func:`record` does, a call of a copy of ``model``; of the model itself where it cannot be copied."""
-    copied = fresh(model)
-    return record(copied, *args, **options, is_copy=copied is not model)
 
 
 def _restore_modes(changed: AttributePatches) -> None:
@@ -131,52 +118,15 @@ def fresh(module: nn.Module) -> nn.Module:
     """Return a copy that shares the parameters and has its own state; the module itself if it cannot be copied."""
     memo: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
     try:
-        copies = [(part, object.__new__(type(part))) for part in module.modules() if _is_copied_plainly(type(part))]
-        memo.update((id(part), copied) for part, copied in copies)
-        for part, copied in copies:
-            # Most of a module's attributes are flags and empty dictionaries of hooks, which deepcopy is slow for.
-            state = vars(copied)
-            for name, value in vars(part).items():
-                if type(value) in _IMMUTABLE:
-                    state[name] = value
-                elif name in MODULE_STATE and not value:
-                    state[name] = type(value)()
-                else:
-                    state[name] = copy.deepcopy(value, memo)
         copied = copy.deepcopy(module, memo)
     except Exception:
         return module
     return copied if isinstance(copied, nn.Module) else module
 
 
-@cache
-def _is_copied_plainly(kind: type) -> bool:
-    """Return whether deepcopy of a module of this class copies its attributes and does nothing else."""
-    plain = all(getattr(kind, name, None) is getattr(nn.Module, name, None) for name in _COPY_METHODS)
-    return plain and not getattr(kind, "__slots__", ()) and kind not in copyreg.dispatch_table
-
-
 def _is_lazy(module: nn.Module) -> bool:
     own = (*module._parameters.values(), *module._buffers.values())
     return any(isinstance(tensor, UninitializedTensorMixin) for tensor in own)
-
-
-@contextmanager
-def _restore_buffers(model: nn.Module) -> Iterator[None]:
-    """Restore buffers, such as the statistics of a normalisation, on leaving."""
-    with torch.no_grad():
-        before = {id(b): (b, b.detach().clone()) for b in model.buffers() if not b.is_meta}
-    # The buffers of a script cannot be exchanged.
-    owners = [(module, dict(module._buffers)) for module in model.modules() if isinstance(module._buffers, dict)]
-    try:
-        yield
-    finally:
-        for module, buffers in owners:
-            module._buffers.clear()
-            module._buffers.update(buffers)
-        with torch.no_grad():
-            for buffer, value in before.values():
-                buffer.copy_(value)
 
 
 def as_leaf(tensor: Tensor) -> Tensor:

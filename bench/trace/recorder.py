@@ -7,7 +7,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Container, Sequence
-from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -78,7 +77,8 @@ class Recorder:
         self._facts: dict[int, tuple[weakref.ref, TensorFact]] = {}
         self._nodes = Nodes()
         self._anonymous = 0
-        self._times = 1
+        self.times = 1
+        """Number of runs that each call stands for."""
         self._numbers: dict[nn.Module, int] = {}
         self._add_modules(model)
 
@@ -98,9 +98,8 @@ class Recorder:
             self.trace.modules.append(ModuleFact(path, type(module), children, parameters, attributes))
         for name, tensor in model.named_parameters():
             part = local_part(tensor)
-            self.trace.add_weight(
-                name, tuple(part.shape), tensor.requires_grad, part.element_size(), self._storage(part)
-            )
+            shape, storage = tuple(part.shape), self._storage(part)
+            self.trace.add_weight(name, shape, tensor.requires_grad, part.element_size(), storage)
         for name, tensor in model.named_buffers():
             self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
 
@@ -127,8 +126,6 @@ class Recorder:
         keep_eager(replaced)
         skip_shape_propagation(replaced)
         patch_names(names, replaced, self._named_call)
-        # It refuses tensors with weak references.
-        patch_names(["torch.utils.swap_tensors"], replaced, self._forgetting_call)
         replaced.callback(self.forget_facts)
         for owner, name in _UNTRACED:
             full_name = f"{owner.__name__}.{name}"
@@ -154,7 +151,7 @@ class Recorder:
             kwargs=self.describe(kwargs) if kwargs else {},
             backward=backward,
             forward=forward,
-            times=self._times,
+            times=self.times,
             transformed=torch._C._functorch.peek_interpreter_stack() is not None,
         )
         if forward is not None:
@@ -177,15 +174,6 @@ class Recorder:
             event.out = self.describe(out)
             self._nodes.on_return(event, out)
         return out
-
-    @contextmanager
-    def repeat(self, times: int):
-        """Let each call in this block stand for ``times`` runs."""
-        before, self._times = self._times, self._times * times
-        try:
-            yield
-        finally:
-            self._times = before
 
     def describe(self, value: Any) -> Any:
         """Return a value as plain data: tensors as TensorFacts, sequences as tuples, other objects by type name."""
@@ -294,10 +282,6 @@ class Recorder:
         caller = sys._getframe(2).f_globals.get("__name__", "")
         if not (name in _DISABLED_MODES and caller.startswith("torch.")):
             self.trace.left.append((name, self._path()))
-        return original(*args, **kwargs)
-
-    def _forgetting_call(self, _: str, original: Callable, args: tuple, kwargs: dict) -> Any:
-        self.forget_facts()
         return original(*args, **kwargs)
 
     def _path(self) -> str:

@@ -1,4 +1,4 @@
-"""Fused attention on meta under autograd: the operation that a CPU runs there, with the same arguments."""
+"""Attention on meta under autograd runs the fused operation of a CPU, with the same arguments."""
 
 import pytest
 import torch

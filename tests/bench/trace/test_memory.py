@@ -1,4 +1,4 @@
-"""Bytes of activations of any module, against sums of its tensors by hand at prime sizes."""
+"""Bytes of activations, against sums of tensors by hand at prime sizes."""
 
 import pytest
 import torch
@@ -23,11 +23,10 @@ def perceptron(device="cpu"):
 def test_peaks_are_sums_of_live_tensors(device, element_bytes):
     model, x = perceptron(device), torch.ones(5, 7, device=device)
     each = element_bytes or 4
-    options = {"element_bytes": element_bytes}
-    forward = measure_activations(model, (x,), {}, training=False, **options)
+    forward = measure_activations(model, (x,), {}, training=False, element_bytes=element_bytes)
     # before and after the activation
     assert forward.peak_bytes == 2 * HIDDEN * each
-    step = measure_activations(model, (), {"input": x}, training=True, **options)
+    step = measure_activations(model, (), {"input": x}, training=True, element_bytes=element_bytes)
     assert step.saved_bytes == (HIDDEN + OUT) * each
     # the activation and its two gradients, the output, and the gradients of the second layer
     assert step.peak_bytes == (3 * HIDDEN + OUT + 11 * 3 + 3) * each
@@ -41,12 +40,11 @@ def test_attention_on_meta_stores_no_scores():
     assert found.peak_bytes == (2 * 13 * 8 + 2 * 13) * 4
 
 
-def test_count_measures_its_module_and_leaves_it_as_it_was():
+def test_peak_bytes_of_a_count_restores_module():
     model, x = perceptron().train(), torch.ones(5, 7)
     count = count_macs(model, x)
     assert (count.peak_bytes(), count.saved_bytes()) == (2 * HIDDEN * 4, (HIDDEN + OUT) * 4)
     assert count.peak_bytes(training=True) == (3 * HIDDEN + OUT + 11 * 3 + 3) * 4
     assert model.training and all(p.grad is None for p in model.parameters())
-    alone = count_contractions(record(model, (x,)))
     with pytest.raises(ValueError, match="module"):
-        alone.peak_bytes()
+        count_contractions(record(model, (x,))).peak_bytes()

@@ -1,13 +1,10 @@
-"""Cached shapes equal those that torch computes."""
+"""Cached shapes of results are those that torch computes."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from headcount.bench.case import Case
-from headcount.bench.counters import registry
 from headcount.bench.trace import shapes
-from headcount.models.build import build, example_inputs
 
 
 @pytest.fixture(autouse=True)
@@ -71,18 +68,6 @@ def test_default_dtype_is_part_of_key():
     assert found == [torch.float32, torch.float64]
 
 
-@pytest.mark.parametrize("tool", registry.NAMES)
-@pytest.mark.parametrize("name", ["transnext-micro", "moh-llm-s-75"])
-def test_counters_agree_with_cache(name, tool, monkeypatch):
-    smaller = {"depths": (1, 1, 1, 2)} if name.startswith("transnext") else {"num_layers": 2}
-    case = Case.of(name, smaller)
-    model, adapter = build(case.config, device="meta", initialise=False), registry.counter(tool)
-    inputs = example_inputs(case.config, case.lengths, device="meta")
-    cached = [adapter.read(model, inputs, label=name) for _ in range(2)]
-    monkeypatch.setattr(shapes, "_returns_new_tensors", lambda operation: False)
-    assert cached == 2 * [adapter.read(model, inputs, label=name)]
-
-
 def test_cpu_integers_keep_values():
     x = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
     with shapes.skip_values("cpu"):
@@ -91,14 +76,3 @@ def test_cpu_integers_keep_values():
         for mask in (x > 2, x > 4):
             assert x[mask].shape == (mask.sum(),)
     assert not any("index" in str(known) or "topk" in str(known) for known in shapes._CACHE)
-
-
-@pytest.mark.parametrize("tool", registry.NAMES)
-def test_counters_agree_on_cpu_without_values(tool):
-    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
-    case = Case.of("moa-8K8E128D", {**layers, "d_model": 16, "vocab_size": 7, "head_dim": 5, "d_ff": 11})
-    model, adapter = build(case.config, initialise=False), registry.counter(tool)
-    inputs = example_inputs(case.config, case.lengths)
-    plain = adapter.read(model, inputs, label=tool)
-    with shapes.skip_values("cpu"):
-        assert adapter.read(model, inputs, label=tool) == plain

@@ -1,4 +1,4 @@
-"""A recorded run: its events and their modules, and that recording restores all state."""
+"""Events of a recorded run and their modules; recording restores all state."""
 
 import subprocess
 import sys
@@ -57,7 +57,7 @@ class Squared(torch.autograd.Function):
 
 
 class SetUp(torch.autograd.Function):
-    """The same in two parts, with a default that torch fills in."""
+    """Squared with a separate setup_context, and an argument with a default value."""
 
     @staticmethod
     def forward(x, scale=2.0):
@@ -73,7 +73,7 @@ class SetUp(torch.autograd.Function):
 
 
 class Named(Squared):
-    """A subclass that inherits both passes."""
+    """A subclass that inherits forward and backward."""
 
 
 STORED = {function: function.apply for function in (Squared, SetUp, Named)}
@@ -153,7 +153,6 @@ def test_recording_restores_state(fails):
 
 
 def test_fresh_copies_buffers_and_shares_parameters():
-    """A model of gigabytes is not in memory twice, and a gradient is of the parameters that its user has."""
     norm = nn.BatchNorm1d(5)
     copied = fresh(nn.Sequential(norm, norm))
     assert copied[0] is copied[1] is not norm
@@ -162,62 +161,55 @@ def test_fresh_copies_buffers_and_shares_parameters():
     assert norm.running_mean.tolist() == [0] * 5
 
 
-GUARDED = {
+PYTHON_FUNCTIONS = {
     "has_torch_function_unary": (F.hardtanh, ["hardtanh"]),
     "has_torch_function_variadic": (lambda x: F.layer_norm(x, (5,)), ["layer_norm"]),
     "has_torch_function": (lambda x: torch.functional.einsum("ab,cb->ac", x, x), ["einsum"]),
 }
-"""Functions of torch's Python by the guard that they call, and the calls into C++ inside them."""
+"""Functions of torch's Python by the guard that they call, with the calls into C++ that they make."""
 
 
-@pytest.mark.parametrize("guard", GUARDED)
-def test_python_functions_of_torch_are_entered(guard):
-    function, calls = GUARDED[guard]
+@pytest.mark.parametrize("guard", PYTHON_FUNCTIONS)
+def test_calls_inside_torch_functions_are_recorded(guard):
+    function, calls = PYTHON_FUNCTIONS[guard]
     trace = record(module(function), (torch.ones(3, 5),))
     assert [event.name for event in trace.events if event.what == FUNCTION] == calls
 
 
-def test_torch_function_subclass_takes_call():
-    taken = []
+def test_torch_function_subclass_overrides_call():
+    calls = []
 
-    class Taking(torch.Tensor):
+    class Overriding(torch.Tensor):
         @classmethod
         def __torch_function__(cls, function, types, args=(), kwargs=None):
-            taken.append(function)
+            calls.append(function)
             return super().__torch_function__(function, types, args, kwargs or {})
 
-    record(module(lambda x: F.layer_norm(x, (5,))), (torch.ones(3, 5).as_subclass(Taking),))
-    assert F.layer_norm in taken
+    record(module(lambda x: F.layer_norm(x, (5,))), (torch.ones(3, 5).as_subclass(Overriding),))
+    assert F.layer_norm in calls
 
 
 DYNAMO = """
-import sys, torch, headcount as hc
+import sys
+from headcount.bench.trace.collector import importing
+with importing():
+    import torch
+import headcount as hc
 from torch.nn.attention.flex_attention import flex_attention
 linear, x, q = torch.nn.Linear(5, 3), torch.ones(2, 5), torch.ones(1, 2, 7, 16)
 patched = torch.nn.Module.__call__, torch.overrides.has_torch_function, *sys.meta_path
 assert hc.count(linear, x).macs == 2 * 5 * 3
 assert hc.count(linear, x.clone(), backward=True).macs == 3 * 2 * 5 * 3
 assert "torch._dynamo" not in sys.modules
-if {compiled}:
-    assert hc.count(lambda x: torch.compile(lambda x: x @ x.T @ x)(x), x).macs == 2 * 2 * 5 * 2
-else:
-    assert hc.count(lambda q: flex_attention(q, q, q), q).macs == 2 * 2 * 7 * 7 * 16
+assert hc.count(lambda q: flex_attention(q, q, q), q).macs == 2 * 2 * 7 * 7 * 16
 from torch._dynamo import eval_frame
 assert not hasattr(eval_frame._callback_from_stance, "_headcount_original")
 assert patched == (torch.nn.Module.__call__, torch.overrides.has_torch_function, *sys.meta_path)
+assert hc.count(lambda x: torch.compile(lambda x: x @ x.T @ x)(x), x).macs == 2 * 2 * 5 * 2
 """
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_dynamo_is_imported_where_a_model_needs_it(compiled):
-    code = DYNAMO.format(compiled=compiled)
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
-
-
-def test_end_of_process_prints_nothing():
-    """Triton, which torch imports, prints what is not freed."""
-    program = (
-        "from headcount.bench.trace.collector import importing\nwith importing(): import torch\nimport torch._dynamo"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+def test_models_that_compile_import_dynamo():
+    """The process ends silently: triton would print what is not freed."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", DYNAMO], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
