@@ -172,10 +172,9 @@ class _Call:
     @cached_property
     def _recorded(self) -> Any:
         from headcount.bench.counters.results import RecordedCall
-        from headcount.bench.counters.run_context import arguments
 
         model, inputs = self._built
-        return RecordedCall(model, arguments(model, inputs), {}, self.tools)
+        return RecordedCall(model, tuple(inputs.values()), {}, self.tools)
 
 
 def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> str:

@@ -7,7 +7,9 @@ Each module listed in bench.counters.registry defines
     HOOKS                  whether it sets hooks on modules; with hooks torch's encoder layer leaves its fast path
     ADDS                   what it counts besides multiply-accumulates: operations per element of an entry, by kind of
                            the ledger (a number, or a function of the entry); kinds without a row add nothing
-    read(model, inputs)    run the tool on one forward pass and return its CounterResult
+    read(model, inputs, label)     run the tool on one forward pass and return its CounterResult; ``inputs`` are tensors
+                           in the order of forward's parameters: fvcore traces no keywords, and ptflops' hook on a
+                           nn.Linear fails where the input came by keyword
     call_counts(trace)     return what the tool counts for each call of a recorded pass (bench.counters.call_counts)
 
 and where they apply

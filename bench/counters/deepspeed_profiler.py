@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, biased_linear_again, exact_int
 from headcount.bench.counters.call_counts import PRODUCT, CallCount
-from headcount.bench.counters.run_context import arguments, as_result, run_context
+from headcount.bench.counters.run_context import as_result, run_context
 from headcount.bench.trace.events import FUNCTION, MODULE, Event, Trace
 
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
@@ -46,7 +46,7 @@ _RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
 
     ``params`` are all parameters. It does not report what it did not count. Raises CounterError.
     """
@@ -54,7 +54,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         profile = FlopsProfiler(model)
         try:
             profile.start_profile()
-            model(*arguments(model, inputs))
+            model(*inputs.values())
             macs, params = exact_int(profile.get_total_macs()), exact_int(profile.get_total_params())
             return as_result(NAME, "deepspeed", inputs, macs, params=params)
         finally:
@@ -65,22 +65,10 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
             profiler.old_functions.clear()
 
 
-def _addmm(event: Event) -> dict[str, int]:
-    """Count the elements of the first matrix times the other's last size."""
-    return {PRODUCT: event.argument(1, "mat1").numel * event.argument(2, "mat2").shape[-1]}
-
-
 def _convolution(event: Event) -> dict[str, int]:
     """Count the batch times the weight's elements times the positions."""
-    x, weight, padding = event.argument(0, "input"), event.argument(1, "weight"), event.argument(4, "padding")
-    positions = event.out.shape[2:]
-    if padding == "same":
-        # Half of the padding, rounded down, on either side.
-        dilation = event.argument(5, "dilation", 1)
-        dilations = dilation if isinstance(dilation, tuple) else (dilation,) * len(positions)
-        padded = [d * (k - 1) for d, k in zip(dilations, weight.shape[2:], strict=True)]
-        positions = [size + 2 * (p // 2) - p for size, p in zip(x.shape[2:], padded, strict=True)]
-    return {PRODUCT: x.shape[0] * weight.numel * prod(positions)}
+    x, weight = event.argument(0, "input"), event.argument(1, "weight")
+    return {PRODUCT: x.shape[0] * weight.numel * prod(event.out.shape[2:])}
 
 
 def _transposed(event: Event) -> dict[str, int]:
@@ -95,11 +83,6 @@ def _attention(event: Event) -> dict[str, int]:
     return {PRODUCT: q.numel * k.shape[-2] + prod(q.shape[:-1]) * k.shape[-2] * v.shape[-1]}
 
 
-def _reason(event: Event) -> str:
-    # torch gives the odd element of the padding to one side, DeepSpeed's formula to none.
-    return "an even window of the same size" if event.argument(4, "padding") == "same" else rules.reason(event)
-
-
 TABLE: rules.Rules = {
     "torch.nn.functional.linear": (rules.linear, "profiler.py:523-526"),
     **{f"torch.nn.functional.conv{n}d": (_convolution, "profiler.py:569-611") for n in (1, 2, 3)},
@@ -107,8 +90,8 @@ TABLE: rules.Rules = {
     "torch.nn.functional.scaled_dot_product_attention": (_attention, "profiler.py:863-869"),
     **{f"torch.{name}": (rules.matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm")},
     **{f"torch.Tensor.{name}": (rules.matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm", "__matmul__")},
-    "torch.addmm": (_addmm, "profiler.py:777-782"),
-    **dict.fromkeys(("torch.Tensor.addmm", "torch.baddbmm"), (_addmm, "profiler.py:830-835")),
+    "torch.addmm": (rules.addmm, "profiler.py:777-782"),
+    **dict.fromkeys(("torch.Tensor.addmm", "torch.baddbmm"), (rules.addmm, "profiler.py:830-835")),
 }
 NAMES = tuple(TABLE)
 """The names whose calls the trace must record."""
@@ -116,7 +99,7 @@ NAMES = tuple(TABLE)
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    return rules.apply(rules.patched_calls(trace), TABLE, "patched ", _reason)
+    return rules.apply(rules.patched_calls(trace), TABLE, "patched ")
 
 
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:

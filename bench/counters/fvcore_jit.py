@@ -14,7 +14,6 @@ on are removed from the graph. Places are in the fvcore 0.1.5 sources.
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, exact_int
 from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
-from headcount.bench.counters.run_context import arguments, as_result, run_context
+from headcount.bench.counters.run_context import as_result, run_context
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 from headcount.bench.trace.shapes import cache_shapes
 
@@ -38,7 +37,7 @@ ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
 
     Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``unsupported`` are
     the operators without a handle, except those that it ignores (jit_analysis.py:28-87).
@@ -47,23 +46,12 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
     with run_context(model, counter=NAME, label=label), warnings.catch_warnings():
         # The trace compiles small functions, which torch has deprecated.
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
-        analysis = FlopCountAnalysis(model, arguments(model, inputs))
+        analysis = FlopCountAnalysis(model, tuple(inputs.values()))
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
         with cache_shapes(model):
             total = analysis.total()
         params, unsupported = exact_int(parameter_count(model)[""]), dict(analysis.unsupported_ops())
         return as_result(NAME, "fvcore", inputs, exact_int(total), params=params, unsupported=unsupported)
-
-
-def _columns(first: int) -> Callable[[Event], dict[str, int]]:
-    """Return a rule: the elements of tensor ``first`` times the next one's last size. Both may be keywords."""
-
-    def rule(event: Event) -> dict[str, int]:
-        """Count the first operand's elements times the other's last size."""
-        tensors = list(event.tensors())
-        return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[-1]}
-
-    return rule
 
 
 def _cell(event: Event) -> dict[str, int]:
@@ -87,25 +75,9 @@ def _convolution(event: Event) -> dict[str, int]:
     return {PRODUCT: real * batch * weight.numel * positions}
 
 
-def _einsum_call(event: Event) -> tuple[str, list[tuple[int, ...]]]:
-    """Return the equation of an einsum and the shapes of its operands."""
-    operands = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:]
-    return event.args[0].replace(" ", ""), [fact.shape for fact in operands if isinstance(fact, TensorFact)]
-
-
-def _sums_one_operand(equation: str, shapes: list[tuple[int, ...]]) -> bool:
-    """Return whether an index is summed over that has more than one value in one operand only."""
-    inputs, _, result = equation.partition("->")
-    summed = []
-    for term, shape in zip(inputs.split(","), shapes, strict=True):
-        before, _, after = term.partition("...")
-        sizes = [*zip(before, shape, strict=False), *zip(reversed(after), reversed(shape), strict=False)]
-        summed += {index for index, size in sizes if size > 1 and index not in result}
-    return "->" in equation and any(summed.count(index) == 1 for index in summed)
-
-
 def _einsum(event: Event) -> dict[str, int]:
-    equation, shapes = _einsum_call(event)
+    """Count half of the FLOPs of numpy's own order of contraction, printed with four digits."""
+    equation, shapes = event.args[0].replace(" ", ""), [fact.shape for fact in event.tensors()]
     letters = dict.fromkeys(letter for letter in equation if letter.isalpha())
     plain = equation.translate({ord(letter): 97 + i for i, letter in enumerate(letters)})
     if plain == "abc,abd->acd":
@@ -135,28 +107,11 @@ def _batch_norm(event: Event) -> dict[str, int]:
     return {"norm": x.numel * ((5 if affine else 4) if training else (2 if affine else 1))}
 
 
-def _elements(name: str, of_input: int, of_output: int) -> Callable[[Event], dict[str, int]]:
-    return lambda event: {name: of_input * event.args[0].numel + of_output * event.out.numel}
-
-
-def _reason(event: Event) -> str:
-    """Return why the product counted for ``event`` may differ from the number of multiply-accumulates."""
-    if event.name == "einsum":
-        equation, shapes = _einsum_call(event)
-        if len(shapes) > 2:
-            return "numpy's own order of contraction, printed with four digits"
-        first = "with an index that torch sums in one operand first, printed with four digits"
-        return first if _sums_one_operand(equation, shapes) else "numpy prints four digits"
-    if event.name.startswith("conv") and isinstance(event.argument(4, "padding"), str):
-        return "a window given as a word"
-    return rules.reason(event)
-
-
 TABLE: rules.Rules = {
     "linear": (rules.linear, "jit_handles.py:99-110"),
-    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (_columns(0), "jit_handles.py:217-227")),
-    "bmm": (_columns(0), "jit_handles.py:113-126"),
-    "addmm": (_columns(1), "jit_handles.py:82-96"),
+    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (rules.matmul, "jit_handles.py:217-227")),
+    "bmm": (rules.matmul, "jit_handles.py:113-126"),
+    "addmm": (rules.addmm, "jit_handles.py:82-96"),
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), (_cell, "jit_handles.py:99-110")),
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
@@ -164,32 +119,20 @@ TABLE: rules.Rules = {
     ),
     "convolution": (rules.convolution, "jit_handles.py:127-171"),
     "einsum": (_einsum, "jit_handles.py:174-214"),
-    "layer_norm": (_norm(2), "jit_handles.py:230-248"),
-    "group_norm": (_norm(2), "jit_handles.py:230-248"),
+    **dict.fromkeys(("layer_norm", "group_norm"), (_norm(2), "jit_handles.py:230-248")),
     "instance_norm": (_norm(1), "jit_handles.py:230-248"),
     "batch_norm": (_batch_norm, "jit_handles.py:251-259"),
-    "upsample_nearest2d": (_elements("interpolation", 0, 1), "flop_count.py:40"),
-    "upsample_bilinear2d": (_elements("interpolation", 0, 4), "flop_count.py:41"),
-    "adaptive_avg_pool2d": (_elements("pooling", 1, 0), "flop_count.py:42"),
-    "grid_sampler": (_elements("interpolation", 0, 4), "flop_count.py:43"),
+    "upsample_nearest2d": (rules.elements("interpolation", of_output=True), "flop_count.py:40"),
+    "upsample_bilinear2d": (rules.elements("interpolation", 4, of_output=True), "flop_count.py:41"),
+    "adaptive_avg_pool2d": (rules.elements("pooling"), "flop_count.py:42"),
+    "grid_sampler": (rules.elements("interpolation", 4, of_output=True), "flop_count.py:43"),
 }
 
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    live = (_as_traced(trace, trace.events[index]) for index in sorted(_live_functions(trace)))
-    return rules.apply(live, TABLE, "aten::", _reason)
-
-
-def _as_traced(trace: Trace, event: Event) -> Event:
-    """Return a product that vmap runs with its first operand as the graph has it, before matmul expands it."""
-    if event.name == "bmm" and not event.backward and event.what == OPERATION and event.parent is not None:
-        for other in trace.events[event.parent + 1 : event.index]:
-            if (other.name, other.parent) == ("expand", event.parent) and other.args[0].storage == event.args[
-                0
-            ].storage:
-                return replace(event, args=(other.args[0], *event.args[1:]))
-    return event
+    live = (trace.events[index] for index in sorted(_live_functions(trace)))
+    return rules.apply(live, TABLE, "aten::")
 
 
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:

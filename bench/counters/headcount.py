@@ -1,14 +1,14 @@
 """headcount's counter: every dispatched contraction once, equal for every formulation and device."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 
 from headcount.bench.contractions.count import count_contractions
 from headcount.bench.counters.base import CounterResult
 from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
-from headcount.bench.counters.run_context import arguments, device_of, run_context
+from headcount.bench.counters.run_context import as_result, run_context
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.record import record
 
@@ -22,21 +22,15 @@ _PRODUCTS = "bench/contractions/products.py"
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
 
     Raises CounterError, also for an unsupported operator.
     """
     with run_context(model, counter=NAME, label=label):
-        found = count_contractions(record(model, arguments(model, inputs)))
-    return CounterResult(
-        counter=NAME,
-        tool="headcount",
-        version=torch.__version__,
-        device=device_of(inputs),
-        macs=found.macs,
-        params=sum(parameter.numel() for parameter in model.parameters()),
-        unsupported={},
-    )
+        found = count_contractions(record(model, tuple(inputs.values())))
+    params = sum(parameter.numel() for parameter in model.parameters())
+    # its version is that of torch, which decides which operations run
+    return replace(as_result(NAME, "torch", inputs, found.macs, params=params, unsupported={}), tool=NAME)
 
 
 def call_counts(trace: Trace) -> list[CallCount]:

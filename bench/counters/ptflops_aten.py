@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run, rules
 from headcount.bench.counters.base import CounterResult
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
+from headcount.bench.counters.call_counts import TORCH, CallCount
 from headcount.bench.counters.run_context import as_result
 from headcount.bench.trace.events import OPERATION, Event, Trace
 
@@ -33,7 +33,7 @@ _ZERO_OP = re.compile(r"^Warning: (\S+) operation is treated as a zero-op$", re.
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
 
     ``params`` are the trainable ones (aten_engine.py:113). ``unsupported`` is read from what ptflops prints (:96).
     Raises CounterError.
@@ -44,9 +44,8 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def _addmm(event: Event) -> dict[str, int]:
-    """Count the elements of the first matrix times the other's last size."""
-    (m, k), n = event.args[1].shape, event.args[2].shape[1]
-    return {PRODUCT: m * k * n, "bias": m * n}
+    """Count the first operand's elements times the other's last size."""
+    return {**rules.addmm(event), "bias": event.out.numel}
 
 
 def _convolution(event: Event) -> dict[str, int]:

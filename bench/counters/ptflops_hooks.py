@@ -6,36 +6,29 @@ from math import prod
 from torch import nn
 
 from headcount.bench.counters.call_counts import PRODUCT
+from headcount.bench.counters.rules import elements
 from headcount.bench.trace.events import Event, ModuleFact
 
 Parts = Mapping[str, int]
 
 
-def _linear(module: ModuleFact, event: Event) -> Parts:
+def _linear(event: Event, module: ModuleFact) -> Parts:
     """Count the input's elements times the output's last size."""
     rows = prod(event.args[0].shape[:-1])
     columns = event.out.shape[-1]
     return {PRODUCT: rows * event.args[0].shape[-1] * columns, "bias": rows * columns * _has(module, "bias")}
 
 
-def _of_output(name: str) -> Callable[[ModuleFact, Event], Parts]:
-    return lambda module, event: {name: event.out.numel}
-
-
-def _upsample(module: ModuleFact, event: Event) -> Parts:
+def _upsample(event: Event, module: ModuleFact) -> Parts:
     """Count the first sample of the output."""
     return {"interpolation": prod(event.out.shape[1:])}
 
 
-def _of_input(name: str) -> Callable[[ModuleFact, Event], Parts]:
-    return lambda module, event: {name: event.args[0].numel}
-
-
-def _norm(module: ModuleFact, event: Event) -> Parts:
+def _norm(event: Event, module: ModuleFact) -> Parts:
     return {"norm": event.args[0].numel * (2 if module.attributes.get("affine") else 1)}
 
 
-def _convolution(module: ModuleFact, event: Event) -> Parts:
+def _convolution(event: Event, module: ModuleFact) -> Parts:
     """Count the window of every output channel times the input's first size times the positions."""
     x, a = event.args[0], module.attributes
     window = prod(a["kernel_size"]) * a["in_channels"] * (a["out_channels"] // a["groups"])
@@ -43,10 +36,10 @@ def _convolution(module: ModuleFact, event: Event) -> Parts:
     return {PRODUCT: window * positions, "bias": event.out.numel * _has(module, "bias")}
 
 
-def _recurrent(extra_per_unit: int) -> Callable[[ModuleFact, Event], Parts]:
+def _recurrent(extra_per_unit: int) -> Callable[[Event, ModuleFact], Parts]:
     """Count both matrices of each layer for every row and ``extra_per_unit`` gate operations per hidden unit."""
 
-    def rule(module: ModuleFact, event: Event) -> Parts:
+    def rule(event: Event, module: ModuleFact) -> Parts:
         """Count weight_ih and weight_hh, not weight_hr, for the input's first two sizes (a cell: the first)."""
         both = ("weight_ih", "weight_hh")
         weights = [s for n, s in module.parameters.items() if s and n.startswith(both) and "reverse" not in n]
@@ -61,7 +54,7 @@ def _recurrent(extra_per_unit: int) -> Callable[[ModuleFact, Event], Parts]:
     return rule
 
 
-def _multihead(module: ModuleFact, event: Event) -> Parts:
+def _multihead(event: Event, module: ModuleFact) -> Parts:
     """Count attention, and each projection as a square of the width of its query, key or value."""
     q, k, v = (fact.shape for fact in event.args)
     batch, length = (q[0], 1) if module.attributes["batch_first"] else (q[1], 0)
@@ -90,10 +83,12 @@ def _by_dimension(*names: str) -> tuple[type, ...]:
 _POOLS = _by_dimension("MaxPool", "AvgPool", "AdaptiveMaxPool", "AdaptiveAvgPool")
 _NORMS = (*_by_dimension("BatchNorm", "InstanceNorm"), nn.GroupNorm, nn.LayerNorm)
 
-HOOKED: Mapping[type, tuple[Callable[[ModuleFact, Event], Parts], str]] = {
+HOOKED: Mapping[type, tuple[Callable[[Event, ModuleFact], Parts], str]] = {
     nn.Linear: (_linear, "35-43"),
-    **dict.fromkeys((nn.ReLU, nn.PReLU, nn.ELU, nn.LeakyReLU, nn.ReLU6, nn.GELU), (_of_output("activation"), "30-32")),
-    **dict.fromkeys(_POOLS, (_of_input("pooling"), "46-48")),
+    **dict.fromkeys(
+        (nn.ReLU, nn.PReLU, nn.ELU, nn.LeakyReLU, nn.ReLU6, nn.GELU), (elements("activation", of_output=True), "30-32")
+    ),
+    **dict.fromkeys(_POOLS, (elements("pooling"), "46-48")),
     **dict.fromkeys(_NORMS, (_norm, "51-57")),
     nn.Upsample: (_upsample, "21-27"),
     **dict.fromkeys(_by_dimension("Conv", "ConvTranspose"), (_convolution, "60-92")),

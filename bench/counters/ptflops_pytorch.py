@@ -12,7 +12,7 @@ On meta some of torch's operations are Python that calls patched names (addmm ca
 the trace, inside the operation. Places are in the ptflops 0.7.5 sources.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import zip_longest
 from math import prod
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run, rules
 from headcount.bench.counters.base import CounterResult, biased_linear_again
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount, total
+from headcount.bench.counters.call_counts import TORCH, CallCount, total
 from headcount.bench.counters.ptflops_hooks import HOOKED
 from headcount.bench.counters.run_context import as_result
 from headcount.bench.trace.events import MODULE, Event, TensorFact, Trace
@@ -40,7 +40,7 @@ TWICE = "pytorch_engine.py:96-103"
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters by name.
+    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
 
     ``params`` are the trainable ones (pytorch_engine.py:161). ``unsupported`` are the module types that ptflops
     calls zero-ops (:231); it does not name functions. Totals above 2**53 would be rounded: the module sum
@@ -54,13 +54,9 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 
 def _addmm(event: Event) -> dict[str, int]:
-    """Count the elements of the first matrix times the other's last size."""
-    added, a, b = event.argument(0, "input"), event.argument(1, "mat1"), event.argument(2, "mat2")
-    return {PRODUCT: a.numel * b.shape[-1], "added matrix": 0 if event.kwargs.get("beta") == 0 else added.numel}
-
-
-def _numel(name: str) -> Callable[[Event], dict[str, int]]:
-    return lambda event: {name: event.argument(0, "input").numel}
+    """Count the first operand's elements times the other's last size."""
+    added = 0 if event.kwargs.get("beta") == 0 else event.argument(0, "input").numel
+    return {**rules.addmm(event), "added matrix": added}
 
 
 def _elementwise(event: Event) -> dict[str, int]:
@@ -69,18 +65,10 @@ def _elementwise(event: Event) -> dict[str, int]:
     return {"elementwise": prod(max(sizes) for sizes in zip_longest(*shapes, fillvalue=1))}
 
 
-def _interpolate(event: Event) -> dict[str, int]:
-    x, size, scale = event.argument(0, "input"), event.argument(1, "size"), event.argument(2, "scale_factor")
-    window = len(x.shape) - 2
-    if size is not None:
-        return {"interpolation": (prod(size) if isinstance(size, tuple) else int(size) ** window) * prod(x.shape[:2])}
-    if isinstance(scale, tuple) and len(scale) == window:
-        return {"interpolation": x.numel * prod(int(s) for s in scale)}
-    return {"interpolation": int(x.numel * scale**window)}
-
-
 _ACTIVATIONS = ("relu", "prelu", "elu", "relu6", "gelu", "silu")
 _POOLS = tuple(f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3))
+_INTERPOLATION = rules.elements("interpolation", of_output=True)
+"""Its formula of fractional scales rounds otherwise: what it counts for them may be unexplained."""
 _ADDMM = ("torch.addmm", "torch.Tensor.addmm", "torch.baddbmm")
 
 
@@ -96,10 +84,10 @@ HANDLERS: rules.Rules = {
     **dict.fromkeys(_of_torch("matmul", "mm", "bmm"), (rules.matmul, "pytorch_ops.py:385-387")),
     **dict.fromkeys(_ADDMM, (_addmm, "pytorch_ops.py:390-394")),
     **dict.fromkeys(_of_torch("mul", "add"), (_elementwise, "pytorch_ops.py:397-419")),
-    **dict.fromkeys(_functional(*_ACTIVATIONS), (_numel("activation"), "pytorch_ops.py:347-348")),
-    **dict.fromkeys(_functional(*_POOLS), (_numel("pooling"), "pytorch_ops.py:347-348")),
-    **dict.fromkeys(_functional("softmax"), (_numel("softmax"), "pytorch_ops.py:347-348")),
-    **dict.fromkeys(_functional("upsample", "interpolate"), (_interpolate, "pytorch_ops.py:351-382")),
+    **dict.fromkeys(_functional(*_ACTIVATIONS), (rules.elements("activation"), "pytorch_ops.py:347-348")),
+    **dict.fromkeys(_functional(*_POOLS), (rules.elements("pooling"), "pytorch_ops.py:347-348")),
+    **dict.fromkeys(_functional("softmax"), (rules.elements("softmax"), "pytorch_ops.py:347-348")),
+    **dict.fromkeys(_functional("upsample", "interpolate"), (_INTERPOLATION, "pytorch_ops.py:351-382")),
 }
 NAMES = tuple(HANDLERS)
 """The names whose calls the trace must record."""
@@ -115,7 +103,7 @@ def call_counts(trace: Trace) -> list[CallCount]:
             rule, lines = HOOKED[module.kind]
             name, place = f"hook of nn.{module.kind.__name__}", f"pytorch_ops.py:{lines}"
             reason = rules.ONE_CALL if event.transformed else rules.formula_of(rule)
-            out.append(CallCount(event.index, rule(module, event), name, place, visits[event.module], reason))
+            out.append(CallCount(event.index, rule(event, module), name, place, visits[event.module], reason))
     return sorted(out, key=lambda call_count: call_count.event)
 
 

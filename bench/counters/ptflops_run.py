@@ -12,7 +12,7 @@ from ptflops import get_model_complexity_info
 from torch import Tensor, nn
 
 from headcount.bench.counters.base import CounterError
-from headcount.bench.counters.run_context import arguments, one_line, run_context
+from headcount.bench.counters.run_context import one_line, run_context
 from headcount.bench.trace.shapes import cache_shapes
 
 _FAILURE = re.compile(r"the following exception: \n<class '(?:.*\.)?(\w+)'>: (.*)")
@@ -43,14 +43,13 @@ def run(
     # Backend pytorch also counts the calls that torch's Python makes to compute a shape.
     remembered = cache_shapes(model) if backend == "aten" else nullcontext()
     with run_context(model, counter=counter, label=label) as printed, remembered:
-        named = {f"input_{i}": tensor for i, tensor in enumerate(arguments(model, inputs))}
         root = _KeywordInputs(model)
         macs, params = get_model_complexity_info(
             root,
             (1,),
             print_per_layer_stat=False,
             as_strings=False,
-            input_constructor=lambda _: named,
+            input_constructor=lambda _: inputs,
             ost=report,
             verbose=True,
             backend=backend,

@@ -8,12 +8,18 @@ from headcount.bench.trace.events import FUNCTION, NAMED, OPERATION, Event, Trac
 
 ONE_CALL = "its formula sees the shapes of one call, not of what runs for all (vmap)"
 
-Rules = Mapping[str, tuple[Callable[[Event], Mapping[str, int]], str]]
+Rule = Callable[[Event], Mapping[str, int]]
+"""Return the parts of a call count: multiply-accumulates under PRODUCT, additions under their names."""
+Rules = Mapping[str, tuple[Rule, str]]
 """By the name of a call: the rule that returns its parts, and the place of the rule in the tool's source."""
 
 
 def reason(event: Event) -> str:
     """Return why the product counted for ``event`` may differ from the multiply-accumulates; "" for its formula."""
+    if event.name == "einsum":
+        return ""
+    if "conv" in event.name and isinstance(event.argument(4, "padding"), str):
+        return "a window given as a word"
     operands = [fact for fact in event.tensors() if fact.shape]
     if any(fact.dtype.startswith("complex") for fact in tensors_in((event.args, event.out))):
         return "a complex convolution as three real ones"
@@ -32,16 +38,14 @@ def formula_of(rule: Callable[..., Mapping[str, int]]) -> str:
     return first.removeprefix("Count ").removesuffix(".")
 
 
-def apply(
-    events: Iterable[Event], table: Rules, prefix: str, explain: Callable[[Event], str] = reason
-) -> list[CallCount]:
+def apply(events: Iterable[Event], table: Rules, prefix: str) -> list[CallCount]:
     """Return the count of each of ``events`` that has a rule; ``prefix`` goes before the names of the calls."""
     out = []
     for event in events:
         if event.name in table:
             rule, place = table[event.name]
             name = prefix + event.name.replace("torch.nn.functional.", "F.")
-            out.append(CallCount(event.index, rule(event), name, place, reason=explain(event) or formula_of(rule)))
+            out.append(CallCount(event.index, rule(event), name, place, reason=reason(event) or formula_of(rule)))
     return out
 
 
@@ -73,9 +77,23 @@ def linear(event: Event) -> dict[str, int]:
     return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "weight").shape[0]}
 
 
-def matmul(event: Event) -> dict[str, int]:
-    """Count the first operand's elements times the other's last size."""
-    return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "other").shape[-1]}
+def product_of(first: int) -> Rule:
+    """Return the rule of a product whose operands are the tensors ``first`` and ``first`` + 1 among the arguments."""
+
+    def rule(event: Event) -> dict[str, int]:
+        """Count the first operand's elements times the other's last size."""
+        tensors = list(event.tensors())
+        return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[-1]}
+
+    return rule
+
+
+matmul, addmm = product_of(0), product_of(1)
+
+
+def elements(name: str, times: int = 1, of_output: bool = False) -> Callable[..., Mapping[str, int]]:
+    """Return the rule of ``times`` operations per element of the input or the output, added under ``name``."""
+    return lambda event, *_: {name: times * (event.out if of_output else event.argument(0, "input")).numel}
 
 
 def convolution(event: Event) -> dict[str, int]:

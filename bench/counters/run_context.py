@@ -1,6 +1,5 @@
 """Run a counter and restore the model, the standard streams and autograd afterwards."""
 
-import inspect
 import io
 import re
 from collections.abc import Iterator, Mapping
@@ -60,34 +59,10 @@ def one_line(kind: str, message: str) -> str:
     return f"{kind}: {lines[0].strip()}" if lines else kind
 
 
-def arguments(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """Return the inputs in the order of the model's forward; raise TypeError if the names do not fit.
-
-    A forward that takes any number of tensors gets them in the given order.
-
-    All counters call the model by position: fvcore traces nothing else, and ptflops' hook on a nn.Linear
-    fails where the input came by keyword.
-    """
-    signature = inspect.signature(model.forward)
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.parameters.values()):
-        return tuple(inputs.values())
-    bound = signature.bind(**inputs)
-    if bound.kwargs:
-        raise TypeError(f"{', '.join(bound.kwargs)} cannot be passed by position")
-    return bound.args
-
-
-def device_of(inputs: Mapping[str, Tensor]) -> str:
-    """Return the device type of the inputs, "cpu" without any; raise ValueError for more than one."""
-    devices = {tensor.device.type for tensor in inputs.values()} or {"cpu"}
-    if len(devices) > 1:
-        raise ValueError(f"inputs on one device expected, found {sorted(devices)}")
-    return devices.pop()
-
-
 def as_result(counter: str, tool: str, inputs: Mapping[str, Tensor], macs: int, **reported: Any) -> CounterResult:
     """Return what the distribution ``tool`` reported, with its installed version and the device of the inputs."""
-    return CounterResult(counter, tool, _version(tool), device_of(inputs), macs, **reported)
+    device = next((tensor.device.type for tensor in inputs.values()), "cpu")
+    return CounterResult(counter, tool, _version(tool), device, macs, **reported)
 
 
 _version = cache(version)

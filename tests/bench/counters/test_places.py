@@ -1,4 +1,4 @@
-"""The names and lines that counters cite are in their tools' sources."""
+"""The names and lines that counters cite exist in the sources of their tools."""
 
 import functools
 import inspect
@@ -15,13 +15,13 @@ from headcount.bench.counters import fvcore_jit, ptflops_aten, ptflops_pytorch
 from headcount.bench.counters.ptflops_hooks import HOOKED
 
 
-def verified(name, number):
+def requires_version(name, number):
     other = not version(name).startswith(number)
     return pytest.mark.skipif(other, reason=f"places are in the sources of {name} {number}")
 
 
-def holds(place, function):
-    """Whether a place, "file.py:3-5, 7-9", has the line at which a function begins, behind wrappers and decorators."""
+def is_at(place, function):
+    """Return whether a function, without its wrappers and decorators, begins in a place: "file.py:3-5, 7-9"."""
     function = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
     lines, first = inspect.getsourcelines(function)
     line = first + next(number for number, text in enumerate(lines) if text.lstrip().startswith("def "))
@@ -31,35 +31,35 @@ def holds(place, function):
     )
 
 
-def patched(function):
-    """The names that a function of ptflops sets: F is torch.nn.functional."""
+def patched_names(function):
+    """Return the names that a function of ptflops sets; F is torch.nn.functional."""
     names = re.findall(r"^ +((?:F|torch|torch\.Tensor)\.\w+) = ", inspect.getsource(function), re.MULTILINE)
     return {re.sub("^F", "torch.nn.functional", name) for name in names}
 
 
-@verified("ptflops", "0.7.5")
+@requires_version("ptflops", "0.7.5")
 def test_ptflops_handlers():
-    assert patched(pytorch_engine.patch_functional) | patched(pytorch_engine.patch_tensor_ops) == set(
+    assert patched_names(pytorch_engine.patch_functional) | patched_names(pytorch_engine.patch_tensor_ops) == set(
         ptflops_pytorch.NAMES
     )
     known = pytorch_ops.FUNCTIONAL_MAPPING | pytorch_ops.TENSOR_OPS_MAPPING
     for name, (_, place) in ptflops_pytorch.HANDLERS.items():
-        assert holds(place, known[functools.reduce(getattr, name.split(".")[1:], torch)]), (name, place)
+        assert is_at(place, known[functools.reduce(getattr, name.split(".")[1:], torch)]), (name, place)
 
 
-@verified("ptflops", "0.7.5")
+@requires_version("ptflops", "0.7.5")
 def test_ptflops_hooks():
     assert {kind for kind in pytorch_ops.MODULES_MAPPING if kind.__module__.startswith("torch.nn.")} == HOOKED.keys()
     for kind, (_, lines) in HOOKED.items():
-        assert holds(f"pytorch_ops.py:{lines}", pytorch_ops.MODULES_MAPPING[kind]), (kind, lines)
+        assert is_at(f"pytorch_ops.py:{lines}", pytorch_ops.MODULES_MAPPING[kind]), (kind, lines)
 
 
-@verified("ptflops", "0.7.5")
+@requires_version("ptflops", "0.7.5")
 def test_ptflops_operators():
     known = {packet.__name__: rule for packet, rule in aten_ops.ATEN_OPS_MAPPING.items()}
     assert known.keys() == ptflops_aten.TABLE.keys()
     for name, (_, place) in ptflops_aten.TABLE.items():
-        assert holds(place, known[name]), (name, place)
+        assert is_at(place, known[name]), (name, place)
 
 
 AS_TRACED = {
@@ -67,10 +67,10 @@ AS_TRACED = {
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), "linear"),
     **{f"{kind}{n}d": "_convolution" for kind in ("conv", "conv_transpose") for n in (1, 2, 3)},
 }  # fmt: skip
-"""A call as Python makes it -> as the graph has it, where that is another name."""
+"""The name of a call in the graph by its name in Python, where these differ."""
 
 
-@verified("fvcore", "0.1.5")
+@requires_version("fvcore", "0.1.5")
 def test_fvcore_handles():
     flop_count = import_module("fvcore.nn.flop_count")
     known = {name.removeprefix("aten::"): rule for name, rule in flop_count._DEFAULT_SUPPORTED_OPS.items()}
@@ -82,4 +82,4 @@ def test_fvcore_handles():
         if file == "flop_count.py":
             assert f'"aten::{name}"' in lines[int(line) - 1]
         else:
-            assert holds(place, known[name]), (call, place)
+            assert is_at(place, known[name]), (call, place)
