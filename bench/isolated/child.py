@@ -13,10 +13,10 @@ from typing import Any
 
 import headcount
 from headcount.bench.errors import EnvironmentMissing, format_error, reset_warning_filters
-from headcount.bench.isolated.hub import find_config
 from headcount.bench.isolated.run import TASKS, specs_of
 from headcount.bench.isolated.target import is_configuration
 from headcount.bench.isolated.user_code import UserCodeError, import_folders
+from headcount.bench.trace.collector import importing
 
 
 def main() -> int:
@@ -50,12 +50,9 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer of the request's task, or ``error`` for one of the user's code or of this machine."""
     specs = specs_of(request)
     try:
-        for spec in specs:
-            if spec.startswith("hf:"):
-                # before torch is imported, which takes seconds
-                find_config(spec)
-        # imported before the user's folders are on sys.path, where a file may be called like a package
-        task = import_module(TASKS[request["task"]])
+        with importing():
+            # before the user's folders are on sys.path, where a file may be called like a package
+            task = import_module(TASKS[request["task"]])
         # without the checkout's root, whose packages bench, models … may be called like the user's
         others = [folder for folder in sys.path if Path(folder).resolve() != headcount.CHECKOUT]
         sys.path[:] = [*dict.fromkeys(folder for spec in specs for folder in import_folders(spec)), *others]
@@ -63,8 +60,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         sys.dont_write_bytecode = True
         return task.answer(request)
     except UserCodeError as error:
-        # a configuration is no code: the lines that raised are not the user's
-        trace = "" if all(map(is_configuration, specs)) else error.trace
+        # a configuration is no code, and most of what divides a module over ranks is torch's
+        trace = "" if request["task"] == "rank" or all(map(is_configuration, specs)) else error.trace
         return {"error": f"{error}\n{trace}".rstrip()}
     except RecursionError:
         return {"error": "inputs or results hold themselves, or are nested deeper than Python's recursion limit"}

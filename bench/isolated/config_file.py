@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.hub import find_beside, find_config, require_library
 from headcount.bench.isolated.model_inputs import Inputs
-from headcount.bench.isolated.target import DTYPES
 from headcount.bench.isolated.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
 
@@ -53,8 +52,6 @@ def build_from_config(
         EnvironmentMissing: the library, the hub or code of the model's own is needed and not there.
     """
     path = find_config(source) if source.startswith("hf:") else Path(source)
-    if dtype not in (None, *DTYPES):
-        raise UserCodeError(f"unknown type {dtype!r}; choose from {', '.join(DTYPES)}")
     config = _read_json(path)
     library = next((library for key, library in _LIBRARIES.items() if config.get(key)), None)
     if library is None:
@@ -131,8 +128,7 @@ def _from_transformers(package: Any, data: dict[str, Any], fields: Mapping[str, 
         method = quantization.get("quant_method", "") if isinstance(quantization, Mapping) else ""
         notes.append(f"quantization_config ({method}) is not applied: weights are counted unquantized")
     make = package.CONFIG_MAPPING[kind].from_dict
-    with _one_line("the configuration is wrong"):
-        config = make(data)
+    config = make(data)
     _check_fields(fields, _field_names(config))
     for field, value in fields.items():
         *parts, name = field.split(".")
@@ -143,9 +139,7 @@ def _from_transformers(package: Any, data: dict[str, Any], fields: Mapping[str, 
         values[name] = value
         if name == "num_hidden_layers" and "layer_types" in values:
             values["layer_types"] = values["layer_types"][:value]
-    if fields:
-        with _one_line("--set"):
-            config = make(data)
+    config = make(data) if fields else config
     wanted = data.get("architectures") or []
     names = [name for name in wanted if hasattr(package, name)]
     if wanted and not names:
@@ -156,8 +150,7 @@ def _from_transformers(package: Any, data: dict[str, Any], fields: Mapping[str, 
     if not names:
         notes.append(f"{cls.__name__} was chosen: architectures names no class")
     own = config.dtype or config.get_text_config().dtype or DEFAULT_DTYPE
-    with _one_line(f"building {cls.__name__}"):
-        model = cls._from_config(config, dtype=getattr(torch, str(dtype or own).removeprefix("torch.")))
+    model = cls._from_config(config, dtype=getattr(torch, str(dtype or own).removeprefix("torch.")))
     return model, config, notes
 
 
@@ -184,8 +177,7 @@ def _from_diffusers(package: Any, data: dict[str, Any], fields: Mapping[str, Any
     if not (inspect.isclass(cls) and issubclass(cls, nn.Module)):
         raise EnvironmentMissing(f"diffusers {package.__version__} has no model {data['_class_name']!r}")
     _check_fields(fields, set(inspect.signature(cls.__init__).parameters) - {"self"})
-    with _one_line(f"building {cls.__name__}"):
-        model = cls.from_config({**data, **fields}).to(getattr(torch, dtype or DEFAULT_DTYPE))
+    model = cls.from_config({**data, **fields}).to(getattr(torch, dtype or DEFAULT_DTYPE))
     return model, model.config, []
 
 
@@ -195,8 +187,7 @@ def _from_timm(package: Any, data: dict[str, Any], fields: Mapping[str, Any], dt
         near = did_you_mean(name, package.list_models())
         raise EnvironmentMissing(f"timm {package.__version__} has no model {name!r}{near}")
     keywords = {key: data[key] for key in ("num_classes", "global_pool") if key in data}
-    with _one_line(f"building {name}"):
-        model = package.create_model(name, pretrained=False, **{**keywords, **data.get("model_args", {}), **fields})
+    model = package.create_model(name, pretrained=False, **{**keywords, **data.get("model_args", {}), **fields})
     settings = {**model.pretrained_cfg, **data.get("pretrained_cfg", {})}
     return model.to(getattr(torch, dtype or DEFAULT_DTYPE)), settings, []
 

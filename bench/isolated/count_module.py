@@ -3,11 +3,10 @@
 import copy
 import logging
 import string
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import psutil
@@ -26,7 +25,7 @@ from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.decode_step import DecodeStep, decode_step
-from headcount.bench.isolated.module_count import ACTIVATIONS, DECODING, ModuleCount, merge_elementwise
+from headcount.bench.isolated.module_count import ACTIVATIONS, DECODING, ModuleCount
 from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, build_target, run_user_code
 from headcount.bench.trace.events import Event, Trace, tensors_in
 from headcount.bench.trace.memory import measure_activations
@@ -67,7 +66,7 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     # the other tools run where their users run them, unless a device is given
     tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
     columns = request["columns"]
-    step = _decode_step(call, request["context"]) if set(columns) & set(DECODING) else None
+    step = cache(lambda: decode_step(*_meta_call(call), request["context"]))
     with one_thread():
         first = partial(run, counters=[name for name in counters if name not in tools])
         found, device, why = _run_on_device(first, call, request["device"])
@@ -83,18 +82,10 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     return module_count(found.headcount, built, **how, backward=request["backward"])
 
 
-def _decode_step(call: ModuleCall, context: int | None) -> DecodeStep | str:
-    """Return the decode step of a module on meta, or why it has none."""
-    try:
-        return decode_step(*_meta_call(call), context)
-    except UserCodeError as error:
-        return str(error)
-
-
 def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., ReportedCounts]]:
     """Return what ``request`` names, and the function that counts a call with its options."""
     built = build_target(request)
-    _materialize(built.module, built.args, built.kwargs)
+    run_user_code("reading the module", lambda: _materialize(*built.call), (UserCodeError,))
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
     options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set", "backward")}
     return built, partial(read, label=request["spec"], formulas=formulas, **options)
@@ -103,14 +94,10 @@ def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., Repo
 def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCount:
     """Return the record of a count of ``built``; ``how`` are further fields."""
     names = ("macs", "headline", "dispatched", "with_elementwise", "ledger", "modules", "collectives")
-    products = (
-        {"path": one.path, "call": one.call, "kind": one.kind, "dims": dict(one.dims), "times": 1, "size": one.size}
-        for one in count.elementwise
-    )
     return ModuleCount(
         **{name: getattr(count, name) for name in names},
         inputs=inputs_of(built.args, built.kwargs),
-        elementwise=merge_elementwise(products),
+        elementwise=count.elementwise_ledger,
         parameters=parameters(built.module),
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
         bytes_moved=count.bytes_moved(),
@@ -123,20 +110,19 @@ def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCou
 
 
 def _measure(
-    name: str, run: Callable[..., ReportedCounts], call: ModuleCall, step: DecodeStep | str | None, element_bytes: int
+    name: str, run: Callable[..., ReportedCounts], call: ModuleCall, step: Callable[[], DecodeStep], element_bytes: int
 ) -> int | str:
     """Return the value of a column that needs a further run, on meta, or the reason why there is none."""
     try:
-        if step is not None and name in DECODING:
-            if isinstance(step, str):
-                return step
-            new = step.after - step.before
+        if name in DECODING:
+            found = step()
+            new = found.after - found.before
             if name in ("kv_bytes", "kv_token_bytes"):
-                return (step.after if name == "kv_bytes" else new // step.batch) * element_bytes
-            count = run(step.module, (), step.kwargs, counters=()).headcount
-            return (
-                count.macs if name == "decode_macs" else (weights_read(count.trace) + step.after + new) * element_bytes
-            )
+                return (found.after if name == "kv_bytes" else new // found.batch) * element_bytes
+            count = run(found.module, (), found.kwargs, counters=()).headcount
+            if name == "decode_macs":
+                return count.macs
+            return (weights_read(count.trace) + found.after + new) * element_bytes
         if name == "training_macs":
             count = run(*_meta_call(call), counters=(), backward=True).headcount
             return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
@@ -146,6 +132,8 @@ def _measure(
         field, training = ACTIVATIONS[name]
         options = {"training": training, "element_bytes": element_bytes}
         return getattr(measure_activations(*_meta_call(call), **options), field)
+    except UserCodeError as error:
+        return str(error)
     except Exception as error:
         return f"a run on meta raised {type(error).__name__}: {(str(error).splitlines() or [''])[0][:LONGEST]}"
 
@@ -204,8 +192,7 @@ def _run_on_device(
     weights whose forward reads values of its inputs is counted with fake weights and these inputs.
     """
     module, *inputs = call
-    own = sorted({tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))} or {"cpu"})
-    why = None
+    own, why = _devices(call), None
     if device in (None, META):
         try:
             found = run_user_code("a run on meta", lambda: run(*_meta_call(call)), FINAL)
@@ -240,8 +227,7 @@ def _run_on_device(
 
 
 def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> ReportedCounts:
-    """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where those of weights
-    are read, with the name of the module."""
+    """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where it fails."""
     module, args, kwargs = call
     mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
     # the mode is not entered: tensors made in forward have values
@@ -249,17 +235,8 @@ def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> Report
     # torch logs the traceback of what is reported here, and its copies of fake buffers warn
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
-    try:
-        return run_user_code("a run with fake weights", lambda: run(fake, args, kwargs), FINAL)
-    except UserCodeError as error:
-        values = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
-        if not isinstance(error.__cause__, values):
-            raise
-        frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__cause__.__traceback__))
-        parts = [part for part in frames if isinstance(part, nn.Module)]
-        # the first is the copy of the module that ran
-        name = next(path for path, part in parts[0].named_modules() if part is parts[-1]) or type(module).__name__
-        raise UserCodeError(f"{name} reads values of weights; --device cpu builds weights that have some") from error
+    reason = "a run with weights that have no values (--device cpu gives them some)"
+    return run_user_code(reason, lambda: run(fake, args, kwargs), FINAL)
 
 
 def _difference(
@@ -283,9 +260,8 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
     On meta, with the reason, where the module is too large for the CPU or does not run there; ``exact`` is headcount's
     count and ``device`` where headcount has counted it.
     """
-    module, *inputs = call
-    own = {tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))}
-    where = "/".join(sorted(own - {META})) or "cpu"
+    own = _devices(call)
+    where = "/".join(device for device in own if device != META) or "cpu"
     without_values = device in (META, FAKE)
     why = _too_large(call, exact) if without_values and where == "cpu" else None
     if why is None:
@@ -300,6 +276,12 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
         where, found = META, run(*_meta_call(call), exact=exact)
     for count in found.counters:
         yield replace(count, device=where, why_there=why)
+
+
+def _devices(call: ModuleCall) -> list[str]:
+    """Return the types of the devices of a module's parameters and inputs; the CPU where there are none."""
+    module, *inputs = call
+    return sorted({tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))} or {"cpu"})
 
 
 def _too_large(call: ModuleCall, macs: int) -> str | None:

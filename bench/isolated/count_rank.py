@@ -36,9 +36,7 @@ _NOT_COUNTED = {
     "recompute": "activation checkpointing is not run here",
 }
 """Why a rank of a whole model is not counted, by word of the plan."""
-_run_untraced = partial(run_user_code, unchanged=(*count_module.FINAL, ConfigError), traces_torch=False)
-Divide = Callable[[nn.Module], nn.Module]
-"""A function that divides a module over the ranks of the process group, and returns it."""
+_run = partial(run_user_code, unchanged=(*count_module.FINAL, ConfigError))
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,12 +121,17 @@ def _divide_by_plan(plan: Plan, module: nn.Module) -> nn.Module:
     return module
 
 
-def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backward: bool, saved: bool) -> dict:
-    """Return the record of a rank of ``built``: on meta, or with FakeTensors where FSDP wraps it, which takes no meta
-    tensors. ``saved``: count the saved activations too."""
+def _count(
+    built: Built, divide: Callable[[nn.Module], nn.Module], context: Any, *, run: Callable, backward: bool, saved: bool
+) -> dict:
+    """Return the record of a rank of ``built``, whose copy ``divide`` divides over the ranks of the process group.
+
+    It runs on meta, or with FakeTensors where FSDP wraps it, which takes no meta tensors. ``saved``: count the saved
+    activations too.
+    """
 
     def divided(convert: Callable[[Tensor], Tensor]) -> count_module.ModuleCall:
-        module = _run_untraced("dividing the module", lambda: divide(count_module.copy_module(built.module, convert)))
+        module = _run("dividing the module", lambda: divide(count_module.copy_module(built.module, convert)))
         return module, *tree_map_only(Tensor, convert, built.call[1:])
 
     call, fake = divided(lambda tensor: tensor.to(count_module.META)), nullcontext()
@@ -136,13 +139,13 @@ def _count(built: Built, divide: Divide, context: Any, *, run: Callable, backwar
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         call = divided(lambda tensor: FakeTensor(fake, tensor.to(count_module.META), torch.device("cpu")))
     with context, fake:
-        count = _run_untraced("running a rank", lambda: run(*call, counters=())).headcount
+        count = _run("running a rank", lambda: run(*call, counters=())).headcount
         count = replace(count, collectives=tuple(_named_axes(count.collectives, call[0])))
-        stored = _run_untraced("running a rank", lambda: saved_bytes(*call)) if saved else None
+        stored = _run("running a rank", lambda: saved_bytes(*call)) if saved else None
     module, args, kwargs = call
-    how = {"device": count_module.META, "why_not_meta": None, "counters": [], "backward": backward}
     built = replace(built, module=module, args=args, kwargs=kwargs)
-    return count_module.module_count(count, built, saved_bytes=stored, **how).as_record()
+    how = {"device": count_module.META, "backward": backward, "saved_bytes": stored}
+    return count_module.module_count(count, built, **how).as_record()
 
 
 def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[Transfer]:

@@ -2,7 +2,6 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,7 +18,6 @@ def require_library(name: str) -> None:
         raise EnvironmentMissing(f"this configuration needs {name}, which is not installed: pip install {name}")
 
 
-@cache
 def find_config(spec: str) -> Path:
     """Return the path of the ``config.json`` of ``hf:NAME[@REVISION]``; its folder is called like the commit.
 

@@ -1,7 +1,6 @@
 """Count a user module in a separate process. Imports no torch."""
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from headcount.bench.isolated.target import Target
 from headcount.bench.output.progress import stage
 from headcount.bench.snapshot.snapshot import CountRequest
 from headcount.formulas.ledger import Ledger, at
-from headcount.formulas.published.expressions import evaluate
 from headcount.formulas.rank import Transfer
 
 ACTIVATIONS = {
@@ -35,8 +33,9 @@ class ModuleCount(Modules):
     ``bytes_moved``, ``causal_macs`` and ``other_flops`` are those of bench.contractions.costs.
 
     ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
-    dispatched contractions. The other sequences are records as ``--format json`` prints them: ``elementwise`` products
-    with their repetitions, ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every operation.
+    dispatched contractions, ``elementwise`` the products written elementwise. The other sequences are records as
+    ``--format json`` prints them: ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every
+    operation.
     ``libraries`` are the versions of those that decide which operations torch runs (bench.env). ``notes`` are sentences
     about how the module was made, to print below a table. ``measured`` are values of MEASURED columns, or reasons.
     ``collectives`` and ``saved_bytes``, of the activations that a forward pass keeps, are those of one rank of a module
@@ -44,21 +43,21 @@ class ModuleCount(Modules):
     """
 
     device: str
-    why_not_meta: str | None
     macs: int
     headline: str
     dispatched: int
     with_elementwise: int
     inputs: Sequence[str]
     ledger: Ledger
-    elementwise: Sequence[dict[str, Any]]
+    elementwise: Ledger
     bytes_moved: int
     causal_macs: int | None
     other_flops: Mapping[str, int]
     parameters: Sequence[dict[str, Any]]
-    counters: Sequence[dict[str, Any]]
     audit: Sequence[dict[str, Any]]
     libraries: Mapping[str, str]
+    why_not_meta: str | None = None
+    counters: Sequence[dict[str, Any]] = ()
     backward: bool = False
     modules: Sequence[ModuleRecord] = ()
     notes: Sequence[str] = ()
@@ -79,7 +78,8 @@ class ModuleCount(Modules):
     def as_record(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         lists = {name: list(map(vars, getattr(self, name))) for name in ("modules", "collectives")}
-        return {**vars(self), "ledger": self.ledger.as_records(), **lists}
+        ledgers = {name: getattr(self, name).as_records() for name in ("ledger", "elementwise")}
+        return {**vars(self), **ledgers, **lists}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "ModuleCount":
@@ -88,7 +88,8 @@ class ModuleCount(Modules):
             name: tuple(kind(**one) for one in record[name])
             for name, kind in (("modules", ModuleRecord), ("collectives", Transfer))
         }
-        return cls(**{**record, "ledger": Ledger.from_records(record["ledger"]), **lists})
+        ledgers = {name: Ledger.from_records(record[name]) for name in ("ledger", "elementwise")}
+        return cls(**{**record, **ledgers, **lists})
 
 
 def count_module(
@@ -181,20 +182,9 @@ def _merged(stages: Mapping[str, ModuleCount]) -> ModuleCount:
         name: tuple(placed(stage, one) for stage, count in stages.items() for one in getattr(count, name))
         for name in names
     }
-    parts["ledger"] = Ledger(parts["ledger"])
+    parts |= {name: Ledger(parts[name]) for name in ("ledger", "elementwise")}
     sums = {name: sum(getattr(count, name) for count in stages.values()) for name in numbers}
     return replace(first, **sums, **parts, causal_macs=None, other_flops={})
-
-
-def merge_elementwise(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the records of elementwise products with the repetitions of equal ones added up."""
-    merged: dict[tuple, dict[str, Any]] = {}
-    for line in lines:
-        key = (line["path"], line["call"], line["kind"], tuple(line["dims"].items()))
-        one = merged.setdefault(key, {**line, "times": 0, "size": 0})
-        one["times"] += line["times"]
-        one["size"] += line["size"]
-    return list(merged.values())
 
 
 def parse_formulas(words: Sequence[str]) -> dict[str, str]:
@@ -202,11 +192,7 @@ def parse_formulas(words: Sequence[str]) -> dict[str, str]:
     out = {}
     for word in words:
         name, equals, text = word.partition("=")
-        try:
-            if not (equals and name):
-                raise ValueError("is no OPERATOR=EXPRESSION")
-            evaluate(text, dict.fromkeys(re.findall(r"[a-z]\d*", text), 1))
-        except (ValueError, ZeroDivisionError) as error:
-            raise UsageError(f"--formula {word}: {error}") from error
+        if not (equals and name):
+            raise UsageError(f"--formula {word}: it takes OPERATOR=EXPRESSION")
         out[name] = text
     return out

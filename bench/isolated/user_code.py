@@ -236,20 +236,14 @@ def build(
 
     ``has_inputs``: the inputs come from elsewhere, so that the module alone may be returned, as a class does.
     """
-    name = spec.rpartition(":")[2]
     from torch import nn
 
-    if inspect.isclass(function) and issubclass(function, nn.Module) and not has_inputs:
-        raise UserCodeError(
-            f"{name} is an nn.Module class: add --input 1,3,224,224, or write a function that returns (module, inputs)"
-        )
+    name = spec.rpartition(":")[2]
     check_settings(spec, function, settings)
     result = run_user_code(name, lambda: function(**settings))
     if has_inputs and isinstance(result, nn.Module):
         return result, (), {}
     module, inputs = result if isinstance(result, tuple | list) and len(result) == 2 else (None, None)
-    if isinstance(module, nn.Module):
-        run_user_code(f"reading the parts of {name}'s module", lambda: _read_parts(module))
     if not isinstance(module, nn.Module) or not isinstance(inputs, Mapping | tuple | list):
         parts = f": {', '.join(type(part).__name__ for part in result)}" if isinstance(result, tuple | list) else ""
         hint = "; --input 1,3,224,224 gives it inputs" if isinstance(result, nn.Module) else ""
@@ -258,14 +252,6 @@ def build(
             f"it returned a {type(result).__name__}{parts}{hint}"
         )
     return (module, (), dict(inputs)) if isinstance(inputs, Mapping) else (module, tuple(inputs), {})
-
-
-def _read_parts(module: "nn.Module") -> None:
-    """Read what every count reads of a module: a class that overrides it, or skips Module's __init__, may raise."""
-    for _ in module.parameters():
-        pass
-    for part in module.modules():
-        vars(part)["_buffers"]
 
 
 def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> None:
@@ -284,50 +270,32 @@ def check_settings(spec: str, function: Callable[..., Any], settings: Mapping[st
 
 LONGEST = 160
 """The most characters of a user's error message that are printed."""
-_OWN_FOLDERS = tuple(
-    f"{Path(folder) / package}{os.sep}" for folder in headcount.__path__ for package in ("bench", "models", "formulas")
-)
-_IN_TORCH = f"{os.sep}torch{os.sep}"
-_HIDDEN_FRAMES = (*_OWN_FOLDERS, _IN_TORCH, "<frozen importlib", f"importlib{os.sep}__init__")
-_GPU_SIGNS = ("CUDA", "NVIDIA", "cuda", "No HIP GPUs")
+_HIDDEN_FRAMES = (
+    *(f"{Path(folder) / name}{os.sep}" for folder in headcount.__path__ for name in ("bench", "models", "formulas")),
+    f"{os.sep}torch{os.sep}", "<frozen importlib", f"importlib{os.sep}__init__",
+)  # fmt: skip
+"""Parts of the file names of frames that a traceback leaves out: those of headcount, torch and importlib."""
 
 
-def run_user_code(
-    reason: str, function: Callable[[], Any], unchanged: tuple[type[Exception], ...] = (), traces_torch: bool = True
-) -> Any:
+def run_user_code(reason: str, function: Callable[[], Any], unchanged: tuple[type[Exception], ...] = ()) -> Any:
     """Return the result of ``function``. Raise its errors, but for the ``unchanged`` types, as UserCodeError.
 
-    Its interrupts too: the process of user code receives none. Without ``traces_torch`` an error that torch raises has
-    no traceback.
+    Its interrupts too: the process of user code receives none.
     """
     try:
         return function()
     except unchanged:
         raise
     except BaseException as error:
-        raise _convert_error(reason, error, traces_torch) from error
+        raise _convert_error(reason, error) from error
 
 
-def _convert_error(reason: str, error: BaseException, traces_torch: bool) -> UserCodeError:
-    """Return the UserCodeError for ``error``, raised by ``reason``.
-
-    Its traceback leaves out the frames of headcount, torch and importlib, but for one of torch that raised.
-    """
+def _convert_error(reason: str, error: BaseException) -> UserCodeError:
+    """Return the UserCodeError for ``error``, raised by ``reason``, with the traceback of the user's frames, if any."""
     summary = traceback.TracebackException.from_exception(error)
     # the message of an exception whose __str__ raises is replaced here
-    name, message, stack = type(error).__name__, str(summary), summary.stack
+    name, message = type(error).__name__, str(summary)
     text = ": ".join([name, *(line[:LONGEST] for line in message.strip().splitlines()[:1])])
-    if not traces_torch and _IN_TORCH in stack[-1].filename:
-        return UserCodeError(f"{reason} raised {text}")
-    frames = [
-        frame
-        for frame in stack
-        if not any(part in frame.filename for part in (_OWN_FOLDERS if frame is stack[-1] else _HIDDEN_FRAMES))
-    ]
-    lines = traceback.StackSummary.from_list(frames).format()
-    trace = "".join(["Traceback (most recent call last):\n", *lines, f"{name}: {message}"])
-    if isinstance(error, ModuleNotFoundError):
-        return UserCodeError(f"{reason} needs the package {error.name!r}, which is not installed", trace)
-    if any(sign in message for sign in _GPU_SIGNS):
-        return UserCodeError(f"{reason} needs a GPU: {text}", trace)
-    return UserCodeError(f"{reason} raised {text}", trace)
+    frames = [frame for frame in summary.stack if not any(part in frame.filename for part in _HIDDEN_FRAMES)]
+    lines = ["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(frames).format()]
+    return UserCodeError(f"{reason} raised {text}", "".join([*lines, f"{name}: {message}"]) if frames else "")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from headcount.bench.contractions.summary import cut, folded, merged, sizes
-from headcount.bench.isolated.module_count import ModuleCount, merge_elementwise
+from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, collective_rows
 from headcount.bench.table import TONES, Column, Row, Section, Table, plural
@@ -134,7 +134,6 @@ def _elementwise_section(count: ModuleCount) -> Section:
         "products written elementwise and summed",
         [
             Column("path", "module", code=True),
-            Column("call", "call", priority=2),
             Column("kind", "kind"),
             Column("sizes", "sizes", priority=3),
             Column("size", "multiplications", kind="int", of="MACs", priority=0),
@@ -142,11 +141,10 @@ def _elementwise_section(count: ModuleCount) -> Section:
         notes_above=[_NOTE],
     )
     rows = []
-    for line in merge_elementwise({**line, "path": folded(line["path"])} for line in count.elementwise):
-        text = " ".join(f"{letter}={size}" for letter, size in line["dims"].items())
-        values = {key: line[key] for key in ("call", "kind", "size")}
-        times = f"{line['times']} x " if line["times"] > 1 else ""
-        rows.append(Row({**values, "path": line["path"] or "(model)", "sizes": times + text}, records=[line]))
+    products = merged(count.elementwise, None)
+    for entry, record in zip(products, products.as_records(), strict=True):
+        values = {"path": entry.path or "(model)", "kind": entry.kind, "sizes": sizes(entry), "size": entry.size}
+        rows.append(Row(values, records=[record]))
     return Section(layout, rows)
 
 

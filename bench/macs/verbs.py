@@ -21,6 +21,7 @@ from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.snapshot.snapshot import snapshot_of_rank
 from headcount.bench.table import Section
+from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import figures, tables
 from headcount.formulas.published.own import RULES
@@ -132,7 +133,7 @@ def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Itera
     # its bytes need no count, so that a reason is of the step
     if args.decode and isinstance(why_not := count.measured.get("kv_bytes"), str):
         raise UsageError(why_not)
-    shown = count if args.elementwise else replace(count, elementwise=())
+    shown = count if args.elementwise else replace(count, elementwise=Ledger(()))
     found = tree.section(args.target, count, args.depth or 3)
     parts = [module.sections(found, shown, args.check)]
     if args.plot:

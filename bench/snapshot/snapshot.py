@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger
+from headcount.formulas.ledger import MAC_KINDS, Entry
 from headcount.formulas.rank import RankCost, Transfer
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[s
     """Return the snapshot of the count of a user module, counted with the options of ``request``."""
     return CountSnapshot(
         name=request.module,
-        terms=terms_of(count.ledger, Ledger.from_records(count.elementwise)),
+        terms=terms_of(count.ledger, count.elementwise),
         parameters=parameters_of(count.parameters),
         included=request.elementwise == "include",
         unsupported=tuple(line["text"] for line in count.unsupported),

@@ -1,4 +1,4 @@
-"""Small configurations, and counts of targets in this process instead of one of their own."""
+"""A small configuration, and a fixture that counts targets in the process of the tests."""
 
 import json
 
@@ -15,7 +15,7 @@ LLAMA = dict(
 
 @pytest.fixture
 def count(tmp_path, monkeypatch):
-    """A function that counts a target, in the folder tmp_path; a dictionary is the content of a config.json."""
+    """Return a function that counts a target in the folder tmp_path; a dictionary is the content of a config.json."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 

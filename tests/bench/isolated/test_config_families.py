@@ -1,4 +1,4 @@
-"""Models of many families, counted from a config.json that the test writes: the MACs of a formula typed by hand."""
+"""MACs of models of many families, built from a config.json, against formulas by hand."""
 
 from importlib.util import find_spec
 
@@ -7,45 +7,45 @@ import pytest
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
 T, U, V = 13, 7, 53
-"""Tokens of a text, of a decoder's text, and of the vocabulary."""
+"""Tokens of a text, of the text of a decoder, and of the vocabulary."""
 
 
 def heads(t, d, h, d_h, g=None, s=None, d_s=None):
-    """Attention of t tokens of width d over s of width d_s, with g of h heads for keys and values."""
+    """Return MACs of attention: t tokens of width d over s of width d_s, g of h heads for keys and values."""
     s, d_s, g = s or t, d_s or d, g or h
     return t * d * h * d_h + s * d_s * 2 * g * d_h + 2 * h * t * s * d_h + t * h * d_h * d
 
 
 def block(t, d, h, d_h, ff, g=None, matrices=2):
-    """A layer: attention, and a feed-forward of two or, gated, three matrices."""
+    """Return MACs of a layer: attention and a feed-forward of two matrices, of three where it is gated."""
     return heads(t, d, h, d_h, g) + matrices * t * d * ff
 
 
 def experts(t, d, number, k, ff, shared=0):
-    """A router and the k experts of each token, gated."""
+    """Return MACs of a router and the k gated experts of each token."""
     return t * d * number + 3 * t * d * ff * (k + shared)
 
 
 def cross(t, s, d, h, ff):
-    """A decoder's layer: over itself, over s tokens of the encoder, and a feed-forward."""
+    """Return MACs of a decoder layer: self-attention, attention over s tokens of the encoder, feed-forward."""
     return heads(t, d, h, d // h) + heads(t, d, h, d // h, s=s) + 2 * t * d * ff
 
 
 def basic(pixels, c_in, c_out, stride=1):
-    """A residual block of ResNet-18."""
+    """Return MACs of a residual block of ResNet-18."""
     after = pixels // stride**2
     shortcut = after * c_in * c_out if c_in != c_out else 0
     return shortcut + after * 9 * c_in * c_out + after * 9 * c_out**2
 
 
 def residual(pixels, c_in, c_out):
-    """A residual block of the UNet, with a time embedding of width 32."""
+    """Return MACs of a residual block of the UNet, with a time embedding of width 32."""
     shortcut = pixels * c_in * c_out if c_in != c_out else 0
     return pixels * 9 * c_in * c_out + 32 * c_out + pixels * 9 * c_out**2 + shortcut
 
 
 def spatial(pixels, c, s, d_s):
-    """A transformer of the UNet: over itself, over s tokens of width d_s, and a gated feed-forward."""
+    """Return MACs of a UNet transformer: self-attention, attention over s tokens, gated feed-forward."""
     return heads(pixels, c, 1, c) + heads(pixels, c, 1, c, s=s, d_s=d_s) + pixels * (2 * c * c + c * 8 * c + 4 * c * c)
 
 
@@ -72,7 +72,6 @@ LLAMA = 3 * block(T, 24, 4, 6, 32, 2, 3) + T * 24 * V
 GATED = 3 * block(T, 20, 4, 6, 32, 2, 3) + HEAD
 PATCHES = 9 * 3 * 7 * 7 * 20
 VIT = PATCHES + 3 * block(10, 20, 4, 5, 28)
-TWO_STACKS = 3 * block(T, 20, 4, 5, 28) + 2 * cross(U, T, 20, 4, 24) + U * 20 * V
 LLAVA = {
     "vision_feature_select_strategy": "default", "vision_feature_layer": -1, "image_token_index": 50,
     "text_config": {"model_type": "llama", **WIDE}, "vision_config": {"model_type": "clip_vision_model", **VISION},
@@ -173,27 +172,18 @@ FAMILIES = {
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32,
     }}, LENGTH, LLAMA),
-    "mistral": ("mistral", "MistralForCausalLM", {**DECODER, "sliding_window": 5}, LENGTH, GATED),
-    "qwen2.5": ("qwen2", "Qwen2ForCausalLM", WIDE, LENGTH, LLAMA),
     "qwen3": ("qwen3", "Qwen3ForCausalLM", DECODER, LENGTH, GATED),
     "gemma2": ("gemma2", "Gemma2ForCausalLM", DECODER, LENGTH, GATED),
     "deepseek-v3": ("deepseek_v3", "DeepseekV3ForCausalLM", {**WIDE, **DEEPSEEK}, LENGTH,
                     3 * LATENT + 3 * T * 24 * 32 + 2 * experts(T, 24, 8, 2, 16, 1) + T * 24 * V),
     "mixtral": ("mixtral", "MixtralForCausalLM", {**WIDE, "num_local_experts": 5, "num_experts_per_tok": 2}, LENGTH,
                 3 * (heads(T, 24, 4, 6, 2) + experts(T, 24, 5, 2, 32)) + T * 24 * V),
-    "qwen3-moe": ("qwen3_moe", "Qwen3MoeForCausalLM",
-                  {**WIDE, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 16}, LENGTH,
-                  3 * (heads(T, 24, 4, 6, 2) + experts(T, 24, 5, 2, 16)) + T * 24 * V),
     "gpt-oss": ("gpt_oss", "GptOssForCausalLM", {**WIDE, "num_local_experts": 5, "num_experts_per_tok": 2}, LENGTH,
                 3 * (heads(T, 24, 4, 6, 2) + experts(T, 24, 5, 2, 32)) + T * 24 * V),
     "gpt2": ("gpt2", "GPT2LMHeadModel",
              {"n_embd": 20, "n_layer": 3, "n_head": 4, "vocab_size": V, "n_positions": 64}, LENGTH,
              3 * block(T, 20, 4, 5, 80) + HEAD),
-    "neox": ("gpt_neox", "GPTNeoXForCausalLM", {**MASKED, "hidden_size": 24}, LENGTH,
-             3 * block(T, 24, 4, 6, 28) + T * 24 * V),
-    "phi": ("phi", "PhiForCausalLM", {**MASKED, "hidden_size": 32}, LENGTH, 3 * block(T, 32, 4, 8, 28) + T * 32 * V),
     "bert": ("bert", "BertForMaskedLM", MASKED, LENGTH, 3 * block(T, 20, 4, 5, 28) + T * 20 * 20 + HEAD),
-    "roberta": ("roberta", "RobertaForMaskedLM", MASKED, LENGTH, 3 * block(T, 20, 4, 5, 28) + T * 20 * 20 + HEAD),
     "deberta": ("deberta-v2", "DebertaV2ForMaskedLM", {**MASKED, **DEBERTA}, LENGTH,
                 3 * block(T, 20, 4, 5, 28) + RELATIVE + T * 20 * 20 + HEAD),
     "t5": ("t5", "T5ForConditionalGeneration",
@@ -201,11 +191,8 @@ FAMILIES = {
             "vocab_size": V}, {**LENGTH, "tgt_len": U},
            3 * block(T, 20, 4, 6, 28) + 2 * (block(U, 20, 4, 6, 28) + heads(U, 20, 4, 6, s=T)) + U * 20 * V),
     "bart": ("bart", "BartForConditionalGeneration", {**BOTH, "max_position_embeddings": 31},
-             {**LENGTH, "tgt_len": U}, TWO_STACKS),
-    "marian": ("marian", "MarianMTModel", {**BOTH, "max_position_embeddings": 32, "pad_token_id": 52,
-               "decoder_start_token_id": 52, "eos_token_id": 0}, {**LENGTH, "tgt_len": U}, TWO_STACKS),
+             {**LENGTH, "tgt_len": U}, 3 * block(T, 20, 4, 5, 28) + 2 * cross(U, T, 20, 4, 24) + U * 20 * V),
     "vit": ("vit", "ViTForImageClassification", VISION, {}, VIT + 20 * 2),
-    "dinov2": ("dinov2", "Dinov2Model", {**VISION, "mlp_ratio": 2}, {}, PATCHES + 3 * block(10, 20, 4, 5, 40)),
     "swin": ("swin", "SwinForImageClassification",
              {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4],
               "window_size": 4}, {},
@@ -229,13 +216,10 @@ FAMILIES = {
                  {"inputs": ["1,400"]},
                  79 * 10 * 8 + 39 * 3 * 8 * 8 + 39 * 8 * 20 + 40 * 8 * 10 * 20 + 2 * block(39, 20, 4, 5, 28)
                  + 39 * 20 * V),
-    "llava-text": ("llava", "LlavaForConditionalGeneration", LLAVA, LENGTH, LLAMA),
     "llava-image": ("llava", "LlavaForConditionalGeneration", LLAVA, {**LENGTH, "images": 1},
                     LLAMA + VIT + 9 * (20 * 24 + 24 * 24)),
-    "gemma3-text": ("gemma3", "Gemma3ForConditionalGeneration", GEMMA, LENGTH, GATED),
     "gemma3-image": ("gemma3", "Gemma3ForConditionalGeneration", GEMMA, {**LENGTH, "images": 2},
                      GATED + 2 * (16 * 147 * 20 + 3 * block(16, 20, 4, 5, 28) + 4 * 20 * 20)),
-    "qwen2.5-vl-text": ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", QWEN_VL, LENGTH, QWEN_VL_TEXT),
     "qwen2.5-vl-image": ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", QWEN_VL,
                          {**LENGTH, "images": 1, "image_size": 42},
                          QWEN_VL_TEXT + QWEN_VL_IMAGE + 9 * (64 * 64 + 64 * 16)),
@@ -259,7 +243,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_family_is_counted(count, family, monkeypatch):
+def test_macs_of_family_match_formula(count, family, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     kind, name, config, sizes, macs = FAMILIES[family]
     inputs, lengths = sizes.get("inputs", ()), {key: value for key, value in sizes.items() if key != "inputs"}

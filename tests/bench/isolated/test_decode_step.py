@@ -1,4 +1,4 @@
-"""A decode step of models that take a cache, against formulas by hand at prime sizes."""
+"""Decode steps of models with a cache, against formulas by hand at prime sizes."""
 
 import json
 
@@ -39,7 +39,7 @@ def measured(count, tmp_path):
     return measure
 
 
-def test_step_attends_to_stored_tokens_and_each_count_has_a_new_cache(measured):
+def test_columns_of_a_llama_match_formulas(measured):
     lengths = {"seq_len": 5, "batch_size": 3}
     names = ["decode_macs", "decode_bytes", "kv_bytes", "kv_token_bytes", "training_macs", "forward_bytes"]
     found = measured(LLAMA, names, lengths=lengths)
@@ -56,19 +56,19 @@ def test_step_attends_to_stored_tokens_and_each_count_has_a_new_cache(measured):
     }  # fmt: skip
 
 
-def test_user_module_stores_as_many_tokens_as_its_input(measured):
+def test_default_context_is_the_input_length(measured):
     sizes = {name: LLAMA[name] for name in LLAMA if name not in ("model_type", "architectures")}
     found = measured("decoding_net.py:llama", ["decode_macs"], context=None, settings=sizes)
     assert found == {"decode_macs": 3 * (WEIGHTS + 2 * 2 * 4 * D_H * 5)}
 
 
-def test_layer_reads_weights_input_and_output_once(measured):
+def test_bytes_and_training_macs_of_a_layer(measured):
     found = measured("decoding_net.py:alone", ["forward_bytes", "training_macs"])
     assert found == {"forward_bytes": 2 * (5 * 7 + 7 + 3 * 5 + 3 * 7), "training_macs": 3 * 105}
     assert measured("decoding_net.py:checkpointed", ["training_macs"]) == {"training_macs": 3 * (105 + 231)}
 
 
-def test_decoder_reads_the_encoder_once(measured):
+def test_decode_step_of_an_encoder_decoder(measured):
     found = measured(T5, ["decode_macs"], lengths={"seq_len": 11, "batch_size": 2})
     # keys and values of the encoder are in the cache
     step = 6 * D * 4 * D_H + 2 * 4 * D_H * (STORED + 11) + 2 * D * FF + D * V
@@ -89,13 +89,13 @@ def test_model_without_steps_has_a_reason(measured, spec, options, part):
     assert found["forward_bytes"] > 0
 
 
-def test_decode_of_a_model_without_steps_is_one_line(measured, capsys):
+def test_decode_of_a_model_without_steps_is_one_line(measured, warm, capsys):
     assert verbs.main(["decoding_net.py:alone", "--decode"], "headcount count") == 2
     out, err = capsys.readouterr()
     assert out == "" and "Linear takes input" in err and err.count("error:") == 1
 
 
-def test_columns_of_a_configuration(tmp_path, monkeypatch, capsys):
+def test_columns_of_a_configuration(tmp_path, warm, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, LLAMA)
     names = ["macs_per_token", "macs_per_sample", "training_state_bytes", "decode_macs", "generate_macs", "intensity"]

@@ -1,4 +1,4 @@
-"""The process of user code: whose error ends it, and that nothing of it is left."""
+"""The process of user code: its errors, its isolation, and its end."""
 
 import os
 import signal
@@ -16,12 +16,12 @@ from headcount.bench.macs.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
-import os, subprocess, sys, time
+import os, sys, time
 import torch
 
-def breaks_us(T=3):
+def breaks_headcount(T=3):
     import headcount.bench.contractions.count as ours
-    ours.Kinds = None                      # from here on our own code raises
+    ours.Kinds = None                      # from here on headcount's own code raises
     return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
 
 def warns(T=3):
@@ -47,12 +47,6 @@ class Holds(torch.nn.Module):
         return out
 def deep(T=3): return Holds(3000), (torch.ones(T, 5),)
 
-def forks(T=3):
-    os.fork()
-    return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
-
-def listens(T=3): return torch.nn.Linear(5, 7), (torch.ones(len(sys.stdin.read()) + T, 5),)
-
 def leaves_behind(T=3):
     import atexit, concurrent.futures, multiprocessing, threading
     threading.Thread(target=time.sleep, args=(600,)).start()
@@ -60,16 +54,9 @@ def leaves_behind(T=3):
     concurrent.futures.ThreadPoolExecutor(1).submit(time.sleep, 600)
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,)).start()
     atexit.register(time.sleep, 600)
-    return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
-
-def hangs(T=3):
-    helper = subprocess.Popen(["sleep", "600"])
-    with open(os.environ["MARKER"] + ".part", "w") as marker:
-        marker.write(f"{os.getpid()} {helper.pid}")
-    os.rename(os.environ["MARKER"] + ".part", os.environ["MARKER"])
-    time.sleep(600)
+    os.fork()
+    return torch.nn.Linear(5, 7), (torch.ones(len(sys.stdin.read()) + T, 5),)
 """
-COMMAND = [sys.executable, "-m", "bench.macs", "--counter", "torch", "--module"]
 
 
 @pytest.fixture
@@ -79,7 +66,7 @@ def factory(tmp_path):
 
 
 def test_internal_error_exits_1_with_traceback(factory, warm, capfd):
-    spec = f"{factory}:breaks_us"
+    spec = f"{factory}:breaks_headcount"
     assert main(["--counter", "torch", "--module", spec]) == 1
     out, err = capfd.readouterr()
     assert not out and "TypeError: 'NoneType' object is not callable" in err
@@ -91,7 +78,7 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
         assert main(["--counter", "torch", "--module", f"{factory}:{function}"]) == code
         lines = capfd.readouterr().err.splitlines()
         assert ("a warning" in lines) == (function in ("warns_and_fails", "warns_and_ends")), function
-    # an error of headcount's own, of one line
+    # is_no_module: an error that headcount words, in one line
     assert len(lines) == 1
 
 
@@ -100,20 +87,40 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
     ("closes", "ended the process that ran it, with exit code 9"),
     ("deep", "inputs or results hold themselves, or are nested deeper than"),
 ])  # fmt: skip
-def test_user_fault_is_no_internal_error(function, words, factory, warm, capfd):
+def test_end_of_process_is_a_user_error(function, words, factory, warm, capfd):
     assert main(["--counter", "torch", "--module", f"{factory}:{function}"]) == 2
     err = capfd.readouterr().err
     assert words in err and "Traceback" not in err
 
 
-@pytest.mark.parametrize("function", ["forks", "listens", "leaves_behind"])
-def test_answer_ends_process(function, factory):
-    """A fork answers no second time, stdin is empty, and what is left behind would take ten minutes."""
-    done = subprocess.run([*COMMAND, f"{factory}:{function}"], capture_output=True, cwd=ROOT, timeout=60)
+def test_answer_ends_process(factory):
+    """Threads and processes of 600 s are left, a fork gives no second answer, and stdin is empty."""
+    command = [sys.executable, "-m", "bench.macs", "--counter", "torch", "--module", f"{factory}:leaves_behind"]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0 and b" 105 " in done.stdout
 
 
-def ended(number):
+COMMAND = """
+import sys
+from headcount.bench.isolated import run
+from headcount.bench.macs.__main__ import main
+run._START = {program!r}
+sys.exit(main(["--counter", "torch", "--module", "model:make"]))
+"""
+HANGS = """
+import os, pathlib, subprocess, sys, time
+from headcount.bench.isolated.child import _exit_with_parent
+_exit_with_parent()
+helper = subprocess.Popen(["sleep", "600"])
+part = pathlib.Path(os.environ["MARKER"] + ".part")
+part.write_text(" ".join(map(str, (os.getpid(), helper.pid))))
+part.rename(os.environ["MARKER"])
+time.sleep(600)
+"""
+"""The program of the process that runs user code, without torch, which takes seconds to import."""
+
+
+def has_ended(number):
     """Return whether a process has ended, or is a zombie, within 2 s."""
     for _ in range(100):
         try:
@@ -126,12 +133,12 @@ def ended(number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
-def test_ended_command_leaves_nothing(number, factory, tmp_path):
+def test_signal_ends_all_processes(number, tmp_path):
     """Ctrl-C reaches every process of the group in the foreground, SIGKILL the command alone."""
     temporary, marker = tmp_path / "tmp", tmp_path / "marker"
     temporary.mkdir()
     env = {**os.environ, "MARKER": str(marker), "TMPDIR": str(temporary)}
-    argv = [*COMMAND, f"{factory}:hangs"]
+    argv = [sys.executable, "-c", COMMAND.format(program=HANGS)]
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env, start_new_session=True)
     while not marker.exists():
         assert process.poll() is None, process.stderr.read()
@@ -140,9 +147,8 @@ def test_ended_command_leaves_nothing(number, factory, tmp_path):
     _, err = process.communicate(timeout=20)
     if number == signal.SIGINT:
         assert (process.returncode, err) == (130, "\npython -m bench.macs: interrupted\n")
-    assert all(ended(int(other)) for other in marker.read_text().split())
-    # torch makes a folder there when it is imported
-    assert not [path for path in temporary.iterdir() if not path.name.startswith("torchinductor")]
+    assert all(has_ended(int(other)) for other in marker.read_text().split())
+    assert not list(temporary.iterdir())
 
 
 def test_process_is_isolated(monkeypatch, tmp_path):

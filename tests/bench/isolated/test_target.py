@@ -1,4 +1,4 @@
-"""What a target is, its inputs and what is built from it."""
+"""Targets: their texts of inputs and settings, and the modules built from them."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def built(name, **request):
+def build(name, **request):
     return build_target({"spec": f"target_net.py:{name}", **request})
 
 
@@ -60,28 +60,28 @@ def test_settings_are_json_values():
 
 
 def test_class_takes_settings_and_inputs():
-    one = built("Net", settings={"width": 11}, inputs=["5,11", "scale=1"], lengths={"seq_len": None})
+    one = build("Net", settings={"width": 11}, inputs=["5,11", "scale=1"], lengths={"seq_len": None})
     assert isinstance(one.module, nn.Module) and one.module.proj.in_features == 11
     assert [tuple(x.shape) for x in one.args] == [(5, 11)] and list(one.kwargs) == ["scale"]
 
 
 def test_inputs_replace_those_of_function():
-    assert tuple(built("make", inputs=["5,7"]).args[0].shape) == (5, 7)
-    assert tuple(built("alone", inputs=["x=5,7"]).kwargs["x"].shape) == (5, 7)
+    assert tuple(build("make", inputs=["5,7"]).args[0].shape) == (5, 7)
+    assert tuple(build("alone", inputs=["x=5,7"]).kwargs["x"].shape) == (5, 7)
 
 
 def test_dtype_casts_weights_and_inputs():
-    one = built("scaled", dtype="bfloat16")
+    one = build("scaled", dtype="bfloat16")
     assert one.module.proj.weight.dtype == one.kwargs["x"].dtype == torch.bfloat16
     assert one.kwargs["scale"].dtype == torch.long
-    assert built("alone", dtype="float64", inputs=["2,7"]).args[0].dtype == torch.float64
-    assert built("alone", dtype="float64", inputs=["2,7:float32"]).args[0].dtype == torch.float32
+    assert build("alone", dtype="float64", inputs=["2,7"]).args[0].dtype == torch.float64
+    assert build("alone", dtype="float64", inputs=["2,7:float32"]).args[0].dtype == torch.float32
 
 
 def test_class_without_inputs_raises():
-    with pytest.raises(UserCodeError, match=r"Net is an nn.Module class: add --input 1,3,224,224"):
-        built("Net")
+    with pytest.raises(UserCodeError, match=r"Net must return \(module, inputs\).*--input"):
+        build("Net")
     with pytest.raises(UserCodeError, match=r"alone must return \(module, inputs\).*--input"):
-        built("alone")
+        build("alone")
     with pytest.raises(UserCodeError, match=r"--seq-len, --images go with a preset"):
-        built("make", lengths={"seq_len": 7, "images": 1})
+        build("make", lengths={"seq_len": 7, "images": 1})

@@ -1,4 +1,4 @@
-"""Workers that are watched: one that hangs, dies or asks for it is replaced, and the next one knows why."""
+"""Watched workers: one that hangs, dies or asks for a restart is replaced, and its successor gets the reason."""
 
 import sys
 
@@ -23,8 +23,8 @@ def run(tmp_path, program):
     return code, log.read_text().splitlines()
 
 
-@pytest.mark.parametrize("code", [0, 1, 3])
-def test_worker_that_ends_by_itself(code, tmp_path):
+@pytest.mark.parametrize("code", [0, 3])
+def test_exit_code_of_worker_is_returned(code, tmp_path):
     assert run(tmp_path, f"begin_step('a', 60); sys.exit({code})") == (code, ["None None"])
 
 
@@ -38,17 +38,17 @@ def test_worker_that_hangs_or_dies_is_replaced(ending, reason, tmp_path):
     assert run(tmp_path, program) == (0, ["None None", f"b {reason}"])
 
 
-def test_worker_that_asks_for_it_is_replaced(tmp_path):
+def test_worker_that_restarts_is_replaced(tmp_path):
     program = "begin_step('a', 60)\nif os.path.getsize({log!r}) < 25: restart()"
     assert run(tmp_path, program.format(log=str(tmp_path / "log"))) == (0, ["None None"] * 3)
 
 
-def test_step_that_never_ends_is_given_up(tmp_path):
+def test_step_that_restarts_too_often_is_abandoned(tmp_path):
     program = "begin_step('a', 60)\nif not state.get('step'): restart()"
     code, started = run(tmp_path, program)
     assert code == 0 and started == [*["None None"] * 9, "a it was begun in 9 processes"]
 
 
-def test_worker_that_dies_before_its_first_step(tmp_path):
+def test_death_before_first_step_raises(tmp_path):
     with pytest.raises(EnvironmentMissing, match="was killed by signal 6"):
         run(tmp_path, "os.abort()")

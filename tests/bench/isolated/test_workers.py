@@ -1,4 +1,4 @@
-"""Worker processes: no GPU, and none is left after an error."""
+"""Worker processes see no GPU, and none is left after an error."""
 
 import multiprocessing
 import os
@@ -40,14 +40,14 @@ def test_error_ends_workers(error):
         workers.submit(os.getpid).result()
         sleeping = workers.submit(time.sleep, 600)
         raise error
-    # a thread that is closing its pipe while Python ends is a traceback after the one line
+    # a thread that closes its pipe while Python ends would print a traceback
     assert set(threading.enumerate()) <= threads
     assert multiprocessing.active_children() == []
     assert sleeping.done() or sleeping.cancel() or sleeping.exception(10)
 
 
 def test_killed_worker_is_one_line_and_exit_3(capfd):
-    """Of the calls that wait the first is cancelled: the last has to end nevertheless."""
+    """Later calls end although an earlier one was cancelled."""
     with pytest.raises(BrokenExecutor) as raised, Workers(1) as workers:
         first = workers.submit(os.getpid).result()
         calls = [workers.submit(time.sleep, 600) for _ in range(5)]
