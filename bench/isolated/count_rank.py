@@ -54,15 +54,15 @@ def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         how = f"rank {request['rank']} of {request['ranks']}, divided by {request['plan']}"
         built = replace(built, notes=(*built.notes, how))
         with fake_process_group(request["ranks"], request["rank"]):
-            yield "all", count(built, partial(_divide_by_user, user_function), nullcontext())
+            yield "all", count(built, partial(_divide_by_user, user_function))
         return
     try:
         plan = parse(request["plan"])
         _check_countable(built.module, plan)
         costs = Case.of(request["spec"], request["settings"], request["lengths"], plan=plan).ranks
-        with fake_process_group(plan.ranks):
+        with fake_process_group(plan.ranks), implicit_replication():
             for cost in costs:
-                yield cost.stage, count(_stage(built, cost), partial(_divide_by_plan, plan), implicit_replication())
+                yield cost.stage, count(_stage(built, cost), partial(_divide_by_plan, plan))
     except (PlanError, ConfigError) as error:
         raise UserCodeError(str(error)) from None
 
@@ -122,8 +122,8 @@ def _divide_by_plan(plan: Plan, module: nn.Module) -> nn.Module:
 
 
 def _count(
-    built: Built, divide: Callable[[nn.Module], nn.Module], context: Any, *, run: Callable, backward: bool, saved: bool
-) -> dict:
+    built: Built, divide: Callable[[nn.Module], nn.Module], *, run: Callable, backward: bool, saved: bool
+) -> dict[str, Any]:
     """Return the record of a rank of ``built``, whose copy ``divide`` divides over the ranks of the process group.
 
     It runs on meta, or with FakeTensors where FSDP wraps it, which takes no meta tensors. ``saved``: count the saved
@@ -138,7 +138,7 @@ def _count(
     if any(isinstance(part, FSDPModule) for part in call[0].modules()):
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         call = divided(lambda tensor: FakeTensor(fake, tensor.to(count_module.META), torch.device("cpu")))
-    with context, fake:
+    with fake:
         count = _run("running a rank", lambda: run(*call, counters=())).headcount
         count = replace(count, collectives=tuple(_named_axes(count.collectives, call[0])))
         stored = _run("running a rank", lambda: saved_bytes(*call)) if saved else None
