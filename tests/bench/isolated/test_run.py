@@ -96,7 +96,7 @@ def test_end_of_process_is_a_user_error(function, words, factory, warm, capfd):
 def test_answer_ends_process(factory):
     """Threads and processes of 600 s are left, a fork gives no second answer, and stdin is empty."""
     command = [sys.executable, "-m", "bench.macs", "--counter", "torch", "--module", f"{factory}:leaves_behind"]
-    done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=60)
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0 and b" 105 " in done.stdout
 
 
