@@ -67,8 +67,15 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
 
 def _convolution(event: Event) -> dict[str, int]:
     """Count the batch times the weight's elements times the positions."""
-    x, weight = event.argument(0, "input"), event.argument(1, "weight")
-    return {PRODUCT: x.shape[0] * weight.numel * prod(event.out.shape[2:])}
+    x, weight, padding = event.argument(0, "input"), event.argument(1, "weight"), event.argument(4, "padding")
+    positions = event.out.shape[2:]
+    if padding == "same":
+        # Half of the padding, rounded down, on either side.
+        dilation = event.argument(5, "dilation", 1)
+        dilations = dilation if isinstance(dilation, tuple) else (dilation,) * len(positions)
+        padded = [d * (k - 1) for d, k in zip(dilations, weight.shape[2:], strict=True)]
+        positions = [size + 2 * (p // 2) - p for size, p in zip(x.shape[2:], padded, strict=True)]
+    return {PRODUCT: x.shape[0] * weight.numel * prod(positions)}
 
 
 def _transposed(event: Event) -> dict[str, int]:
@@ -81,6 +88,11 @@ def _attention(event: Event) -> dict[str, int]:
     """Count scores and values of every query and key."""
     q, k, v = (event.argument(position, name) for position, name in enumerate(("q", "k", "v")))
     return {PRODUCT: q.numel * k.shape[-2] + prod(q.shape[:-1]) * k.shape[-2] * v.shape[-1]}
+
+
+def _reason(event: Event) -> str:
+    # torch gives the odd element of the padding to one side, DeepSpeed's formula to none.
+    return "an even window of the same size" if event.argument(4, "padding") == "same" else rules.reason(event)
 
 
 TABLE: rules.Rules = {
@@ -99,7 +111,7 @@ NAMES = tuple(TABLE)
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    return rules.apply(rules.patched_calls(trace), TABLE, "patched ")
+    return rules.apply(rules.patched_calls(trace), TABLE, "patched ", _reason)
 
 
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:

@@ -14,6 +14,7 @@ on are removed from the graph. Places are in the fvcore 0.1.5 sources.
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -131,8 +132,19 @@ TABLE: rules.Rules = {
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what is counted for each call of a forward pass, in order."""
-    live = (trace.events[index] for index in sorted(_live_functions(trace)))
+    live = (_as_traced(trace, trace.events[index]) for index in sorted(_live_functions(trace)))
     return rules.apply(live, TABLE, "aten::")
+
+
+def _as_traced(trace: Trace, event: Event) -> Event:
+    """Return a product that vmap runs with its first operand as the graph has it, before matmul expands it."""
+    if event.name == "bmm" and not event.backward and event.what == OPERATION and event.parent is not None:
+        for other in trace.events[event.parent + 1 : event.index]:
+            if (other.name, other.parent) == ("expand", event.parent) and other.args[0].storage == event.args[
+                0
+            ].storage:
+                return replace(event, args=(other.args[0], *event.args[1:]))
+    return event
 
 
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:

@@ -65,10 +65,18 @@ def _elementwise(event: Event) -> dict[str, int]:
     return {"elementwise": prod(max(sizes) for sizes in zip_longest(*shapes, fillvalue=1))}
 
 
+def _interpolate(event: Event) -> dict[str, int]:
+    x, size, scale = event.argument(0, "input"), event.argument(1, "size"), event.argument(2, "scale_factor")
+    window = len(x.shape) - 2
+    if size is not None:
+        return {"interpolation": (prod(size) if isinstance(size, tuple) else int(size) ** window) * prod(x.shape[:2])}
+    if isinstance(scale, tuple) and len(scale) == window:
+        return {"interpolation": x.numel * prod(int(s) for s in scale)}
+    return {"interpolation": int(x.numel * scale**window)}
+
+
 _ACTIVATIONS = ("relu", "prelu", "elu", "relu6", "gelu", "silu")
 _POOLS = tuple(f"{kind}_pool{n}d" for kind in ("avg", "max", "adaptive_avg", "adaptive_max") for n in (1, 2, 3))
-_INTERPOLATION = rules.elements("interpolation", of_output=True)
-"""Its formula of fractional scales rounds otherwise: what it counts for them may be unexplained."""
 _ADDMM = ("torch.addmm", "torch.Tensor.addmm", "torch.baddbmm")
 
 
@@ -87,7 +95,7 @@ HANDLERS: rules.Rules = {
     **dict.fromkeys(_functional(*_ACTIVATIONS), (rules.elements("activation"), "pytorch_ops.py:347-348")),
     **dict.fromkeys(_functional(*_POOLS), (rules.elements("pooling"), "pytorch_ops.py:347-348")),
     **dict.fromkeys(_functional("softmax"), (rules.elements("softmax"), "pytorch_ops.py:347-348")),
-    **dict.fromkeys(_functional("upsample", "interpolate"), (_INTERPOLATION, "pytorch_ops.py:351-382")),
+    **dict.fromkeys(_functional("upsample", "interpolate"), (_interpolate, "pytorch_ops.py:351-382")),
 }
 NAMES = tuple(HANDLERS)
 """The names whose calls the trace must record."""

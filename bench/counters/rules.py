@@ -38,14 +38,16 @@ def formula_of(rule: Callable[..., Mapping[str, int]]) -> str:
     return first.removeprefix("Count ").removesuffix(".")
 
 
-def apply(events: Iterable[Event], table: Rules, prefix: str) -> list[CallCount]:
+def apply(
+    events: Iterable[Event], table: Rules, prefix: str, explain: Callable[[Event], str] = reason
+) -> list[CallCount]:
     """Return the count of each of ``events`` that has a rule; ``prefix`` goes before the names of the calls."""
     out = []
     for event in events:
         if event.name in table:
             rule, place = table[event.name]
             name = prefix + event.name.replace("torch.nn.functional.", "F.")
-            out.append(CallCount(event.index, rule(event), name, place, reason=reason(event) or formula_of(rule)))
+            out.append(CallCount(event.index, rule(event), name, place, reason=explain(event) or formula_of(rule)))
     return out
 
 

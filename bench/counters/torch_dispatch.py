@@ -22,11 +22,13 @@ from headcount.bench.counters.base import CounterResult, macs_from_flops
 from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
 from headcount.bench.counters.run_context import as_result, run_context
 from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
+from headcount.bench.trace.modes import is_composite
 from headcount.bench.trace.shapes import cache_shapes
 
 NAME = "torch"
 DEVICE = "meta"
 VERIFIED = {"torch": TORCH}
+TAKEN_APART = "torch/utils/flop_counter.py:1050-1055"
 HOOKS = False
 ADDS = {}
 """addmm and convolution leave the bias out (torch/utils/flop_counter.py:88-90, 131-178)."""
@@ -87,7 +89,19 @@ def call_counts(trace: Trace) -> list[CallCount]:
             flops = formula(*_tensors(event.args), **_tensors(event.kwargs), out_val=_tensors(event.out))
             reason = rules.reason(event) or f"{formula.__name__} of the shapes"
             out.append(CallCount(event.index, {PRODUCT: macs_from_flops(flops)}, name, _place(formula), reason=reason))
+        elif event.subclass and (flops := _flops_of_parts(event)):
+            out.append(CallCount(event.index, {PRODUCT: macs_from_flops(flops)}, name, TAKEN_APART))
     return out
+
+
+def _flops_of_parts(event: Event) -> int:
+    """Return what a composite operation counts in its parts, which the subclass that is called with it never sees."""
+    packet = getattr(torch.ops.aten, event.name, None)
+    if packet is None or not any(is_composite(getattr(packet, overload)) for overload in packet.overloads()):
+        return 0
+    with FlopCounterMode(display=False) as mode:
+        packet(*_tensors(event.args), **_tensors(event.kwargs))
+    return mode.get_total_flops()
 
 
 def reason_missed(trace: Trace, event: Event) -> tuple[str, str]:

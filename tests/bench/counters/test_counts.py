@@ -147,6 +147,14 @@ FUNCTIONS = {
     "pooling": (lambda x: F.max_pool1d(input=x, kernel_size=2), [X], {PTFLOPS: ELEMENTS}),
     "to a size": (lambda x: F.interpolate(input=x, size=11), [X], {PTFLOPS: 3 * 5 * 11}),
     "to a square": (lambda x: F.interpolate(x, 11), [IMAGE], dict.fromkeys((PTFLOPS, FVCORE), 3 * 5 * 11 * 11)),
+    "to two sizes": (lambda x: F.interpolate(x, (11, 2)), [IMAGE], {PTFLOPS: 3 * 5 * 11 * 2}),
+    "by a scale": (lambda x: F.interpolate(input=x, scale_factor=3), [X], {PTFLOPS: 3 * ELEMENTS}),
+    "by a scale each way": (
+        lambda x: F.interpolate(input=x, scale_factor=3),
+        [IMAGE],
+        {PTFLOPS: 3 * 3 * ELEMENTS * 13},
+    ),
+    "by two scales": (lambda x: F.interpolate(x, None, (3.0, 2.0)), [IMAGE], {PTFLOPS: 6 * ELEMENTS * 13}),
 }
 MODULES = {
     "biased linear": (
@@ -258,6 +266,8 @@ CAUSES = [
     (FVCORE, lambda x, w: F.conv1d(x, w), COMPLEX, DIFFERS, 2 * CONVOLVED,
      "aten::conv1d: a complex convolution as three real ones"),
     (TORCH, lambda x, w: F.conv1d(x, w), COMPLEX, DIFFERS, 2 * CONVOLVED, f"aten.convolution: {THREE}"),
+    (FVCORE, lambda x, w, b: torch.vmap(F.linear, in_dims=(None, 0, 0))(x, w, b), [(5, 7), (3, 11, 7), (3, 11)],
+     DIFFERS, 5 * 7 * 11 - LINEAR, "aten::bmm: one operand is broadcast"),
     # 2 x 13 x 17 x 61 = 26,962, which prints 2.696e+04
     (FVCORE, lambda x, y: torch.einsum("ab,bc->ac", x, y), [(13, 17), (17, 61)], DIFFERS, -1, EINSUM),
     # 2 x 7 x 61 x 17 + 2 x 7 x 17 x 13 = 17,612, which prints 1.761e+04
@@ -272,9 +282,12 @@ CAUSES = [
      "einsum: FLOPs are noted and no MACs"),
     (DEEPSPEED, nn.LSTM(7, 11, batch_first=True), [X], MISSED, -3 * 5 * 4 * 11 * (7 + 11),
      "the hook of nn.LSTM adds FLOPs and no MACs"),
+    (DEEPSPEED, nn.Conv1d(5, 11, 4, padding="same"), [X], DIFFERS, -3 * 5 * 11 * 4,
+     "patched F.conv1d: an even window of the same size"),
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize(("counter", "function", "inputs", "what", "amount", "name"), CAUSES)
 def test_cause_of_difference(counter, function, inputs, what, amount, name):
     if not registry.installed(counter):
@@ -288,6 +301,16 @@ def test_cause_of_difference(counter, function, inputs, what, amount, name):
 @pytest.mark.parametrize(("counter", "name"), [(PTFLOPS, "hook of nn.Linear"), (FVCORE, "aten::linear"),
                                                (ATEN, "aten.mm"), (TORCH, "aten.mm")])  # fmt: skip
 def test_subclass_is_one_call(counter, name):
+    check_two_tensors(counter, name)
+
+
+def test_subclass_in_inference_mode_is_one_call():
+    # the subclass is called with the composite operation, which the counter takes apart by itself
+    with torch.inference_mode():
+        check_two_tensors(TORCH, "aten.linear")
+
+
+def check_two_tensors(counter, name):
     """TwoTensor runs each operation on both of its tensors."""
     linear = nn.Linear(7, 11, bias=False)
     weight = linear.weight.detach()
