@@ -1,5 +1,6 @@
 """Convolutions as products: b samples of m positions, a window of i summed elements, j channels."""
 
+from itertools import compress
 from math import prod
 
 from headcount.bench.contractions.product import Product
@@ -27,10 +28,9 @@ def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed:
 def convolution_backward(event: Event) -> list[Product]:
     """Return the requested gradients of input and weight: each has the size of the convolution."""
     gradient, x, weight = event.args[:3]
-    transposed, mask = event.args[7], event.args[10]
-    dims = _window_dims(x, weight, gradient, transposed)
-    gradients = ((mask[0], weight, "conv_dx"), (mask[1], x, "conv_dw"))
-    return [Product(dims, (gradient, other), kind) for wanted, other, kind in gradients if wanted]
+    dims = _window_dims(x, weight, gradient, event.args[7])
+    both = Product(dims, (gradient, weight), "conv_dx"), Product(dims, (gradient, x), "conv_dw")
+    return list(compress(both, event.args[10]))
 
 
 def time_first(event: Event) -> list[Product]:

@@ -1,6 +1,6 @@
 """Rules of the operations that contain contractions: products of named sizes, b times (m, i) by (i, j)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -8,7 +8,7 @@ from math import prod
 from headcount.bench.contractions.convolution import convolution, convolution_backward, time_first
 from headcount.bench.contractions.custom_ops import custom_op_products
 from headcount.bench.contractions.product import Product
-from headcount.bench.contractions.sparse_nested import stored_products
+from headcount.bench.contractions.sparse_nested import Rule, stored_products
 from headcount.bench.contractions.trilinear import trilinear
 from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.trace.events import Event, TensorFact
@@ -23,27 +23,13 @@ def products(event: Event) -> list[Product] | None:
     return stored_products(event, stored, rule) if stored else rule(event)
 
 
-def _matrices(first: int, second: int) -> Callable[[Event], list[Product]]:
-    """Return the rule for arguments ``first`` (…, m, k) and ``second`` (…, k, n) with equal leading dimensions."""
+def _matrices(first: int, second: int) -> Rule:
+    """Return the rule for arguments ``first`` (…, m, i) and ``second`` (…, i, j); vectors lack m and j."""
 
     def rule(event: Event) -> list[Product]:
         a, b = event.args[first], event.args[second]
-        *batch, m, k = a.shape
-        dims = {"b": prod(batch)} if batch else {}
-        return [Product({**dims, "m": m, "i": k, "j": b.shape[-1]}, (a, b))]
-
-    return rule
-
-
-def _of_nested(event: Event) -> None:
-    """Return None: with nested operands only, matmul is not decomposed (bench.contractions.sparse_nested)."""
-
-
-def _vector(first: int, second: int) -> Callable[[Event], list[Product]]:
-    def rule(event: Event) -> list[Product]:
-        a, b = event.args[first], event.args[second]
-        dims = {"m": a.shape[0], "i": a.shape[1]} if len(a.shape) == 2 else {"i": a.shape[0]}
-        return [Product(dims, (a, b))]
+        sizes = {"b": a.shape[:-2], "m": a.shape[-2:-1], "i": a.shape[-1:], "j": b.shape[1:][-1:]}
+        return [Product({letter: prod(size) for letter, size in sizes.items() if size}, (a, b))]
 
     return rule
 
@@ -69,26 +55,28 @@ def _grouped(event: Event) -> list[Product]:
     return [Product(dims, (a, b), "expert_linear")]
 
 
-def _attention(event: Event) -> list[Product]:
-    """Fused attention over (B, h, T, d), (B, g, S, d) and (B, g, S, d_v)."""
-    return _attention_products(*event.args[:3])
+def _attention(
+    first: int = 0, gradient_at: int | None = None, tokens_first: bool = False, lengths_at: int | None = None
+) -> Rule:
+    """Return the rule for fused attention over (B, h, T, d), (B, g, S, d) and (B, g, S, d_v), from argument ``first``.
 
-
-def _attention_tokens_first(lengths_at: int | None) -> Callable[[Event], list[Product] | None]:
-    """Return the rule for (B, T, h, d); it returns None for packed sequences, whose lengths are values."""
+    ``gradient_at``: the argument of a backward pass that holds the result's gradient. ``tokens_first``: the tensors are
+    (B, T, h, d). The rule returns None for packed sequences: tensors of their lengths follow from ``lengths_at`` on.
+    """
 
     def rule(event: Event) -> list[Product] | None:
-        packed = lengths_at is not None and isinstance(event.args[lengths_at], TensorFact)
-        if len(event.args[0].shape) != 4 or packed:
+        if lengths_at and any(isinstance(value, TensorFact) for value in event.args[lengths_at:]):
             return None
-        return _attention_products(*map(_heads_first, event.args[:3]))
+        facts = event.args[first : first + 3]
+        if gradient_at is not None:
+            facts += (event.args[gradient_at],)
+        if tokens_first:
+            if len(facts[0].shape) != 4:
+                return None
+            facts = [replace(x, shape=(*x.shape[::2], *x.shape[1::2])) for x in facts]
+        return _attention_products(*facts) if gradient_at is None else _attention_gradients(*facts)
 
     return rule
-
-
-def _heads_first(x: TensorFact) -> TensorFact:
-    """Return (B, T, h, d) as (B, h, T, d)."""
-    return replace(x, shape=(*x.shape[::2], *x.shape[1::2]))
 
 
 def _attention_products(q, k, v) -> list[Product]:
@@ -97,25 +85,6 @@ def _attention_products(q, k, v) -> list[Product]:
         Product({"b": heads, "m": queries, "i": q.shape[-1], "j": keys}, (q, k), "scores"),
         Product({"b": heads, "m": queries, "i": keys, "j": v.shape[-1]}, (v,), "values"),
     ]
-
-
-def _attention_backward(event: Event) -> list[Product]:
-    return _attention_gradients(event.args[0], *event.args[1:4])
-
-
-def _flex_backward(event: Event) -> list[Product]:
-    return _attention_gradients(event.args[5], *event.args[:3])
-
-
-def _attention_tokens_first_backward(event: Event) -> list[Product]:
-    """Return the gradients of attention over (B, T, h, d), whose operands come after the result's gradient."""
-    return _attention_gradients(*map(_heads_first, event.args[:4]))
-
-
-def _natten_backward(event: Event) -> list[Product] | None:
-    """Return the gradients of attention over (B, T, h, d) after operands, result and its gradient; None if packed."""
-    packed = any(isinstance(value, TensorFact) for value in event.args[6:])
-    return None if packed else _attention_tokens_first_backward(replace(event, args=(event.args[4], *event.args[:3])))
 
 
 def _neighborhood(event: Event) -> list[Product]:
@@ -135,11 +104,11 @@ def _neighborhood(event: Event) -> list[Product]:
 
     operands = reshaped(q, queries), reshaped(k, window), reshaped(v, window)
     if backward:
-        return _attention_gradients(reshaped(event.args[4], queries), *operands)
+        return _attention_gradients(*operands, reshaped(event.args[4], queries))
     return _attention_products(*operands)
 
 
-def _attention_gradients(gradient, q, k, v) -> list[Product]:
+def _attention_gradients(q, k, v, gradient) -> list[Product]:
     """Return five products: the recomputed scores, then the gradients of weights, values, queries and keys."""
     heads, queries, width = q.shape[0] * q.shape[1], q.shape[2], q.shape[3]
     keys, out = k.shape[2], v.shape[3]
@@ -193,25 +162,18 @@ def _recurrent(event: Event) -> list[Product]:
     ]
 
 
-def _embedding_bag(event: Event) -> list[Product]:
-    """Return nothing for a plain sum of rows; with a weight per row every element is multiplied once."""
-    table, index = event.args[:2]
-    weights = event.argument(6)
-    return [Product({"i": index.numel, "j": table.shape[1]}, (weights, table), "contraction")] if weights else []
+def _embedding_bag(kind: str, index_at: int, factor_at: int) -> Rule:
+    """Return the rule for rows, the first argument, each multiplied by its own factor: none of a sum without weights.
 
+    The rows are those of a table, or those of the gradient of the sums; the factors are weights, or a table's rows.
+    """
 
-def _embedding_bag_backward(event: Event) -> list[Product]:
-    """Return the gradient of the rows: with weights, each is multiplied by its own."""
-    gradient, index = event.args[:2]
-    weights = event.argument(10)
-    sizes = {"i": index.numel, "j": gradient.shape[1]}
-    return [Product(sizes, (gradient, weights), "contraction_dw")] if weights else []
+    def rule(event: Event) -> list[Product]:
+        rows, factor = event.args[0], event.argument(factor_at)
+        sizes = {"i": event.args[index_at].numel, "j": rows.shape[1]}
+        return [Product(sizes, (rows, factor), kind)] if factor else []
 
-
-def _embedding_bag_weights_backward(event: Event) -> list[Product]:
-    """The gradient of a row's weight: the row times the gradient of the sum that it is in."""
-    gradient, table, index = event.args[:3]
-    return [Product({"i": index.numel, "j": table.shape[1]}, (gradient, table), "contraction_dx")]
+    return rule
 
 
 def _outer(event: Event) -> list[Product]:
@@ -266,19 +228,20 @@ _FUSED = tuple(
 )
 """Kernels of fused attention."""
 
-RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
-    **dict.fromkeys(("mm", "bmm", "_sparse_mm", "_scaled_mm", "_int_mm", "hspmm"), _matrices(0, 1)),
-    **dict.fromkeys(("addmm", "_addmm_activation", "_sparse_addmm", "baddbmm", "addbmm"), _matrices(1, 2)),
-    **dict.fromkeys(("mv", "dot", "vdot"), _vector(0, 1)),
-    "addmv": _vector(1, 2),
-    "matmul": _of_nested,
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(
+        ("mm", "bmm", "_sparse_mm", "_scaled_mm", "_int_mm", "hspmm", "mv", "dot", "vdot"), _matrices(0, 1)
+    ),
+    **dict.fromkeys(("addmm", "_addmm_activation", "_sparse_addmm", "baddbmm", "addbmm", "addmv"), _matrices(1, 2)),
+    # decomposed unless operands are nested (bench.contractions.sparse_nested)
+    "matmul": lambda event: None,
     **dict.fromkeys(
         ("linear", "_weight_int8pack_mm", "_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu"), _by_output
     ),
     **dict.fromkeys(("_grouped_mm", "_scaled_grouped_mm"), _grouped),
-    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag),
-    "_embedding_bag_backward": _embedding_bag_backward,
-    "_embedding_bag_per_sample_weights_backward": _embedding_bag_weights_backward,
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag("contraction", 1, 6)),
+    "_embedding_bag_backward": _embedding_bag("contraction_dw", 1, 10),
+    "_embedding_bag_per_sample_weights_backward": _embedding_bag("contraction_dx", 2, 1),
     **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), convolution),
     "convolution_backward": convolution_backward,
     "conv_tbc": time_first,
@@ -293,26 +256,29 @@ RULES: Mapping[str, Callable[[Event], list[Product] | None]] = {
     "addr": _outer,
     "affine_grid_generator": _grid,
     "_trilinear": trilinear,
-    **dict.fromkeys((*_FUSED, "flex_attention"), _attention),
-    "_flash_attention_forward": _attention_tokens_first(3),
-    "_efficient_attention_forward": _attention_tokens_first(4),
-    **{f"{kernel}_backward": _attention_backward for kernel in _FUSED},
-    "flex_attention_backward": _flex_backward,
+    **dict.fromkeys((*_FUSED, "flex_attention"), _attention()),
+    "_flash_attention_forward": _attention(tokens_first=True, lengths_at=3),
+    "_efficient_attention_forward": _attention(tokens_first=True, lengths_at=4),
+    **{f"{kernel}_backward": _attention(1, gradient_at=0) for kernel in _FUSED},
+    "flex_attention_backward": _attention(gradient_at=5),
     "_native_multi_head_attention": _native_attention,
     "_transformer_encoder_layer_fwd": _native_encoder_layer,
     # flash_attn/flash_attn_interface.py, xformers/ops/fmha, causal_conv1d/cpp_functions.py: packed sequences, whose
     # lengths are values, are unsupported
-    "flash_attn._flash_attn_forward": _attention_tokens_first(None),
-    "flash_attn._flash_attn_backward": _attention_tokens_first_backward,
-    "xformers_flash.flash_fwd": _attention_tokens_first(3),
-    "xformers.efficient_attention_forward_cutlass": _attention_tokens_first(4),
+    "flash_attn._flash_attn_forward": _attention(tokens_first=True),
+    "flash_attn._flash_attn_backward": _attention(1, gradient_at=0, tokens_first=True),
+    "xformers_flash.flash_fwd": _attention(tokens_first=True, lengths_at=3),
+    "xformers.efficient_attention_forward_cutlass": _attention(tokens_first=True, lengths_at=4),
     "DaoAILab._causal_conv1d_fwd_cpp": _depthwise,
     "DaoAILab._causal_conv1d_bwd_cpp": _depthwise_backward,
     # natten/_libnatten/torch_wrappers.py
-    "natten.fmha_forward": _attention_tokens_first(7),
-    "natten.hopper_fmha_forward": _attention_tokens_first(None),
-    "natten.blackwell_fmha_forward": _attention_tokens_first(8),
-    **{f"natten.{kernel}fmha_backward": _natten_backward for kernel in _NATTEN},
+    "natten.fmha_forward": _attention(tokens_first=True, lengths_at=7),
+    "natten.hopper_fmha_forward": _attention(tokens_first=True),
+    "natten.blackwell_fmha_forward": _attention(tokens_first=True, lengths_at=8),
+    **dict.fromkeys(
+        (f"natten.{kernel}fmha_backward" for kernel in _NATTEN),
+        _attention(gradient_at=4, tokens_first=True, lengths_at=6),
+    ),
     **{
         f"natten.{kernel}na{n}d_{way}": _neighborhood
         for kernel in _NATTEN
