@@ -89,46 +89,29 @@ class Kinds:
     def _scores_events(self) -> tuple[set[int], set[int]]:
         """Return the products of two activations that reach a softmax, and the operations that these softmaxes reach.
 
-        Both paths consist of views, copies and elementwise operations. Each operation is visited once.
+        Both paths consist of views, copies and elementwise operations.
         """
-        reaching: dict[int, bool] = {}
-        softmaxes: list[TensorFact] = []
-        weighted: set[int] = set()
-        for event in self._trace.operations():
-            name = base(event.name)
-            sources = [fact.source for fact in event.tensors()]
-            passes = name in _PASSES
-            behind = passes and any(reaching.get(source, False) for source in sources)
-            reaching[event.index] = behind or self._of_activations(event.index)
+        operations = [
+            (event.index, base(event.name), [fact.source for fact in event.tensors()])
+            for event in self._trace.operations()
+        ]
+        before: set[int | None] = set()
+        for index, name, sources in reversed(operations):
             if name in SOFTMAXES:
-                first = next(event.tensors())
-                if reaching.get(first.source, False):
-                    softmaxes.append(first)
-                    weighted.add(event.index)
-            if passes and weighted.intersection(sources):
-                weighted.add(event.index)
-        return self._behind(softmaxes), weighted
+                before.add(sources[0])
+            elif index in before and name in _PASSES:
+                before.update(sources)
+        scores = {index for index in before if any(map(self._is_of_activations, self._products.get(index, ())))}
+        scaled, weighted = set(scores), set()
+        for index, name, sources in operations:
+            if name in _PASSES and not scaled.isdisjoint(sources):
+                scaled.add(index)
+            if name in SOFTMAXES and sources[0] in scaled or name in _PASSES and not weighted.isdisjoint(sources):
+                weighted.add(index)
+        return scores, weighted
 
-    def _of_activations(self, index: int) -> bool:
-        parts = self._products.get(index, ())
-        return any(not p.kind and not any(self.weight(fact) for fact in p.operands) for p in parts)
-
-    def _behind(self, facts: list[TensorFact]) -> set[int]:
-        """Return the products of two activations that reach any of these tensors."""
-        seen: set[int] = set()
-        found = set()
-        waiting = [fact.source for fact in facts]
-        while waiting:
-            index = waiting.pop()
-            if index is None or index in seen:
-                continue
-            seen.add(index)
-            if self._of_activations(index):
-                found.add(index)
-            event = self._trace.events[index]
-            if base(event.name) in _PASSES:
-                waiting += [operand.source for operand in event.tensors()]
-        return found
+    def _is_of_activations(self, product: Product) -> bool:
+        return not product.kind and not any(map(self.weight, product.operands))
 
     # Backward
 
