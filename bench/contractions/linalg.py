@@ -62,19 +62,11 @@ def _lu(event: Event) -> int:
     return _eliminate(event.args[0])
 
 
-def _reflect(event: Event) -> int:
-    return 2 * _eliminate(event.args[0])
-
-
 def _qr(event: Event) -> int:
     """R, and unless ``mode`` is "r" the columns of Q that are returned, from as many reflections."""
     matrix, q = event.args[0], event.out[0]
     of_q = 0 if event.argument(1, "mode") == "r" else 2 * _eliminate(q, min(matrix.shape[-2:]))
     return 2 * _eliminate(matrix) + of_q
-
-
-def _householder_product(event: Event) -> int:
-    return 2 * _eliminate(event.args[0], event.args[1].shape[-1])
 
 
 def _apply_reflections(rows: int, steps: int, columns: int) -> int:
@@ -101,18 +93,10 @@ def _least_squares(event: Event) -> int:
 
 def _stages(fact: TensorFact, axes: Iterable[int]) -> int:
     """Return Σ(p - 1) over the prime factors p of the lengths of ``axes``."""
-    total = 0
-    for axis in axes:
-        n, p = fact.shape[axis], 2
-        while n > 1:
-            while n % p == 0:
-                n, total = n // p, total + p - 1
-            p += 1
-    return total
+    # a pass without an FFT needs no sympy
+    from sympy import factorint
 
-
-def _complex_fft(event: Event) -> int:
-    return 4 * event.args[0].numel * _stages(event.args[0], event.args[1])
+    return sum(times * (p - 1) for axis in axes for p, times in factorint(fact.shape[axis]).items())
 
 
 def _real_fft(real: TensorFact, axes: Sequence[int]) -> int:
@@ -138,12 +122,12 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
         "linalg_inv_ex": _solve,
         "linalg_solve_triangular": _substitutions(1, 0),
         "triangular_solve": _substitutions(1, 1),
-        "geqrf": _reflect,
+        "geqrf": lambda event: 2 * _eliminate(event.args[0]),
         "linalg_qr": _qr,
-        "linalg_householder_product": _householder_product,
+        "linalg_householder_product": lambda event: 2 * _eliminate(event.args[0], event.args[1].shape[-1]),
         "linalg_lstsq": _least_squares,
         "ormqr": _product_with_q,
-        "_fft_c2c": _complex_fft,
+        "_fft_c2c": lambda event: 4 * event.args[0].numel * _stages(event.args[0], event.args[1]),
         "_fft_r2c": lambda event: _real_fft(event.args[0], event.args[1]),
         "_fft_c2r": lambda event: _real_fft(event.out, event.args[1]),
     }
