@@ -1,6 +1,6 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -262,22 +262,15 @@ def count_contractions(
         raise ValueError(f"formula_set={formula_set!r} is none of {', '.join(SETS)}")
     given = formulas or {}
     formulas = {**SETS.get(formula_set, {}), **given}
-    found: dict[int, list[Product]] = {}
-    calls: dict[tuple[str, ...], list[Event]] = {}
-    for event, parts in _each(trace, formulas):
-        if parts is not None:
-            found[event.index] = parts
-        state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
-        calls.setdefault((event.name, event.path, state), []).append(event)
+    found, calls = _classify(trace, formulas)
     audit = {}
     for (name, path, state), events in calls.items():
         source = registered_source(name)
         if name in formulas:
             source = "formulas" if name in given else f"formula_set {formula_set}"
         audit[name, path, state] = AuditLine(name, state, path, len(events), _shapes(events[0]), source)
-    for tensor in find_untraced_tensors(trace):
-        name = f"data that left by {tensor.way} and came back, first used by {tensor.user},"
-        audit[name, tensor.path] = AuditLine(name, UNKNOWN, tensor.path, 1, (tensor.fact.shape,))
+    for name, path, fact in find_untraced_tensors(trace):
+        audit[name, path] = AuditLine(name, UNKNOWN, path, 1, (fact.shape,))
     out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found, trace)
     if out.unsupported and not allow_unsupported:
         raise UnsupportedError(out.unsupported)
@@ -295,22 +288,26 @@ def count_contractions(
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:
     """Return each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UnsupportedError."""
-    found, unknown = {}, []
-    for event, parts in _each(trace, {}):
-        if parts is not None:
-            found[event.index] = parts
-        elif not holds_none(event.name):
-            unknown.append(AuditLine(event.name, UNKNOWN, event.path, 1, _shapes(event)))
-    if unknown:
-        raise UnsupportedError(tuple(unknown))
+    found, calls = _classify(trace, {})
+    unsupported = [
+        AuditLine(name, state, path, len(events), _shapes(events[0]))
+        for (name, path, state), events in calls.items()
+        if state == UNKNOWN
+    ]
+    if unsupported:
+        raise UnsupportedError(tuple(unsupported))
     return [pair for pairs in Kinds(trace, found).found.values() for pair in pairs]
 
 
-def _each(trace: Trace, formulas: Mapping[str, Formula]) -> Iterator[tuple[Event, list[Product] | None]]:
-    """Iterate over the operations with their products.
+def _classify(
+    trace: Trace, formulas: Mapping[str, Formula]
+) -> tuple[dict[int, list[Product]], dict[tuple, list[Event]]]:
+    """Return the products of operations by event, and the operations by name, module path and state.
 
     A complex convolution runs as three real ones of one size. One is counted, as for a complex matrix product.
     """
+    found: dict[int, list[Product]] = {}
+    calls: dict[tuple[str, str, str], list[Event]] = {}
     real_ones: dict[tuple, int] = {}
     for event in trace.operations():
         parts = _products(trace, event, formulas)
@@ -321,7 +318,11 @@ def _each(trace: Trace, formulas: Mapping[str, Formula]) -> Iterator[tuple[Event
                 key = (event.name, call, *(tuple(part.dims.items()) for part in parts))
                 before = real_ones[key] = real_ones.get(key, -1) + 1
                 parts = [] if before % 3 else parts
-        yield event, parts
+        if parts is not None:
+            found[event.index] = parts
+        state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
+        calls.setdefault((event.name, event.path, state), []).append(event)
+    return found, calls
 
 
 def _complex_call(trace: Trace, event: Event) -> int | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from math import prod
 from os.path import commonprefix
 from typing import TYPE_CHECKING
@@ -88,9 +89,7 @@ class Modules:
 def outer_paths(path: str) -> Iterator[str]:
     """Iterate over the paths of the modules around a module and its own: the model, which is the empty path, first."""
     yield ""
-    names = path.split(".") if path else []
-    for depth in range(len(names)):
-        yield ".".join(names[: depth + 1])
+    yield from accumulate(path.split(".") if path else (), "{}.{}".format)
 
 
 def module_records(trace: Trace, by_event: "ProductsByEvent") -> tuple[ModuleRecord, ...]:

@@ -9,7 +9,6 @@ compiled kernel that wrote it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from headcount.bench.contractions.zero_mac_ops import FREE, base
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, Event, TensorFact, Trace, tensors_in
@@ -22,21 +21,11 @@ _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_em
 _FILLED = frozenset("full full_like new_full new_ones new_zeros ones ones_like zeros zeros_like fill zero".split())
 
 
-@dataclass(frozen=True)
-class Returned:
-    """A tensor without a recorded producer, after data was exported by ``way``; ``user`` used it first.
+def find_untraced_tensors(trace: Trace) -> list[tuple[str, str, TensorFact]]:
+    """Return each tensor storage whose values were computed outside the trace, once.
 
-    ``way`` ends with the qualified name of the autograd.Function that returned the tensor, if one did.
+    With how its data left and which operation used it first, and that operation's module path.
     """
-
-    way: str
-    user: str
-    path: str
-    fact: TensorFact
-
-
-def find_untraced_tensors(trace: Trace) -> list[Returned]:
-    """Return each tensor storage whose values were computed outside the trace, once."""
     ways = list(_ways_out(trace))
     functions = {
         fact.storage: event.name
@@ -66,9 +55,9 @@ def find_untraced_tensors(trace: Trace) -> list[Returned]:
         function = functions.get(fact.storage)
         if unmade and (ways or function and made):
             seen.add(fact.storage)
-            user = (event.name, event.path) if event else ("the module's caller", "")
+            user, path = (event.name, event.path) if event else ("the module's caller", "")
             way = " in ".join(filter(None, (*ways[:1], function and f"autograd.Function {function}")))
-            out.append(Returned(way, *user, fact))
+            out.append((f"data that left by {way} and came back, first used by {user},", path, fact))
 
     for event in trace.operations():
         if event.name.startswith("c10d.") and not event.name.endswith(("reduce_", "send")):
