@@ -87,15 +87,7 @@ def _store(sections: Sequence[Section], argv: Sequence[str]) -> Path:
     """Append a record of the example to the machine's records; return its path."""
     environ = env.environment("cpu", ["bench.routing", *argv])
     path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
-    # the printed names of tokens are in no record
-    tables = {
-        section.table.name: [
-            record | {"tokens": row.values["tokens"]} if "tokens" in row.values else record
-            for row in section.rows
-            for record in row.records
-        ]
-        for section in sections
-    }
+    tables = {section.table.name: [record for row in section.rows for record in row.records] for section in sections}
     records.append(path, {"kind": "routing", "example": EXAMPLE, **tables, "environment": environ})
     return path
 

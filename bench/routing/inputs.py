@@ -1,7 +1,7 @@
 """Read checkpoints, token files and training logs; errors name the first tensor, line or position that is wrong."""
 
 import json
-from collections.abc import Mapping
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from headcount.models.configs.presets import PRESETS
 SEPARATOR = "|"
 """Separates source and target tokens on a line; without it the source is the target too."""
 
-FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-"""The dtypes that a weight may have."""
+LONGEST_REASON = 300
+"""Characters of torch's reason, which may name thousands of tensors."""
 
 Example = tuple[list[int], list[int]]
 """Source and target tokens; the same for a model with one input."""
@@ -32,18 +32,22 @@ Log = list[tuple[int, dict[str, list[int]]]]
 def load_checkpoint(path: str | Path, config: ModelConfig) -> nn.Module:
     """Return the model of ``config`` with the tensors of ``path``, a saved state dict.
 
-    Raises UsageError naming the first tensor, in the model's order, that is missing, has another shape or is not
-    finite, or the first that the model does not have.
+    Raises UsageError for a file that holds none, with torch's reason for tensors that do not fit the model, and naming
+    the first tensor that is not finite.
     """
     Case("the model", config, dict.fromkeys(config.lengths, 1)).check_runs()
-    # Compare on meta, so that a mismatch is reported before a large model is built.
-    state = _matching(path, build(config, device="meta").state_dict())
+    state = _read_state(path)
+    # on meta first, so that a mismatch is reported before a large model is built
+    _load(build(config, device="meta"), path, state, assign=True)
     model = build(config, initialise=False)
-    model.load_state_dict(state)
+    _load(model, path, state)
+    for name, tensor in model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise UsageError(f"{path}: {name} holds values that are not finite")
     return model
 
 
-def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _read_state(path: str | Path) -> dict[str, torch.Tensor]:
     file = named_file(path)
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
@@ -54,20 +58,15 @@ def _matching(path: str | Path, wanted: Mapping[str, torch.Tensor]) -> dict[str,
         raise UsageError(f"{path} is no checkpoint: torch cannot read it ({type(error).__name__})") from None
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UsageError(f"{path} is no checkpoint: a mapping from names to tensors is expected")
-    for name in dict.fromkeys((*wanted, *state)):
-        if name not in state:
-            raise UsageError(f"{path} does not match the preset: it has no {name}")
-        if name not in wanted:
-            raise UsageError(f"{path} does not match the preset: the model has no {name}")
-        found, shape = state[name], tuple(wanted[name].shape)
-        if found.layout is not torch.strided or found.is_meta or found.dtype not in FLOATS:
-            kind = f"{found.dtype}, {found.layout}, on {found.device}"
-            raise UsageError(f"{path}: {name} is {kind}; a dense tensor of floating point is expected")
-        if found.shape != shape:
-            raise UsageError(f"{path} does not match the preset: {name} is {tuple(found.shape)}, not {shape}")
-        if not torch.isfinite(found).all():
-            raise UsageError(f"{path}: {name} holds values that are not finite")
-    return state
+    # without the metadata of a state dict, in which torch keeps ``assign`` for the next load
+    return dict(state)
+
+
+def _load(model: nn.Module, path: str | Path, state: dict[str, torch.Tensor], **options: Any) -> None:
+    try:
+        model.load_state_dict(state, **options)
+    except RuntimeError as error:
+        raise UsageError(f"{path} does not match the preset: {textwrap.shorten(str(error), LONGEST_REASON)}") from None
 
 
 def read_tokens(path: str | Path, config: ModelConfig) -> list[Example]:

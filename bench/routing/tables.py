@@ -106,9 +106,9 @@ def expert_section(
 def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_of) -> Iterator[Row]:
     for head in range(layer.num_shared):
         values = {"layer": layer.path, "head": head, "count": layer.tokens, "macs": layer.every_token_macs.numerator}
-        shared = {"released_macs": values["macs"], "tokens": "shared: every token uses it"}
+        values["tokens"] = "shared: every token uses it"
         empty = dict.fromkeys(("share", "class", "class_pmi"))
-        yield Row(empty | values | shared, records=[values | {"shared": True}])
+        yield Row(empty | values | {"released_macs": values["macs"]}, records=[values | {"shared": True}])
     best = top_tokens(layer.chosen, top, min_count)
     by_class = pmi(group_tokens(layer.chosen, class_of)) if class_of else [{}] * layer.num_experts
     order = sorted(range(layer.num_experts), key=lambda expert: (-layer.counts[expert], expert))
@@ -126,7 +126,7 @@ def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_o
             "class_pmi": value,
             "tokens": " ".join(f"{name_of(token)} ({float(value):.1f})" for token, value in best[expert]) or None,
         }
-        record = {key: values[key] for key in ("layer", layer.unit, "count", "macs", "class")}
+        record = {key: values[key] for key in ("layer", layer.unit, "count", "macs", "class", "tokens")}
         record["top_tokens"] = [[token, float(value)] for token, value in best[expert]]
         if "s" in layer.routed.sizes:
             record["shared"] = False

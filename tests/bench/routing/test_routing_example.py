@@ -1,4 +1,4 @@
-"""headcount routing --example: the task, the effect of each loss, experts that specialise by class."""
+"""headcount routing --example: the task, the effect of each loss, and specialised experts."""
 
 import json
 
@@ -12,7 +12,7 @@ from headcount.bench.routing.__main__ import main
 from headcount.bench.routing.tables import SPECIALISED, class_section, expert_section
 
 
-def test_targets_are_class_places_back():
+def test_targets_are_earlier_tokens_by_class():
     tokens = next(example.batches(7, 3))
     for row, answers in zip(tokens.tolist(), example.targets(tokens).tolist(), strict=True):
         # a negative index counts from the end: the sequence is cyclic
@@ -22,13 +22,13 @@ def test_targets_are_class_places_back():
 
 @pytest.fixture(scope="module")
 def trained():
-    """Two runs that differ in the coefficient of L_a alone, with L_a last."""
+    """Return two runs that differ in the coefficient of L_a only, the second with L_a."""
     with one_thread():
         return [example.train(each) for each in ({**example.PAPER, "L_a": 0.0}, example.PAPER)]
 
 
 @pytest.mark.nightly
-def test_balance_loss_spreads_the_load(trained, figure):
+def test_balance_loss_equalises_the_load(trained, figure):
     plain, balanced = trained
     lines = example.effects(trained)
     figure(lines[0])
@@ -60,7 +60,7 @@ def test_training_is_deterministic():
 
 @pytest.fixture
 def short(monkeypatch):
-    """The example with two training steps for each run."""
+    """Train each run of the example for two steps."""
     monkeypatch.setattr(example, "STEPS", 2)
 
 
@@ -71,27 +71,21 @@ def printed(capsys, *argv):
     return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}, err
 
 
-def test_saved_example_is_analysed_to_the_same_counts(short, tmp_path, capsys):
-    tables, err = printed(capsys, "--example", "--save", str(tmp_path / "d"))
+def test_example_is_saved_and_recorded(short, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(records, "writable", lambda: tmp_path / "records")
+    monkeypatch.setattr(env, "commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr(env, "device_name", {"cpu": "A CPU, 7 cores"}.get)
+    tables, err = printed(capsys, "--example", "--record", "--save", str(tmp_path / "d"))
     assert [row["coefficients"] for row in tables["runs"]] == example.RUNS
     command = next(line for line in err.splitlines() if line.startswith("analyse")).partition("bench.routing ")[2]
     again, _ = printed(capsys, *command.split())
     one, other = ([(row["count"], row["macs"]) for row in rows] for rows in (again["experts"], tables["experts"]))
     assert one == other
-
-
-def test_example_is_recorded(short, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(records, "writable", lambda: tmp_path)
-    monkeypatch.setattr(env, "commit", lambda: "0123456789abcdef")
-    monkeypatch.setattr(env, "device_name", {"cpu": "A CPU, 7 cores"}.get)
-    tables, _ = printed(capsys, "--example", "--record")
-    (path,) = tmp_path.glob("*/*.jsonl")
+    (path,) = tmp_path.glob("records/*/*.jsonl")
     ((record,), problems) = records.read(path)
-    assert path.parent == tmp_path / "a-cpu-7-cores"
+    assert path.parent.name == "a-cpu-7-cores"
     assert path.name == f"{record['environment']['time'][:10]}-0123456789.jsonl"
     assert problems == [] and record["environment"]["command"][:3] == ["bench.routing", "--example", "--record"]
     assert (record["kind"], record["example"]) == ("routing", "moa")
-    assert tables.keys() == {"runs", "experts", "classes", "balance"} and tables["runs"] == record["runs"]
-    for name, rows in tables.items():
-        # a record of experts has the printed tokens too
-        assert [stored | row for stored, row in zip(record[name], rows, strict=True)] == record[name]
+    assert tables.keys() == {"runs", "experts", "classes", "balance"}
+    assert tables == {name: record[name] for name in tables}

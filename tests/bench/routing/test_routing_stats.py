@@ -71,18 +71,20 @@ def test_effects_compare_runs_that_differ_in_one_loss():
     assert effects([plain, both]) == []
 
 
-def test_shares_are_drawn_sorted_in_percent(monkeypatch, tmp_path):
+def test_plot_shows_sorted_shares(monkeypatch, tmp_path):
     first = layer_of("moh", [(0, [0] * 2 + [1] * 5 + [2] * 3)])
     second = layer_of("moh", [(0, [0] + [1] * 3)], number=2)
     pyplot, figures = drawing(), []
     own = dict(pyplot.rcParams)
     with monkeypatch.context() as patch:
         patch.setattr(pyplot, "close", figures.append)
-        plot({"first": first, "second": second}, tmp_path / "shares.svg")
-    # the plots that a caller draws afterwards are as before
+        for name in ("a.svg", "b.svg"):
+            plot({"first": first, "second": second}, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    # the caller's settings of matplotlib stay
     assert dict(pyplot.rcParams) == own
     (axes,) = figures[0].axes
-    pyplot.close(figures[0])
+    pyplot.close("all")
     lines = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
     assert lines == {"first": ([1, 2, 3], [50, 30, 20]), "second": ([1, 2], [75, 25])}
     assert axes.get_xlabel() == "routed heads, the most used first"
