@@ -27,7 +27,6 @@ from headcount.models.configs.numbers import parse_int
 
 PROG = "python -m bench.derive"
 PARTS = ("attention", "feed-forward", "model")
-TABLES = [("derive", "", "text"), ("derive-latex", " as LaTeX", "latex"), ("derive-python", " as Python", "python")]
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -136,27 +135,20 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     failures = [] if closed is None else _differences(title, found, closed)
     if closed is not None and not failures:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
-    rows = _rows(names, found, letters)
+    rows = _rows(found, letters)
     rows[0] = replace(rows[0], failures=failures)
     facts = {key: value for key, value in found.as_record().items() if key != "by_kind"}
     facts["equals_closed_form"] = None if closed is None else not failures
-    text, latex, python = (
-        Table(
-            name,
-            f"{title}: multiply-accumulates in {', '.join(names)}{suffix}",
-            [Column("kind", "kind"), Column(key, "polynomial", priority=0, wraps=24, formula=key == "latex")],
-        )
-        for name, suffix, key in TABLES
-    )
-    values = [Row(row.values) for row in rows]
-    return [
-        Section(replace(text, notes_above=notes), rows, facts=facts),
-        Section(latex, values, detail=True),
-        Section(python, values),
+    columns = [
+        Column("kind", "kind"),
+        Column("text", "polynomial", priority=0, wraps=24),
+        Column("latex", "LaTeX", wraps=24, formula=True),
     ]
+    layout = Table("derive", f"{title}: multiply-accumulates in {', '.join(names)}", columns, notes)
+    return [Section(layout, rows, facts=facts)]
 
 
-def _rows(names, found, letters) -> list[Row]:
+def _rows(found, letters) -> list[Row]:
     import sympy
 
     from headcount.formulas.symbols import LEGEND, symbol
@@ -168,9 +160,8 @@ def _rows(names, found, letters) -> list[Row]:
     for kind, polynomial in (*found.by_kind.items(), ("total", found.total)):
         values = {
             "kind": kind,
-            "text": str(polynomial).replace("**", "^"),
+            "text": str(polynomial),
             "latex": sympy.latex(polynomial, symbol_names=latex),
-            "python": f"def {kind}({', '.join(names)}): return {polynomial}",
         }
         rows.append(Row({**values, "latex": f"${values['latex']}$"}, records=[values]))
     return rows

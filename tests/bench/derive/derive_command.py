@@ -17,7 +17,7 @@ def run_derive(names, *argv):
         assert main([*argv, "--vars", names, "--format", "json"]) == 0, argv
     table = json.loads(out.getvalue())["tables"][0]
     symbols = {name: symbol(name) for name in names.split(",")}
-    rows = {row["kind"]: sympy.sympify(row["text"].replace("^", "**"), locals=symbols) for row in table["rows"]}
+    rows = {row["kind"]: sympy.sympify(row["text"], locals=symbols) for row in table["rows"]}
     return rows, table
 
 
