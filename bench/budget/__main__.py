@@ -51,6 +51,7 @@ DEFAULT = "moa"
 """The attention that is searched without --attention and without a preset."""
 SEARCHED = variants_with("search") | NARROWED
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
+COUNT = Value("positive integer", parse_int, lambda number: number >= 1)
 ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
 OLD_NAMES = {
     "--like": "--match-model", "--match": "--match-metric", "--apart": "--min-distance", "--any": "--all-integers",
@@ -68,9 +69,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         add(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
     add("--attention", choices=SEARCHED, help=f"the searched attention (default: the preset's, or {DEFAULT})")
     preset_help = "the model around the attention, or with --ranks the model to divide"
-    add("preset", nargs="?", metavar="PRESET", help=preset_help)
+    add("preset", nargs="?", metavar="PRESET", default=argparse.SUPPRESS, help=preset_help)
     # the name in earlier versions
-    add("--preset", dest="earlier_preset", help=argparse.SUPPRESS)
+    add("--preset", help=argparse.SUPPRESS)
     add("--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of that model")
     add("--d-model", type=int, metavar="N")
     add("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
@@ -99,7 +100,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     for name, what in LENGTHS.items():
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
-    add("--element-bytes", type=int, metavar="N", default=2, help="bytes of a cached element (default: 2)")
+    add("--element-bytes", type=COUNT, metavar="N", default=2, help="bytes of a cached element (default: 2)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="device of stored latencies (default: cpu)")
     add("--records", nargs="+", metavar="DIR", type=Path, help="add measured times from these folders")
     add("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
@@ -111,10 +112,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def _plans(group) -> None:
-    group.add_argument("--ranks", type=int, metavar="N", help="list parallel plans of PRESET on N ranks")
-    group.add_argument("--global-batch", type=int, metavar="N", help="sequences of a step over all ranks")
+    group.add_argument("--ranks", type=COUNT, metavar="N", help="list parallel plans of PRESET on N ranks")
+    group.add_argument("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
     group.add_argument("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
-    group.add_argument("--ranks-per-node", type=int, metavar="N", default=8, help="(default: 8)")
+    group.add_argument("--ranks-per-node", type=COUNT, metavar="N", default=8, help="(default: 8)")
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
@@ -124,9 +125,6 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def plan(args: argparse.Namespace) -> Work:
     """Return the answer to ``args``, found, and plotted where ``--plot`` asks for it, before it is printed."""
-    if args.preset and args.earlier_preset:
-        raise UsageError(f"PRESET {args.preset} and --preset {args.earlier_preset} are one option; give one of them")
-    args.preset = args.preset or args.earlier_preset
     if args.ranks is not None:
         return _plan_search(args)
     host, target = _host_model(args)
@@ -155,9 +153,6 @@ def _plan_search(args: argparse.Namespace) -> Work:
     """Return the search over parallel plans. Raises UsageError where it lacks the model, the batch or the bytes."""
     if not (args.preset and args.global_batch and args.bytes):
         raise UsageError("--ranks needs PRESET, --global-batch and --bytes")
-    for name in ("ranks", "global_batch", "ranks_per_node"):
-        if getattr(args, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(args, name)}")
     lengths = {name: getattr(args, name) for name in LENGTHS}
     case = Case.of(args.preset, parse_overrides(args.preset, args.set), lengths)
     sizes = args.ranks, args.global_batch, args.ranks_per_node, parse(args.bytes).high
@@ -197,8 +192,6 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
         overrides["d_model"] = args.d_model
     if args.layers is not None:
         overrides |= layer_fields(name, args.layers)
-    if args.element_bytes < 1:
-        raise UsageError(f"--element-bytes must be at least 1, not {args.element_bytes}")
     lengths = {name: getattr(args, name) for name in LENGTHS}
     host = HostModel(searched, name, overrides, lengths, Assumptions(element_bytes=args.element_bytes))
     return host, _match_target(args.match_model, config, own, host) if args.match_model else None

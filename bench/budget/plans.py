@@ -1,7 +1,7 @@
 """Parallel plans of a model on a number of ranks, on the Pareto front of what a rank sends, holds and computes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from math import prod
@@ -19,6 +19,7 @@ from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import BYTES, PARAMETER, RankCost, rank_costs
 
 OBJECTIVES = ("between_bytes", "within_bytes", "held_bytes", "macs")
+"""The costs of a plan, of which less is better, the dearest first."""
 _bytes = partial(Column, unit="bytes", kind="int", of="bytes", priority=0)
 COLUMNS = [
     Column("plan", "plan", wraps=20),
@@ -28,21 +29,6 @@ COLUMNS = [
     _bytes("within_bytes", "sent in\na node"),
     _bytes("between_bytes", "sent\nbetween"),
 ]
-
-
-@dataclass(frozen=True)
-class Found:
-    """A plan and its largest costs over ranks, of a step over the whole batch."""
-
-    plan: Plan
-    macs: int
-    held_bytes: int
-    within_bytes: int
-    between_bytes: int
-
-    def costs(self) -> list[int]:
-        """Return the costs of which less is better, the dearest first."""
-        return [getattr(self, name) for name in OBJECTIVES]
 
 
 def text(plan: Plan) -> str:
@@ -65,35 +51,37 @@ def plans(ranks: int, batch: int, node: int, experts: bool) -> Iterator[Plan]:
                             yield replace(own, ep=ep, zero=zero, recompute=recompute)
 
 
-def search(case: Case, ranks: int, batch: int, node: int, most_bytes: int) -> tuple[list[Found], int]:
-    """Return the plans that hold at most ``most_bytes``, and the number of all that fit the sizes.
+def search(case: Case, ranks: int, batch: int, node: int, most_bytes: int) -> tuple[dict[Plan, dict[str, int]], int]:
+    """Return the costs of the plans that hold at most ``most_bytes``, and the number of all plans that fit the sizes.
 
     Raises UsageError where none does, with the plan that holds least.
     """
     experts = any("E" in entry.selects for entry in case.ledger)
-    fitting = [found for plan in plans(ranks, batch, node, experts) if (found := _found(case.ledger, plan, node))]
+    every = plans(ranks, batch, node, experts)
+    fitting = {plan: costs for plan in every if (costs := plan_costs(case.ledger, plan, node))}
     if not fitting:
         raise UsageError(f"no plan of {ranks:,} ranks fits the sizes of {case.name} and a batch of {batch:,}")
-    within = [found for found in fitting if found.held_bytes <= most_bytes]
+    within = {plan: costs for plan, costs in fitting.items() if costs["held_bytes"] <= most_bytes}
     if not within:
-        least = min(fitting, key=lambda found: found.held_bytes)
-        raise UsageError(f"no plan holds at most {most_bytes:,} bytes; {text(least.plan)} holds {least.held_bytes:,}")
+        least, costs = min(fitting.items(), key=lambda found: found[1]["held_bytes"])
+        raise UsageError(f"no plan holds at most {most_bytes:,} bytes; {text(least)} holds {costs['held_bytes']:,}")
     return within, len(fitting)
 
 
-def _found(form: Ledger, plan: Plan, node: int) -> Found | None:
-    """Return the costs of a plan, the largest over ranks; None where it does not fit the sizes."""
+def plan_costs(form: Ledger, plan: Plan, node: int) -> dict[str, int] | None:
+    """Return the costs of a step over the whole batch, the largest over ranks; None where a plan does not fit."""
     try:
         costs = rank_costs(form, plan)
     except PlanError:
         return None
-    inside = {axis for axis in AXES if _span(axis, plan) <= node}
-    within, between = (
-        max(_step_bytes(cost, [axis for axis in AXES if (axis in inside) == own]) for cost in costs)
-        for own in (True, False)
-    )
-    held = max(cost.state_bytes() + _kept_bytes(cost) for cost in costs)
-    return Found(plan, max(cost.step_macs for cost in costs) * plan.mb, held, within, between)
+    within = [axis for axis in AXES if _span(axis, plan) <= node]
+    between = [axis for axis in AXES if axis not in within]
+    return {
+        "between_bytes": max(_step_bytes(cost, between) for cost in costs),
+        "within_bytes": max(_step_bytes(cost, within) for cost in costs),
+        "held_bytes": max(cost.state_bytes() + _kept_bytes(cost) for cost in costs),
+        "macs": max(cost.step_macs for cost in costs) * plan.mb,
+    }
 
 
 def _span(axis: str, plan: Plan) -> int:
@@ -120,7 +108,7 @@ def section(
 ) -> tuple[Section, str]:
     """Return a row for each listed plan of the front, and the sentence of result."""
     within, fitting = search(case, ranks, batch, node, most_bytes)
-    objectives = [np.array(column) for column in zip(*(found.costs() for found in within), strict=True)]
+    objectives = [np.array([costs[name] for costs in within.values()]) for name in OBJECTIVES]
     unknown = np.full(len(within), np.nan)
     listed = list(islice(pareto_front(objectives, unknown, objectives, min_distance), limit or None))
     notes = [
@@ -134,9 +122,8 @@ def section(
         "all). python -m bench.macs --plan takes each plan as printed.",
     ]
     rows = []
-    for found in map(within.__getitem__, listed):
-        values = {"plan": text(found.plan), "mb": found.plan.mb}
-        values |= dict(zip(OBJECTIVES, found.costs(), strict=True))
+    for plan, costs in map(list(within.items()).__getitem__, listed):
+        values = {"plan": text(plan), "mb": plan.mb, **costs}
         rows.append(Row(values, records=[values]))
     layout = Table("plans", f"{case.name} on {ranks:,} ranks, at most {most_bytes:,} bytes each", COLUMNS, notes)
     result = f"{plural(len(rows), 'row')} of {len(within):,} plans within the bytes, of {fitting:,} that fit the sizes."

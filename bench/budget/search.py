@@ -11,14 +11,14 @@ import numpy as np
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.bounds import Bound, feasible_mask
-from headcount.bench.budget.candidates import METRICS, Candidates, candidates, costs
+from headcount.bench.budget.candidates import METRICS, Candidates, candidates
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
 from headcount.bench.records import layer_times
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
-from headcount.models.configs.presets import PRESETS, format_overrides, parse_overrides
+from headcount.models.configs.presets import PRESETS, format_overrides
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
@@ -41,10 +41,6 @@ class HostModel:
     def example(self) -> Case:
         """The model with the variant's example attention. Raises ConfigError where it cannot be built."""
         return Case.of(self.preset, self._changes(self.variant.search.example), self.lengths)
-
-    def printed(self, sizes: Mapping[str, int]) -> Case:
-        """Return the model with an attention of these sizes, parsed from the texts that a row prints."""
-        return Case.of(self.preset, parse_overrides(self.preset, self.assignments(sizes)), self.lengths)
 
     def assignments(self, sizes: Mapping[str, int]) -> list[str]:
         """Return the ``FIELD=VALUE`` texts that turn the preset into this model."""
@@ -121,14 +117,6 @@ def search(
     objectives = [-found.costs[m] if m in maximise else found.costs[m] for m in order]
     front = pareto_front(objectives, times, list(found.costs.values()), min_distance)
     return Answer(host, found, times, list(islice(front, limit or None)), len(every), order[0])
-
-
-def check(answer: Answer, index: int) -> None:
-    """Raise ArithmeticError unless the model that a row prints has, in plain integers, the costs of the row."""
-    host, sizes = answer.host, answer.found.at(index)
-    row = {metric: int(values[index]) for metric, values in answer.found.costs.items()}
-    if costs(host.printed(sizes), host.given) != row:
-        raise ArithmeticError(f"{sizes}: arrays and integers give different costs")
 
 
 def _times(host: HostModel, found: Candidates, device: str, records: Sequence[Path]) -> np.ndarray:

@@ -69,7 +69,6 @@ MACS = [
     ("macs --preset mlm-transformer --src-len 7", 2, ["src_len", "batch_size", "seq_len"]),
     ("macs --table moa-table1 --seq-len 7", 2, ["--seq-len", "--preset", "--compare"]),
     ("count llama3-8b --set no_field=1 --set num_layers=2", 2, ["no_field", "num_layers"]),
-    ("budget llama3-8b --preset llama3-405b --params 1G", 2, ["--preset", "PRESET"]),
     ("macs --set top_k=2", 2, ["--set", "--preset", "--compare"]),
     ("macs --grid 'K=1,x E=8'", 2, ["'K=1,x'"]),
     ("macs --grid 'K=1 8'", 2, ["'8'"]),

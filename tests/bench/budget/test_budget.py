@@ -1,4 +1,4 @@
-"""headcount budget over MoA: the front, ranges, recorded times and caches."""
+"""headcount budget over MoA: the Pareto front, ranges and recorded times."""
 
 import json
 from dataclasses import MISSING, fields
@@ -36,7 +36,7 @@ def rows_of(capsys, *argv):
 
 
 def moa_costs(K, E, D, T, N, d_m=512, F=2048, V=32000):
-    """The base translation model by hand: N encoder layers with one attention, N decoder layers with two."""
+    """Return the costs of transformer-base by hand: N encoder layers with one attention, N decoder layers with two."""
     attention = T * d_m * E + 2 * T * K * D * d_m + 2 * T * D * d_m + 2 * K * T * T * D
     fed = 2 * T * d_m * F
     norms = (2 + 3) * 2 * d_m * N
@@ -51,7 +51,7 @@ def moa_costs(K, E, D, T, N, d_m=512, F=2048, V=32000):
 
 
 def dominates(p, q):
-    """More parameters and active parameters, fewer MACs and cache bytes."""
+    """Return whether ``p`` is as good as ``q`` in every cost and better in one; more parameters are better."""
     signs = {"macs": 1, "params": -1, "active_params": -1, "kv_bytes": 1}
     pairs = [(sign * p[m], sign * q[m]) for m, sign in signs.items()]
     return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
@@ -108,7 +108,7 @@ POINTS = st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=1, max_size=15)
 @settings(deadline=None)
 @given(POINTS, st.sampled_from([0, 0.25, 0.5]), st.data())
 def test_front_is_sorted_and_distant(points, distance, data):
-    """Points with a time first, then the others by their costs; times decide between two points that have one."""
+    """Expect points with a time first, then the others by cost; times are compared only between two that have one."""
     times = data.draw(st.lists(st.sampled_from([None, 1, 2, 3]), min_size=len(points), max_size=len(points)))
 
     def beats(a, b):
@@ -120,8 +120,8 @@ def test_front_is_sorted_and_distant(points, distance, data):
     def near(a, b):
         return all(abs(x - y) <= distance * y for x, y in zip(points[a], points[b], strict=True))
 
-    everyone = range(len(points))
-    front = [b for b in everyone if not any(beats(a, b) for a in everyone)]
+    indices = range(len(points))
+    front = [b for b in indices if not any(beats(a, b) for a in indices)]
     expected = [i for i in front if times[i] is not None]
     listed = []
     for i in sorted(set(front) - set(expected), key=lambda i: (points[i], i)):
@@ -159,14 +159,14 @@ def test_recorded_layer_has_its_time(capsys, tmp_path, monkeypatch):
     own = stored("own", record("moa-8K32E128D", "grouped", 2.5), record("mha-base", "fused", 1.5))
     monkeypatch.setattr(records, "folders", lambda: (shipped,))
     argv = ["--macs", "635M", "--range", "D=128", *ALL]
-    # a layer of translation attends to its own side and to another of that length
+    # cross-attention of another length has no recorded time
     other_length = ["--src-len", "10", "--tgt-len", "11"]
     for more, expected in (([], 3.5), (["--records", str(own)], 2.5), (other_length, None)):
         times = {(r["K"], r["E"], r["D"]): r["ms"] for r in rows_of(capsys, *argv, *more) if r["ms"]}
         assert times == ({(8, 32, 128): expected} if expected else {})
 
 
-def test_time_is_of_the_same_router_and_form(capsys, tmp_path):
+def test_time_matches_router_and_form(capsys, tmp_path):
     found = record("moh-32x64-75", "ragged", 2.5), record("moh-32x64-75", "fused", 3.5, role="dense")
     append(tmp_path / slug(device_name("cpu")) / "one.jsonl", *found, record("moh-32x64-75", "fused", 1.5, role="mha"))
     argv = ["--preset", "moh-llm-s-75", "--d-model", "2048", "--seq-len", "10", "--macs", "90G"]
@@ -177,8 +177,8 @@ def test_time_is_of_the_same_router_and_form(capsys, tmp_path):
 
 
 GRAPH, EAGER = {"timed_by": "graph"}, {"timed_by": "events", "no_graph_because": "it waits"}
-KINDS = {  # medians of two layers' implementations by graph, by events and by wall time, and the times that count
-    # an eager call between events holds launches: it is not compared with a replay, however short
+KINDS = {  # (how timed, GPU ms, wall ms) of each implementation of two layers, and the expected times
+    # events around an eager call include launches, so they are not compared with a graph replay
     "a replay and an eager call": ([(GRAPH, 5.0, 9.0), (EAGER, 4.0, 8.5)], [(GRAPH, 3.0, 7.0)], (5.0, 3.0)),
     "a layer without a replay": ([(GRAPH, 5.0, 9.0), (EAGER, 4.0, 8.5)], [(EAGER, 3.0, 7.0)], (8.5, 7.0)),
     "records of earlier versions": ([({}, 5.0, 9.0), (EAGER, 4.0, 8.5)], [({}, None, 7.0)], (8.5, 7.0)),
@@ -186,7 +186,7 @@ KINDS = {  # medians of two layers' implementations by graph, by events and by w
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_times_are_of_one_kind(kind, tmp_path):
+def test_times_compare_one_kind_of_timing(kind, tmp_path):
     first, second, expected = KINDS[kind]
     path = tmp_path / slug("a device") / "one.jsonl"
     for name, impls in (("moa-8K32E128D", first), ("moa-8K8E128D", second)):

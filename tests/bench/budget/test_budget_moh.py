@@ -1,4 +1,4 @@
-"""python -m bench.budget over mixture-of-head attention, and over every model that takes an attention."""
+"""headcount budget over MoH, and around every kind of model."""
 
 import json
 from itertools import product
@@ -19,7 +19,7 @@ BASES["moh"] = ["moh-llm-s-75", "moh-llama3-8b", "moh-dit-s2-75"]
 
 
 @pytest.mark.parametrize("variant, name", [(v, name) for v, names in BASES.items() for name in names])
-def test_candidates_are_exactly_the_buildable(variant, name):
+def test_candidates_are_all_buildable_points(variant, name):
     family = FAMILIES[variant]
     ranges = {letter: range(known.least, 5) for letter, known in family.search.letters.items()}
     around = HostModel(family, name, {}, dict(preset(name).lengths))
@@ -48,7 +48,7 @@ SEARCHES = [
 
 
 @pytest.mark.parametrize("argv", SEARCHES, ids=" ".join)
-def test_answers_count_to_the_same_integers(argv, capsys):
+def test_rows_match_closed_form_of_their_preset(argv, capsys):
     rows = rows_of(capsys, *argv, "--limit", "4")
     assert rows
     for row in rows:

@@ -1,4 +1,4 @@
-"""Costs over arrays are the costs of each model, for every searched variant."""
+"""Costs over arrays match the closed form of each model, for every searched variant."""
 
 import itertools
 
@@ -59,6 +59,6 @@ def test_search_around_any_model(name, like):
     base, overrides = preset_for(name, like, model)
     found = preset(base, {**overrides, **one.search.defaults, **one.fields(one.search.example)})
     assert (found.attention.variant, found.d_ff) == (name, model.d_ff)
-    # a preset with this attention has biases of its own
+    # a preset found with this attention keeps its own biases
     exchanged = base == like and hasattr(found.attention, "bias")
     assert not exchanged or found.attention.bias == model.attention.bias
