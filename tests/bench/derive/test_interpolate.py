@@ -1,4 +1,4 @@
-"""Polynomials from counts on a grid, and guards simplified to a domain."""
+"""Polynomials fitted to counts on a grid, and guards simplified to a domain."""
 
 from itertools import product
 from types import SimpleNamespace
@@ -57,7 +57,7 @@ def test_missing_kind_counts_0():
 
 
 def domain(*guards):
-    """What guards of a module's own say, in sizes of the same names."""
+    """Return the simplified conditions of guards that the module's own code made, as texts."""
     own = [SimpleNamespace(expr=guard, sloc=SimpleNamespace(framework_loc=None)) for guard in guards]
     return [format_guard(guard) for guard in simplify_guards(own, {}).conditions]
 
@@ -105,5 +105,5 @@ def test_total_degree_limits_number_of_points():
     every = [sum(steps) for steps in product(*(range(power + 1) for power in powers.values()))]
     sizes = [sum(total <= most for total in every) for most in range(15)]
     assert sizes[-1] > MOST_POINTS
-    # of e, whose degree is 2, a line of 4 points goes one step farther
+    # the line of 4 points along e, of degree 2, has one point more than the fit
     assert points == max(size for size in sizes if size <= MOST_POINTS) + 1

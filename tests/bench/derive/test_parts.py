@@ -1,4 +1,4 @@
-"""Parts of presets, starts of sizes, requests and names that headcount derive makes."""
+"""Parts of presets, first values of sizes, requests and LaTeX names of headcount derive."""
 
 import pytest
 import sympy
@@ -37,7 +37,7 @@ def test_starts_of_presets():
 
 
 def test_kv_heads_equal_heads_by_default():
-    # of ten tokens of 512 numbers, heads of 64
+    # 10 tokens, d_model 512, head_dim 64
     h, g = symbol("h"), symbol("g")
     for names, shared in ((("h",), h), (("h", "g"), g)):
         found = part("transformer-base", "attention", {}, names)
@@ -49,7 +49,7 @@ def test_kv_heads_equal_heads_by_default():
 def test_unknown_sizes_start_at_primes():
     found = starts({name: name for name in "abcefijklm"})
     assert all(sympy.isprime(start) for start in found.values())
-    # those that no letter of ours starts at, and then one for all that are left
+    # primes that no letter starts at; then 53 for all further names
     assert list(found.values()) == [7, 23, 29, 31, 37, 41, 43, 47, 53, 53]
 
 
@@ -60,7 +60,6 @@ def test_request_has_settings_starts_and_steps(monkeypatch):
     words = ["--module", "mine.py:net", "--vars", "T,d", "--set", "n=7", "--base", "d=6:2"]
     command.plan(command.parser().parse_args(words))
     assert (request["task"], request["spec"], request["settings"]) == ("derive", "mine.py:net", {"n": 7})
-    # T starts where sequences do
     assert request["base"] == {"T": 11, "d": 6} and request["step"] == {"T": 1, "d": 2}
 
 

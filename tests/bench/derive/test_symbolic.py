@@ -1,4 +1,4 @@
-"""Counts of one run with symbols for sizes."""
+"""Counts of one run with symbols for the sizes."""
 
 import re
 
@@ -17,7 +17,7 @@ from tests.bench.contractions.written import module
 
 
 def widened(T, D, E):
-    """A layer that asks for its widths as numbers."""
+    """Return a layer that converts its widths to integers, and its inputs."""
     return module(lambda x: nn.functional.linear(x, torch.ones(int(E), int(D)))), (torch.ones(T, D),), {}
 
 
