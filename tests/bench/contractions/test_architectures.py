@@ -1,4 +1,4 @@
-"""The architectures of transformers that users count most, from their configs, on meta: each against a sum by hand."""
+"""Architectures of transformers on meta, built from their configs, against MACs by hand."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ GROUPED = {**DECODER, "num_key_value_heads": G}
 
 
 def projections(kv_heads=H, head=HEAD):
-    """Queries, keys, values and what puts heads together."""
+    """Return the MACs of the query, key, value and output projections."""
     return ROWS * (2 * D * H * head + 2 * D * kv_heads * head)
 
 
@@ -37,7 +37,7 @@ def plain(inner=F):
 
 VOCABULARY = ROWS * D * V
 GATED = L * (projections(G) + attention() + gated()) + VOCABULARY
-"""A decoder of grouped heads, three matrices in its feed-forward layers and a head."""
+"""A decoder with grouped-query attention, gated feed-forward layers and a language model head."""
 SPARSE = L * (projections(G) + attention() + ROWS * D * E + K * gated(INNER)) + VOCABULARY
 PLAIN = L * (projections() + attention() + plain()) + VOCABULARY
 GPT = {"n_embd": D, "n_layer": L, "n_head": H, "n_inner": F, "vocab_size": V, **IDS}
@@ -64,13 +64,13 @@ ENCODERS = {
 }
 
 
-def counted(model, **inputs):
-    """Dispatched products; the angles of rotary positions, which one version writes as a product, are none of them."""
+def dispatched_macs(model, **inputs):
+    """Return the dispatched MACs without rotary angles, which some versions compute by a product."""
     ledger = count_macs(model, kwargs=inputs).ledger
     return ledger.select(lambda entry: "rotary" not in entry.path).macs
 
 
-def built(name, config, **settings):
+def build(name, config, **settings):
     with torch.device("meta"):
         made = getattr(transformers, config)(**settings)
         return getattr(transformers, name)(made).to(torch.bfloat16)
@@ -85,18 +85,18 @@ def test_decoder(name):
     settings, macs = DECODERS[name]
     model = f"{name.removesuffix('Text')}ForCausalLM" if name != "GPT2" else "GPT2LMHeadModel"
     config = f"{name}Config" if name != "Gemma3Text" else "Gemma3TextConfig"
-    assert counted(built(model, config, **settings), input_ids=tokens()) == macs
+    assert dispatched_macs(build(model, config, **settings), input_ids=tokens()) == macs
 
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_encoder(name):
-    model = built(f"{name}ForMaskedLM", f"{name}Config", **ENCODERS[name])
-    assert counted(model, input_ids=tokens()) == PLAIN + ROWS * D * D
+    model = build(f"{name}ForMaskedLM", f"{name}Config", **ENCODERS[name])
+    assert dispatched_macs(model, input_ids=tokens()) == PLAIN + ROWS * D * D
 
 
 def test_encoder_decoder():
     source = 7
-    model = built(
+    model = build(
         "T5ForConditionalGeneration", "T5Config", d_model=D, d_kv=HEAD, d_ff=F, num_layers=L, num_heads=H,
         vocab_size=V, feed_forward_proj="gated-gelu",
     )  # fmt: skip
@@ -104,20 +104,20 @@ def test_encoder_decoder():
     encoder = L * (B * source * (4 * D * D + 3 * D * F) + attention(queries=source, keys=source))
     crossed = 2 * ROWS * D * D + 2 * B * source * D * D + attention(keys=source)
     decoder = L * (projections() + attention() + crossed + gated())
-    assert counted(model, input_ids=ids, decoder_input_ids=tokens()) == encoder + decoder + VOCABULARY
+    assert dispatched_macs(model, input_ids=ids, decoder_input_ids=tokens()) == encoder + decoder + VOCABULARY
 
 
 def test_vision_transformer():
-    model = built("ViTModel", "ViTConfig", **{**DECODER, "image_size": 20, "patch_size": 5})
+    model = build("ViTModel", "ViTConfig", **{**DECODER, "image_size": 20, "patch_size": 5})
     image = torch.ones(B, 3, 20, 20, dtype=torch.bfloat16, device="meta")
     # 16 patches of 5 x 5 x 3 pixels and one class token, which the pooler reads.
     layer = B * 17 * (4 * D * D + 2 * D * F) + attention(queries=17, keys=17)
-    assert counted(model, pixel_values=image) == L * layer + B * 16 * 75 * D + B * D * D
+    assert dispatched_macs(model, pixel_values=image) == L * layer + B * 16 * 75 * D + B * D * D
 
 
 def test_latent_attention_with_experts():
     rank, query_rank, rope, nope, value, shared = 16, 24, 4, 8, 12, 1
-    model = built(
+    model = build(
         "DeepseekV3ForCausalLM", "DeepseekV3Config", **{**DECODER, **EXPERTS}, num_key_value_heads=H,
         kv_lora_rank=rank, q_lora_rank=query_rank, qk_rope_head_dim=rope, qk_nope_head_dim=nope, v_head_dim=value,
         n_routed_experts=E, n_shared_experts=shared, n_group=1, topk_group=1, first_k_dense_replace=1,
@@ -126,7 +126,7 @@ def test_latent_attention_with_experts():
     up = ROWS * (query_rank * H * (nope + rope) + rank * H * (nope + value) + H * value * D)
     inside = B * H * T * T * (nope + rope + value)
     sparse = ROWS * D * E + (K + shared) * gated(INNER)
-    assert counted(model, input_ids=tokens()) == L * (down + up + inside) + gated() + sparse + VOCABULARY
+    assert dispatched_macs(model, input_ids=tokens()) == L * (down + up + inside) + gated() + sparse + VOCABULARY
 
 
 def test_jetmoe_is_explained():
@@ -134,7 +134,7 @@ def test_jetmoe_is_explained():
     routing = dict(kv_channels=width, num_key_value_heads=G, num_local_experts=E, num_experts_per_tok=K)
     model = transformers.JetMoeForCausalLM(transformers.JetMoeConfig(**SIZES, **routing))
     ids = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
-    # Attention experts map to the groups' heads and back; feed-forward experts have a gate.
+    # attention experts project to the heads and back; feed-forward experts are gated
     kv = G * width
     inside = ROWS * (D * E + 2 * D * kv + K * 2 * D * kv) + 2 * B * T * T * K * kv
     found = read(model, (), {"input_ids": ids}, label="jetmoe")

@@ -1,4 +1,4 @@
-"""What a run really does: calls that fail, sparse operands, subclasses, padding, and how modules may be called."""
+"""Counts of what runs: failed calls, sparse operands, tensor subclasses, padding, scripted and exported modules."""
 
 from dataclasses import dataclass
 
@@ -21,8 +21,8 @@ M, K, N = 7, 13, 11
 A, B = torch.ones(M, K), torch.ones(K, N)
 
 
-def explained(model, args, macs, **options):
-    """Assert the count, and that the trace explains what each counter reports."""
+def assert_explained(model, args, macs, **options):
+    """Assert the MACs, and that the trace explains the count of every counter."""
     found = read(model, args, label="called", **options)
     assert found.headcount.macs == macs
     assert all(cell.explained for cell in found.counters), found.counters
@@ -35,13 +35,13 @@ def test_failed_call_is_not_counted():
         except RuntimeError:
             return torch.mm(a, b)
 
-    # fvcore's trace of it ends the process (bench.macs.module asks again without it).
-    explained(module(tried), (A, B), M * K * N, counters=["ptflops-pytorch", "ptflops-aten", "torch"])
+    # fvcore's tracer crashes the process on it
+    assert_explained(module(tried), (A, B), M * K * N, counters=["ptflops-pytorch", "ptflops-aten", "torch"])
 
 
 SPARSE = torch.where((torch.arange(M * K) % 9 == 0).view(M, K), 1.0, 0.0)
 STORED = int(SPARSE.sum())
-"""Every ninth element."""
+"""Number of stored elements: every ninth."""
 
 
 @pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
@@ -67,7 +67,7 @@ def test_unsupported_call_after_supported_one_raises():
 
 
 class LowRank(torch.Tensor):
-    """A matrix (m, n) that is held as (m, r) and (r, n), and multiplied from the right."""
+    """A matrix (m, n) stored as factors (m, r) and (r, n)."""
 
     @staticmethod
     def __new__(cls, left, right):
@@ -84,7 +84,7 @@ class LowRank(torch.Tensor):
         return operation(*args, **kwargs)
 
 
-def test_subclass_counts_what_it_runs():
+def test_subclass_counts_its_own_products():
     weight = LowRank(torch.ones(M, 2), torch.ones(2, K))
     assert count_macs(module(lambda x: torch.mm(weight, x)), B).macs == 2 * K * N + M * 2 * N
 
@@ -127,26 +127,26 @@ CALLS = {
     "operator": (lambda a, b: torch.ops.aten.mm.default(a, b), 1),
     "compiled": (lambda a, b: compiled(a, b), 1),
     "gradient in forward": (differentiated, 2),
-    # torch multiplies the tangent of an operand that has none, too: zeros.
+    # torch also multiplies the zero tangent of the other operand
     "tangent": (tangent, 3),
 }
 
 
-@pytest.mark.parametrize("how", CALLS)
-def test_call_is_explained(how):
-    function, times = CALLS[how]
-    explained(module(function), (A, B), times * M * K * N)
+@pytest.mark.parametrize("name", CALLS)
+def test_call_is_explained(name):
+    function, times = CALLS[name]
+    assert_explained(module(function), (A, B), times * M * K * N)
 
 
 def test_vmap_of_convolution_is_explained():
     mapped = module(lambda x, w: torch.vmap(lambda x: nn.functional.conv1d(x[None], w))(x))
-    explained(mapped, (torch.ones(2, 3, 9), torch.ones(5, 3, 3)), 2 * 7 * 3 * 3 * 5)
+    assert_explained(mapped, (torch.ones(2, 3, 9), torch.ones(5, 3, 3)), 2 * 7 * 3 * 3 * 5)
 
 
 @pytest.mark.parametrize("args", [(), (5,)])
 def test_no_tensor_inputs(args):
     made = Calls(lambda m, rows=M: m.linear(torch.ones(rows, K)), linear=nn.Linear(K, N))
-    explained(made, args, (args or (M,))[0] * K * N)
+    assert_explained(made, args, (args or (M,))[0] * K * N)
 
 
 def test_growing_cache_is_restored():
@@ -155,7 +155,7 @@ def test_growing_cache_is_restored():
         return m.linear(torch.cat(m.seen))
 
     model = Calls(grow, linear=nn.Linear(K, N), seen=[])
-    explained(model, (A,), M * K * N)
+    assert_explained(model, (A,), M * K * N)
     assert model.seen == []
 
 
@@ -216,9 +216,9 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.parametrize("how", SCRIPTS)
-def test_scripted_and_exported_modules(how):
-    explained(SCRIPTS[how](nn.Linear(K, N).eval()), (A,), M * K * N)
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripted_and_exported_modules(name):
+    assert_explained(SCRIPTS[name](nn.Linear(K, N).eval()), (A,), M * K * N)
 
 
 def test_dataclass_result():

@@ -1,4 +1,4 @@
-"""Forward and backward of every spelling, product by product, against a projection of the forward's closed form."""
+"""Forward and backward of every formulation, against the closed form and the gradients derived from it."""
 
 import re
 
@@ -13,7 +13,7 @@ from headcount.formulas.backward import backward, nothing, scores
 from headcount.formulas.ledger import MAC_KINDS
 from tests.bench.contractions.written import Calls, module
 
-# FlexAttention has no backward on the CPU and refuses meta; a mask loop needs values.
+# FlexAttention has no backward on the CPU and does not run on meta; a mask loop needs values.
 UNSUPPORTED = {(name, device) for name in ("mha-flex", "moa-flex") for device in ("cpu", "meta")}
 UNSUPPORTED |= {("moa-mask-loop", "meta")}
 FUSED = ("mha-fused", "mha-fused-gqa", "mha-torch", "mha-torch-self", "moa-fused", "moa-fused-gqa")
@@ -21,7 +21,7 @@ CASES = [(s.name, d) for s in FORMULATIONS for d in ("cpu", "meta") if (s.name, 
 
 
 def by_kind(ledger):
-    """Expert weights that are picked without an index are linear layers to an outsider; a window of one is, too."""
+    """Return MACs by kind; a trace cannot always tell expert layers and convolutions from linear layers."""
     out = {}
     for entry in ledger.select(lambda entry: entry.kind in MAC_KINDS):
         kind = re.sub("^(expert_linear|conv)(?=_|$)", "linear", entry.kind)
@@ -34,7 +34,7 @@ def test_backward_matches_closed_form(name, device):
     model, inputs = formulation(name).build(device)
     counted = count_contractions(record(model, tuple(inputs.values()), backward=True))
     exact = formulation(name).exact
-    # Fused attention is one operation that stores no scores.
+    # fused attention stores no scores
     recompute = scores if name in FUSED else nothing
     expected = exact + backward(exact, recompute=recompute)
     assert by_kind(counted.ledger) == by_kind(expected)
@@ -64,7 +64,7 @@ def test_checkpoint_is_recomputed(reentrant):
     first, second = 13 * 5 * 7, 13 * 7 * 3
     again = {("inner.0", "linear_recompute"): first}
     if reentrant:
-        # The other one stops as soon as it has what backward needs: the second layer's input.
+        # without reentrancy it stops at the second layer's input, which is all that backward needs
         again["inner.1", "linear_recompute"] = second
     forward_and_gradients = {
         (path, f"linear{part}"): size
@@ -75,7 +75,7 @@ def test_checkpoint_is_recomputed(reentrant):
 
 
 class Penalty(nn.Module):
-    """The square of a gradient, as a loss of its own."""
+    """A gradient penalty: the sum of squares of the input gradients."""
 
     def __init__(self, layer):
         super().__init__()
@@ -98,7 +98,7 @@ class Penalty(nn.Module):
     ],
 )
 def test_second_derivative_is_six_forwards(layer, shape, macs, device):
-    """The pass and its gradient, two gradients of each."""
+    """The forward pass and its gradient, and two gradients of each."""
     trace = record(Penalty(layer(device=device)), (torch.zeros(shape, device=device),), backward=True)
     assert count_contractions(trace).macs == 6 * macs
 
@@ -108,7 +108,7 @@ TWICE = ["mha-matmul", "mha-einsum", "mha-torch-weights", "mha-conv", "moa-bmm",
 
 @pytest.mark.parametrize("name", TWICE)
 def test_gradient_penalty_of_attention(name):
-    """Both operands of a score come from the input: two gradients of it, two of each of these, and two more."""
+    """Both operands of scores depend on the input: 9 products instead of 6."""
     layer, inputs = formulation(name).build("cpu")
     forward = count_contractions(record(layer, tuple(inputs.values()))).by_kind()
     counted = count_contractions(record(Penalty(layer), tuple(inputs.values()), backward=True))
@@ -121,7 +121,7 @@ def test_gradient_penalty_of_attention(name):
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_bilinear_forward_and_backward(device):
-    """The gradient of y multiplies x by w once more, and sums that times the output's gradient over all outputs."""
+    """The gradient of y multiplies x by w again, and sums its product with the output's gradient over outputs."""
     n, i, j, o = 7, 5, 3, 11
     inputs = [torch.ones(n, width, device=device, requires_grad=True) for width in (i, j)]
     found = count_contractions(record(nn.Bilinear(i, j, o, device=device), inputs, backward=True)).by_kind()
@@ -132,8 +132,6 @@ def test_bilinear_forward_and_backward(device):
 
 
 def test_abs_gradient_is_supported():
-    """Torch finds the shape of such a sum by prims."""
-
     def absolute(x, w):
         (slope,) = torch.autograd.grad((x @ w).abs().sum(), x.requires_grad_(), create_graph=True)
         return slope.abs()

@@ -1,4 +1,4 @@
-"""A count as a user's test calls it: totals, rows, errors and formulas of further operators."""
+"""count_macs and assert_macs: totals, rows, errors, and formulas of further operators."""
 
 import pytest
 import torch
@@ -81,7 +81,7 @@ def test_lstm_and_encoder_fast_path():
     fast = count_contractions(record(layer, (x,)))
     assert fast.macs == 3 * (11 * 12 * 36 + 2 * 11 * 11 * 12 + 11 * 12 * 12 + 2 * 11 * 12 * 17)
     assert [line.operation for line in fast.audit] == ["_transformer_encoder_layer_fwd"]
-    # sizes are whole numbers, which are printed
+    # sizes are Python integers, not tensors' symbols
     assert {type(size) for entry in fast.ledger for size in entry.dims.values()} == {int}
     assert count_contractions(record(layer, (x,), backward=True, training=True)).macs == 3 * fast.macs
 

@@ -1,4 +1,4 @@
-"""Fused kernels count as their formula on every device, forward and backward."""
+"""Fused kernels, recurrent layers, complex convolutions and FlexAttention: the same MACs on every device."""
 
 import pytest
 import torch
@@ -59,17 +59,17 @@ EITHER = {
 """Whether a CPU fuses these depends on torch's version."""
 
 
-@pytest.mark.parametrize("how", [*FUSED, *NOT_FUSED, *EITHER])
-def test_attention_agrees_on_devices(how):
+@pytest.mark.parametrize("name", [*FUSED, *NOT_FUSED, *EITHER])
+def test_attention_agrees_on_devices(name):
     inputs = torch.ones(B, H, T, D), torch.ones(B, H, S, D)
-    attention = module((FUSED | NOT_FUSED | EITHER)[how])
+    attention = module((FUSED | NOT_FUSED | EITHER)[name])
     cpu, meta = (record(attention, on(device, *inputs), backward=True) for device in ("cpu", "meta"))
     kinds = count_contractions(meta).by_kind()
     assert count_contractions(cpu).macs == sum(kinds.values())
     assert [fact.shape for fact in cpu.out] == [fact.shape for fact in meta.out]
-    if how in FUSED:
+    if name in FUSED:
         assert (sum(kinds.values()), kinds["scores_recompute"]) == (7 * ATTENTION // 2, ATTENTION // 2)
-    elif how in NOT_FUSED:
+    elif name in NOT_FUSED:
         assert "scores_recompute" not in kinds
 
 
@@ -93,7 +93,7 @@ BACKWARD = [
 ]
 
 
-def found(name, *args):
+def describe(name, *args):
     """Return kind, sizes and operands' elements of each product of an operation; None if it is unsupported."""
     event = Event(0, None, OPERATION, name, "", Recorder(nn.Module()).describe(args), {})
     described = products(event)
@@ -109,10 +109,10 @@ def elements(expected):
 def test_fused_kernel(name):
     gradients = (GRADIENT, Q, K, V)
     if name == "flex_attention":
-        # the gradient follows the output and the sums of exponentials
+        # the gradient is after the output and the log-sum-exp
         gradients = (Q, K, V, GRADIENT[..., :1], GRADIENT[..., 0], GRADIENT)
-    assert found(name, Q, K, V) == elements(FORWARD)
-    assert found(f"{name}_backward", *gradients) == elements(BACKWARD)
+    assert describe(name, Q, K, V) == elements(FORWARD)
+    assert describe(f"{name}_backward", *gradients) == elements(BACKWARD)
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_fused_kernel(name):
     ],
 )
 def test_packed_sequences_are_unsupported(name, args, lengths_at):
-    assert found(name, *args) == elements(FORWARD)
-    assert found(name, *args[:lengths_at], PACKED, *args[lengths_at + 1 :]) is None
-    assert found(name, *(tensor.flatten(0, 1) for tensor in TOKENS_FIRST), *args[3:]) is None
+    assert describe(name, *args) == elements(FORWARD)
+    assert describe(name, *args[:lengths_at], PACKED, *args[lengths_at + 1 :]) is None
+    assert describe(name, *(tensor.flatten(0, 1) for tensor in TOKENS_FIRST), *args[3:]) is None
 
 
-# Recurrent layers: gradients of everything but the first state, which is zeros
+# Recurrent layers: no gradient of the first state, which is zeros
 
 STEPS, IN, HIDDEN = 5, 13, 11
 
@@ -138,7 +138,7 @@ STEPS, IN, HIDDEN = 5, 13, 11
     ("layer", "gates", "added"), [(nn.RNN, 1, 0), (nn.GRU, 3, 0), (nn.LSTM, 4, 2), (nn.LSTMCell, 4, 2)]
 )
 def test_recurrent_layer(layer, gates, added, device):
-    """f c + i g of an LSTM is written elementwise wherever no kernel does it."""
+    """``added``: the products of f c + i g of an LSTM, which are elementwise unless a kernel fuses them."""
     steps = 1 if layer is nn.LSTMCell else STEPS
     x = torch.ones(steps, B, IN, device=device)
     model, inputs = layer(IN, HIDDEN).to(device), x[0] if steps == 1 else x
@@ -149,7 +149,7 @@ def test_recurrent_layer(layer, gates, added, device):
         assert count_macs(model, inputs, backward=True).dispatched == 3 * into + 3 * over - over // steps
 
 
-# Complex numbers: one product of them is one
+# A product of complex numbers is one multiply-accumulate
 
 
 def complex_ones(*shape):
@@ -163,13 +163,13 @@ def test_complex_convolution(device):
     unfolded = module(lambda x, w: x.unfold(2, 3, 1).permute(0, 2, 1, 3).flatten(2) @ w.flatten(1).mT)
     assert count_macs(module(F.conv1d), x, w).macs == count_macs(unfolded, x, w).macs == macs
     assert count_macs(module(F.conv1d), x, w, backward=True).macs == 3 * macs
-    # of the three real ones it runs as, one has no bias
+    # one of its three real convolutions has no bias
     with_bias = module(lambda x, w: F.conv1d(x, w, w[:, 0, 0]))
     assert count_macs(with_bias, x, w, backward=True).macs == 3 * macs
 
 
 class Convolving(torch.autograd.Function):
-    """A gradient that is made of complex convolutions, all within one call."""
+    """Compute complex convolutions in one backward call."""
 
     @staticmethod
     def forward(ctx, x, *weights):
@@ -190,7 +190,7 @@ def test_complex_convolutions_in_one_gradient(widths):
     assert count_macs(frozen, complex_ones(2, 3, 9), backward=True).macs == macs
 
 
-# FlexAttention: functions of one score run once for each
+# FlexAttention: score_mod and mask_mod run once for each score
 
 BIAS, SLOPES, ROWS, COLUMNS = torch.ones(T, S), torch.ones(H), torch.ones(T, 5), torch.ones(S, 5)
 
@@ -203,7 +203,7 @@ BIAS, SLOPES, ROWS, COLUMNS = torch.ones(T, S), torch.ones(H), torch.ones(T, 5),
         (lambda s, b, h, i, j: s + ROWS[i] @ COLUMNS[j], None, 5),
         (lambda s, b, h, i, j: s + BIAS[i, j], None, 0),
         (lambda s, b, h, i, j: s * SLOPES[h], None, 0),
-        # Kernels skip blocks; the count has all of them.
+        # masked blocks are counted
         (None, lambda b, h, i, j: i >= j, 0),
     ],
 )

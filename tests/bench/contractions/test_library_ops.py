@@ -1,4 +1,4 @@
-"""Sparse constructors, distances, slow convolutions and formulas registered with torch, against integers by hand."""
+"""Sparse, nested and library operators, and formulas registered with torch, against MACs by hand."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def jagged(rows, ends):
 
 
 def repeated(values):
-    """A sparse matrix (3, 7) of whole rows, two of which are one row."""
+    """Return a sparse matrix (3, 7) of full rows, two with the same index."""
     return torch.sparse_coo_tensor(torch.tensor([[0, 1, 1]]), values, (3, 7))
 
 
@@ -129,8 +129,8 @@ KERNELS = {
 
 
 @pytest.fixture
-def defined():
-    """A function that defines an operator of a library that is not installed, by its schema."""
+def define_operator():
+    """Return a function that defines an operator of a library that is not installed."""
     libraries = []
 
     def define(schema):
@@ -147,19 +147,19 @@ def defined():
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_attention_kernel_counts_the_whole_square(defined, name):
+def test_attention_kernel_counts_all_scores(define_operator, name):
     """Queries (B, T, h, d) of 4 heads on 2 key and value heads."""
     schema, others = KERNELS[name]
-    operator = defined(schema)
+    operator = define_operator(schema)
     inputs = torch.ones(3, 7, 4, 5), torch.ones(3, 11, 2, 5), torch.ones(3, 11, 2, 5)
     found = count_macs(module(lambda q, k, v: operator(q, k, v, *others)), *inputs)
     assert found.by_kind() == {"scores": 3 * 4 * 7 * 11 * 5, "values": 3 * 4 * 7 * 11 * 5}
 
 
 @pytest.mark.parametrize("name", ["xformers_flash", "natten", "natten-blackwell"])
-def test_packed_sequences_are_unsupported(defined, name):
+def test_packed_sequences_are_unsupported(define_operator, name):
     schema, others = KERNELS[name]
-    operator, lengths = defined(schema), torch.tensor([0, 3, 7], dtype=torch.int32)
+    operator, lengths = define_operator(schema), torch.tensor([0, 3, 7], dtype=torch.int32)
     packed = [lengths if value is None else value for value in others]
     inputs = [torch.ones(1, 7, 4, 5)] * 3
     with pytest.raises(UnsupportedError, match=f"{name.partition('-')[0]}[.].* on 1x7x4x5 1x7x4x5 1x7x4x5"):
@@ -178,8 +178,8 @@ SAVED = "Tensor out, Tensor d_out, Tensor lse"
         (f"natten::blackwell_fmha_backward({ATTENTION}, {SAVED})", "qkkqql"),
     ],
 )
-def test_attention_kernel_backward(defined, schema, order):
-    operator = defined(f"{schema} -> Tensor")
+def test_attention_kernel_backward(define_operator, schema, order):
+    operator = define_operator(f"{schema} -> Tensor")
     tensors = {"q": torch.ones(3, 7, 4, 5), "k": torch.ones(3, 11, 2, 5), "l": torch.ones(3, 4, 7)}
     found = count_macs(module(operator), *(tensors[letter] for letter in order))
     assert found.macs == 5 * 3 * 4 * 7 * 11 * 5
@@ -190,14 +190,14 @@ TILES = "int[] q_shape, int[] kv_shape, int[] qkv_shape, int[] q_tile, int[] kv_
 
 @pytest.mark.parametrize(("passed", "products"), [("forward", 2), ("backward", 5)])
 @pytest.mark.parametrize("kernel", ["", "hopper_", "blackwell_"])
-def test_neighborhood_attention(defined, kernel, passed, products):
+def test_neighborhood_attention(define_operator, kernel, passed, products):
     """4 heads of 5 at 7 x 11 positions, 3 x 5 keys each, from 2 samples.
 
     Tiled kernels have the samples' 6 dilation groups in the batch, in padded tiles.
     """
     saved = "" if passed == "forward" else ", Tensor out, Tensor d_out, Tensor lse"
     name = f"{kernel}na2d_{passed}"
-    operator = defined(
+    operator = define_operator(
         f"natten::{name}({ATTENTION}{saved}, int[] kernel, int[] stride, int[] dilation, bool[] causal, float scale"
         + (f", {TILES})" if kernel else ")")
         + " -> Tensor"
@@ -210,8 +210,8 @@ def test_neighborhood_attention(defined, kernel, passed, products):
 
 
 @pytest.mark.parametrize(("name", "times"), [("fwd", 1), ("bwd", 2)])
-def test_causal_convolution_of_channels(defined, name, times):
-    operator = defined(f"DaoAILab::_causal_conv1d_{name}_cpp(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
+def test_causal_convolution_per_channel(define_operator, name, times):
+    operator = define_operator(f"DaoAILab::_causal_conv1d_{name}_cpp(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
     found = count_macs(module(lambda x, w: operator(x, w, None)), torch.ones(3, 5, 7), torch.ones(5, 4))
     assert found.macs == times * 3 * 5 * 7 * 4
 

@@ -1,4 +1,4 @@
-"""Work outside the trace: refused by name where data leaves and comes back, silent about what was there before."""
+"""Computation outside the trace: an error names how data left; data from before the run raises none."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -90,7 +90,7 @@ def test_untraced_computation_raises(function, way, use):
     match = rf"data that left by .*{way} and came back.* on (7x11|11x7) \(in the model\)"
     with pytest.raises(UnsupportedError, match=match) as raised:
         count_macs(used, A, B)
-    # a formula is of an operator
+    # only operators have formulas
     assert "formulas=" not in str(raised.value)
     allowed = count_macs(used, A, B, allow_unsupported=True)
     assert allowed.macs == 0 and len(allowed.unsupported) == 1
@@ -106,7 +106,7 @@ def test_write_to_exported_buffer_raises():
 
 
 class BoundKernel(torch.autograd.Function):
-    """A compiled kernel behind a binding: the trace has its output's memory only."""
+    """A compiled kernel: the trace has only the memory of its output."""
 
     @staticmethod
     def forward(ctx, a, b):
@@ -121,7 +121,7 @@ class UntracedFunction(torch.autograd.Function):
 
 @pytest.mark.parametrize("use", [lambda y: y + 1, lambda y: y], ids=["used", "result"])
 @pytest.mark.parametrize("function", [BoundKernel, UntracedFunction])
-def test_refusal_names_autograd_function(function, use):
+def test_error_names_autograd_function(function, use):
     with pytest.raises(UnsupportedError, match=rf"autograd.Function {__name__}.{function.__name__} and came back"):
         count_macs(module(lambda a, b: use(function.apply(a, b))), A, B)
 
@@ -158,7 +158,7 @@ def test_forked_future_is_counted():
     assert count_macs(module(forked), A, B).macs == 7 * 13 * 11
 
 
-def test_existing_data_is_no_false_alarm():
+def test_data_from_before_the_run_is_allowed():
     def run(m, x):
         lengths = x[:, 0].long().tolist()
         return x @ m.constants[0] + torch.tensor(0.5) * len(lengths) + float(x.numpy().max())
@@ -171,9 +171,7 @@ def test_existing_data_is_no_false_alarm():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64, torch.bool], ids=str)
-def test_floating_numbers_are_values(dtype):
-    """Whole numbers are places and lengths."""
-
+def test_exported_integers_are_allowed(dtype):
     def by_lists(a):
         return torch.tensor(a.tolist(), dtype=dtype).mT.clone()
 
@@ -183,7 +181,7 @@ def test_floating_numbers_are_values(dtype):
 
 @pytest.fixture
 def tensor_parallel():
-    """A function that splits the linear layers of a feed-forward block by two ranks, in one process."""
+    """Return a function that divides a feed-forward block over two ranks, on a fake process group."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -199,7 +197,7 @@ def tensor_parallel():
 
 
 def test_tensor_parallel_rank_counts_its_share(tensor_parallel):
-    """DTensor runs each new operation once more on whole shapes; that is no work of the model."""
+    """DTensor runs each new operation again on full shapes, which is not counted."""
     model = nn.Sequential(nn.Linear(13, 22), nn.ReLU(), nn.Linear(22, 13), nn.ReLU())
     split = tensor_parallel(model)
     assert [count_macs(split, torch.ones(7, 13)).macs for _ in range(2)] == [7 * 2 * 13 * 11] * 2
