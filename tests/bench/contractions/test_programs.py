@@ -1,4 +1,4 @@
-"""Programs of one call or a few: each against an integer worked out by hand, on values and on meta."""
+"""Short programs against MACs computed by hand, on cpu and meta."""
 
 from math import prod
 
@@ -20,15 +20,15 @@ pytestmark = pytest.mark.filterwarnings(
 DEVICES = pytest.mark.parametrize("device", ["cpu", "meta"])
 
 
-def counted(function, shapes, device="cpu", backward=False):
-    """Return the count of a function of ones of these shapes, or of tensors given as such."""
+def count(function, shapes, device="cpu", backward=False):
+    """Return the count of a function of ones of these shapes; tensors are passed as they are."""
     inputs = [torch.ones(s, device=device) if isinstance(s, tuple) else s.to(device) for s in shapes]
     return count_contractions(record(module(function), inputs, backward=backward))
 
 
-def sizes(function, *shapes, **options):
-    """Return multiplications by kind, dispatched ones under "dispatched"."""
-    found = counted(function, shapes, **options)
+def macs_by_kind(function, *shapes, **options):
+    """Return multiplications by elementwise kind, and those of contractions as "dispatched"."""
+    found = count(function, shapes, **options)
     out = {"dispatched": found.macs} if found.macs else {}
     for part in found.elementwise:
         out[part.kind] = out.get(part.kind, 0) + part.size
@@ -36,7 +36,7 @@ def sizes(function, *shapes, **options):
 
 
 def unrolled(dim):
-    """Return the product of (N, I), (O, I, J) and (N, J) as torch sums it along one index after another."""
+    """Return the product of (N, I), (O, I, J) and (N, J) with ``dim`` unrolled."""
     return lambda x, w, y: torch.ops.aten._trilinear(x, w, y, [1, 3], [0], [1, 2], [2, 3], unroll_dim=dim)
 
 
@@ -60,9 +60,9 @@ CALLS = [
     (lambda a, b: torch._foreach_mul([a, a], [b, b])[1].sum(-1), [(7, 13), (7, 13)], 7 * 13),
     (lambda a, b: torch.addr(a.new_zeros(7, 11), a, b), [(7,), (11,)], 7 * 11),
     (lambda theta: F.affine_grid(theta, (2, 3, 5, 7), align_corners=False), [(2, 2, 3)], 2 * 5 * 7 * 2 * 3),
-    # i is summed before j is multiplied; along i itself, each i is multiplied by j.
+    # i is summed before the product with j, unless i is unrolled
     *((unrolled(dim), [(7, 5), (11, 5, 3), (7, 3)], 7 * 11 * 3 * (5 if dim == 2 else 6)) for dim in range(4)),
-    # torch's own decompositions, in prims
+    # torch.refs, which run prims
     (lambda a, b: refs.sum(refs.mul(a, b), 1), [(7, 13)] * 2, 7 * 13),
     (lambda a, b: refs.sum(refs.mul(refs.unsqueeze(a, 1), refs.unsqueeze(b, 0)), -1), [(7, 13)] * 2, 7 * 7 * 13),
     (lambda a, b: refs.sum(refs.mul(refs.transpose(a, 0, 1), refs.transpose(b, 0, 1)), 0), [(7, 13)] * 2, 7 * 13),
@@ -85,7 +85,7 @@ CALLS = [
 @DEVICES
 @pytest.mark.parametrize(("function", "shapes", "macs"), CALLS)
 def test_call_counts(function, shapes, macs, device):
-    assert counted(function, shapes, device).with_elementwise == macs
+    assert count(function, shapes, device).with_elementwise == macs
 
 
 def test_prims_fft_raises():
@@ -125,13 +125,6 @@ def gathered(y, g, i, how):
     return zeros(y).scatter_reduce(0, i[:, None].expand(13, 11), y * g, reduce=how)
 
 
-def taps(x, w):
-    out = 0
-    for k in range(w.shape[1]):
-        out = out + x[:, k : k + 5] * w[:, k : k + 1]
-    return out
-
-
 def experts_in_a_loop(x, g, w):
     out = torch.zeros_like(x)
     for e in range(g.shape[1]):
@@ -144,13 +137,6 @@ def overlap_add(x, w):
     for k in range(len(w)):
         out[:, k : k + x.shape[1]] += x * w[k]
     return out
-
-
-def slices_added(x, y, g, add=torch.add):
-    weighted = y * g[..., None]
-    for k in range(y.shape[1]):
-        x = add(x, weighted[:, k])
-    return x
 
 
 def gated_delta_rule(q, k, v, g, beta):
@@ -179,12 +165,6 @@ def partly_written(x, y, z, w):
     state = x * y
     state[:, :2] = (z * w)[:, :2]
     return state
-
-
-def padded(x):
-    out = torch.zeros(7, 5, device=x.device)
-    out[1:] = x
-    return out
 
 
 def rows(x, y):
@@ -224,47 +204,34 @@ SUMMED = [
     ("over-no-index-by-number", lambda x, w: (x * w).sum(()), [(7, 13), (13,)], 7 * 13),
     ("picked", lambda x, w, i: (x * w).index_select(0, i).sum(-1), [(7, 13), (13,), index(5, 7)], 7 * 13),
     ("nansum", lambda x, w: (x * w).nansum(-1), [(7, 13), (13,)], 7 * 13),
-    ("in-place", lambda x, w: x.clone().mul_(w).sum(), [(7, 13), (13,)], 7 * 13),
     ("scaled-first", lambda x, w: (-2 * (x * w) / 3).sum(-1), [(7, 13), (13,)], 7 * 13),
-    ("padded", lambda x, w: F.pad(x * w, (0, 3)).sum(-1), [(7, 13), (13,)], 7 * 13),
     ("scatter_add", lambda y, g, i: zeros(y).scatter_add(0, i[:, None].expand(13, 11), y * g),
      SCATTERED_COLUMN, 13 * 11),
-    ("index_put", lambda y, g, i: zeros(y).index_put((i,), y * g[:, None], accumulate=True), SCATTERED, 13 * 11),
     ("index_put-by-name", lambda y, g, i: torch.ops.aten.index_put(
         self=zeros(y), indices=(i,), values=y * g[:, None], accumulate=True), SCATTERED, 13 * 11),
     ("index_put-by-its-kernel",
      lambda y, g, i: torch._index_put_impl_(zeros(y), [i], y * g[:, None], accumulate=True), SCATTERED, 13 * 11),
     ("fold", lambda x, w: F.fold(x * w, (1, 9), (1, 3)), [(2, 15, 7), (15, 1)], 2 * 15 * 7),
-    ("taps", taps, [(11, 7), (11, 3)], 11 * 5 * 3),
     ("two-terms-in-one-call", lambda a, b, c, d: torch.addcmul(a * b, c, d), [(7, 5)] * 4, 2 * 7 * 5),
     ("lerp", torch.lerp, [(7, 5), (7, 5), (7, 5)], 7 * 5),
-    # The state's decay, what it holds of the key, its change, what it gives.
+    # decay, read, update and output of the state
     ("gated-delta-rule", gated_delta_rule, [(2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 7), (2, 3, 4), (2, 3, 4)],
      4 * 2 * 3 * 4 * 5 * 7),
     ("in-the-other-branch", lambda x, a, b, c: torch.where(x > 0, c, a * b).sum(1), [(7, 5)] * 4, 7 * 5),
-    ("joined", lambda a, b, c, d: torch.cat([a * b, c * d]).sum(0), [(7, 5), (5,), (7, 5), (5,)], 2 * 7 * 5),
     ("padded-operand", lambda x, w: (F.pad(x.expand(7, 5), (0, 3)) * w).sum(1), [(7, 1), (7, 8)], 7 * 8),
     ("running-sum-expanded", lambda x, w: (x.expand(7, 5).cumsum(1) * w).sum(1), [(7, 1), (7, 5)], 7 * 5),
     ("trace", lambda x, w: (x * w).trace(), [(7, 7), (7, 7)], 7 * 7),
     ("segments", lambda a, b, n: torch.segment_reduce(a * b, "sum", lengths=n, unsafe=True),
      [(7,), (7,), torch.tensor([3, 4])], 7),
-    ("taps-on-a-weight-summed-first", lambda x, w, c: (c + (x[:, :5] * w).sum(1)) + (x[:, 1:] * w).sum(1),
-     [(3, 6, 7), (3, 1, 7), (3, 7)], 2 * 3 * 5 * 7),
-    ("joined-then-added", lambda a, b, c, d, e, f: torch.cat([a * b, c * d]) + e * f,
-     [(7, 5)] * 4 + [(14, 5)] * 2, 2 * 14 * 5),
     ("scatter_reduce-mean", lambda y, g, i: gathered(y, g, i, "mean"), SCATTERED_COLUMN, 13 * 11),
     ("embedding-gradient", lambda i, v, w: torch.ops.aten.embedding_dense_backward(v * w, i, 3, -1, False),
      [index(13, 3), (13, 11), (13, 1)], 13 * 11),
     ("unfold-backward", lambda x, w: torch.ops.aten.unfold_backward(x * w, [11], 0, 3, 2), [(5, 3), (5, 3)], 5 * 3),
     ("adaptive-pool", lambda x, w: torch.ops.aten._adaptive_avg_pool2d(x * w, [1, 2]), [(2, 3, 5, 7)] * 2, 6 * 5 * 7),
     ("pool-3d", lambda x, w: F.avg_pool3d(x * w, 2), [(2, 3, 5, 7, 11)] * 2, 2 * 3 * 5 * 7 * 11),
-    ("sums-of-two-indices", lambda x, w: (x * w).sum(2).sum(1), [(3, 5, 7), (5, 7)], 3 * 5 * 7),
     ("joined-nested", joined_nested, [(3, 5)] * 2, 3 * 5),
     ("written-in-part", lambda *of: partly_written(*of).sum(0), [(3, 5)] * 4, 2 * 3 * 5),
-    ("operand-written-in-part", lambda x, w: (padded(x) * w).sum(), [(6, 5), (7, 5)], 7 * 5),
-    # only the last of two products in a row is summed
-    ("rows-times-weight", lambda x, y, w: (rows(x, y) * w).sum(), [(7, 5)] * 3, 7 * 5),
-    # moved, sorted or written between product and sum
+    # operations between product and sum
     *((f"{name}-then-sum", lambda a, b, move=move: move(a * b).sum(-1), [(7, 5)] * 2, 7 * 5) for name, move in {
         "scatter": lambda x: zeros(x).scatter(0, index(35, 7, x).view(7, 5), x),
         "masked_scatter": lambda x: zeros(x).masked_scatter(torch.ones(7, 5, device=x.device) > 0, x),
@@ -272,9 +239,8 @@ SUMMED = [
         "select_scatter": lambda x: torch.zeros(7, 3, 5, device=x.device).select_scatter(x, 1, 2),
         "sort": lambda x: x.sort(-1)[0],
         "topk": lambda x: x.topk(3)[0],
-        "take": lambda x: x.take(index(35, 35, x).view(5, 7)),
     }.items()),
-    # summed by what moves them
+    # operations that move and sum
     *((f"{name}-sums", lambda a, b, add=add: add(a * b), [(7, 5)] * 2, 7 * 5) for name, add in {
         "index_reduce": lambda x: zeros(x).index_reduce(0, index(7, 3, x), x, "mean"),
         "scatter": lambda x: zeros(x).scatter(0, index(35, 3, x).view(7, 5), x, reduce="add"),
@@ -282,18 +248,12 @@ SUMMED = [
         "embedding_bag": lambda x: F.embedding_bag(index(6, 7, x)[None], x, mode="sum"),
     }.items()),
     ("stacked-cumprod", lambda a, b: torch.stack([a, b]).cumprod(0)[1].sum(-1), [(7, 5)] * 2, 7 * 5),
-    # combinations of experts: y (N K, d) and gates in another order, as (N, K, d)
-    ("combine-into-rows", lambda y, g, i: written(y, g, i).view(2, 3, 5).sum(1), [(6, 5), (6, 1), index(6, 6)], 6 * 5),
+    # MoE combine: y (N K, d) and gates in another order, as (N, K, d)
     ("combine-into-pairs", lambda y, g, i: zeros(y).view(2, 3, 5).index_put((i // 3, i % 3), y * g).sum(1),
      [(6, 5), (6, 1), index(6, 6)], 6 * 5),
-    *((f"prims-transpose-{n}", lambda a, b: torch._prims.transpose(a * b, [1, 0]).sum(0), [(7, n)] * 2, 7 * n)
-      for n in (1, 5)),
     ("addcmul-of-a-constant", lambda a, b, x: torch.addcmul(a * b, x, torch.ones_like(x)).sum(), [(7, 5)] * 3, 7 * 5),
     ("reshaped-copy", lambda a, b: torch.view_copy(a * b, (5, 7)).sum(0), [(7, 5), (5,)], 7 * 5),
     ("permuted-copy", lambda a, b: torch.permute_copy(a * b, (1, 0)).sum(0), [(7, 5), (5,)], 7 * 5),
-    ("slices-added-to-a-residual", slices_added, [(2, 5), (2, 3, 5), (2, 3)], 2 * 3 * 5),
-    ("slices-added-in-place", lambda x, *of: slices_added(x.clone(), *of, torch.Tensor.add_),
-     [(2, 5), (2, 3, 5), (2, 3)], 2 * 3 * 5),
     ("overlap-add", overlap_add, [(2, 7), (3, 7)], 2 * 7 * 3),
     ("lists-added", lambda a, b: torch._foreach_add([a[0] * b[0]], [a[1] * b[1]])[0], [(2, 5)] * 2, 2 * 5),
     ("complex-of-products", lambda a, b: torch.complex(a * b, a).real.sum(1), [(7, 5)] * 2, 7 * 5),
@@ -303,42 +263,28 @@ SUMMED = [
 ]  # fmt: skip
 
 NOT_SUMMED = [
-    ("gate-that-does-not-carry-the-index", lambda x, g: (x * g[:, None]).mean(1), [(2, 7, 5), (2, 5)]),
-    ("the-same-by-name", lambda x, g: torch.ops.aten.mean(self=x * g[:, None], dim=[1]), [(2, 7, 5), (2, 5)]),
     ("columns-do-not-carry-the-index", lambda a, b, c: (a.expand(7, 5) * b * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
     ("parts-added-once", rows_added, [(7, 5)] * 2),
-    ("complex-gate-viewed-as-real", lambda a, g: torch.view_as_real(a * g[:, None]).sum(1),
-     [complexes(2, 7, 5), complexes(2, 5)]),
-    ("after-a-nonlinearity", lambda a, b: (a * b).relu().sum(), [(7, 5), (7, 5)]),
     ("indexed-axis-of-one", lambda a, b: (a * b)[None][index(1, 1, a)][None].sum(1), [(7, 5)] * 2),
     ("flattened-axes-of-one", lambda a, b: (a * b)[None, None].flatten(0, 1).sum(0), [(7, 5)] * 2),
     ("written-axis-of-one", lambda a, b: written((a * b)[None], a.new_ones(()), index(1, 1, a))[None].sum(1),
      [(7, 5)] * 2),
     ("a-fill-copied", lambda a: (a * torch.empty_like(a).copy_(torch.full_like(a, 3))).sum(), [(7, 5)]),
     ("a-mask-of-truth-values", lambda a: (a * (a > 2)).sum(), [(7, 5)]),
-    ("index_put-that-replaces", lambda y, g, i: zeros(y).index_put((i,), y * g[:, None]),
-     SCATTERED),
     ("a-power-by-name", lambda a: torch.ops.aten.pow(self=a, exponent=3).sum(), [(7, 5)]),
     ("repeated-in-a-view", lambda x, g: (x[..., None] * g[:, None].expand(2, 7, 5).clone().view(2, 7, 5, 1)).mean(1),
      [(2, 7, 5), (2, 5)]),
     ("norm-of-order-three", lambda a: torch.ops.aten.norm(a, 3, [1]), [(7, 5)]),
     ("variance-of-one-number", lambda a: torch.var(a, 0, correction=0), [(1,)]),
-    ("scatter_reduce-prod", lambda y, g, i: gathered(y, g, i, "prod"), SCATTERED_COLUMN),
-    ("sum-of-constants", lambda y: ((torch.full_like(y, 2) + torch.ones_like(y)) * y).sum(1), [(3, 5)]),
     ("sum-of-equal-values", lambda x, w: (x.sum(1, keepdim=True).expand(7, 5) * w).sum(1), [(7, 5), (7, 5)]),
     ("size-one-index-in-a-view", lambda x, y: (x * y).view(2, 15).sum(1), [(2, 3, 1, 5), (2, 1, 1, 1)]),
-    ("row-that-does-not-carry-the-index", lambda x, w, i: zeros(x).index_put((i,), x * w).sum(0),
-     [(7, 5), (5,), index(7, 7)]),
     ("scatter-multiplies", lambda x, w: zeros(x).scatter(0, index(35, 3, x).view(7, 5), x * w, reduce="multiply"),
      [(7, 5)] * 2),
     ("lerp-by-a-number", lambda a, b: torch.lerp(a, b, 0.5), [(7, 5)] * 2),
     ("added-to-zeros", lambda x, w: torch.zeros_like(x).double() + x * w, [(7, 5)] * 2),
-    ("added-to-a-fill", lambda x, w: torch.ones_like(x).double() + x * w, [(7, 5)] * 2),
 ]  # fmt: skip
 
 SQUARES = [
-    ("by-mul", lambda a: (a * a).sum(-1), [(7, 5)], 7 * 5),
-    ("by-pow", lambda a: a.pow(2).mean(-1), [(7, 5)], 7 * 5),
     ("by-square", lambda a: a.square().sum(), [(7, 5)], 7 * 5),
     ("of-a-clone", lambda a: (a * a.clone()).sum(), [(7, 5)], 7 * 5),
     ("norm", lambda a: a.norm(dim=-1), [(7, 5)], 7 * 5),
@@ -348,9 +294,7 @@ SQUARES = [
     ("mse_loss", lambda a: torch.ops.aten.mse_loss(a, a[0]), [(7, 5)], 7 * 5),
 ]
 SCALINGS = [
-    ("gate", lambda x, g, y: x + g[:, None] * y, [(2, 7, 5), (2, 5), (2, 7, 5)], 2 * 7 * 5),
-    ("addcmul", torch.addcmul, [(7, 5)] * 3, 7 * 5),
-    # Products of different pairs of tensors are no terms of one sum.
+    # products of different pairs of tensors are not terms of one sum
     ("two-pairs", lambda x, y, v, w, c: (c + (-x) * v) + (-y) * w, [(5, 5)] * 5, 2 * 25),
     ("two-weights", lambda x, w, c: (c + x[:, :5] * -w) + x[:, 1:] * w.triu(), [(5, 6), (5, 5), (5, 5)], 2 * 25),
     ("written-in-part", lambda *of: partly_written(*of) + of[0], [(3, 5)] * 4, 2 * 3 * 5),
@@ -365,26 +309,27 @@ PROGRAMS = [
 @DEVICES
 @pytest.mark.parametrize(("function", "shapes", "expected"), PROGRAMS)
 def test_elementwise_program(function, shapes, expected, device):
-    assert sizes(function, *shapes, device=device) == expected
+    assert macs_by_kind(function, *shapes, device=device) == expected
 
 
 def test_summed_index_is_named():
     def dims(function, *shapes):
-        return [part.dims for part in counted(function, shapes).elementwise]
+        return [part.dims for part in count(function, shapes).elementwise]
 
     assert dims(lambda x, w: (x * w).sum((1, 2)), (3, 5, 7), (5, 7)) == [{"m": 3, "i": 35}]
-    # a row has the second index alone: along the first, rows are summed as they are
+    # a row has only the second index, so sum(0) adds rows and sum(1) sums products
     assert dims(lambda x, y: rows(x, y).sum(0), (7, 5), (7, 5)) == [{"m": 5}] * 7
     assert dims(lambda x, y: rows(x, y).sum(1), (7, 5), (7, 5)) == [{"m": 1, "i": 5}] * 7
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64], ids=str)
 def test_integers_are_not_counted(dtype):
-    """Whole numbers are indices and positions."""
     inputs = [torch.ones(7, 5, dtype=dtype) for _ in range(4)]
-    assert sizes(lambda a, b, c, d: a * b + c * d, *inputs) == ({} if dtype == torch.int64 else {CONTRACTION: 70})
+    assert macs_by_kind(lambda a, b, c, d: a * b + c * d, *inputs) == (
+        {} if dtype == torch.int64 else {CONTRACTION: 70}
+    )
     expected = {} if dtype == torch.int64 else {CONTRACTION: 6 * 5}
-    assert sizes(lambda a: a.prod(0).sum(), inputs[0]) == expected
+    assert macs_by_kind(lambda a: a.prod(0).sum(), inputs[0]) == expected
 
 
 LINEAR_IN_N = {
@@ -408,8 +353,7 @@ LINEAR_IN_N = {
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("name", LINEAR_IN_N)
-def test_sizes_of_one_are_sizes(name, n):
-    """The same polynomial in n at 1 as elsewhere."""
+def test_size_one_counts_like_other_sizes(name, n):
     function, shapes, expected = LINEAR_IN_N[name]
     letters = {"n": n, "d": 7}
 
@@ -419,10 +363,10 @@ def test_sizes_of_one_are_sizes(name, n):
     given = [tuple(numbers(text)) for text in shapes]
     if name == "combine":
         given = [(3 * n, 7), (3 * n, 1), index(3 * n, 3 * n)]
-    assert sum(sizes(function, *given).values()) == (prod(numbers(expected)) if expected else 0)
+    assert sum(macs_by_kind(function, *given).values()) == (prod(numbers(expected)) if expected else 0)
 
 
-def test_numbers_and_weights_of_one_element_scale():
+def test_factors_of_one_element_are_scalings():
     layer = module(lambda x: (x * layer.scale * x.mean()).sum())
     layer.scale = nn.Parameter(torch.ones(1))
     assert not count_macs(layer, torch.ones(7, 5)).elementwise
@@ -440,40 +384,40 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_products_are_followed_through_each_operation(way):
+def test_products_are_followed_through_operation(way):
     def taps(x, w, c):
         return way(c + x[:, :5] * w) + x[:, 1:] * w
 
     square = (7, 5)
-    assert sizes(lambda a, b, c, d: way(a * b) + c * d, *[square] * 4) == {CONTRACTION: 2 * 35}
-    assert sizes(lambda a, c, d: way(a) + c * d, *[square] * 3) == {SCALED: 35}
-    assert sizes(lambda a, b, c: way(a * b) + c, *[square] * 3) == {SCALED: 35}
-    assert sizes(taps, (7, 6), square, square) == {CONTRACTION: 2 * 35}
-    assert sizes(lambda a, b: way(a * b).sum(0), square, (5,)) == {}
-    assert sizes(lambda a, b: way(a * b).sum(1), square, (5,)) == {CONTRACTION: 35}
-    assert sizes(lambda y: (way(torch.full(square, 2.0)) * y).sum(), square) == {}
-    assert sizes(lambda a, b: way(torch.full(square, 2.0)) + a * b, square, square) == {}
+    assert macs_by_kind(lambda a, b, c, d: way(a * b) + c * d, *[square] * 4) == {CONTRACTION: 2 * 35}
+    assert macs_by_kind(lambda a, c, d: way(a) + c * d, *[square] * 3) == {SCALED: 35}
+    assert macs_by_kind(lambda a, b, c: way(a * b) + c, *[square] * 3) == {SCALED: 35}
+    assert macs_by_kind(taps, (7, 6), square, square) == {CONTRACTION: 2 * 35}
+    assert macs_by_kind(lambda a, b: way(a * b).sum(0), square, (5,)) == {}
+    assert macs_by_kind(lambda a, b: way(a * b).sum(1), square, (5,)) == {CONTRACTION: 35}
+    assert macs_by_kind(lambda y: (way(torch.full(square, 2.0)) * y).sum(), square) == {}
+    assert macs_by_kind(lambda a, b: way(torch.full(square, 2.0)) + a * b, square, square) == {}
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -3, -2, -1])
 def test_stacked_products(dim):
     def summed(over):
-        return sizes(lambda a, b, c, d: torch.stack([a * b, c * d], dim).sum(over), *[(7, 5), (5,)] * 2)
+        return macs_by_kind(lambda a, b, c, d: torch.stack([a * b, c * d], dim).sum(over), *[(7, 5), (5,)] * 2)
 
-    # of the two indices that are not new, the first is in one operand alone
+    # of the two indices that are not new, only the second is in both operands
     first, second = [axis for axis in range(3) if axis != dim % 3]
     assert summed(dim % 3) == summed(second) == {CONTRACTION: 2 * 35}
     assert summed(first) == {}
 
 
 def test_weighted_bincount():
-    """It has no kernel on meta."""
-    found = sizes(lambda a, b, i: torch.bincount(i, weights=a * b), (13,), (13,), index(13, 3))
+    """bincount has no kernel on meta."""
+    found = macs_by_kind(lambda a, b, i: torch.bincount(i, weights=a * b), (13,), (13,), index(13, 3))
     assert found == {CONTRACTION: 13}
 
 
 def test_experts_in_a_loop():
-    found = sizes(experts_in_a_loop, (7, 5), (7, 3), (3, 5, 5))
+    found = macs_by_kind(experts_in_a_loop, (7, 5), (7, 3), (3, 5, 5))
     assert found == {"dispatched": 3 * 7 * 5 * 5, CONTRACTION: 3 * 7 * 5}
 
 
@@ -495,12 +439,12 @@ def test_experts_in_a_loop():
     ],
 )
 def test_backward_is_twice_the_forward(function, shapes, macs, device):
-    found = sizes(function, *shapes, device=device, backward=True)
+    found = macs_by_kind(function, *shapes, device=device, backward=True)
     assert sum(found.values()) == 3 * macs
 
 
 def combine(y, g):
-    """MoA's weighted sum of its heads' outputs."""
+    """Return MoA's weighted sum of expert outputs."""
     return (y * g[..., None]).sum(1)
 
 
@@ -537,5 +481,5 @@ def test_long_recurrence():
             out = out + h * c
         return out.sum(-1)
 
-    found = sizes(recurrence, (2, 5), (3000, 2, 5), (5,))
+    found = macs_by_kind(recurrence, (2, 5), (3000, 2, 5), (5,))
     assert found == {CONTRACTION: 3000 * 2 * 5, SCALED: 3000 * 2 * 5}
