@@ -7,7 +7,7 @@ token of class c (A is 1, B is 2, …) is answered with the token c places befor
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,36 +128,6 @@ def _loss(logits: Tensor, answers: Tensor) -> Tensor:
 def label(coefficients: Mapping[str, float]) -> str:
     """Return coefficients as Table 7 heads its columns: ``0.01 L_a + 0.001 L_z``."""
     return " + ".join(f"{value:g} {name}" for name, value in coefficients.items() if value)
-
-
-def effects(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return a sentence for each pair of runs that differ in one coefficient, 0 in the first of them."""
-    lines = []
-    for with_loss in outcomes:
-        for name, value in with_loss.coefficients.items():
-            others = {**with_loss.coefficients, name: 0.0}
-            also = f" (and {label(others)})" if any(others.values()) else ""
-            for without in outcomes:
-                if value and without.coefficients == others:
-                    lines.append(f"With {value:g} {name}{also} {_effect(name, without, with_loss)}.")
-    return lines
-
-
-def _effect(name: str, without: Outcome, with_loss: Outcome) -> str:
-    """Return what L_z does to itself, or what L_a does to the load and to the task loss."""
-    if name == "L_z":
-        return _change("L_z", without.auxiliary[name], with_loss.auxiliary[name])
-    before, after = (one.layer.sorted_percent for one in (without, with_loss))
-    largest = _change("the largest share", before[0], after[0], ".1f", " %")
-    smallest = _change("the smallest share", before[-1], after[-1], ".1f", " %")
-    return f"{largest}, {smallest}, and {_change('the task loss', without.loss, with_loss.loss)}"
-
-
-def _change(what: str, before: float, after: float, digits: str = ".3f", unit: str = "") -> str:
-    first, second = f"{before:{digits}}{unit}", f"{after:{digits}}{unit}"
-    if first == second:
-        return f"{what} stays at {first}"
-    return f"{what} {'falls' if after < before else 'rises'} from {first} to {second}"
 
 
 def save(outcome: Outcome, directory: str | Path) -> str:

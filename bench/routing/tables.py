@@ -175,7 +175,7 @@ def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Sectio
 
 
 def runs_section(outcomes: Sequence[example.Outcome]) -> Section:
-    """Return a row for each run of the example, in the form of Table 7, and sentences on the effect of each loss."""
+    """Return a row for each run of the example, in the form of Table 7."""
     layer = outcomes[0].layer
     table = Table(
         "runs",
@@ -207,7 +207,7 @@ def runs_section(outcomes: Sequence[example.Outcome]) -> Section:
             "tokens_per_expert": outcome.layer.counts,
         }
         rows.append(Row(values, records=[record]))
-    return Section(table, rows, example.effects(outcomes))
+    return Section(table, rows)
 
 
 def log_section(log: Log) -> Section:

@@ -6,7 +6,6 @@ from fractions import Fraction
 from headcount.bench.output.figure import drawing
 from headcount.bench.routing import tables
 from headcount.bench.routing.__main__ import plot
-from headcount.bench.routing.example import Outcome, effects
 from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, pmi, top_tokens
 from headcount.bench.variants.variant import variant
 from tests.bench.output.reading import columns
@@ -51,24 +50,6 @@ def test_head_has_macs_of_both_forms():
     with_classes = columns(tables.expert_section([heads], 1, 1, class_of=lambda token: "AB"[token // 10]))
     assert with_classes["class of highest PMI"] == ["–", "–", "B", "A", "B"]
     assert with_classes["PMI of the class"] == ["–", "–", "1.10", "1.38", "2.06"]
-
-
-def test_effects_compare_runs_that_differ_in_one_loss():
-    def run(counts, loss, z, **coefficients):
-        found = layer_of("moa", [(n, [int(n >= counts)]) for n in range(8)], number=2)
-        return Outcome(coefficients, loss, 0.5, {"L_a": 0.5, "L_z": z}, found, log=[], state={})
-
-    plain, balanced = run(7, 0.75, 2.5, L_a=0.0, L_z=0.0), run(5, 0.25, 2.5, L_a=0.01, L_z=0.0)
-    small, both = run(7, 0.75, 1.5, L_a=0.0, L_z=0.001), run(4, 0.5, 1.25, L_a=0.01, L_z=0.001)
-    assert effects([plain, balanced, small, both]) == [
-        "With 0.01 L_a the largest share falls from 87.5 % to 62.5 %, the smallest share rises from 12.5 % to 37.5 %, "
-        "and the task loss falls from 0.750 to 0.250.",
-        "With 0.001 L_z L_z falls from 2.500 to 1.500.",
-        "With 0.01 L_a (and 0.001 L_z) the largest share falls from 87.5 % to 50.0 %, the smallest share rises "
-        "from 12.5 % to 50.0 %, and the task loss falls from 0.750 to 0.500.",
-        "With 0.001 L_z (and 0.01 L_a) L_z falls from 2.500 to 1.250.",
-    ]
-    assert effects([plain, both]) == []
 
 
 def test_plot_shows_sorted_shares(monkeypatch, tmp_path):
