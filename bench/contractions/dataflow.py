@@ -170,19 +170,18 @@ class Dataflow:
 
     def put(self, event: Event, out: TensorFact, value: Value, facts: Sequence[TensorFact]) -> None:
         """Store the values that ``event`` makes of ``facts``; where it writes a part, with those of the rest."""
-        old = self._stored.get(out.storage)
         before = [self.stored(fact) for fact in facts]
         self._first.setdefault(out.storage, out)
         depends = INPUT if value.is_zero else max((one.depends for one in before), default=0)
         chain = (base(event.name), *(before[0].chain[:2] if before else ()))
-        if event.writes and not self._fills(out):
-            if old and len(parts := self._parts.setdefault(out.storage, [(self._first[out.storage], old)])) < MAX_PARTS:
+        if event.writes and out.numel < self._first[out.storage].numel:
+            old = self.stored(out)
+            parts = self._parts.setdefault(out.storage, [(self._first[out.storage], old)])
+            if len(parts) < MAX_PARTS:
                 parts.append((out, value))
-            axes, term = self._written(out, value)
-            depends = max(depends, old.depends if old else 0)
-            self._stored[out.storage] = Value(
-                axes, term, depends, origin=old.origin if old else out.storage, chain=old.chain if old else chain
-            )
+            axes, term = self._written(out, old, value)
+            depends = max(depends, old.depends)
+            self._stored[out.storage] = Value(axes, term, depends, origin=old.origin, chain=old.chain)
             return
         self._parts.pop(out.storage, None)
         axes = value.axes
@@ -196,15 +195,9 @@ class Dataflow:
         origin = value.origin if value.origin >= 0 else out.storage
         self._stored[out.storage] = replace(value, axes=axes, depends=depends, origin=origin, chain=chain)
 
-    def _fills(self, fact: TensorFact) -> bool:
-        first = self._first.get(fact.storage)
-        return first is None or fact.numel >= first.numel
-
-    def _written(self, target: TensorFact, value: Value) -> tuple[tuple[Axis, ...], Mark | None]:
+    def _written(self, target: TensorFact, old: Value, value: Value) -> tuple[tuple[Axis, ...], Mark | None]:
         """Return axes and term of a storage, a part of which is written: other axes tell products from each other."""
-        first = self._first[target.storage]
-        old = self._stored.get(target.storage) or Value()
-        axes = list(old.axes if old.axes is not None else default_axes(first))
+        axes = list(old.axes if old.axes is not None else default_axes(self._first[target.storage]))
         term = merge_marks(old.term, value.term)
         slots = term if old.term and value.term else None
         reached = set()
