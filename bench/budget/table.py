@@ -80,15 +80,8 @@ def _notes(
         statement = "as given" if letter in given else "any integer" if args.all_integers else known.statement
         by_statement.setdefault(statement, []).append(f"{letter} {ranges[letter][0]} to {ranges[letter][-1]}")
     sizes = "; ".join(f"{', '.join(letters)}, {statement}" for statement, letters in by_statement.items())
-    if not args.all_integers:
-        sizes += " (--all-integers for every integer)"
-    rest = ""
-    if target and not args.match_model.startswith(host.preset):
-        rest = f" with the other sizes of {args.match_model}"
     more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
-    near = ""
-    if args.min_distance:
-        near = f", rows at least {float(args.min_distance):.0%} apart in one cost (--min-distance 0 for all)"
+    near = f", rows at least {float(args.min_distance):.0%} apart in one cost (--min-distance 0 for all)"
     reason = no_cache(host)
     cache = f"No cache: {reason}." if reason else "Cache: keys and values of one context of every decoding attention."
     listed = f"the first {len(answer.listed)}" if len(answer.listed) == args.limit else f"all {len(answer.listed)}"
@@ -98,9 +91,9 @@ def _notes(
     return [
         *([f"{target.name}: {', '.join(matched)}."] if target else []),
         *filter(None, [variant.search.remark(attention)]),
-        f"Around {host.preset}{rest}, input: {describe_input(host.example.lengths)}. Searched: {sizes}; "
+        f"Around {host.preset}, input: {describe_input(host.example.lengths)}. Searched: {sizes}; "
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
-        "budget. --range sets other bounds.",
+        "budget. --range and --all-integers try other sizes.",
         f"On the front of these, where more is better of {more}, less of the rest{near}; {listed} by "
         f"{NAMES[answer.ordered_by]}. {cache} python -m bench.macs takes each row as printed.",
         recorded if timed else missing,
