@@ -34,17 +34,14 @@ def by_unit(layers: Sequence[LayerRouting]) -> list[list[LayerRouting]]:
 def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Section:
     """Return a row for each routed layer: its experts' shares, sorted (Figures 3-4 of the MoA paper)."""
     routed = layers[0].routed
-    shared = [
-        Column("heads", "routed\nheads", kind="int", priority=2),
-        Column("shared", "shared\nheads", kind="int", priority=2),
-    ]
     table = Table(
         name,
         f"Shares of tokens per {routed.unit}",
         [
             Column("layer", "layer"),
             Column("tokens", "tokens", kind="int", priority=2),
-            *(shared if "s" in routed.sizes else []),
+            Column("routed", f"routed\n{routed.unit}s", kind="int", priority=2),
+            Column("shared", f"shared\n{routed.unit}s", kind="int", priority=2),
             *EXTREMES,
             Column("sorted", "shares in %, sorted", wraps=24),
         ],
@@ -53,11 +50,10 @@ def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Sect
     rows = []
     for layer in layers:
         same = {"layer": layer.path, "tokens": layer.tokens}
-        values = {"heads": layer.num_experts, "shared": layer.num_shared, **extremes(layer.counts)}
+        values = {"routed": layer.num_experts, "shared": layer.num_shared, **extremes(layer.counts)}
         values["sorted"] = " ".join(f"{share:.1f}" for share in layer.sorted_percent)
         record = {"top_k": layer.top_k, "tokens_per_expert": layer.counts}
-        if "s" in routed.sizes:
-            record["num_shared_heads"] = layer.num_shared
+        record[f"num_shared_{routed.unit}s"] = layer.num_shared
         rows.append(Row(same | values, records=[same | record]))
     return Section(table, rows)
 
@@ -127,9 +123,7 @@ def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_o
             "tokens": " ".join(f"{name_of(token)} ({float(value):.1f})" for token, value in best[expert]) or None,
         }
         record = {key: values[key] for key in ("layer", layer.unit, "count", "macs", "class", "tokens")}
-        record["top_tokens"] = [[token, float(value)] for token, value in best[expert]]
-        if "s" in layer.routed.sizes:
-            record["shared"] = False
+        record |= {"top_tokens": [[token, float(value)] for token, value in best[expert]], "shared": False}
         yield Row(values, records=[record])
 
 
