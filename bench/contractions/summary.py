@@ -234,8 +234,8 @@ def by_module(ledger: Ledger) -> dict[str, int]:
     return found
 
 
-def records(ledger: Ledger, modules: Iterable[ModuleRecord]) -> list[dict[str, Any]]:
-    """Return a row for each entry, and for each module with parameters that has none."""
+def records(ledger: Ledger, modules: Iterable[ModuleRecord]) -> list[tuple]:
+    """Return the values of COLUMNS for each entry, and for each module with parameters that has none."""
     total = sum(entry.size for entry in ledger)
     left = {module.path: module for module in modules}
     types = {path: module.type for path, module in left.items()}
@@ -245,4 +245,4 @@ def records(ledger: Ledger, modules: Iterable[ModuleRecord]) -> list[dict[str, A
         values = (entry.path, entry.kind, sizes(entry), entry.times, entry.size, flops(entry.size), part)
         rows.append((*values, types.get(entry.path, ""), module.params if module else 0))
     rows += [(path, "", "", 0, 0, 0, 0.0, module.type, module.params) for path, module in left.items() if module.params]
-    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    return rows
