@@ -1,4 +1,4 @@
-"""The formula set linalg against textbook algorithms that count their own multiply-accumulates."""
+"""The formula set linalg against textbook algorithms, of which each counts its multiply-accumulates."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def reflections(m, n, steps):
 
 
 def reflected(m, steps, columns):
-    """Reflect other columns by the same (1, v)."""
+    """Apply the reflections (1, v) to other columns."""
     return sum(2 for k in range(steps) for _ in range(columns) for _ in range(k + 1, m))
 
 
@@ -97,7 +97,7 @@ def test_macs_match_algorithm(name, n, device):
 
 @pytest.mark.parametrize("shape", [(7, 3), (3, 7), (5, 5)])
 def test_least_squares_match_algorithm(shape):
-    """Q and R of the longer side, the right-hand sides reflected, then a triangular solve."""
+    """QR of the matrix or its transpose, reflections of the right-hand sides, then a triangular solve."""
     a, b = torch.ones(BATCH, *shape), torch.ones(BATCH, shape[0], 11)
     long, short = max(shape), min(shape)
     factors = reflections(long, short, short)
@@ -113,7 +113,7 @@ def test_least_squares_match_algorithm(shape):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("n", [*SIZES, 8, 12])
 def test_fft_matches_recursion(n, device):
-    """Real transforms are half; of two axes the other one is complex, over n // 2 + 1 numbers."""
+    """A real transform costs half; along the other axis it is complex, over n // 2 + 1 columns."""
     real, half = torch.ones(BATCH, 7, n, device=device), n // 2 + 1
     complex_x = torch.ones(BATCH, 7, n, dtype=torch.complex64, device=device)
     real_macs = BATCH * 7 * 2 * fft(n)

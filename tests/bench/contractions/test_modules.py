@@ -19,7 +19,7 @@ E, K, F = 11, 3, 13
 
 
 class Net(nn.Module):
-    """A tied head, one module called twice and shared, repeated layers, a frozen parameter, an idle part."""
+    """A model with tied weights, a shared module, repeated layers, a frozen parameter and an unused part."""
 
     def __init__(self):
         super().__init__()
@@ -94,7 +94,7 @@ def test_depth_cuts_the_tree():
     assert str(hc.count(model, x)) == str(hc.summary(model, x, depth=3))
 
 
-def test_layers_apart_share_a_row():
+def test_equal_layers_apart_share_a_row():
     model = nn.Sequential(*(nn.Linear(D, D) if i % 2 else nn.Sequential(nn.Linear(D, D)) for i in range(9)))
     text = str(hc.count(model, torch.ones(B, D)))
     assert "0,2,4,… (5x)" in text and "1,3,5,… (4x)" in text
@@ -105,13 +105,13 @@ def test_encoder_fast_path_uses_its_parameters():
     count = hc.count(encoder, torch.ones(3, 11, 12))
     params = 2 * (4 * (12 * 12 + 12) + 2 * 12 * 17 + 17 + 12 + 4 * 12)
     assert (count.params, count.active_params, count.uncalled_modules()) == (params, params, ())
-    # the long class of out_proj hides no output
+    # the long class name of out_proj leaves the outputs visible
     lines = [line.split() for line in str(count).splitlines()]
     assert ["layers.0-1", "(2x):", "TransformerEncoderLayer", "3x11x12", f"{params:,}"] in [line[:5] for line in lines]
 
 
 class Experts(nn.Module):
-    """K of E experts with biases for each token, behind a router; ``dense`` multiplies all of them."""
+    """Top-K of E experts with biases; ``dense`` computes all experts."""
 
     def __init__(self, select=torch.topk, dense=False):
         super().__init__()
@@ -142,7 +142,7 @@ def test_experts_have_k_of_e_active(layers, device):
     assert count.active_params == layers * (D * E + K * D * F + K * F)
 
 
-def test_unproven_selection_has_no_active_params():
+def test_unknown_selection_has_no_active_params():
     x = torch.ones(H, D)
     assert hc.count(Experts(dense=True), x).active_params is None
     assert hc.count(Experts(lambda scores, k, dim: (None, scores.argsort(dim)[:, :k])), x).active_params is None

@@ -1,8 +1,8 @@
 """Random programs, einsums, convolutions and modules against independent counts.
 
-PROGRAMS=2000 in the environment searches as many of each, new ones every time (make nightly); without it the same few
-are tried. The interpreter of elementwise programs runs them on arrays whose entries say which index of which operand
-they are, and looks whether a sum adds products in which the entries of both operands differ.
+The environment variable PROGRAMS=2000 tries as many new examples of each (make nightly); without it the same 200 run.
+The reference for elementwise programs runs them in numpy on arrays of element indices, and checks whether a sum adds
+products of different elements of both operands.
 """
 
 import os
@@ -27,7 +27,7 @@ search = settings(
 DEVICE = st.sampled_from(["cpu", "meta"])
 
 
-def counted(function, shapes, device):
+def count_macs_of(function, shapes, device):
     inputs = [torch.ones(shape, device=device) for shape in shapes]
     return count_contractions(record(module(function), inputs)).with_elementwise
 
@@ -37,7 +37,7 @@ STEPS = ["permute", "flatten", "negate", "clone", "shift", "unsqueeze", "rows", 
 
 @st.composite
 def programs(draw):
-    """(shape of a, shape of b, steps): a product of two broadcast operands, then moves and at most one reduction."""
+    """Draw the shapes of two broadcast factors, the steps after their product, an axis and the reduction over it."""
     shape = draw(st.permutations((2, 3, 5)))
     carries = [draw(st.sampled_from(["ab", "a", "b"])) for _ in shape]
     a, b = (tuple(n if operand in k else 1 for n, k in zip(shape, carries, strict=True)) for operand in "ab")
@@ -51,7 +51,7 @@ def order(length):
 
 
 def moved(x, step, lib):
-    """Return the array or tensor after one step."""
+    """Return the array or tensor after one step; ``lib`` is numpy or torch."""
     if step == "permute":
         return x.transpose(*reversed(range(x.ndim))) if lib is np else x.permute(*reversed(range(x.ndim)))
     if step == "flatten" and x.ndim > 1:
@@ -92,11 +92,10 @@ def run(x, steps, axis, lib):
 
 
 def expected(a, b, steps, axis, end):
-    """Every product that some sum adds to another one in which both operands' entries differ, or that is outer.
+    """Return the products if some sum adds two in which the elements of both operands differ, or if they are outer.
 
-    Beyond a shuffle, an operation that moves values along several axes at once, every sum of several values counts
-    if both operands have an index in common. An index_add adds values of one row, whatever they are. Slices added
-    to another tensor one after the other are sums of products.
+    After a shuffle, which moves values along several axes at once, every sum of several values counts if the operands
+    have an index in common. index_add, and slices that are added one by one, always sum products.
     """
     shape = np.broadcast_shapes(a, b)
     if all(any(m < n for m, n in zip(operand, shape, strict=True)) for operand in (a, b)):
@@ -132,17 +131,17 @@ def test_random_program(program, device):
             return sum(x.unbind(at), torch.ones(5, device=x.device).cos()[0])
         return x.relu().sum(at) if end == "relu-sum" else getattr(x, end)(at)
 
-    assert counted(function, (a, b), device) == expected(*program), program
+    assert count_macs_of(function, (a, b), device) == expected(*program), program
 
 
 @st.composite
 def equations(draw):
-    """Sizes by letter, the letters of two operands of an einsum, and those of its result; sizes may be 1."""
+    """Draw sizes by letter, the letters of two operands of an einsum, and those of its result."""
     sizes = {letter: draw(st.sampled_from([1, 2, 3])) for letter in "abcd"}
     a, b = (draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)) for _ in range(2))
     used = sorted({*a, *b})
     out = draw(st.lists(st.sampled_from(used), max_size=len(used), unique=True))
-    # What one operand alone has and the result lacks is summed before any product.
+    # a letter of one operand only would be summed before the product: keep it in the result
     return sizes, a, b, out + [letter for letter in used if letter not in out and (letter in a) != (letter in b)]
 
 
@@ -155,12 +154,12 @@ def test_random_einsum(case, device):
     summed = any(letter not in out for letter in a if letter in b)
     outer = bool(set(a) - set(b)) and bool(set(b) - set(a))
     macs = prod(sizes[letter] for letter in {*a, *b}) if summed or outer else 0
-    assert counted(lambda x, y: torch.einsum(text, x, y), shapes, device) == macs, case
+    assert count_macs_of(lambda x, y: torch.einsum(text, x, y), shapes, device) == macs, case
 
 
 @st.composite
-def windows(draw):
-    """A convolution over one dimension: batch, channels, groups, length, window, stride, padding, dilation."""
+def convolutions(draw):
+    """Draw the batch, channels, groups, length, window, stride, padding and dilation of a 1-d convolution."""
     groups = draw(st.sampled_from([1, 2]))
     into, out = (groups * draw(st.sampled_from([1, 2, 3])) for _ in range(2))
     taps, dilation = draw(st.sampled_from([2, 3])), draw(st.sampled_from([1, 2]))
@@ -194,12 +193,12 @@ def by_matmul(*args):
 
 
 @search
-@given(case=windows(), form=st.sampled_from([by_convolution, by_einsum, by_sum, by_matmul]), device=DEVICE)
+@given(case=convolutions(), form=st.sampled_from([by_convolution, by_einsum, by_sum, by_matmul]), device=DEVICE)
 def test_random_convolution(case, form, device):
     batch, into, out, groups, length, taps, stride, padding, dilation = case
     positions = range(-padding, length + padding - dilation * (taps - 1), stride)
     shapes = (batch, into, length), (out, into // groups, taps)
-    found = counted(lambda x, w: form(x, w, stride, padding, dilation, groups), shapes, device)
+    found = count_macs_of(lambda x, w: form(x, w, stride, padding, dilation, groups), shapes, device)
     assert found == batch * len(positions) * out * (into // groups) * taps, (case, form.__name__)
 
 
@@ -209,12 +208,12 @@ B, T = 2, 5
 
 
 def weighted(function, *shape):
-    """Return a part: ``function(weight, x)`` of one parameter."""
+    """Return a module ``function(weight, x)`` with one parameter of this shape."""
     return Calls(lambda m, x: function(m.weight, x), weight=nn.Parameter(torch.ones(*shape)))
 
 
 class Loop(nn.Module):
-    """Children in a ModuleList, called in the order of ``order``: some twice, some never."""
+    """Children in a ModuleList, called in ``order``, some several times and some never."""
 
     def __init__(self, children, order):
         super().__init__()
@@ -228,7 +227,7 @@ class Loop(nn.Module):
 
 
 def parts(d):
-    """(part, MACs of one call) from (B, T, d) to (B, T, d), by hand."""
+    """Return modules from (B, T, d) to (B, T, d) with the MACs of a call by hand."""
     linear, attention = B * T * d * d, 2 * B * T * T * d
     attended = Calls(lambda m, x: m.part(x, x, x)[0], part=nn.MultiheadAttention(d, 1, batch_first=True))
     by_weight = [
@@ -260,7 +259,7 @@ def parts(d):
 
 @st.composite
 def modules(draw, d, depth=2):
-    """(module, MACs of one call) from (B, T, d) to (B, T, d), nested, with shared and repeated children."""
+    """Draw a nested module from (B, T, d) to (B, T, d), with shared and repeated children, and its MACs."""
     if depth == 0 or draw(st.booleans()):
         return draw(st.sampled_from(parts(d)))
     children, macs = zip(*draw(st.lists(modules(d, depth - 1), min_size=1, max_size=3)), strict=True)

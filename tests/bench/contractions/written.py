@@ -1,4 +1,4 @@
-"""Functions as modules."""
+"""Modules made of functions."""
 
 from torch import nn
 
