@@ -1,4 +1,4 @@
-"""Where the values of each tensor of a trace come from: fills, inputs, copies, and the marks of products."""
+"""Follow the values of tensors through a trace: fills, inputs, copies, and the products that they hold."""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ REAL = ("float", "bfloat", "complex")
 PARAMETER, INPUT = 1, 2
 """What a value depends on, at most; 0 for neither."""
 MAX_PARTS = 64
-"""So many writes to parts of a storage are followed as one."""
+"""Writes to parts of a storage that are distinguished; with more, the storage has one value."""
 
 _FILLS = frozenset(
     "empty empty_like empty_strided full full_like new_empty new_empty_strided new_full new_ones ones ones_like"
@@ -135,11 +135,11 @@ class Dataflow:
         return tuple(Axis(1, 0, False) if n in inserted else axis for n, axis in enumerate(axes)) if inserted else axes
 
     def identity(self, fact: TensorFact) -> tuple:
-        """Return what is equal for tensors of equal values, a copy's for the copy."""
+        """Return a key that a tensor and its copies share."""
         return self.stored(fact).identity or (fact.source, *fact.place)
 
     def _given(self, fact: TensorFact) -> int:
-        """Return what a tensor that no operation of the trace made depends on."""
+        """Return what a tensor without a producer in the trace depends on."""
         if fact.storage in self._trace.parameters:
             return PARAMETER
         is_input = fact.storage not in self._trace.buffers and fact.source is None and _is_real(fact)
@@ -169,7 +169,7 @@ class Dataflow:
         return bool(event.writes) or all(fact.storage != out.storage for fact in facts)
 
     def put(self, event: Event, out: TensorFact, value: Value, facts: Sequence[TensorFact]) -> None:
-        """Store the values that ``event`` makes of ``facts``; where it writes a part, with those of the rest."""
+        """Store the values that ``event`` computes from ``facts``, merged with the rest where it writes a part."""
         before = [self.stored(fact) for fact in facts]
         self._first.setdefault(out.storage, out)
         depends = INPUT if value.is_zero else max((one.depends for one in before), default=0)
@@ -231,7 +231,7 @@ class Dataflow:
         self._inserted[out.place] = frozenset(n for n in at if out.shape[n] == 1)
 
     def new(self, event: Event, facts: Sequence[TensorFact]) -> Value:
-        """Return values of which only the dependence is known."""
+        """Return values of unknown origin: fills, zeros, or values that depend on ``facts``."""
         name = base(event.name)
         is_zero = name in _ZEROS
         of_constants = bool(facts) and not is_zero and all(self.stored(fact).is_constant for fact in facts)

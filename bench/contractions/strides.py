@@ -7,9 +7,9 @@ from headcount.bench.trace.events import TensorFact
 
 
 class Mark:
-    """What is known of the values along an index: products, or others' marks together. Collected once each.
+    """The product whose values run along an index, or a union of marks in ``parts``. Each is collected once.
 
-    A union costs the same however much it holds, so that a sum of thousands of terms stays linear.
+    A union only refers to its parts, so that a sum of thousands of terms stays linear.
     """
 
     __slots__ = ("axis", "collected", "parts", "product", "seen")
