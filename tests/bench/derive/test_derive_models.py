@@ -36,10 +36,10 @@ def plain(d, F):
 MODELS = {
     "transformer-base": (
         "T,S,d_model,d_ff,V",
-        "--set num_encoder_layers=1 num_decoder_layers=2",
+        "--set num_encoder_layers=1 num_decoder_layers=1",
         lambda T, S, d, F, V: (
             S * (4 * d * 512 + plain(d, F)) + 2 * S * S * 512
-            + 2 * T * (6 * d * 512 + plain(d, F)) + 2 * 2 * S * d * 512 + 2 * 2 * 512 * (T * T + T * S) + T * d * V
+            + T * (6 * d * 512 + plain(d, F)) + 2 * S * d * 512 + 2 * 512 * (T * T + T * S) + T * d * V
         ),
     ),
     "mlm-moa-8K16E256D": (
@@ -68,9 +68,9 @@ MODELS = {
     ),
     "dit-s2": (
         "B,d_model,latent_size,mlp_ratio",
-        "--set num_layers=2",
+        "--set num_layers=1",
         lambda B, d, side, ratio: (
-            2 * B * (side**2 / 4 * (4 * d * 384 + 2 * 384 * side**2 / 4 + plain(d, ratio * d)) + 6 * d * d)
+            B * (side**2 / 4 * (4 * d * 384 + 2 * 384 * side**2 / 4 + plain(d, ratio * d)) + 6 * d * d)
             + B * (side**2 / 4 * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d)
         ),
     ),
@@ -79,7 +79,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_equal_closed_form(name):
-    """The number of layers is a variable of mlm-transformer, and 1 or 2 elsewhere."""
+    """The number of layers is a variable of mlm-transformer, and 1 elsewhere."""
     names, options, form = MODELS[name]
     rows, table = run_derive(names, "--preset", name, "--part", "model", *options.split())
     assert is_equal(rows["total"], form(*map(symbol, names.split(","))))
