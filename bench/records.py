@@ -32,8 +32,8 @@ implementation."""
 GRAPH, EVENTS, WALL = "graph", "events", "wall"
 """How a call is timed."""
 
-LATENCY, CHECK, SKIP = "latency", "latency-check", "latency-skip"
-"""Kinds of records: a timed implementation, a correctness check, what later processes of a run do not try again."""
+LATENCY, CHECK = "latency", "latency-check"
+"""Kinds of records: a timed implementation, a correctness check."""
 
 AGREES = "agrees"
 """Status of a check whose implementation agrees with the reference."""
@@ -133,16 +133,7 @@ class CheckRecord:
     core: str | None
 
 
-@dataclass(frozen=True)
-class SkipRecord:
-    """What made a process unusable for a case: the capture of the implementation ``label``, or PEAKS of its dtype."""
-
-    cell: str
-    label: str
-    reason: str
-
-
-RECORDS = {LATENCY: LatencyRecord, CHECK: CheckRecord, SKIP: SkipRecord}
+RECORDS = {LATENCY: LatencyRecord, CHECK: CheckRecord}
 """Kind of a record -> the class that states its fields."""
 
 _KEYS = {"which": "pass"}

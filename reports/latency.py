@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 from headcount.bench import records
+from headcount.bench.latency import table
 from headcount.bench.latency.implementations import skips
 from headcount.bench.latency.statistics import paired_ratio, quantile
-from headcount.bench.latency.table import Columns
 from headcount.bench.table import INTERVAL, Column
 from headcount.reports import document
 from headcount.reports.claim_verdicts import quote
@@ -87,9 +87,9 @@ SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_
 
 
 def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
-    columns, rows = Columns(kind), headline_rows(rows)
-    values = [columns.values(row) for row in rows]
-    shown = [c for c in columns.columns() if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
+    rows = headline_rows(rows)
+    values = [table.values(row) for row in rows]
+    shown = [c for c in table.columns(kind) if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
     # leave out columns without measurements
     dense = any(row[key] for row in rows for key in DENSE_RATIOS)
     shown = [c for c in shown if dense and c.key == "overhead" or any(value[c.key] is not None for value in values)]
@@ -104,17 +104,16 @@ def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
                 text["overhead"] = f"{interval(row[key])} {row[f'{key}_verdict'] or ''}".strip()
     # the values are formatted already
     heads = [Column(c.key, "over dense" if c.key == "overhead" else c.head, c.unit, align=c.side) for c in shown]
-    return document.table(heads, texts, [columns.notes(row) for row in rows])
+    return document.table(heads, texts, [table.notes(row) for row in rows])
 
 
 def data(facts: Facts) -> str:
     """Return all measurements of every stored row of every device as CSV."""
     rows = []
     for device, measured in by_device(facts).items():
-        columns = Columns(measured[0]["environment"]["device_type"])
         for record in measured:
             row = {"device": device, **{key: record[key] for key in ("subject", "name", "status")}}
-            row |= {key: value for key, value in columns.values(record).items() if key not in RATIOS}
+            row |= {key: value for key, value in table.values(record).items() if key not in RATIOS}
             rows.append(row | {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in INTERVAL})
     return document.table_as_csv(rows)
 

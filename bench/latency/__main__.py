@@ -36,8 +36,7 @@ if __name__ == "__main__":
 
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import implementations, schedule, targets
-from headcount.bench.latency.table import Columns
+from headcount.bench.latency import implementations, schedule, table, targets
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROUTINGS
 from headcount.bench.measure import check_device
 from headcount.bench.table import plural
@@ -172,11 +171,10 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Cal
     if args.record:
         today = datetime.now(UTC).date().isoformat()
         path = records.place(records.writable(), device_name(args.device), today, environ["commit"])
-    columns = Columns(args.device, HARDWARE.get(args.hardware))
-    session = TimingSession(path, columns, environ, args.blocks, args.within)
+    session = TimingSession(path, environ, args.blocks, args.within, HARDWARE.get(args.hardware))
     session.check_writable(cases)
     stored = f", records in {path}" if path else ""
-    return Work([session.section(cases)], remark=lambda: stored + session.remark(), result=columns.result)
+    return Work([session.section(cases)], remark=lambda: stored + session.remark(), result=table.result)
 
 
 def _estimate(args: argparse.Namespace) -> Work:

@@ -8,13 +8,12 @@ With TRITON_CACHE_DIR=build/kernels, a folder that `make kernels` fills on any m
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headcount.bench.cli import Parser, Work, add_output
-from headcount.bench.latency import gates, schedule
+from headcount.bench.latency import gates, schedule, table
 from headcount.bench.measure import check_device
-from headcount.bench.table import Section
 
 PROG = "python -m bench.latency campaign"
 BLOCKS = 20
@@ -49,25 +48,15 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[
         return watch
     check_device(args.device, ["cpu"])
     from headcount.bench.latency.session import LATENCY_FILE, CheckSession, TimingSession, environment_of
-    from headcount.bench.latency.table import Columns
 
     limit = [] if args.within is None else ["--within", f"{args.within:g}"]
     environ = environment_of(args, ["campaign", "--out-dir", args.out_dir, *limit])
-    columns, path = Columns(args.device), Path(args.out_dir) / LATENCY_FILE
-    checks = CheckSession(path, args.within)
-    session = TimingSession(path, columns, environ, args.blocks, args.within)
+    path = Path(args.out_dir) / LATENCY_FILE
+    checks, session = CheckSession(path, args.within), TimingSession(path, environ, args.blocks, args.within)
     cases = schedule.campaign_cases(args.device, args.dtype, args.tokens)
     session.check_writable(cases)
-
-    def sections() -> Iterator[Section]:
-        first = gates.check_cases(gates.FIRST_LAYERS, args.device, [args.dtype], gates.FIRST_SHAPES)
-        yield checks.section(first, more=True)
-        yield session.section(cases, more=True)
-        yield checks.section([case for case in gates.check_cases(gates.LAYERS, args.device) if case not in first])
-
-    def remark() -> str:
-        missing = [case.key for case in cases if case.key not in session.done]
-        lines = "".join(f"\nmissing: {key}" for key in missing)
-        return f", records in {path}{lines}" + ("" if missing else "; nothing is missing")
-
-    return Work(sections(), remark=remark, result=columns.result)
+    first = gates.check_cases(gates.FIRST_LAYERS, args.device, [args.dtype], gates.FIRST_SHAPES)
+    others = [case for case in gates.check_cases(gates.LAYERS, args.device) if case not in first]
+    sections = [checks.section(first), session.section(cases), checks.section(others)]
+    remark = f", records in {path}"
+    return Work(sections, remark=lambda: remark + session.remark() + checks.remark(), result=table.result)

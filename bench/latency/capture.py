@@ -27,12 +27,6 @@ class NotCaptured(Exception):
     """A call cannot be captured; the message is the reason."""
 
 
-class CaptureFailed(NotCaptured):
-    """A capture, of the call ``label``, was begun and failed: this process captures no more graphs."""
-
-    label = ""
-
-
 failures: list[str] = []
 """Why this process captures no more graphs; empty where it does. A failed capture may leave its memory pool open."""
 
@@ -56,11 +50,11 @@ def side_stream(device: str) -> Iterator[None]:
 def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
     """Return the graph of ``calls`` calls over input sets 0, 1, …; NotCaptured where the call cannot be captured.
 
-    A call that synchronizes with the host is refused first, because it would invalidate the capture.
-    Raises CaptureFailed where a capture fails, in this call or earlier in this process.
+    A call that synchronizes with the host is refused first, because it would invalidate the capture. After a capture
+    that failed all later ones of this process are refused.
     """
     if failures:
-        raise CaptureFailed(f"an earlier capture failed in this process: {failures[0]}")
+        raise NotCaptured(f"an earlier capture failed in this process: {failures[0]}")
     _check_no_sync(call)
     stream, graph, output = torch.cuda.current_stream(), torch.cuda.CUDAGraph(), None
     # a tensor that is freed by the collector during a capture invalidates it
@@ -73,7 +67,7 @@ def capture(call: Callable[[int], Any], calls: int, sets: int) -> Capture:
     except RuntimeError as error:
         reason = _first_line(error)
         failures.append(reason)
-        raise CaptureFailed(reason) from error
+        raise NotCaptured(reason) from error
     finally:
         gc.enable()
         # a capture that fails at its end leaves its own stream current

@@ -9,7 +9,7 @@ from typing import Any
 
 from headcount.bench.hardware import Hardware, by_device
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import work
+from headcount.bench.latency.roofline import Peaks, bounds_s, work
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.table import Column, Row, Section, Table
 
@@ -31,17 +31,6 @@ COLUMNS = (
 )
 
 
-def bound_s(macs: int, moved: int, launches: int | None, hardware: Hardware, dtype: str) -> tuple[float, str]:
-    """Return the estimate in seconds, and which of ``MACs``, ``bytes`` and ``kernels`` limits it."""
-    parts = {
-        "MACs": macs / hardware.macs_per_s[dtype],
-        "bytes": moved / hardware.bytes_per_s,
-        "kernels": (launches or 0) * RAMP_US * US,
-    }
-    limit = max(parts, key=parts.__getitem__)
-    return parts[limit], limit
-
-
 def of_record(record: Mapping[str, Any]) -> float | None:
     """Return the estimate in milliseconds for a measured row on its own device, of the executed work where recorded.
 
@@ -52,7 +41,7 @@ def of_record(record: Mapping[str, Any]) -> float | None:
         return None
     macs = record.get("executed_macs", record["macs"])
     moved = record.get("executed_bytes", record["least_bytes"])
-    return 1000 * bound_s(macs, moved, None, hardware, record["dtype"])[0]
+    return 1000 * max(bounds_s(macs, moved, Peaks.of(hardware, record["dtype"])).values())
 
 
 def section(cases: Sequence[TimingCase], hardware: Hardware) -> Section:
@@ -78,7 +67,8 @@ def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> Row:
 
     done, number = work(case, spec.executed), count_launches(case, spec)
     moved = done.elements * case.element_bytes
-    estimate, limit = bound_s(done.macs, moved, number, hardware, case.dtype)
+    bounds = bounds_s(done.macs, moved, Peaks.of(hardware, case.dtype)) | {"kernels": (number or 0) * RAMP_US * US}
+    limit = max(bounds, key=bounds.__getitem__)
     values = {
         "layer": spec.name,
         "implementation": spec.impl,
@@ -88,7 +78,7 @@ def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> Row:
         "macs": done.macs,
         "bytes": moved,
         "launches": number,
-        "estimate_us": estimate / US,
+        "estimate_us": bounds[limit] / US,
         "limit": limit,
     }
     unknown = "kernels unknown: the pass is not counted, or the implementation does not run on meta tensors"

@@ -2,22 +2,19 @@
 
 import gc
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headcount.bench import records
 from headcount.bench.latency import correctness
-from headcount.bench.latency.capture import CaptureFailed, NotCaptured, capture, side_stream
+from headcount.bench.latency.capture import NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
-from headcount.bench.latency.device_errors import OUT_OF_MEMORY, DeviceLost, ImplFailed, format_status, is_lost
+from headcount.bench.latency.device_errors import DeviceLost, ImplFailed, format_status, is_lost
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, roofline_bound_s, work
+from headcount.bench.latency.roofline import Peaks, bounds_s, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
 from headcount.bench.latency.timing import TimedCall, interleave
@@ -25,7 +22,6 @@ from headcount.bench.latency.timing_cases import TimingCase
 
 TIMED = "timed"
 """Status of an implementation that agrees with the reference and was timed."""
-OUT_OF_MEMORY_TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
 RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
@@ -33,7 +29,6 @@ RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense
 
 ROUTED = ("subject", "dense")
 
-CORES_WITHOUT_CUDNN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 L2_SHARE = 1.5
 """Bytes that the calls of a block read at least, as a share of the L2 cache."""
 
@@ -58,7 +53,6 @@ class TimedImpl(TimedCall):
     checked: correctness.CheckResult | None = None
     peak_memory: int | None = None
     replay_error: float | None = None
-    cudnn_error: str | None = None
     ratios: dict[str, Any] = field(default_factory=NO_RATIOS.copy)
 
     def drop(self, status: str) -> None:
@@ -96,17 +90,14 @@ class TimedImpl(TimedCall):
             "executed_macs": executed.macs,
             "executed_bytes": executed.elements * case.element_bytes,
             "timed_by": None,
-            "wall_ms": [1000 * s for s in self.wall_s] if run else None,
-            "gpu_ms": [1000 * s for s in self.gpu_s] if run and self.gpu_s else None,
-            "no_graph_because": self.graph_reason if run else None,
+            **(self.samples() if run else dict.fromkeys(self.samples())),
             "calls_per_block": self.calls if run else None,
             "replays_per_block": self.replays if run and self.graph else None,
             "replay_error": self.replay_error if run else None,
             "sets": self.sets if run else None,
             "rotated_bytes": run.set_bytes * min(self.calls, self.sets) if run else None,
-            "cudnn_error": self.cudnn_error,
             "peak_memory_bytes": self.peak_memory if run else None,
-            "roofline_ms": 1000 * roofline_bound_s(needed.macs, least_bytes, peaks) if peaks else None,
+            "roofline_ms": 1000 * max(bounds_s(needed.macs, least_bytes, peaks).values()) if peaks else None,
             "peaks": asdict(peaks) if peaks else None,
             "blocks": blocks,
             "smoke": blocks < TRUSTED_BLOCKS,
@@ -115,26 +106,18 @@ class TimedImpl(TimedCall):
 
 
 def measure_case(
-    case: TimingCase,
-    peaks: Peaks | None,
-    *,
-    blocks: int,
-    uncapturable: Mapping[str, str] = MappingProxyType({}),
-    **how: Any,
+    case: TimingCase, peaks: Peaks | None, *, blocks: int, on_block: Callable[[int], None] = lambda block: None
 ) -> list[dict[str, Any]]:
     """Return a record for each implementation: checked against the reference first, then timed with the others.
 
-    ``uncapturable``: the reason for each label that is timed without a graph; ``how``: further arguments of
-    timing.interleave. Raises DeviceLost where an implementation leaves the device unusable for this process, and with
-    ``stop_on_failed_capture`` CaptureFailed.
+    ``on_block`` is called after each block. Raises DeviceLost where an implementation leaves the device unusable for
+    this process.
     """
     # what the last case left
     gc.collect()
-    with side_stream(case.device), ExitStack() as cores:
-        impls = _prepare_all(case, cores)
-        for impl in impls:
-            impl.graph_reason = uncapturable.get(impl.name)
-        control = _time_together(impls, blocks=blocks, device=case.device, on_captured=_check_replay, **how)
+    with side_stream(case.device):
+        impls = _prepare_all(case)
+        control = _time_together(impls, blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay)
     fill_ratios([impl for impl in impls if impl.run], control)
     return [impl.record(case, peaks, blocks) for impl in impls]
 
@@ -144,33 +127,15 @@ def check_case(case: TimingCase) -> list[dict[str, Any]]:
 
     Raises DeviceLost where one leaves the device unusable for this process.
     """
-    with side_stream(case.device), ExitStack() as cores:
-        impls = _prepare_all(case, cores, poison=case.device == "cuda")
-        return [check_record(case, impl) | (_check_again(case, impl) if impl.run else {}) for impl in impls]
+    with side_stream(case.device):
+        return [
+            check_record(case, impl) | (_check_again(case, impl) if impl.run else {}) for impl in _prepare_all(case)
+        ]
 
 
-def _prepare_all(case: TimingCase, cores: ExitStack, poison: bool = False) -> list[TimedImpl]:
-    """Return every implementation of ``case``. Where one fails in cuDNN, enter a choice of the other attention cores
-    and prepare all of them again, because ratios of different cores say nothing about the layers."""
-    impls = _prepare_each(case, poison)
-    error = next((impl.status for impl in impls if "cudnn" in impl.status.lower()), None)
-    if error:
-        del impls
-        cores.enter_context(sdpa_kernel(CORES_WITHOUT_CUDNN))
-        impls = _prepare_each(case, poison)
-        for impl in impls:
-            impl.cudnn_error = error
-    return impls
-
-
-def _prepare_each(case: TimingCase, poison: bool) -> list[TimedImpl]:
-    shared, impls = CaseTensors(case, case.config), []
-    for spec in case.impls():
-        if poison:
-            # freed memory holds NaN, so that what an implementation does not write is NaN
-            torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
-        impls.append(prepare(case, spec, shared))
-    return impls
+def _prepare_all(case: TimingCase) -> list[TimedImpl]:
+    shared = CaseTensors(case, case.config)
+    return [prepare(case, spec, shared) for spec in case.impls()]
 
 
 def check_record(case: TimingCase, impl: TimedImpl) -> dict[str, Any]:
@@ -202,7 +167,7 @@ def _check_again(case: TimingCase, impl: TimedImpl) -> dict[str, Any]:
                 found["status"] = "wrong: a replay on other inputs is not right"
     except NotCaptured as reason:
         # an implementation that makes the host wait has no graph, and agrees all the same
-        found["replay"] = f"{'unknown' if isinstance(reason, CaptureFailed) else 'none'}: {reason}"[:60]
+        found["replay"] = f"none: {reason}"[:60]
     except Exception as error:
         if is_lost(case.device):
             raise DeviceLost(impl.name, format_status(error)) from error
@@ -228,6 +193,9 @@ def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> TimedImpl:
     """Return the implementation with its correctness check, ready to be timed if that is passed."""
     impl = TimedImpl(spec.label, None, spec=spec)
     try:
+        if case.device == "cuda":
+            # freed memory holds NaN, so that what an implementation does not write is NaN
+            torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
         if spec.role in ROUTED:
             impl.largest_share = shared.largest_share
         run = make_run(case, spec, shared)
@@ -279,20 +247,16 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
     while left := [impl for impl in impls if impl.run]:
         for impl in left:
             impl.wall_s, impl.gpu_s = [], []
-        chosen = left[0]
-        control = replace(chosen, wall_s=[], gpu_s=[])
+        control = replace(left[0], wall_s=[], gpu_s=[])
         try:
-            interleave([chosen, control, *left[1:]], device=device, **how)
+            interleave([left[0], control, *left[1:]], device=device, **how)
             return control
         except ImplFailed as failed:
-            status, blamed = failed.status, failed.impl
             if is_lost(device):
-                raise DeviceLost(blamed.name, status) from failed
-        if status == OUT_OF_MEMORY:
-            # without the largest the others may fit
-            status, blamed = OUT_OF_MEMORY_TOGETHER, max(left, key=lambda impl: impl.peak_memory or 0)
-        next(impl for impl in left if impl.run is blamed.run).drop(status)
-        del left, chosen, control, blamed
+                raise DeviceLost(failed.impl.name, failed.status) from failed
+            next(impl for impl in left if impl.run is failed.impl.run).drop(failed.status)
+        # free what the implementation held
+        del left, control
         gc.collect()
     return None
 

@@ -3,7 +3,6 @@
 import time
 import timeit
 from collections.abc import Callable
-from statistics import median
 
 import torch
 
@@ -31,24 +30,18 @@ def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
             torch.mm(a, b)
             torch.cuda.synchronize()
     size = source.numel() * source.element_size()
-    products = [side**3 / s for s in _times(lambda: torch.mm(a, b), device)]
-    copies = [2 * size / s for s in _times(lambda: target.copy_(source), device)]
-    sums = [size / s for s in _times(lambda: source.sum(), device)] if device == "cuda" else []
+    product_s, copy_s = _best_s(lambda: torch.mm(a, b), device), _best_s(lambda: target.copy_(source), device)
     name = str(dtype).removeprefix("torch.")
     how = f"{side}^3 {name} product, {copied // 2**20} MiB read and written, best of {ROUNDS[device]}"
-    return Peaks(
-        max(products),
-        max(copies),
-        how + (f"; {size // 2**20} MiB read by a sum" if sums else ""),
-        max(sums, default=None),
-        median(products),
-        median(copies),
-    )
+    if device != "cuda":
+        return Peaks(side**3 / product_s, 2 * size / copy_s, how)
+    read = size / _best_s(lambda: source.sum(), device)
+    return Peaks(side**3 / product_s, 2 * size / copy_s, f"{how}; {size // 2**20} MiB read by a sum", read)
 
 
-def _times(call: Callable[[], object], device: str) -> list[float]:
-    """Return the seconds of each round: between events on a GPU, else by the host's clock."""
+def _best_s(call: Callable[[], object], device: str) -> float:
+    """Return the seconds of the fastest round: between events on a GPU, else by the host's clock."""
     call()
     if device == "cuda":
-        return [elapsed_s(call) for _ in range(ROUNDS[device])]
-    return timeit.repeat(call, number=1, repeat=ROUNDS[device])
+        return min(elapsed_s(call) for _ in range(ROUNDS[device]))
+    return min(timeit.repeat(call, number=1, repeat=ROUNDS[device]))

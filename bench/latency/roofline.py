@@ -5,6 +5,7 @@ from functools import cache
 
 from headcount.bench import accounts
 from headcount.bench.case import Case
+from headcount.bench.hardware import Hardware
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas.backward import backward_macs, training_macs
 from headcount.formulas.decoding import reachable_params, step_elements
@@ -17,16 +18,18 @@ class Peaks:
     """Peak rates, measured in this process or of a data sheet.
 
     ``macs_per_s``: multiply-accumulates per second of a large product. ``bytes_per_s``: of a copy.
-    ``read_bytes_per_s``: of a sum, which writes nothing; None where not measured. Medians far below the best
-    round mean a busy device.
+    ``read_bytes_per_s``: of a sum, which writes nothing; 0 where not measured.
     """
 
     macs_per_s: float
     bytes_per_s: float
     how: str
-    read_bytes_per_s: float | None = None
-    median_macs_per_s: float | None = None
-    median_bytes_per_s: float | None = None
+    read_bytes_per_s: float = 0.0
+
+    @classmethod
+    def of(cls, hardware: Hardware, dtype: str) -> "Peaks":
+        """Return the rates of a data sheet for torch's ``dtype``."""
+        return cls(hardware.macs_per_s[dtype], hardware.bytes_per_s, f"{hardware.name}: {hardware.source}")
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,6 @@ def least_elements(ledger: Ledger, which: str, activations: int) -> int:
     return of_weights * weights + of_activations * activations
 
 
-def roofline_bound_s(macs: int, moved: int, peaks: Peaks) -> float:
-    """Return the longer of the times for ``macs`` and for ``moved`` bytes, in seconds."""
-    return max(macs / peaks.macs_per_s, moved / max(peaks.bytes_per_s, peaks.read_bytes_per_s or 0.0))
+def bounds_s(macs: int, moved: int, peaks: Peaks) -> dict[str, float]:
+    """Return the seconds for ``macs`` and for ``moved`` bytes; the longer one is the roofline bound."""
+    return {"MACs": macs / peaks.macs_per_s, "bytes": moved / max(peaks.bytes_per_s, peaks.read_bytes_per_s)}

@@ -12,40 +12,37 @@ from typing import Any
 
 from headcount.bench import records
 from headcount.bench.env import environment
+from headcount.bench.hardware import Hardware
 from headcount.bench.isolated import watched
-from headcount.bench.latency import capture, gates, measure, peaks, schedule
+from headcount.bench.latency import capture, gates, measure, peaks, schedule, table
 from headcount.bench.latency.case_tensors import DTYPES
-from headcount.bench.latency.device_errors import CaseAbandoned, DeviceLost, format_status, is_lost
+from headcount.bench.latency.device_errors import CaseAbandoned, format_status, is_lost
 from headcount.bench.latency.roofline import Peaks
-from headcount.bench.latency.table import Columns
 from headcount.bench.latency.telemetry import Telemetry
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
-from headcount.bench.table import Row, Section, plural
+from headcount.bench.table import Row, Section, Table
 
 LATENCY_FILE = "latency.jsonl"
 """File of the records in the folder of ``--out-dir``."""
-PEAKS = "peaks"
-"""The ``cell`` of a record of kind SKIP for peaks that cannot be measured."""
 
 
 class Session(ABC):
     """A run of timing cases, one after another.
 
     Args:
+        layout: the table of their rows.
         path: JSON Lines file that finished cases are appended to and skipped from; None to store nothing.
         within: seconds from the start of the command after which no case begins; None for no limit.
     """
 
     kind: str
 
-    def __init__(self, path: Path | None, within: float | None = None) -> None:
-        self.path, self.within = path, within
+    def __init__(self, layout: Table, path: Path | None, within: float | None = None) -> None:
+        self.layout, self.path, self.within = layout, path, within
         self.parent = watched.worker() if path else {}
         self.started = self.parent.get("started") or time.time()
         self.done = schedule.read_finished(path, self.kind)
-        skips = schedule.read_finished(path, records.SKIP)
-        self.skipped = {cell: {one["label"]: one["reason"] for one in found} for cell, found in skips.items()}
         self.missing: list[TimingCase] = []
         self._took: list[float] = []
         self._factors: list[float] = []
@@ -74,35 +71,34 @@ class Session(ABC):
         if self.path and any(case.key not in self.done for case in cases):
             records.append(self.path)
 
-    def rows(self, cases: Sequence[TimingCase], more: bool = False) -> Iterator[Row]:
-        """Yield the rows of every case that is stored or finishes in time; an error stays with its case.
+    def section(self, cases: Sequence[TimingCase]) -> Section:
+        """Return the table of ``cases``, which run as it is printed."""
+        return Section(self.layout, self._rows(cases))
 
-        ``more``: other cases follow in this process.
-        """
-        for number, case in enumerate(cases, 1):
-            lost = None
-            if case.key not in self.done:
+    def _rows(self, cases: Sequence[TimingCase]) -> Iterator[Row]:
+        """Yield the rows of every case that is stored or finishes in time; an error stays with its case."""
+        for case in cases:
+            runs = case.key not in self.done
+            if runs:
                 if self.within is not None and time.time() + self.expected_s(case) > self.started + self.within:
                     self.missing.append(case)
                     continue
-                lost = self._run(case)
+                self._run(case)
             yield from map(self.row, self.done[case.key])
-            if (lost or capture.failures) and (more or number < len(cases)):
-                self._restart(f"{case.key}: {lost}" if lost else f"a capture failed ({capture.failures[0]})")
+            if runs and self.parent and (is_lost(case.device) or capture.failures):
+                reason = "the device is lost" if is_lost(case.device) else f"a capture failed ({capture.failures[0]})"
+                print(f"{case.key}: {reason}: continuing in a new process", file=sys.stderr)
+                watched.restart()
 
-    def _run(self, case: TimingCase) -> str | None:
-        """Run and store one case. Return the error that left the device unusable, if any."""
-        began, lost, step = time.time(), None, f"{self.kind} {case.key}"
+    def _run(self, case: TimingCase) -> None:
+        """Run and store one case."""
+        began, step = time.time(), f"{self.kind} {case.key}"
         watched.begin_step(step, watched.deadline_s(self.expected_s(case)))
         try:
             if self.parent.get("step") == step:
                 raise CaseAbandoned(self.parent["reason"])
             found = self.records_of(case)
-        except capture.CaptureFailed as error:
-            self._skip(case.key, error.label, str(error))
         except Exception as error:
-            if isinstance(error, DeviceLost) or is_lost(case.device):
-                lost = str(error)
             found = self.records_of(case, error)
         self.done[case.key] = found
         if self.path:
@@ -110,40 +106,32 @@ class Session(ABC):
         self._took.append(time.time() - began)
         if listed := schedule.expected_s(case):
             self._factors.append(self._took[-1] / listed)
-        return lost
-
-    def _restart(self, reason: str) -> None:
-        """End a worker process, for another one to run the cases that are not stored; do nothing in other processes."""
-        if self.parent:
-            print(f"{reason}: continuing in a new process", file=sys.stderr)
-            watched.restart()
-
-    def _skip(self, cell: str, label: str, reason: str) -> None:
-        """Store what later processes do not try again, and continue in one."""
-        records.append(self.path, {"kind": records.SKIP, "cell": cell, "label": label, "reason": reason})
-        self._restart(f"{cell}: {label}: {reason}")
 
     def remark(self) -> str:
-        """Return the number of missing cases, for the line that ends a run."""
-        return f"; {plural(len(self.missing), 'case')} missing: no time left" if self.missing else ""
+        """Return a line for each missing case."""
+        return "".join(f"\nmissing, no time left: {case.key}" for case in self.missing)
 
 
 class TimingSession(Session):
-    """A run that times cases, in ``blocks`` unless a case states its own number."""
+    """A run that times cases, in ``blocks`` unless a case states its own number.
+
+    ``hardware``: the data sheet that replaces measured peaks.
+    """
 
     kind = records.LATENCY
 
     def __init__(
-        self, path: Path | None, columns: Columns, environ: dict[str, Any], blocks: int, within: float | None
+        self,
+        path: Path | None,
+        environ: dict[str, Any],
+        blocks: int,
+        within: float | None,
+        hardware: Hardware | None = None,
     ) -> None:
-        super().__init__(path, within)
-        self.columns, self.environ, self.blocks = columns, environ, blocks
-        self._peaks: dict[str, Peaks] = {}
-        self._telemetry = Telemetry(columns.device)
-
-    def section(self, cases: Sequence[TimingCase], more: bool = False) -> Section:
-        """Return the table of ``cases``, timed as it is printed. ``more``: other cases follow in this process."""
-        return Section(self.columns.table(self.environ, self.blocks), self.rows(cases, more), self.columns.below())
+        super().__init__(table.make_table(environ, blocks), path, within)
+        self.environ, self.blocks, self.hardware = environ, blocks, hardware
+        self._peaks: dict[str, Peaks | None] = {}
+        self._telemetry = Telemetry(environ["device_type"])
 
     def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
         """Return a record with times for each implementation."""
@@ -152,34 +140,26 @@ class TimingSession(Session):
             found = [impl.record(case, None, blocks) for impl in measure.failed_impls(case, error)]
         else:
             found = measure.measure_case(
-                case,
-                self.peaks_of(case.dtype, case.device),
-                blocks=blocks,
-                on_block=self._telemetry.sample,
-                uncapturable=self.skipped.get(case.key, {}),
-                stop_on_failed_capture=bool(self.parent),
+                case, self.peaks_of(case.dtype, case.device), blocks=blocks, on_block=self._telemetry.sample
             )
         common = {"telemetry": self._telemetry.summary(), "environment": self.environ}
         return [record | common for record in found]
 
     def row(self, record: dict[str, Any]) -> Row:
         """Return the printed row of a record."""
-        return Row(self.columns.values(record), self.columns.notes(record), [record], measure.failures([record]))
+        return Row(table.values(record), table.notes(record), [record], measure.failures([record]))
 
     def peaks_of(self, dtype: str, device: str) -> Peaks | None:
         """Return the peaks of a type: of the data sheet, or measured once; None where that failed."""
-        if hardware := self.columns.hardware:
-            return Peaks(hardware.macs_per_s[dtype], hardware.bytes_per_s, f"{hardware.name}: {hardware.source}")
-        if dtype not in self._peaks and dtype not in self.skipped.get(PEAKS, {}):
+        if self.hardware:
+            return Peaks.of(self.hardware, dtype)
+        if dtype not in self._peaks:
             try:
                 self._peaks[dtype] = peaks.measure_peaks(device, DTYPES[dtype])
             except RuntimeError as error:
-                reason = format_status(error)
-                print(f"no peak rates of {dtype}, so no roofline bounds: {reason}", file=sys.stderr)
-                self.skipped.setdefault(PEAKS, {})[dtype] = reason
-                if is_lost(device):
-                    self._skip(PEAKS, dtype, reason)
-        return self._peaks.get(dtype)
+                print(f"no peak rates of {dtype}, so no roofline bounds: {format_status(error)}", file=sys.stderr)
+                self._peaks[dtype] = None
+        return self._peaks[dtype]
 
 
 class CheckSession(Session):
@@ -187,16 +167,8 @@ class CheckSession(Session):
 
     kind = records.CHECK
 
-    def section(self, cases: Sequence[TimingCase], more: bool = False) -> Section:
-        """Return the table of ``cases``, checked as it is printed. ``more``: other cases follow in this process."""
-        below: list[str] = []
-
-        def rows() -> Iterator[Row]:
-            yield from self.rows(cases, more)
-            if self.missing:
-                below.append(f"No time was left for {len(self.missing)} of {len(cases)} cases.")
-
-        return Section(gates.TABLE, rows(), below)
+    def __init__(self, path: Path | None, within: float | None = None) -> None:
+        super().__init__(gates.TABLE, path, within)
 
     def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
         """Return the record of the correctness check of each implementation."""

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.hardware import Hardware
 from headcount.bench.latency import estimate
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
 from headcount.bench.table import TONES, Column, Section, Table, plural
@@ -40,95 +39,74 @@ COLUMNS = (
 GPU_COLUMNS = ("gpu_ms", "timed_by", "estimate_ms")
 
 
-class Columns:
-    """The columns of a latency table; GPU time only on a GPU."""
+def make_table(environment: dict[str, Any], blocks: int) -> Table:
+    """Return an empty table whose title names the device."""
+    device = environment["device_type"]
+    where = "GPU and wall time" if device == "cuda" else "CPU wall time"
+    smoke = "" if blocks >= TRUSTED_BLOCKS else f"; {plural(blocks, 'block')}: a smoke test, not a measurement"
+    return Table(
+        NAME,
+        f"{where} on {environment['device']}, {plural(environment['threads'], 'thread')}{smoke}",
+        columns(device),
+        notes_above=[
+            "Median over blocks in which implementations alternate. Ratios of times, block by block, with 95 % "
+            "bootstrap intervals: vs MHA of the same model width; routing overhead over dense MQA of the same K "
+            "and D; vs dense over the same MoH layer with every head computed. A ratio is of replayed CUDA graphs "
+            "where both implementations have one, else of wall time.",
+            "Roofline bound: the larger of MACs over the peak rate and unavoidable bytes over the peak bandwidth, "
+            "both measured here, or of the data sheet of --hardware.",
+        ],
+        note_column="layer",
+    )
 
-    def __init__(self, device: str, hardware: Hardware | None = None) -> None:
-        """``hardware``: the data sheet that replaces measured peaks."""
-        self.device, self.hardware = device, hardware
 
-    def table(self, environment: dict[str, Any], blocks: int) -> Table:
-        """Return an empty table whose title names the device."""
-        where = "GPU and wall time" if self.device == "cuda" else "CPU wall time"
-        smoke = "" if blocks >= TRUSTED_BLOCKS else f"; {plural(blocks, 'block')}: a smoke test, not a measurement"
-        return Table(
-            NAME,
-            f"{where} on {environment['device']}, {plural(environment['threads'], 'thread')}{smoke}",
-            self.columns(),
-            notes_above=[
-                "Median over blocks in which implementations alternate. Ratios of times, block by block, with 95 % "
-                "bootstrap intervals: vs MHA of the same model width; routing overhead over dense MQA of the same K "
-                "and D; vs dense over the same MoH layer with every head computed.",
-                "A ratio is of replayed CUDA graphs where both implementations have one, else of wall time."
-                if self.device == "cuda"
-                else "A ratio is of wall times.",
-                "Roofline bound: the larger of MACs over the peak rate and unavoidable bytes over the peak bandwidth, "
-                f"{f'both of a data sheet ({self.hardware.source})' if self.hardware else 'both measured here'}.",
-            ],
-            note_column="layer",
-        )
+def columns(device: str) -> list[Column]:
+    """Return the columns in order; GPU time only on a GPU."""
+    return [column for column in COLUMNS if device == "cuda" or column.key not in GPU_COLUMNS]
 
-    def columns(self) -> list[Column]:
-        """Return the columns in order."""
-        return [column for column in COLUMNS if self.device == "cuda" or column.key not in GPU_COLUMNS]
 
-    def values(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a row; None for what was not measured."""
-        wall, gpu = record["wall_ms"], record["gpu_ms"]
-        found = record | {
-            "implementation": record["implementation_used"] or record["implementation"],
-            "routing": record["routing"] if record.get("largest_share") is not None else None,
-            "gpu_ms": quantile(gpu, 0.5) if gpu else None,
-            "timed_by": records.timed_by(record) if wall else None,
-            "wall_ms": quantile(wall, 0.5) if wall else None,
-            "p10_ms": quantile(wall, 0.1) if wall else None,
-            "p90_ms": quantile(wall, 0.9) if wall else None,
-            "estimate_ms": estimate.of_record(record),
-            "memory": record["peak_memory_bytes"],
-            "error": f"{record['error']:.0e}" if record.get("error") is not None else None,
-        }
-        if wall:
-            best = found["gpu_ms"] or found["wall_ms"]
-            rate, (peak, bound_ms) = record["macs"] / best * 1000, self._roof(record)
-            found |= {"rate": rate / 1e9, "peak_share": peak and 100 * rate / peak}
-            found |= {"over_bound": bound_ms and best / bound_ms, "tokens_per_s": round(record["tokens"] / best * 1000)}
-        return {column.key: found.get(column.key) for column in COLUMNS}
+def values(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a row; None for what was not measured."""
+    wall, gpu = record["wall_ms"], record["gpu_ms"]
+    found = record | {
+        "implementation": record["implementation_used"] or record["implementation"],
+        "routing": record["routing"] if record.get("largest_share") is not None else None,
+        "gpu_ms": quantile(gpu, 0.5) if gpu else None,
+        "timed_by": records.timed_by(record) if wall else None,
+        "wall_ms": quantile(wall, 0.5) if wall else None,
+        "p10_ms": quantile(wall, 0.1) if wall else None,
+        "p90_ms": quantile(wall, 0.9) if wall else None,
+        "estimate_ms": estimate.of_record(record),
+        "memory": record["peak_memory_bytes"],
+        "error": f"{record['error']:.0e}" if record.get("error") is not None else None,
+    }
+    if wall:
+        best = found["gpu_ms"] or found["wall_ms"]
+        rate, peak = record["macs"] / best * 1000, (record["peaks"] or {}).get("macs_per_s")
+        found |= {"rate": rate / 1e9, "peak_share": peak and 100 * rate / peak}
+        found |= {"over_bound": record["roofline_ms"] and best / record["roofline_ms"]}
+        found |= {"tokens_per_s": round(record["tokens"] / best * 1000)}
+    return {column.key: found.get(column.key) for column in COLUMNS}
 
-    def result(self, printed: Sequence[Section]) -> str:
-        """Return how many rows were timed, and how they compare with dense layers."""
-        rows = [row.values for section in printed if section.table.name == NAME for row in section.rows]
-        timed = [row for row in rows if row["wall_ms"] is not None]
-        text = f"{len(timed)} of {len(rows)} rows timed"
-        for key, dense in (("to_mha_verdict", "MHA"), ("to_dense_verdict", "the same layer with every head")):
-            found = [row[key] for row in timed if row[key]]
-            each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
-            text += f"; against {dense}: {each}" if each else ""
-        return f"{text}."
 
-    def _roof(self, record: dict[str, Any]) -> tuple[float | None, float | None]:
-        """Return peak MACs per second, and the roofline bound in milliseconds; None where they were not measured."""
-        if self.hardware is None:
-            return (record["peaks"] or {}).get("macs_per_s"), record["roofline_ms"]
-        rate = self.hardware.macs_per_s[record["dtype"]]
-        if record.get("least_bytes") is None:
-            return rate, None
-        bound, _ = estimate.bound_s(record["macs"], record["least_bytes"], None, self.hardware, record["dtype"])
-        return rate, 1000 * bound
+def notes(record: dict[str, Any]) -> list[str]:
+    """Return the notes of a row."""
+    found = [] if record["status"] == "timed" else [f"not timed: {record['status']}"]
+    if record["no_graph_because"]:
+        found.append(f"no CUDA graph, so GPU time includes launches and waits: {record['no_graph_because']}")
+    slow = (record.get("telemetry") or {}).get("slow_blocks")
+    if slow and record["status"] == "timed":
+        found.append(f"in {len(slow)} of {record['blocks']} blocks the clock was below 0.9 of the run's median")
+    return found
 
-    def notes(self, record: dict[str, Any]) -> list[str]:
-        """Return the notes of a row."""
-        notes = [] if record["status"] == "timed" else [f"not timed: {record['status']}"]
-        if record["no_graph_because"]:
-            notes.append(f"no CUDA graph, so GPU time includes launches and waits: {record['no_graph_because']}")
-        if record.get("cudnn_error"):
-            notes.append(f"attention without cuDNN, which failed: {record['cudnn_error']}")
-        slow = (record.get("telemetry") or {}).get("slow_blocks")
-        if slow and record["status"] == "timed":
-            notes.append(f"in {len(slow)} of {record['blocks']} blocks the clock was below 0.9 of the run's median")
-        return notes
 
-    def below(self) -> list[str]:
-        """Return the notes below the table."""
-        if self.device == "cuda":
-            return []
-        return ["Measured on a CPU. CUDA is not measured here: python -m bench.latency --device cuda needs a GPU."]
+def result(printed: Sequence[Section]) -> str:
+    """Return how many rows were timed, and how they compare with dense layers."""
+    rows = [row.values for section in printed if section.table.name == NAME for row in section.rows]
+    timed = [row for row in rows if row["wall_ms"] is not None]
+    text = f"{len(timed)} of {len(rows)} rows timed"
+    for key, dense in (("to_mha_verdict", "MHA"), ("to_dense_verdict", "the same layer with every head")):
+        found = [row[key] for row in timed if row[key]]
+        each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
+        text += f"; against {dense}: {each}" if each else ""
+    return f"{text}."

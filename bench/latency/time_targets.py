@@ -31,18 +31,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             interleave([*calls, control], blocks=request["blocks"], device=device)
         except ImplFailed as failed:
             raise UserCodeError(f"{failed.impl.name}: {failed.status}") from failed
-    *targets, control = map(_samples, (*calls, control))
     facts = {"device": device_name(device), "threads": torch.get_num_threads(), "torch": torch.__version__}
-    return {"targets": targets, "control": control, **facts}
-
-
-def _samples(call: TimedCall) -> dict[str, Any]:
-    gpu_ms = [1000 * sample for sample in call.gpu_s] or None
-    return {
-        "wall_ms": [1000 * sample for sample in call.wall_s],
-        "gpu_ms": gpu_ms,
-        "no_graph_because": call.graph_reason,
-    }
+    return {"targets": [call.samples() for call in calls], "control": control.samples(), **facts}
 
 
 def _make_call(target: Mapping[str, Any], device: str, backward: bool, mode: str) -> TimedCall:

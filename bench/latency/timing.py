@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median_high
+from typing import Any
 
 import torch
 
-from headcount.bench.latency.capture import Capture, CaptureFailed, NotCaptured, capture, elapsed_s
+from headcount.bench.latency.capture import Capture, NotCaptured, capture, elapsed_s
 from headcount.bench.latency.device_errors import ImplFailed, format_status
 
 WARM_UP_S = {"cpu": 0.2, "cuda": 0.05}
@@ -25,7 +26,7 @@ class TimedCall:
     """A call to time, and its samples: ``call(i)`` runs it once on input set ``i`` of ``sets``, taken in turn.
 
     ``gpu_s`` is of ``replays`` of ``graph``, or of eager calls between events where there is no graph, for
-    ``graph_reason``; a call that has one beforehand is not captured. A block has ``least_calls`` at least.
+    ``graph_reason``. A block has ``least_calls`` at least.
     """
 
     name: str
@@ -46,6 +47,14 @@ class TimedCall:
             self.call(self.turn % self.sets)
             self.turn += 1
 
+    def samples(self) -> dict[str, Any]:
+        """Return the milliseconds of each block, and why there is no graph, by the keys of records."""
+        return {
+            "wall_ms": [1000 * s for s in self.wall_s],
+            "gpu_ms": [1000 * s for s in self.gpu_s] or None,
+            "no_graph_because": self.graph_reason,
+        }
+
 
 def interleave(
     impls: Sequence[TimedCall],
@@ -54,21 +63,17 @@ def interleave(
     device: str,
     on_block: Callable[[int], None] = lambda block: None,
     on_captured: Callable[[TimedCall], None] = lambda impl: None,
-    stop_on_failed_capture: bool = False,
 ) -> None:
     """Fill the samples of each implementation: one per block, in seconds per call.
 
     Odd blocks run in reverse order (A B, B A, …), so that a steady drift affects all alike. On cuda each block also
     times replays of a graph by events, or eager calls where there is no graph; one block before the first is discarded.
-    ``on_captured`` is called for each new graph before anything is timed. Raises ImplFailed with the implementation,
-    and with ``stop_on_failed_capture`` CaptureFailed, after which the process captures no more graphs.
+    ``on_captured`` is called for each new graph before anything is timed. Raises ImplFailed with the implementation.
     """
     for number, impl in enumerate(impls):
         with _attribute_errors(impl):
             _prepare(impl, device, WARM_UP_S[device] + (CASE_WARM_UP_S[device] if number == 0 else 0.0))
-            if device == "cuda" and impl.graph_reason is None:
-                _capture(impl, stop_on_failed_capture)
-            if impl.graph is not None:
+            if device == "cuda" and _capture(impl):
                 on_captured(impl)
     # a new graph empties the memory cache, and the next eager calls allocate again
     for block in range(-1 if device == "cuda" else 0, blocks):
@@ -87,9 +92,6 @@ def interleave(
 def _attribute_errors(impl: TimedCall) -> Iterator[None]:
     try:
         yield
-    except CaptureFailed as error:
-        error.label = impl.name
-        raise
     except Exception as error:
         raise ImplFailed(impl, format_status(error)) from error
 
@@ -113,16 +115,16 @@ def _prepare(impl: TimedCall, device: str, warm_up_s: float) -> None:
         impl.calls = impl.sets * round(impl.calls / impl.sets)
 
 
-def _capture(impl: TimedCall, stop_on_failure: bool) -> None:
+def _capture(impl: TimedCall) -> bool:
+    """Set the graph, or the reason why there is none. Return whether there is a graph."""
     try:
         impl.graph = capture(impl.call, impl.calls, impl.sets)
     except NotCaptured as reason:
-        if stop_on_failure and isinstance(reason, CaptureFailed):
-            raise
-        impl.graph_reason = str(reason)
-        return
+        impl.graph, impl.graph_reason = None, str(reason)
+        return False
     once = elapsed_s(impl.graph.replay)
     impl.replays = max(1, math.ceil(BLOCK_S["cuda"] / once)) if once > 0 else 1
+    return True
 
 
 def _wall(impl: TimedCall, device: str) -> float:

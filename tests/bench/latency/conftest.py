@@ -1,4 +1,4 @@
-"""Layers small enough to be timed in tests, and a CUDA device that is not there."""
+"""Layers small enough to be timed in tests, a stored record, and a fake CUDA device."""
 
 import json
 import os
@@ -6,13 +6,14 @@ import time
 
 import pytest
 
+from headcount.bench import records
 from headcount.bench.isolated.watched import WORKER
 from headcount.bench.latency import implementations, timing_cases
 from headcount.bench.latency.roofline import Peaks
 from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
 
-PEAKS = Peaks(1e9, 1e9, "made up")
+PEAKS = Peaks(1e9, 1e9, "invented")
 
 LAYERS = {
     "some": dict(attention="moa", d_model=64, num_experts=6, top_k=2, head_dim=16),
@@ -22,6 +23,12 @@ LAYERS = {
     | dict(router="query_norm"),
     "dense": dict(attention="mha", d_model=64, num_heads=2, bias=False),
 }
+
+
+def latency_record(**facts):
+    """Return the first stored record of a GPU, with ``facts`` changed."""
+    lines = min(records.shipped().glob("nvidia-h200/*.jsonl")).read_text().splitlines()
+    return next(one for one in map(json.loads, lines) if one["kind"] == records.LATENCY) | facts
 
 
 @pytest.fixture
@@ -44,6 +51,7 @@ def cuda(layers, monkeypatch):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """No time for warm-up, and short blocks on the CPU."""
+    """Skip warm-up, and time blocks of one call where a call is not shorter than 0.1 ms."""
     monkeypatch.setattr("headcount.bench.latency.timing.WARM_UP_S", {"cpu": 0.0, "cuda": 0.0})
-    monkeypatch.setattr("headcount.bench.latency.timing.BLOCK_S", {"cpu": 0.0005, "cuda": 0.002})
+    monkeypatch.setattr("headcount.bench.latency.timing.BLOCK_S", {"cpu": 1e-4, "cuda": 1e-4})
+    monkeypatch.setattr("headcount.bench.latency.measure.L2_SHARE", 1e-9)

@@ -1,4 +1,4 @@
-"""Expected times: arithmetic on a data sheet."""
+"""Estimates of times from a data sheet, and counts of kernels."""
 
 from dataclasses import replace
 
@@ -12,13 +12,15 @@ from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.configs.layers import layer
 
 
-@pytest.mark.parametrize("macs, moved, kernels, expected", [
-    (494.75e9, 1, 1, (1e-3, "MACs")), (1, 4.8e9, 1, (1e-3, "bytes")), (1, 1, 1000, (1.5e-3, "kernels")),
-    (494.75e9, 4.7e9, None, (1e-3, "MACs")),
+@pytest.mark.parametrize("seq_len, which, limit", [
+    (10, "forward", "kernels"), (8192, "forward", "MACs"), (8192, "both", "MACs"), (65536, "decode", "bytes"),
 ])  # fmt: skip
-def test_bound_is_longest_of_three(macs, moved, kernels, expected):
-    found = estimate.bound_s(macs, moved, kernels, HARDWARE["h200"], "bfloat16")
-    assert found == (pytest.approx(expected[0]), expected[1])
+def test_bound_is_longest_of_three(seq_len, which, limit):
+    case = TimingCase("layer", "mha-base", seq_len, 2, "bfloat16", which, "cuda", "balanced", ("fused",))
+    (row,) = estimate.section([case], HARDWARE["h200"]).rows
+    found = row.values
+    us = {"MACs": found["macs"] / 494.75e6, "bytes": found["bytes"] / 4.8e6, "kernels": 1.5 * (found["launches"] or 0)}
+    assert found["limit"] == limit and found["estimate_us"] == pytest.approx(us[limit]) == max(us.values())
 
 
 @pytest.mark.parametrize("device, name", [

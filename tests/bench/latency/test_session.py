@@ -6,13 +6,14 @@ import time as clock
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from headcount.bench import records
 from headcount.bench.isolated import watched
 from headcount.bench.latency import capture, measure, schedule, session, timing, timing_cases
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.schedule import read_finished
-from tests.bench.latency.conftest import PEAKS
+from tests.bench.latency.conftest import PEAKS, latency_record
 from tests.bench.latency.fake_cuda import Hung
 
 SHAPE = ["--seq-len", "7", "--batch-size", "2", "--blocks", "2"]
@@ -65,18 +66,12 @@ def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
     assert main(argv) == 0 and path.read_bytes() == before
 
 
-@pytest.mark.parametrize("key", ["layer", "arm"])
-def test_last_run_of_a_case_is_finished(key, tmp_path):
-    whole = json.loads(min(records.shipped().glob("*/*.jsonl")).read_text().splitlines()[0])
-    layer = whole.pop("arm")
+def test_last_run_of_a_case_is_finished(tmp_path):
     for time, cell in (("9", "a"), ("9", "b"), ("10", "a"), ("10", "a")):
-        environment = whole["environment"] | {"time": time}
-        records.append(tmp_path / "r.jsonl", whole | {"cell": cell, key: layer, "environment": environment})
+        records.append(tmp_path / "r.jsonl", latency_record(cell=cell, environment={"device": "x", "time": time}))
     done = read_finished(tmp_path / "r.jsonl", "latency")
-    assert {cell: [r["environment"]["time"] for r in rows] for cell, rows in done.items()} == {
-        "a": ["10", "10"], "b": ["9"],
-    }  # fmt: skip
-    assert {r["layer"] for rows in done.values() for r in rows} == {layer}
+    times = {cell: [r["environment"]["time"] for r in rows] for cell, rows in done.items()}
+    assert times == {"a": ["10", "10"], "b": ["9"]}
 
 
 def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
@@ -100,17 +95,16 @@ def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypa
 
     def measure_case(case, peaks, **_):
         now[0] += 6.0
-        return [{"status": "timed", "layer": "a", "implementation": "b"}]
+        return [latency_record()]
 
     monkeypatch.setattr(measure, "measure_case", measure_case)
-    columns = SimpleNamespace(device="cpu", hardware=None, values=dict, notes=list)
-    run = session.TimingSession(None, columns, {}, 2, within)
+    run = session.TimingSession(None, {"device": "a CPU", "device_type": "cpu", "threads": 1}, 2, within)
     shape = dict(batch_size=1, dtype="float32", which="forward", device="cpu", routing="balanced")
     cases = [timing_cases.TimingCase("layer", "dense", 2 + i, **shape) for i in range(4)]
-    assert len(list(run.rows(cases))) == measured
+    assert len(list(run.section(cases).rows)) == measured
     # listed with 2 s or not listed, each took 6 s: after 12 s no third one fits into 14 s
     assert run.missing == cases[measured:] and run.expected_s(cases[2]) == 6.0
-    assert run.remark() == {2: "; 2 cases missing: no time left", 3: "; 1 case missing: no time left"}[measured]
+    assert run.remark() == "".join(f"\nmissing, no time left: {case.key}" for case in cases[measured:])
 
 
 @pytest.mark.parametrize("when", ["dead", "failing"], ids=["at-once", "at-the-next-synchronisation"])
@@ -125,7 +119,7 @@ def test_lost_device_restarts_with_the_next_case(when, tmp_path, cuda, capsys):
     cuda.on_operation = die
     assert continues(argv)
     status = "failed: AcceleratorError: CUDA error: an illegal memory access was encountered"
-    assert capsys.readouterr().err.endswith(f"{CASE}: some loop: {status}: continuing in a new process\n")
+    assert capsys.readouterr().err.endswith(f"{CASE}: the device is lost: continuing in a new process\n")
     # the new process has a device again, and does not run the loop again
     cuda.dead = cuda.failing = None
     assert main(argv) == 1
@@ -142,17 +136,18 @@ def test_failed_capture_costs_one_impl_its_graph(tmp_path, cuda, monkeypatch, ca
         return captured(call, calls, sets)
 
     monkeypatch.setattr(timing, "capture", fail_for_grouped)
-    argv = [*GPU, "--json", str(tmp_path / "r.jsonl")]
-    assert continues(argv) and rows_of(tmp_path / "r.jsonl") == []
-    assert capsys.readouterr().err.endswith(f"{CASE}: some grouped: {reason}: continuing in a new process\n")
-    # a new process captures again, and not that implementation
-    monkeypatch.setattr(capture, "failures", [])
-    assert main(argv) == 0
+    argv = [*GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
+    assert continues(argv)
+    assert capsys.readouterr().err.endswith(f"{CASE}: a capture failed ({reason}): continuing in a new process\n")
     found = {r["implementation"]: r for r in rows_of(tmp_path / "r.jsonl") if r["role"] in ("subject", "mqa")}
     assert {impl: r["timed_by"] for impl, r in found.items()} == {
         "dense-all": "graph", "grouped": "events", "loop": "events", "fused": "graph",
     }  # fmt: skip
     assert found["grouped"]["no_graph_because"] == reason and found["dense-all"]["overhead_by"] == "graph"
+    assert found["loop"]["no_graph_because"] == f"an earlier capture failed in this process: {reason}"
+    # a new process captures again
+    monkeypatch.setattr(capture, "failures", [])
+    assert main(argv) == 0 and rows_of(tmp_path / "r.jsonl")[-1]["timed_by"] == "graph"
 
 
 def test_call_that_does_not_return_costs_its_case(tmp_path, cuda, monkeypatch):
@@ -168,9 +163,9 @@ def test_call_that_does_not_return_costs_its_case(tmp_path, cuda, monkeypatch):
     cuda.on_operation = hang
     with pytest.raises(Hung):
         main(argv)
-    # nothing is known of how long it should take: 60 s
+    # 60 s for a case whose time is unknown
     assert [json.loads(line) for line in os.read(read, 9999).splitlines()] == [[f"latency {CASE}", 60.0]]
-    # the parent ends that worker, and tells the next one why
+    # the parent ends that worker, and states the reason to the next one
     cuda.on_operation, cuda.current = lambda name: None, cuda.main
     reason = {"step": f"latency {CASE}", "reason": "gave no answer within 60 s"}
     monkeypatch.setenv(watched.WORKER, json.dumps(state | reason))
@@ -182,19 +177,14 @@ def test_call_that_does_not_return_costs_its_case(tmp_path, cuda, monkeypatch):
         os.close(end)
 
 
-def test_peaks_that_lose_the_device_are_tried_once(tmp_path, cuda, monkeypatch):
-    def die(device, dtype):
-        cuda.dead = "unspecified launch failure"
-        cuda.check()
+def test_failed_peaks_leave_no_bound(tmp_path, monkeypatch, capsys):
+    def fail(device, dtype):
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", die)
-    argv = [*GPU, "--json", str(tmp_path / "r.jsonl")]
-    assert continues(argv)
-    cuda.dead = None
-    assert main(argv) == 0
-    assert {(r["status"], r["roofline_ms"], r["peaks"]) for r in rows_of(tmp_path / "r.jsonl")} == {
-        ("timed", None, None)
-    }
+    monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", fail)
+    assert main([*CPU, "--pass", "forward", "both", "--json", str(tmp_path / "r.jsonl")]) == 0
+    assert {(r["status"], r["roofline_ms"]) for r in rows_of(tmp_path / "r.jsonl")} == {("timed", None)}
+    assert capsys.readouterr().err.count("no peak rates of float64, so no roofline bounds: out of memory\n") == 1
 
 
 def test_time_limit_counts_from_the_start_of_the_command(tmp_path, cuda, monkeypatch):
