@@ -6,12 +6,10 @@ import sys
 import tomllib
 from functools import cache
 
-import headcount
 from headcount.bench.counters import registry
 from headcount.bench.counters.call_counts import TORCH
+from tests.headcount.sources import PACKAGES, ROOT, imported_names, modules, tree
 
-ROOT = headcount.CHECKOUT
-PACKAGES = ("headcount", "bench", "formulas", "models", "reports")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {
     "nvidia-ml-py": "pynvml",
@@ -21,7 +19,7 @@ IMPORT_NAMES = {
 }
 """Import name of a distribution where both differ."""
 OTHER_TOOLS = {"calflops", "thop", "torchinfo"}
-"""Packages of the environment that ``make readings`` makes."""
+"""Packages of the environment that ``make readings`` creates."""
 CONFIGURED = {"mkdocstrings"}
 """Plugins that mkdocs.yml names."""
 PROVIDED = {"pytest", "huggingface_hub"}
@@ -35,19 +33,12 @@ def distribution(requirement):
 @cache
 def imports_of(path):
     """Return the top-level names that a module imports anywhere."""
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names.add(node.module.partition(".")[0])
-    return names
+    return set().union(*map(imported_names, ast.walk(tree(path))))
 
 
 def imported(*folders):
     """Return the names of other distributions that the modules of some folders import."""
-    names = set().union(*(imports_of(path) for folder in folders for path in (ROOT / folder).rglob("*.py")))
-    return names - sys.stdlib_module_names - {"headcount", "tests"}
+    return set().union(*map(imports_of, modules(*folders))) - sys.stdlib_module_names - {"headcount", "tests"}
 
 
 CORE = {distribution(requirement) for requirement in PROJECT["dependencies"]}
@@ -62,7 +53,7 @@ def names_of(packages):
 def test_product_imports_are_declared():
     assert imported(*PACKAGES) - PROVIDED <= names_of(AT_RUN_TIME)
     plugins = PROJECT["entry-points"]["pytest11"].values()
-    found = [str(path.relative_to(ROOT)) for path in (ROOT / "bench").rglob("*.py") if "pytest" in imports_of(path)]
+    found = [path for path in modules("bench") if "pytest" in imports_of(path)]
     assert found == [f"{name.removeprefix('headcount.').replace('.', '/')}.py" for name in plugins]
 
 

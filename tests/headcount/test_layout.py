@@ -5,10 +5,9 @@ import tomllib
 
 import pytest
 
-import headcount
 from headcount.models.configs.registry import ATTENTIONS, MODELS, VARIANTS
+from tests.headcount.sources import ROOT, modules, tree
 
-ROOT = headcount.CHECKOUT
 NAMES = {*VARIANTS, *MODELS}
 
 
@@ -32,17 +31,13 @@ def test_folders_of_data_are_packages():
 
 
 def test_no_branch_on_variant_name():
-    paths = [path for package in ("bench", "reports") for path in (ROOT / package).rglob("*.py")]
-    lines = {path: branches(path.read_text("utf-8")) for path in paths if path.parent != ROOT / "bench/variants"}
-    assert len(lines) > 100 and {path: found for path, found in lines.items() if found} == {}
-
-
-def branches(source):
-    """Return the lines that compare with a variant's name: ==, in, startswith, or a case of match."""
-    return sorted({node.lineno for node in ast.walk(ast.parse(source)) if names_a_variant(node)})
+    paths = [path for path in modules("bench", "reports") if not path.startswith("bench/variants/")]
+    found = {path: sorted({n.lineno for n in ast.walk(tree(path)) if names_a_variant(n)}) for path in paths}
+    assert len(paths) > 100 and {path: lines for path, lines in found.items() if lines} == {}
 
 
 def names_a_variant(node):
+    """Return whether a node compares with a variant's name: ==, in, startswith, or a case of match."""
     if isinstance(node, ast.Compare):
         # the role of a dense layer in a record is "mha", and torch has an operator "convolution"
         left = ast.unparse(node.left)

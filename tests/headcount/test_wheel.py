@@ -38,11 +38,10 @@ def test_library_and_fixture(macs_lock):
     hc.assert_macs(module, *inputs, expected=31 * 23 * 29)
     assert macs_lock(module, *inputs).macs == 31 * 23 * 29
 """
-SMALLEST = "latency --layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --threads 1 --record"
 
 
 def files(folder):
-    """Return the paths of all files below ``folder`` but hidden ones and caches."""
+    """Return the paths of the files in ``folder``, without hidden ones and caches."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {str(path) for path in paths if "__pycache__" not in path.parts and not path.name.startswith(".")}
 
@@ -57,8 +56,8 @@ def wheel(tmp_path_factory):
         shutil.copytree(ROOT / package, source / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(out))
     subprocess.run([*PIP, "wheel", *options, str(source)], check=True)
-    (made,) = out.glob("*.whl")
-    return made
+    (built,) = out.glob("*.whl")
+    return built
 
 
 @pytest.fixture(scope="module")
@@ -75,17 +74,11 @@ def installed(wheel, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def running(installed, tmp_path_factory):
-    """Start every command that imports torch at once and yield the processes by name."""
-    data = tmp_path_factory.mktemp("data")
-    env = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1", "XDG_DATA_HOME": str(data)}
+    """Start every command that imports torch at once and yield the processes by the user's project."""
+    env = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
     command = str(installed / "bin" / "headcount")
     before = contents(installed)
     processes = {}
-
-    def start(name, folder, *argv):
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        processes[name] = subprocess.Popen(argv, cwd=folder, env=env, **pipes)
-
     for name, path in OWN.items():
         project = tmp_path_factory.mktemp("project")
         for package in THEIRS:
@@ -93,10 +86,10 @@ def running(installed, tmp_path_factory):
             (project / path.format(package)).write_text("MINE = 23\n")
         (project / "model.py").write_text(MODEL)
         (project / "test_use.py").write_text(LIBRARY)
-        asked = (command, "macs", "--module", "model.py:make", "--counter", "headcount")
-        tested = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--macs-lock-update")
-        start(name, project, *(asked if name == "folders" else tested))
-    start("records", data, command, *SMALLEST.split())
+        count = (command, "macs", "--module", "model.py:make", "--counter", "headcount")
+        test = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--macs-lock-update")
+        argv, pipes = count if name == "folders" else test, {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        processes[name] = subprocess.Popen(argv, cwd=project, env=env, text=True, **pipes)
     yield processes
     for process in processes.values():
         process.kill()
@@ -108,10 +101,10 @@ def contents(folder):
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files(folder)}
 
 
-def ended(process):
+def output_of(process):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    return out, err
+    return out
 
 
 def test_wheel_contents(wheel):
@@ -119,7 +112,7 @@ def test_wheel_contents(wheel):
     expected = set()
     for package in PACKAGES:
         inside = "headcount" if package == "headcount" else f"headcount/{package}"
-        # the site and the pages are of a checkout
+        # a wheel has no site and no generated pages
         own = (name for name in files(ROOT / package) if not name.startswith(("generated/", "site/")))
         expected |= {f"{inside}/{name}" for name in own}
     contained = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
@@ -127,26 +120,18 @@ def test_wheel_contents(wheel):
     assert any(name.endswith(".jsonl") for name in contained) and any(name.endswith(".toml") for name in contained)
 
 
-def test_project_with_same_folder_names(running):
-    out, _ = ended(running["folders"])
-    assert f"{23 * 29 * 31:,}" in out
+def test_command_in_project_with_same_folder_names(running):
+    assert f"{23 * 29 * 31:,}" in output_of(running["folders"])
 
 
-def test_library_and_fixture_beside_modules_of_same_names(running):
-    out, _ = ended(running["modules"])
-    assert "1 passed" in out
+def test_library_and_fixture_in_project_with_same_module_names(running):
+    assert "1 passed" in output_of(running["modules"])
 
 
-def test_installed_records_go_to_user_data(running, tmp_path_factory):
-    _, err = ended(running["records"])
-    place = Path(err.strip().rpartition("records in ")[2])
-    assert place.parents[2].name == "headcount" and place.parents[3].name.startswith("data")
-    assert place.is_file() and place.name.endswith("-no-commit.jsonl")
-
-
-def test_stored_measurements_come_with_it(installed, tmp_path):
+def test_installed_copy_has_records_and_writes_elsewhere(installed, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(installed), "XDG_DATA_HOME": str(tmp_path)}
-    program = "from headcount.bench import records; print(*(len(list(f.rglob('*.jsonl'))) for f in records.folders()))"
+    program = "from headcount.bench.records import *; print(len([*shipped().rglob('*.jsonl')]), writable())"
     command = [sys.executable, "-B", "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.stdout == f"{len(list((ROOT / 'reports').rglob('*.jsonl')))} 0\n"
+    number = len(list((ROOT / "reports").rglob("*.jsonl")))
+    assert done.stdout == f"{number} {tmp_path / 'headcount' / 'records'}\n"
