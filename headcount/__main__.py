@@ -1,7 +1,6 @@
 """Count MACs, parameters and KV cache of PyTorch models and attention layers, derive closed forms, measure time."""
 
 import argparse
-import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -10,6 +9,7 @@ import headcount
 from headcount.bench.cli import Parser, run
 from headcount.bench.errors import UsageError
 from headcount.completion import SHELLS, script
+from headcount.models.configs.suggest import choices
 
 PROG = "headcount"
 VERBS = "bench.macs.verbs"
@@ -54,14 +54,10 @@ def _main(words: list[str]) -> int:
             if options.print_completion:
                 print(script(options.print_completion, parser(), COMMANDS))
                 return 0
-        raise UsageError(_unknown_command(words[0]) if words else f"no command; choose from {', '.join(COMMANDS)}")
+        unknown = f"unknown command {words[0]!r}" if words else "no command"
+        raise UsageError(f"{unknown}; {choices(words[0] if words else '', COMMANDS)}")
     module, _ = COMMANDS[words[0]]
     return import_module(f"headcount.{module}").main(words[1:], prog=f"{PROG} {words[0]}")
-
-
-def _unknown_command(word: str) -> str:
-    near = "".join(f"did you mean {name}? " for name in difflib.get_close_matches(word, COMMANDS, n=1))
-    return f"unknown command {word!r}; {near}choose from {', '.join(COMMANDS)}"
 
 
 if __name__ == "__main__":

@@ -122,14 +122,12 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def _has_target(prog: str, argv: Sequence[str]) -> bool:
     """Return whether ``argv`` names a target: a word that is no value of an option, and no option of layers."""
-    if argv and not argv[0].startswith("-"):
-        return True
-    of_targets = targets.parser(prog)
-    others = parser(prog)._option_string_actions.keys() - of_targets._option_string_actions.keys()
-    if not argv or (others | {"-h", "--help", "--version"}) & {word.partition("=")[0] for word in argv}:
+    if not argv or not argv[0].startswith("-"):
+        return bool(argv)
+    if {"-h", "--help", "--version"} & {*argv}:
         return False
     try:
-        return any(not target.isdecimal() for target in of_targets.parse_args(argv).target)
+        return any(not target.isdecimal() for target in targets.parser(prog).parse_args(argv).target)
     except UsageError:
         return False
 
@@ -172,7 +170,6 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Cal
         today = datetime.now(UTC).date().isoformat()
         path = records.place(records.writable(), device_name(args.device), today, environ["commit"])
     session = TimingSession(path, environ, args.blocks, args.within, HARDWARE.get(args.hardware))
-    session.check_writable(cases)
     stored = f", records in {path}" if path else ""
     return Work([session.section(cases)], remark=lambda: stored + session.remark(), result=table.result)
 

@@ -43,18 +43,16 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
     """Return the sections of a campaign; each begins when the one before it has been printed."""
-    schedule.check_limits(args, "tokens", "blocks", "within")
+    schedule.check_limits(args)
     if watch := schedule.in_worker(args.device, argv):
         return watch
     check_device(args.device, ["cpu"])
     from headcount.bench.latency.session import LATENCY_FILE, CheckSession, TimingSession, environment_of
 
-    limit = [] if args.within is None else ["--within", f"{args.within:g}"]
-    environ = environment_of(args, ["campaign", "--out-dir", args.out_dir, *limit])
+    environ = environment_of(args, ["campaign", *argv])
     path = Path(args.out_dir) / LATENCY_FILE
     checks, session = CheckSession(path, args.within), TimingSession(path, environ, args.blocks, args.within)
     cases = schedule.campaign_cases(args.device, args.dtype, args.tokens)
-    session.check_writable(cases)
     first = gates.check_cases(gates.FIRST_LAYERS, args.device, [args.dtype], gates.FIRST_SHAPES)
     others = [case for case in gates.check_cases(gates.LAYERS, args.device) if case not in first]
     sections = [checks.section(first), session.section(cases), checks.section(others)]

@@ -23,10 +23,6 @@ class DeviceLost(Exception):
         self.label, self.status = label, status
 
 
-class CaseAbandoned(Exception):
-    """An earlier process hung or died in the case."""
-
-
 def format_status(error: BaseException) -> str:
     """Return ``out of memory``, or ``failed: TYPE: first line``."""
     message = str(error).strip()

@@ -82,7 +82,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     if rank:
         # rank 0 prints, and reports what is wrong with the command line
         sys.stdout = sys.stderr = io.StringIO()
-    schedule.check_limits(args, "seq_len", "batch_size", "blocks")
+    schedule.check_limits(args)
     check_device(args.device, ["cpu"])
     args.dtype = args.dtype or {"cpu": "float32", "cuda": "bfloat16"}[args.device]
     lengths = {"seq_len": args.seq_len, "batch_size": args.batch_size}

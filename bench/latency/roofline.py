@@ -34,12 +34,10 @@ class Peaks:
 
 @dataclass(frozen=True)
 class Work:
-    """Work of a call: multiply-accumulates, elements that must be moved, and parameters of the module."""
+    """Work of a call: multiply-accumulates, and elements that must be moved."""
 
     macs: int
     elements: int
-    params: int
-    active_params: int
 
 
 @cache
@@ -53,10 +51,9 @@ def work(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
     activations = 2 * case.tokens * config.d_model if case.subject == "layer" else 0
     if case.which == "decode":
         step = accounts.step(Case(counted.name, config, counted.lengths), case.seq_len)
-        return Work(step.macs, step_elements(step) + activations, step.params, step.active_params)
+        return Work(step.macs, step_elements(step) + activations)
     ledger = counted.ledger
-    elements = least_elements(ledger, case.which, activations)
-    return Work(pass_macs(ledger, case.which), elements, ledger.params, ledger.active_params)
+    return Work(pass_macs(ledger, case.which), least_elements(ledger, case.which, activations))
 
 
 def pass_macs(ledger: Ledger, which: str) -> int:

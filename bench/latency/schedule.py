@@ -25,38 +25,38 @@ MOST, MOST_BLOCKS = 2**31 - 1, 10_000
 
 
 @cache
-def read_rows() -> list[dict[str, Any]]:
-    """Return the rows of gpu_cases.toml in order."""
-    return tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))["cases"]
+def read_cases() -> dict[tuple, float]:
+    """Return the expected seconds of each row of gpu_cases.toml in order, by the identity of its case."""
+    rows = tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))["cases"]
+    return {_identity_of_row(**row): row["seconds"] for row in rows}
 
 
-def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS) -> list[TimingCase]:
-    """Return the timing case of each row of gpu_cases.toml."""
-    found = []
-    for subject, name, seq_len, which, routing, blocks in map(_identity_of_row, read_rows()):
-        batch_size = max(1, tokens // seq_len)
-        found.append(TimingCase(subject, name, seq_len, batch_size, dtype, which, device, routing, blocks=blocks))
-    return found
-
-
-def by_value(cases: Sequence[TimingCase]) -> list[TimingCase]:
-    """Return ``cases`` in the order of the campaign; those that it does not list come last, in their own order."""
-    ranks = {_identity_of_row(row): rank for rank, row in enumerate(read_rows())}
-    return sorted(cases, key=lambda case: ranks.get(_identity(case), len(ranks)))
-
-
-def expected_s(case: TimingCase) -> float | None:
-    """Return the seconds that gpu_cases.toml states for ``case``; None for a case that it does not list."""
-    return next((row["seconds"] for row in read_rows() if _identity_of_row(row) == _identity(case)), None)
+def _identity_of_row(**row: Any) -> tuple:
+    subject, routing = ("layer", "balanced") if "layer" in row else ("model", "natural")
+    return subject, row[subject], row["seq_len"], row["pass"], row.get("routing", routing), row.get("blocks")
 
 
 def _identity(case: TimingCase) -> tuple:
     return case.subject, case.name, case.seq_len, case.which, case.routing, case.blocks
 
 
-def _identity_of_row(row: dict[str, Any]) -> tuple:
-    subject, routing = ("layer", "balanced") if "layer" in row else ("model", "natural")
-    return subject, row[subject], row["seq_len"], row["pass"], row.get("routing", routing), row.get("blocks")
+def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS) -> list[TimingCase]:
+    """Return the timing case of each row of gpu_cases.toml."""
+    return [
+        TimingCase(subject, name, seq_len, max(1, tokens // seq_len), dtype, which, device, routing, blocks=blocks)
+        for subject, name, seq_len, which, routing, blocks in read_cases()
+    ]
+
+
+def by_value(cases: Sequence[TimingCase]) -> list[TimingCase]:
+    """Return ``cases`` in the order of the campaign; those that it does not list come last, in their own order."""
+    order = list(read_cases())
+    return sorted(cases, key=lambda case: order.index(_identity(case)) if _identity(case) in order else len(order))
+
+
+def expected_s(case: TimingCase) -> float | None:
+    """Return the seconds that gpu_cases.toml states for ``case``; None for a case that it does not list."""
+    return read_cases().get(_identity(case))
 
 
 def read_finished(path: Path | None, kind: str) -> dict[str, list[dict[str, Any]]]:
@@ -86,12 +86,11 @@ def in_worker(device: str, argv: Sequence[str]) -> Callable[[], int] | None:
     return lambda: watched.run_watched([sys.executable, *sys.orig_argv[1:]])
 
 
-def check_limits(args: argparse.Namespace, *names: str) -> None:
-    """Raise UsageError for the first option, of ``names`` or of all, that is below 1 or above its limit."""
+def check_limits(args: argparse.Namespace) -> None:
+    """Raise UsageError for the first option that is below 1 or above its limit."""
     most = {"tokens": MOST, "batch_size": MOST, "blocks": MOST_BLOCKS, "threads": os.cpu_count() or 1}
-    most |= {"within": math.inf, "seq_len": MOST}
-    for name in names or most:
-        given, bound = getattr(args, name), most[name]
+    for name, bound in (most | {"within": math.inf, "seq_len": MOST}).items():
+        given = getattr(args, name, None)
         for value in given if isinstance(given, list) else [given]:
             if value is not None and not 1 <= value <= bound:
                 wanted = f"at most {bound:,}" if value > bound else "at least 1"

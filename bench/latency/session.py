@@ -16,7 +16,7 @@ from headcount.bench.hardware import Hardware
 from headcount.bench.isolated import watched
 from headcount.bench.latency import capture, gates, measure, peaks, schedule, table
 from headcount.bench.latency.case_tensors import DTYPES
-from headcount.bench.latency.device_errors import CaseAbandoned, format_status, is_lost
+from headcount.bench.latency.device_errors import format_status, is_lost
 from headcount.bench.latency.roofline import Peaks
 from headcount.bench.latency.telemetry import Telemetry
 from headcount.bench.latency.timing_cases import TimingCase
@@ -66,13 +66,10 @@ class Session(ABC):
             return max(self._took, default=0.0)
         return listed * (median(self._factors) if self._factors else 1.0)
 
-    def check_writable(self, cases: Sequence[TimingCase]) -> None:
-        """Raise UsageError where a case is left to run and its record cannot be stored."""
+    def section(self, cases: Sequence[TimingCase]) -> Section:
+        """Return the table of ``cases``, which run as it is printed. UsageError where no record could be stored."""
         if self.path and any(case.key not in self.done for case in cases):
             records.append(self.path)
-
-    def section(self, cases: Sequence[TimingCase]) -> Section:
-        """Return the table of ``cases``, which run as it is printed."""
         return Section(self.layout, self._rows(cases))
 
     def _rows(self, cases: Sequence[TimingCase]) -> Iterator[Row]:
@@ -96,7 +93,7 @@ class Session(ABC):
         watched.begin_step(step, watched.deadline_s(self.expected_s(case)))
         try:
             if self.parent.get("step") == step:
-                raise CaseAbandoned(self.parent["reason"])
+                raise RuntimeError(self.parent["reason"])
             found = self.records_of(case)
         except Exception as error:
             found = self.records_of(case, error)

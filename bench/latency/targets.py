@@ -54,7 +54,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace) -> Work:
     """Return the table of the targets, counted and timed. Raises what count_module and run_isolated do."""
-    check_limits(args, "blocks", "threads")
+    check_limits(args)
     check_device(args.device, ["cpu"])
     targets = [vars(_with_lengths(parse_target(text, args), len(args.target) > 1)) for text in args.target]
     counts = [count_module(**target, backward=args.backward) for target in targets]

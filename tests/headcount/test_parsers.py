@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from importlib import import_module
 
 import pytest
@@ -37,8 +38,9 @@ SETTINGS = settings(
 )
 
 
+@cache
 def options(line):
-    """Return the type of each option of a line's command that takes a value, and of a positional argument."""
+    """Return the type of each option of a command that takes a value; "" is a positional argument."""
     command, word = line.split()[:2]
     module, name = (word, f"{command} {word}") if word.isalpha() else ("__main__", command)
     parser = import_module(f"headcount.bench.{command}.{module}").parser(f"headcount {name}")

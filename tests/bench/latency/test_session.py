@@ -171,7 +171,7 @@ def test_call_that_does_not_return_costs_its_case(tmp_path, cuda, monkeypatch):
     monkeypatch.setenv(watched.WORKER, json.dumps(state | reason))
     assert main(argv) == 1
     statuses = {(r["seq_len"], r["status"]) for r in rows_of(tmp_path / "r.jsonl")}
-    assert statuses == {(7, "failed: CaseAbandoned: gave no answer within 60 s"), (9, "timed")}
+    assert statuses == {(7, "failed: RuntimeError: gave no answer within 60 s"), (9, "timed")}
     assert len(os.read(read, 9999).splitlines()) == 2
     for end in (read, write):
         os.close(end)
