@@ -1,4 +1,4 @@
-"""Fixtures of the golden files, for command lines that run in this process."""
+"""Fixtures of the golden files, for commands that run in this process."""
 
 from tests.golden.conftest import _files as _files
 from tests.golden.conftest import folder as folder

@@ -1,4 +1,4 @@
-"""``headcount COMMAND``: dispatch to commands, Ctrl-C, and shell completion. Errors are in tests/golden."""
+"""``headcount COMMAND``: dispatch, Ctrl-C during imports, and shell completion. Errors are in tests/golden."""
 
 import subprocess
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_interrupt_during_import(monkeypatch):
 
 
 def complete(script, *words):
-    """Return what bash offers for the last of some words after headcount."""
+    """Return the completions that bash offers for the last of ``words`` after headcount."""
     line = " ".join(f"'{word}'" for word in ("headcount", *words))
     program = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _shtab_headcount; echo ${{COMPREPLY[@]}}"
     return subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True).stdout.split()

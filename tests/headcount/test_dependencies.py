@@ -23,7 +23,7 @@ OTHER_TOOLS = {"calflops", "thop", "torchinfo"}
 CONFIGURED = {"mkdocstrings"}
 """Plugins that mkdocs.yml names."""
 PROVIDED = {"pytest", "huggingface_hub"}
-"""Packages that only a plugin of pytest imports, and that come with transformers."""
+"""Packages that only a pytest plugin imports, or that come with transformers."""
 
 
 def distribution(requirement):

@@ -1,4 +1,4 @@
-"""Full disks, closed streams, unusual environments and signals: how a command ends, one line per fault."""
+"""A command ends with one line on a full disk, closed streams, an unusual environment or a signal."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Calls that product code must not make: running text, loading code from data, starting processes, writing files."""
+"""Product code runs no text, loads no code from data, starts no process and writes no file but where allowed."""
 
 import ast
 
@@ -13,10 +13,10 @@ ATTRIBUTES = {
     **dict.fromkeys(("fork", "forkpty", "posix_spawn", "startfile"), "os"),
     **dict.fromkeys(("read_pickle", "read_sql", "query", "eval"), "pandas"),
 }
-"""Module of a forbidden function, by the function."""
+"""Forbidden function -> its module."""
 MODULES = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal", "yaml", "code", "codeop", "pty", "subprocess"}
 MODULES |= {"xmlrpc", "socket", "urllib", "http", "requests", "ftplib", "telnetlib", "ctypes"}
-"""Modules that no file imports."""
+"""Forbidden modules."""
 WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_json", "to_pickle", "mkstemp", "NamedTemporaryFile"}
 
 ALLOWED = {
@@ -33,7 +33,7 @@ ALLOWED = {
     "bench/records.py": {"open": "the one place that appends to files"},
     "bench/isolated/child.py": {"open": "the answer, to a file without a name"},
 }
-"""Allowed calls with their reason, by file."""
+"""Allowed calls by file, with the reason."""
 
 
 def calls(parsed):

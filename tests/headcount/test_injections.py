@@ -64,7 +64,7 @@ def test_names_are_escaped(name):
     assert json.loads(printed("json", name))["tables"][0]["rows"] == [{"name": name}]
     latex = printed("latex", name)
     assert not re.search(r"\\(input|immediate|write18)", latex)
-    # the end of a line takes a star, and both it and a rule a length in brackets
+    # LaTeX reads a star after a line's end, and a length in brackets after both a line's end and a rule
     assert not re.search(r"(\\\\|rule)\s*[*\[]", latex)
     assert latex.count("\\begin{tab") == latex.count("\\end{tab") and latex.rstrip().endswith("\\end{table}")
     (row,) = csv.DictReader(io.StringIO(printed("csv", name), newline=""))
@@ -72,7 +72,7 @@ def test_names_are_escaped(name):
 
 
 def test_notebook_output_is_escaped():
-    """The name of a class, of a module and of a note in HTML."""
+    """Names of classes and of modules."""
     kind = type("<b>Net</b>", (torch.nn.Sequential,), {})
     module = kind()
     module.add_module("<i>first</i>", torch.nn.Linear(3, 5))

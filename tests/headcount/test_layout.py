@@ -1,4 +1,4 @@
-"""Layout of the packages: a variant is found by its name in every package, and no other code branches on a name."""
+"""Every package has a module for each variant, and no other code branches on a variant's name."""
 
 import ast
 import tomllib
@@ -18,7 +18,7 @@ def test_variant_has_file_in_every_package(variant):
 
 
 def test_folders_of_data_are_packages():
-    """setuptools warns of a folder that Python could import and the list of packages does not have."""
+    """Folders with package data are listed as packages, else setuptools warns."""
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     missing = {
         ".".join(("headcount", *file.parent.relative_to(ROOT).parts))

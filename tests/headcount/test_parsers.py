@@ -1,4 +1,4 @@
-"""Random values in every option of every command: a right answer or a one-line error, never a traceback."""
+"""Random values of every option give an answer or a one-line error, never a traceback."""
 
 import json
 import re
@@ -31,7 +31,7 @@ TEXTS = st.sampled_from(
     + ["\x1b[31m", "\u202e", "\udcff", "__import__('os').system('touch pwned')", "{0.__class__}", "$(touch pwned)"]
 )
 WORDS = st.text(st.characters(exclude_characters="\0"), max_size=9)
-"""Without NUL, which no argument of a process can hold."""
+"""Texts without NUL, which no argument of a process can hold."""
 PREFIXES = st.sampled_from(["", "", "T=", "K=", "K=1:", "E=2:4:", "d_model=", "num_heads=", "s=1 r=", "_fft_r2c="])
 SETTINGS = settings(
     derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -50,7 +50,7 @@ def options(line):
 @pytest.mark.parametrize("line", LINES)
 @settings(SETTINGS, max_examples=120)
 @given(data=st.data(), value=st.builds(str.__add__, PREFIXES, NUMBERS | TEXTS | WORDS))
-def test_any_value_is_right_or_refused(line, data, value, folder, warm):
+def test_any_value_gives_answer_or_error(line, data, value, folder, warm):
     kinds = options(line)
     option = data.draw(st.sampled_from(sorted(kinds)))
     before = set(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""``import headcount as hc``: its names, and that using one imports no unrelated package."""
+"""``import headcount as hc``: public names, light imports, and checks of sizes."""
 
 import re
 import subprocess
@@ -36,7 +36,7 @@ def test_closed_forms_import_no_heavy_package():
     assert done.stderr.splitlines()[-1] == "set()"
 
 
-def test_the_public_names():
+def test_public_names():
     assert sorted(hc.__all__) == [
         "MFU", "assert_macs", "build", "convert", "count", "count_macs", "load_hugging_face", "lock", "preset",
         "summary",
@@ -48,7 +48,7 @@ def test_the_public_names():
         hc.flops  # noqa: B018
 
 
-def test_a_module_is_counted_and_checked():
+def test_module_is_counted_and_checked():
     module, x = torch.nn.Linear(5, 7, bias=False), torch.zeros(3, 5)
     assert hc.count(module, x).macs == hc.count_macs(module, x).macs == 3 * 5 * 7
     hc.assert_macs(module, x, expected="n*a*b", n=3, a=5, b=7)
@@ -121,7 +121,7 @@ def test_symbols_are_not_checked():
 
 
 def test_editors_see_every_public_name():
-    """A type checker reads what is imported under TYPE_CHECKING, and that the package is typed."""
+    """Type checkers read the imports under TYPE_CHECKING and py.typed."""
     source = (ROOT / "headcount" / "__init__.py").read_text()
     block = source.partition("if TYPE_CHECKING:")[2].partition("__version__")[0]
     assert {name for name in dir(hc) if not re.search(rf"\b{name}\b(,| =|$)", block, re.MULTILINE)} == set()

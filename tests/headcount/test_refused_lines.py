@@ -1,6 +1,6 @@
-"""Files that no command can read or write, and work without an end: exit code 2, one line, nothing left behind.
+"""Unreadable and unwritable files and endless work end with exit code 2 and one line, and leave no file.
 
-Each line runs in a fork with bounded memory and time: a mistake here would read or compute forever.
+Each line runs in a fork with limited memory and time, because a fault would read or compute forever.
 """
 
 import multiprocessing
@@ -14,7 +14,7 @@ from headcount.bench.table import shown
 from tests.golden.conftest import ROUTED, run
 
 SECONDS, MEMORY = 5, 6 * 2**30
-"""Processor time of a line, and bytes of address space."""
+"""Limits of a line: processor seconds, and bytes of address space."""
 BIG = "1" + 30 * "0"
 CLOSED = "macs --counter closed-form --preset transformer-base"
 DERIVE = "derive --preset mlm-transformer --set num_layers=1 --part feed-forward --vars T"
@@ -63,7 +63,7 @@ CASES = [(line, values) for lines, values in ((READ, UNREADABLE), (IMPORTED, NO_
 
 
 def run_in_fork(lines):
-    """Return what each line left, run one after the other in a fork; None for those after a line that did not end."""
+    """Run lines in a fork and return the result of each; None for those from a line that does not end."""
 
     def child():
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -91,7 +91,7 @@ def run_in_fork(lines):
 
 @pytest.fixture
 def unusual(folder):
-    """Add files of every kind that cannot be read to the folder, and return it."""
+    """Add unreadable files of every kind to the folder, and return it."""
     (folder / "folder").mkdir()
     (folder / "loop").symlink_to("loop")
     (folder / "empty").write_bytes(b"")
@@ -104,7 +104,7 @@ def unusual(folder):
 
 
 @pytest.mark.parametrize("line, values", CASES, ids=[line[:99] for line, _ in CASES])
-def test_line_is_refused(line, values, unusual, warm):
+def test_line_raises_usage_error(line, values, unusual, warm):
     before = set(unusual.rglob("*"))
     for value, ended in zip(values, run_in_fork([line.replace("{}", value) for value in values]), strict=True):
         assert ended is not None, f"{value}: no end"

@@ -1,4 +1,4 @@
-"""Contents of the wheel, and an installed copy in projects with folders of the same names."""
+"""Contents of the wheel, and an installed copy in projects with modules of the same names."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ PACKAGES = ("headcount", "bench", "formulas", "models", "reports")
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 OWN = {"folders": "{}/__init__.py", "modules": "{}.py"}
-"""Folders or modules of a user's project with the names of our packages."""
+"""Folders or modules of a user's project that are named as the packages."""
 THEIRS = ("bench", "formulas", "models", "reports")
 MODEL = f"""
 import torch
@@ -62,7 +62,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """Install the wheel into a folder that is another git repository."""
+    """Install the wheel into a folder of another git repository."""
     target = tmp_path_factory.mktemp("site")
     options = ("--no-deps", "--no-index", "--target", str(target))
     subprocess.run([*PIP, "install", *options, str(wheel)], check=True)
@@ -74,7 +74,7 @@ def installed(wheel, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def running(installed, tmp_path_factory):
-    """Start every command that imports torch at once and yield the processes by the user's project."""
+    """Start the commands that import torch at once, and yield the processes by kind of project."""
     env = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
     command = str(installed / "bin" / "headcount")
     before = contents(installed)
@@ -108,7 +108,7 @@ def output_of(process):
 
 
 def test_wheel_contents(wheel):
-    """Every module and every file that is read at run time, without generated reports."""
+    """The wheel has every module and every file that is read at run time, without generated reports."""
     expected = set()
     for package in PACKAGES:
         inside = "headcount" if package == "headcount" else f"headcount/{package}"

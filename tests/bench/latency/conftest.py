@@ -33,7 +33,7 @@ def latency_record(**facts):
 
 @pytest.fixture
 def layers(monkeypatch):
-    """Make LAYERS the layers that can be timed."""
+    """Replace the layers that can be timed by LAYERS."""
     for module in (implementations, timing_cases):
         monkeypatch.setattr(module, "layer", lambda name: make_config(LAYERS[name]))
     monkeypatch.setattr("headcount.models.configs.layers.LAYERS", LAYERS)
@@ -41,7 +41,7 @@ def layers(monkeypatch):
 
 @pytest.fixture
 def cuda(layers, monkeypatch):
-    """Run the test on the fake CUDA device, as a worker whose parent reads nothing."""
+    """Run the test on the fake CUDA device, in a worker whose parent ignores its steps."""
     pipe = os.open(os.devnull, os.O_WRONLY)
     monkeypatch.setenv(WORKER, json.dumps({"pipe": pipe, "started": time.time()}))
     with fake_cuda.running(fake_cuda.install(monkeypatch)) as device:

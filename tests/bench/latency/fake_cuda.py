@@ -1,10 +1,10 @@
 """A fake CUDA device: tensors are on the CPU, and time passes only on the device's own clock.
 
-Every operation costs the host a launch and the device some time; the device runs behind the host, as a real one does.
-Events are points of the device's time. A graph keeps the operations of its capture and does them again on replay, into
-the same memory: so stale outputs, frozen inputs and a launch inside the interval show as they would on a GPU. A stream
-that reads what another one wrote, and did not wait for it, ends the test. What goes wrong is set by a test: memory that
-is short, an error at once or at the next synchronisation, a call that does not return, a capture that fails.
+Every operation takes a launch on the host and some time on the device, which runs behind the host. Events are points of
+the device's time. A graph repeats the operations of its capture on replay, in the same memory, so that stale outputs,
+frozen inputs and a launch inside the interval are found as on a GPU. The test fails where a stream reads what another
+one wrote without waiting for it. Tests set faults: an error at once or at the next synchronisation, a call that does
+not return, a capture that fails.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from torch.utils._pytree import tree_leaves
 
 LAUNCH_S, KERNEL_S, CYCLES_PER_S = 20e-6, 50e-6, 1.9e9
 WAITS = ("_local_scalar_dense", "nonzero", "bincount", "masked_select", "_unique2")
-"""Operations for which the host must wait."""
+"""Operations that synchronize with the host."""
 CUDA = torch.device("cuda", 0)
 
 
 class Hung(BaseException):
-    """The process waits for a call that does not return, until its parent ends it."""
+    """Stands for a call that does not return."""
 
 
 class Stream:
@@ -69,7 +69,7 @@ class Graph:
     def replay(self):
         device = self.device
         device.check()
-        # the launch of a graph grows with its nodes, and is over before the device begins
+        # launching a graph takes longer for more nodes, and ends before the device begins
         device.host += 10e-6 + 1e-7 * len(self.operations)
         device.free = max(device.free, device.host) + self.seconds
         with quiet():
@@ -82,7 +82,7 @@ class Graph:
 
 
 class Device:
-    """The device: ``log`` of events and captures, its time ``host`` and ``free`` in seconds.
+    """The device, with a ``log`` of events and captures, and its times ``host`` and ``free`` in seconds.
 
     ``on_operation`` is called with the name of every operation and may raise; ``compiling_s`` are the host's seconds
     before the first operation of a name; ``capture_error`` is what ends a capture; ``dead`` is the message of an error
@@ -137,7 +137,7 @@ class Device:
         self.free = max(self.free, self.host) + KERNEL_S
 
     def order(self, read, written):
-        """Refuse a kernel of the current stream that reads memory which another stream may not have written yet."""
+        """Fail where a kernel of the current stream reads memory that another stream may not have written yet."""
         self.current.launched += 1
         for storage in read:
             stream, number = self.written.get(storage, (self.current, 0))
@@ -165,14 +165,14 @@ class Device:
         finally:
             self.capturing = None
             if self.capture_error:
-                # torch 2.11 raises before it puts the stream back
+                # torch 2.11 raises before it restores the stream
                 self.current = Stream("lost")
                 raise RuntimeError(self.capture_error)
             self.current = before
 
 
 class Operations(TorchDispatchMode):
-    """Reports every kernel to the device, and records it in a graph."""
+    """Mode that reports every kernel to the device, and records it in a graph."""
 
     def __init__(self, device):
         super().__init__()
@@ -198,7 +198,7 @@ class Operations(TorchDispatchMode):
 
 
 def _storages(values):
-    """The memory of tensors; an address may be given out again."""
+    """Return the storages of tensors; addresses may be reused."""
     return {value.untyped_storage() for value in values if isinstance(value, torch.Tensor)}
 
 
@@ -208,7 +208,7 @@ def _is_view(func):
 
 
 class Tensors(TorchFunctionMode):
-    """Makes tensors on the CPU that report the device."""
+    """Mode that makes tensors on the CPU whose device is CUDA."""
 
     def __init__(self, device):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Times on a machine with torch and numpy alone."""
+"""Timing needs no package but torch and numpy."""
 
 import json
 import subprocess
@@ -11,12 +11,12 @@ ABSENT += ("beartype", "jaxtyping")
 CODE = """
 import sys
 sys.path.insert(0, {root!r})
-# torch has imported by now what it needs of them
+# torch imports some of them itself
 import torch._dynamo
 
 for name in [name for name in sys.modules if name.partition(".")[0] in {absent!r}]:
     del sys.modules[name]
-# None makes an import fail
+# importing a module that is None fails
 sys.modules.update(dict.fromkeys({absent!r}))
 from headcount.bench.latency import __main__ as latency
 from headcount.bench.latency import peaks

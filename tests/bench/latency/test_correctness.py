@@ -35,25 +35,25 @@ def test_every_impl_agrees(name, dtype, which, layers):
 
 
 def test_flipped_heads_are_replayed(layers):
-    """By query norms nothing is steered: in bfloat16 some tokens choose other heads than in float64."""
+    """A query-norm router is not steered: in bfloat16 some tokens choose other heads than in float64."""
     run = runs("norms", seq_len=60)["dense fused"]
-    free, given = (relative(run, choices) for choices in (False, True))
-    assert free > 3 * given
+    own, replayed = (error_of(run, replays) for replays in (False, True))
+    assert own > 3 * replayed
     checked = CorrectnessCheck(run).check()
     assert checked.wrong is None
     assert checked.choices["clear"] < checked.choices["tokens"] and checked.choices["other"] == 0
 
 
-def relative(run, given):
+def error_of(run, replays):
     x = run.inputs[0][-1:]
     found, chosen, _ = trace_routing(run.module, lambda: run.module(x))
-    with torch.no_grad(), RoutingReplay(chosen if given else [], 0.0):
+    with torch.no_grad(), RoutingReplay(chosen if replays else [], 0.0):
         exact = run.shared.reference(run.spec.config)(x.double())
     return relative_error(found.detach(), exact)
 
 
 def wrong_choice(routing):
-    """The last expert of each token replaced by one that it did not choose."""
+    """Return a routing whose last expert of each token is replaced by one that was not chosen."""
     others = [next(e for e in range(6) if e not in row) for row in routing.indices.flatten(0, 1).tolist()]
     indices = routing.indices.clone()
     indices[..., -1] = torch.tensor(others).view(indices.shape[:2])
@@ -71,22 +71,22 @@ def test_other_experts_are_wrong(layers):
 
     router.forward = forward
     checked = CorrectnessCheck(run).check()
-    # the probe's ten tokens, and as many rows of three sequences
+    # ten tokens of the short input, and ten rows of three sequences
     assert checked.wrong == "wrong: other experts than the reference for 40 of 40 clear choices"
 
 
-@pytest.mark.parametrize("place", ["probe", "timed"])
+@pytest.mark.parametrize("place", ["short", "timed"])
 def test_error_at_one_shape_is_found(place, layers, monkeypatch):
-    """Another kernel may be taken for a single sequence than for all of them."""
+    """Kernels may differ between a single sequence and the whole batch."""
     plain = fused.fused_attend
 
     def attend(query, key, value, **how):
         out = plain(query, key, value, **how)
-        return out * 1.1 if (query.shape[0] == 1) == (place == "probe") else out
+        return out * 1.1 if (query.shape[0] == 1) == (place == "short") else out
 
     monkeypatch.setattr(grouped, "fused_attend", attend)
     checked = CorrectnessCheck(runs("some")["subject grouped"]).check()
-    assert checked.wrong and checked.what == ("the output" if place == "probe" else "rows of the timed call")
+    assert checked.wrong and checked.what == ("the output" if place == "short" else "rows of the timed call")
     assert 0.05 < checked.error < 0.15
 
 
@@ -110,7 +110,7 @@ def test_reference_has_same_gradient(layers, monkeypatch):
     found = runs("norms", which="both", dtype="float64")
     packed = found["subject ragged"]
     assert CorrectnessCheck(packed).check().wrong is None
-    # the gradient of Eq. 10 through unselected heads is no rounding
+    # in Eq. 10 unselected heads have a gradient, which is more than rounding
     monkeypatch.setattr(type(packed.spec), "reference", packed.spec.config)
     packed.shared.memo.clear()
     checked = CorrectnessCheck(packed).check()
@@ -123,7 +123,7 @@ def test_wrong_decode_step_is_found(layers, monkeypatch):
     plain = run.module.forward
 
     def forward(x, cache):
-        # as if the oldest stored token were not read
+        # leave out the oldest stored token
         other = copy.copy(cache)
         other.key, other.value, other.length = cache.key[:, 1:], cache.value[:, 1:], cache.length - 1
         return plain(x, cache=other)
@@ -135,10 +135,10 @@ def test_wrong_decode_step_is_found(layers, monkeypatch):
 @pytest.mark.parametrize(
     "dtype, plain, times, bound",
     [
-        ("bfloat16", 5e-3, 1.0, 1e-2),  # twice the plain reference's own
-        ("bfloat16", 5e-2, 1.0, 2e-2),  # never more than the cap of a layer
-        ("bfloat16", 5e-2, 2.5, 5e-2),  # of a model
-        ("bfloat16", 1e-9, 1.0, 2e-3),  # a plain reference may have hardly any
+        ("bfloat16", 5e-3, 1.0, 1e-2),  # twice the error of the plain reference
+        ("bfloat16", 5e-2, 1.0, 2e-2),  # at most the cap of a layer
+        ("bfloat16", 5e-2, 2.5, 5e-2),  # the cap of a model
+        ("bfloat16", 1e-9, 1.0, 2e-3),  # at least MIN_BOUND
         ("bfloat16", float("nan"), 1.0, 2e-3),
         ("float32", 1e-4, 1.0, 1e-5),
     ],
@@ -151,23 +151,23 @@ def test_relative_error():
     zeros, ones = torch.zeros(3), torch.ones(3)
     assert relative_error(zeros, zeros) == 0 and relative_error(ones, zeros) == float("inf")
     assert relative_error(3 * ones, 2 * ones) == pytest.approx(0.5)
-    # zero gradients are measured by the largest gradient, small ones by themselves
+    # zero gradients are relative to the largest gradient, small ones to themselves
     assert relative_error(1e-3 * ones[:1], zeros[:1], scale=2.0) == pytest.approx(5e-4)
     assert relative_error(3e-3 * ones[:1], 2e-3 * ones[:1], scale=2.0) == pytest.approx(0.5)
     assert relative_errors([2 * ones, ones], [ones, 2 * ones]) == pytest.approx([1, 0.5])
 
 
-def test_ties_are_no_clear_choice():
+def test_ties_are_not_clear_choices():
     scores = torch.tensor([[[0.5, 0.5, 0.0], [0.5, 0.4, 0.1]]], dtype=torch.float64)
-    with RoutingReplay([torch.tensor([[[1], [1]]])], 1e-6) as given:
+    with RoutingReplay([torch.tensor([[[1], [1]]])], 1e-6) as replay:
         weights, chosen = torch.topk(scores, 1)
     assert weights.tolist() == [[[0.5], [0.4]]] and chosen.tolist() == [[[1], [1]]]
-    assert given.counts == {"tokens": 2, "clear": 1, "other": 1}
+    assert replay.counts == {"tokens": 2, "clear": 1, "other": 1}
 
 
 @pytest.mark.parametrize("which", ["forward", "both", "backward", "decode"])
 def test_stale_graph_is_wrong(which, cuda, monkeypatch):
-    """As where a routing plan was made on the host while it was captured."""
+    """The captured call computes on the host, which a replay does not repeat."""
     case = TimingCase("layer", "dense", **SHAPE | {"device": "cuda", "which": which})
     stale = {}
     kind = type(runs("dense", device="cuda", which=which)["subject fused"])

@@ -1,4 +1,4 @@
-"""A whole model is checked on its last sequence: output and gradients, in short and in the timed call."""
+"""A model is checked on its last sequence: output and gradients, on a short input and in the timed call."""
 
 import pytest
 
@@ -17,7 +17,7 @@ OUTPUT, TIMED, GRADIENTS = "the output", "the timed call's last sequence", "all 
 
 @pytest.fixture
 def check(monkeypatch):
-    """A function that checks a small model with the first tokens, and returns the result and what was checked."""
+    """Return a function that checks a small model on its first tokens, and returns the result and what was checked."""
 
     def check(which="forward", tokens=7, **sizes):
         config = make_config(WORDS | {"max_positions": 11} | sizes)

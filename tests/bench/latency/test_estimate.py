@@ -40,7 +40,7 @@ def test_estimate_of_record_uses_executed_work(executed, ms):
 def test_launches_exclude_views():
     case = TimingCase("layer", "mha-base", 10, 2, "bfloat16", "forward", "cuda", "balanced")
     spec = ImplSpec("mha-base", layer("mha-base"), "fused", "subject")
-    # three products, the core, and the output's product; a step also stores its key and its value
+    # projections of q, k and v, the core, the output projection; a decode step also stores a key and a value
     assert count_launches(case, spec) == 5
     assert count_launches(replace(case, which="decode"), spec) == 5 + 2
     assert count_launches(replace(case, which="both"), spec) is None

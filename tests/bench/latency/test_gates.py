@@ -1,4 +1,4 @@
-"""Correctness checks without timing: what a record holds, and which cases are skipped."""
+"""Correctness checks without timing."""
 
 from headcount.bench import records
 from headcount.bench.latency import measure
@@ -21,7 +21,7 @@ def test_record_states_error_bound_and_choices(layers):
 
 
 def check(case):
-    """Return a record for each implementation, without running any; the device is lost at a length of 5."""
+    """Return a record for each implementation without a run, or raise DeviceLost at a length of 5."""
     if case.seq_len == 5:
         raise DeviceLost("some loop", "failed: gone")
     return [measure.check_record(case, impl) | {"status": "agrees"} for impl in measure.failed_impls(case, KeyError())]

@@ -1,4 +1,4 @@
-"""Measure one timing case: a record for each implementation, with its reason where it cannot be timed."""
+"""Measure one timing case: a record for each implementation, with the reason where it was not timed."""
 
 import json
 from dataclasses import replace
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="cpu", routing="zipf")
 
 
-def measured(name="some", blocks=2, **changes):
+def measure_layer(name="some", blocks=2, **changes):
     case = TimingCase("layer", name, **TINY | changes)
     found = list(measure.measure_case(case, PEAKS, blocks=blocks))
     json.dumps(found)
@@ -28,13 +28,13 @@ def measured(name="some", blocks=2, **changes):
 
 
 def on_gpu(name="some", **changes):
-    return measured(name, **{"device": "cuda", "dtype": "bfloat16", **changes})
+    return measure_layer(name, **{"device": "cuda", "dtype": "bfloat16", **changes})
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])
 def test_record_for_each_impl(which, layers):
-    found = measured(which=which, blocks=3)
-    # 6 experts, 2 for each token: fewer rows than experts with the 2 tokens of a step, not with 14
+    found = measure_layer(which=which, blocks=3)
+    # top 2 of 6 experts: the 2 tokens of a decode step have fewer rows than experts, 14 tokens have more
     impls = ["gathered"] * (which == "decode") + ["dense-all", "grouped", "loop"]
     assert list(found) == [*(f"subject {impl}" for impl in impls), "mqa fused", "mha fused", "mha-inner fused"]
     assert [found[f"subject {impl}"]["implementation_used"] for impl in impls] == impls
@@ -64,7 +64,7 @@ def test_gpu_timing_by_graph_or_events(which, cuda):
         assert record["status"] == "timed", record
         assert len(record["gpu_ms"]) == len(record["wall_ms"]) == 2
         assert record["peak_memory_bytes"] == cuda.memory
-        # what autograd calls of Python is out of the device's sight
+        # the fake device does not see Python code that autograd calls
         waits = record["implementation"] == "loop" and which != "backward"
         assert record["timed_by"] == ("events" if waits else "graph")
         assert record["no_graph_because"] == ("called a synchronizing CUDA operation" if waits else None)
@@ -72,21 +72,18 @@ def test_gpu_timing_by_graph_or_events(which, cuda):
     assert cuda.current is cuda.main
 
 
-@pytest.mark.parametrize("batch_size, sets", [(16, 32), (64, 12)], ids=["at most 32 sets", "180 KiB of 16 each"])
+@pytest.mark.parametrize("batch_size, sets", [(4, 32), (16, 12)], ids=["at most 32 sets", "180 KiB of 16 each"])
 def test_input_sets_exceed_gpu_cache(batch_size, sets, cuda, monkeypatch):
     """A device with a thousandth of the memory: rotated bytes exceed 1.5 times the L2 cache."""
     cache = torch.cuda.get_device_properties(0).L2_cache_size // 1024
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=cache))
     monkeypatch.setattr(case_tensors, "ROTATED_BYTES", {"cuda": timing_cases.ROTATED_BYTES["cuda"] // 1024})
     monkeypatch.setattr(measure, "L2_SHARE", 1.5)
-    found = on_gpu(which="decode", seq_len=4, batch_size=batch_size).values()
-    # one set of caches has 2 x B x 4 x 16 elements of 2 bytes
-    one_set = 2 * batch_size * 4 * 16 * 2
-    assert {r["sets"] for r in found if r["layer"].startswith("mqa")} == {sets}
-    for record in found:
-        calls = record["calls_per_block"]
-        assert record["rotated_bytes"] > 1.5 * cache - 1 and calls <= record["sets"], record["layer"]
-        assert not record["layer"].startswith("mqa") or record["rotated_bytes"] == calls * one_set
+    (record,) = on_gpu("dense", which="decode", seq_len=4, batch_size=batch_size).values()
+    # keys and values of B x 4 x 64 elements of 2 bytes
+    one_set, calls = 2 * batch_size * 4 * 64 * 2, record["calls_per_block"]
+    assert record["sets"] == sets >= calls
+    assert record["rotated_bytes"] == calls * one_set > 1.5 * cache >= (calls - 1) * one_set
 
 
 def test_wrong_impl_has_no_time(layers, monkeypatch):
@@ -97,7 +94,7 @@ def test_wrong_impl_has_no_time(layers, monkeypatch):
         return replace(found, error=0.5, bound=0.1, what="the output") if self.run.spec.impl == "loop" else found
 
     monkeypatch.setattr(correctness.CorrectnessCheck, "check", wrong)
-    found = measured()
+    found = measure_layer()
     loop = found["subject loop"]
     assert loop["status"] == "wrong: relative error 5.0e-01 of the output, 1.0e-01 allowed"
     assert loop["wall_ms"] is loop["overhead"] is None and found["mha fused"]["wall_ms"]
@@ -111,15 +108,15 @@ def test_wrong_impl_has_no_time(layers, monkeypatch):
     (ValueError(""), "failed: ValueError: no message"),
 ], ids=str)  # fmt: skip
 def test_failing_impl_is_a_row(error, status, layers, monkeypatch):
-    made = measure.make_run
+    plain = measure.make_run
 
     def make_run(case, spec, shared):
         if spec.impl == "loop":
             raise error
-        return made(case, spec, shared)
+        return plain(case, spec, shared)
 
     monkeypatch.setattr(measure, "make_run", make_run)
-    found = measured()
+    found = measure_layer()
     assert found["subject loop"]["status"] == status
     assert [r["status"] for r in found.values()].count("timed") == 5
     assert bool(measure.failures(list(found.values()))) == status.startswith("failed")
@@ -127,7 +124,7 @@ def test_failing_impl_is_a_row(error, status, layers, monkeypatch):
 
 def test_lost_device_names_impl(cuda):
     def die(name):
-        # only the loop asks for what is not zero, here while it is timed
+        # only the loop calls nonzero; it fails after the first capture
         if name == "nonzero" and "capture on side 1" in cuda.log:
             cuda.dead = "an illegal memory access was encountered"
             cuda.check()

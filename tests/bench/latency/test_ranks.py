@@ -1,4 +1,4 @@
-"""``latency --plan`` on one rank, and what it refuses; several processes: tests/agreement/test_processes.py."""
+"""``latency --plan`` on one rank, and its errors; tests/agreement/test_processes.py has several processes."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ COMMAND = ["llama3-8b", "--set", *SIZES, "--seq-len", "14", "--blocks", "3"]
 
 
 class Store(dict):
-    """A store of this process."""
+    """A key-value store in this process."""
 
     set = dict.__setitem__
 
@@ -32,10 +32,10 @@ class Store(dict):
 
 @pytest.fixture
 def alone(monkeypatch):
-    """The environment of the only rank."""
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        port = found.getsockname()[1]
+    """Set the environment of the only rank of a process group."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
     sizes = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1, "MASTER_PORT": port}
     for name, value in {**sizes, "MASTER_ADDR": "localhost"}.items():
         monkeypatch.setenv(name, str(value))
@@ -43,12 +43,12 @@ def alone(monkeypatch):
     yield
     signal.signal(signal.SIGTERM, handler)
     if dist.is_initialized():
-        # a rank that fails leaves its group to the end of the process
+        # a rank that fails does not leave its group
         dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
-    ("begun", "beats", "words"),
+    ("started", "beats", "words"),
     [
         # ranks 0 and 2 wait in their second collective
         ((2, 1, 2), True, "no progress for 0.1 s: rank 1 started 1 collective, others up to 2"),
@@ -56,14 +56,14 @@ def alone(monkeypatch):
         ((2, 2, 2), True, "no progress for 0.1 s: all ranks started 2 collectives\n"),
     ],
 )
-def test_ranks_that_hang_are_named(begun, beats, words, monkeypatch, capsys):
+def test_ranks_that_hang_are_named(started, beats, words, monkeypatch, capsys):
     store, count = Store(), itertools.count()
-    store.multi_get = lambda keys: [store[keys[0]], *(f"{next(count) * beats} {calls}" for calls in begun[1:])]
-    group = SimpleNamespace(_get_sequence_number_for_group=lambda: begun[0])
+    store.multi_get = lambda keys: [store[keys[0]], *(f"{next(count) * beats} {calls}" for calls in started[1:])]
+    group = SimpleNamespace(_get_sequence_number_for_group=lambda: started[0])
     monkeypatch.setattr(watchdog, "_get_default_store", lambda: store)
     monkeypatch.setattr(watchdog, "POLL_S", 0.01)
     monkeypatch.setattr(watchdog.dist, "get_rank", lambda: 0)
-    monkeypatch.setattr(watchdog.dist, "get_world_size", lambda: len(begun))
+    monkeypatch.setattr(watchdog.dist, "get_world_size", lambda: len(started))
     monkeypatch.setattr(watchdog.os, "_exit", lambda code: sys.exit(code))
     monkeypatch.setattr(sys, "__stderr__", sys.stderr)
     with pytest.raises(SystemExit):
@@ -79,7 +79,7 @@ def test_one_process_has_a_utilization(alone, monkeypatch, capsys):
     assert row["mfu"] == pytest.approx(row["macs"] / (row["slowest_ms"]["value"] / 1000 * 9.75e12))
 
 
-def test_a_model_that_differs_is_not_timed(alone, monkeypatch, capsys):
+def test_model_that_differs_is_not_timed(alone, monkeypatch, capsys):
     divide = sharded_step.ShardedStep.divide
 
     def changed(self, *args):
@@ -93,7 +93,7 @@ def test_a_model_that_differs_is_not_timed(alone, monkeypatch, capsys):
     assert "is not the whole one in float64: logits" in capsys.readouterr().err
 
 
-def test_models_beyond_free_memory_are_refused(alone, capsys):
+def test_model_beyond_free_memory_raises(alone, capsys):
     assert main(["llama3-8b", "--plan", "dp=1"]) == 3
     # weights and gradients of the whole model and of its only rank, in float64
     needed = int(capsys.readouterr().err.partition("needs ")[2].partition(" bytes")[0].replace(",", ""))

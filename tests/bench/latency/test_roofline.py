@@ -1,4 +1,4 @@
-"""Work and roofline bound of a pass, by the closed form of its layer."""
+"""Work and roofline bound of a pass, from the closed form of its layer."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_least_elements():
     many = moa.layer("", B=2, T=100, S=100, d_m=13, E=11, K=3, D=5)
     weights = 13 * 11 + 2 * 11 * 13 * 5 + 2 * 13 * 5
     assert least_elements(many, "forward", 70) == weights + 70
-    # y's gradient is read and x's written; weights are read and their gradients written
+    # reads the gradient of y and the weights, writes the gradients of x and of the weights
     assert least_elements(many, "backward", 70) == 2 * weights + 70
     assert least_elements(many, "both", 70) == 2 * weights + 2 * 70
     one = moa.layer("", B=1, T=1, S=1, d_m=13, E=11, K=3, D=5)
@@ -28,13 +28,13 @@ def test_least_elements():
 
 
 def test_decode_step_work():
-    """MQA of 8 x 128 and MHA of 8 x 64, one token of 8 sequences behind 2047."""
+    """MQA of 8 x 128 and MHA of 8 x 64 on one token after 2047, in 8 sequences."""
     case = TimingCase("layer", "moa-8K8E128D", 2048, 8, which="decode", **SHAPE)
     found = {spec.role: work(case, spec.needed) for spec in case.impls()}
     B, S, d = 8, 2048, 512
     assert found["mqa"].macs == B * (2 * d * 8 * 128 + 2 * d * 128 + 2 * S * 8 * 128) == 42_991_616
     assert found["mha"].macs == B * (4 * d * d + 2 * S * d) == 25_165_824
-    # weights once, the cache of keys and values: S read, one written, and the token in and out
+    # weights, S + 1 keys and values, and the token's input and output
     cache = 2 * B * (S + 1) * 128
     assert found["mqa"].elements == 2 * d * 8 * 128 + 2 * d * 128 + cache + 2 * B * d
     assert found["subject"].macs == found["mqa"].macs + B * d * 8
@@ -43,7 +43,7 @@ def test_decode_step_work():
 def test_packed_heads_work():
     case = TimingCase("layer", "moh-32x64-50", 16, 2, which="forward", **SHAPE)
     dense, packed = (next(work(case, s.needed) for s in case.impls() if s.impl == impl) for impl in ("fused", "ragged"))
-    # 16 of 32 heads: half of the queries, outputs and core
+    # 16 of 32 heads save half of the queries, outputs and core
     assert dense.macs - packed.macs == 2 * 16 * 16 * (2 * 2048 * 64 + 2 * 16 * 64)
     assert packed.elements == dense.elements
 

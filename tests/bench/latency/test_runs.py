@@ -1,4 +1,4 @@
-"""The timed call of each pass, on a layer and on a whole model, against plain autograd."""
+"""The timed call of each pass, of a layer and of a model, equals plain autograd."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def run_of(subject, which, config):
     return make_run(case, ImplSpec("tiny", config, "reference", "subject"), CaseTensors(case, config))
 
 
-def same(found, expected):
+def equal(found, expected):
     return len(found) == len(expected) and all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
 
 
@@ -31,7 +31,7 @@ def test_layer_gradients_match_autograd(which):
     for i in (0, 1, 0):
         out = run.module(run.inputs[i])
         expected = torch.autograd.grad(out, [run.inputs[i], *run.module.parameters()], run.shared.gradient)
-        assert same(run.call(i), expected)
+        assert equal(run.call(i), expected)
 
 
 def test_model_gradients_are_of_cross_entropy():
@@ -55,7 +55,7 @@ def test_each_decode_call_has_its_own_cache():
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "decode"])
-def test_altered_inputs_are_restored_and_no_graph_is_left(which):
+def test_other_inputs_are_restored_and_outputs_have_no_graph(which):
     run = run_of("layer", which, LAYER)
     (read,) = run.changeable_inputs(0)
     before = read.detach().clone()

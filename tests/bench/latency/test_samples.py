@@ -13,7 +13,7 @@ def impl(role, wall_s, gpu_s=()):
     return TimedImpl(role, None, spec=ImplSpec("", None, "", role), wall_s=wall_s, gpu_s=list(gpu_s), graph=graph)
 
 
-def compared(control, *impls):
+def ratios_of(control, *impls):
     measure.fill_ratios(impls, control)
     return impls[0].ratios
 
@@ -21,21 +21,21 @@ def compared(control, *impls):
 def test_ratios_are_paired_by_block():
     """The machine slows down to a third; the ratio of each block is 2."""
     drift = [0.001, 0.002, 0.003]
-    subject = compared(None, impl("subject", [2 * s for s in drift]), impl("mqa", [1, 1, 1]), impl("mha", drift))
+    subject = ratios_of(None, impl("subject", [2 * s for s in drift]), impl("mqa", [1, 1, 1]), impl("mha", drift))
     assert subject["to_mha"] == pytest.approx({"value": 2.0, "low": 2.0, "high": 2.0})
 
 
 def test_difference_within_noise_is_no_evidence():
     """5 % over dense MQA, where the A/A control differs by 10 %."""
-    subject = compared(impl("mqa", [0.0022] * 4), impl("subject", [0.0021] * 4), impl("mqa", [0.002] * 4))
+    subject = ratios_of(impl("mqa", [0.0022] * 4), impl("subject", [0.0021] * 4), impl("mqa", [0.002] * 4))
     assert subject["overhead"]["value"] == pytest.approx(1.05) and subject["overhead_verdict"] == "no evidence"
-    subject = compared(impl("mqa", [0.002] * 4), impl("subject", [0.0021] * 4), impl("mqa", [0.002] * 4))
+    subject = ratios_of(impl("mqa", [0.002] * 4), impl("subject", [0.0021] * 4), impl("mqa", [0.002] * 4))
     assert subject["overhead_verdict"] == "slower"
 
 
 def test_graphs_are_compared_with_graphs():
     mqa, control = impl("mqa", [0.008] * 3, [0.001] * 3), impl("mqa", [0.012] * 3, [0.001] * 3)
-    subject = compared(control, impl("subject", [0.004] * 3, [0.0012] * 3), mqa)
+    subject = ratios_of(control, impl("subject", [0.004] * 3, [0.0012] * 3), mqa)
     assert subject["overhead"]["value"] == pytest.approx(1.2) and subject["overhead_by"] == "graph"
     assert subject["noise_floor"]["value"] == pytest.approx(1.0)
     assert subject["noise_floor_wall"]["value"] == pytest.approx(1.5)
@@ -47,7 +47,7 @@ def test_values_of_a_record():
     times = {"wall_ms": [2.0] * 9 + [6.0], "gpu_ms": [0.5] * 10, "roofline_ms": 0.125, "peaks": {"macs_per_s": 4e13}}
     found = table.values(latency_record(**work, **times))
     assert (found["gpu_ms"], found["wall_ms"]) == (0.5, 2.0)
-    # of ten blocks the slowest is the tail alone: 2 + 0.1 (6 - 2) by interpolation
+    # by linear interpolation, 2 + 0.1 (6 - 2)
     assert found["p10_ms"] == 2.0 and found["p90_ms"] == pytest.approx(2.4)
     # 4e9 MACs in half a millisecond, of 4e13 a second
     assert found["rate"] == pytest.approx(8000.0) and found["peak_share"] == pytest.approx(20.0)

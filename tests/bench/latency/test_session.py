@@ -1,4 +1,4 @@
-"""Sessions: finished cases are stored and skipped, the time limit holds, and a lost device starts a new process."""
+"""Sessions store and skip finished cases, keep the time limit, and leave a lost device to a new process."""
 
 import json
 import os
@@ -24,12 +24,12 @@ GPU = ["--layer", "some", *SHAPE, "--device", "cuda", "--pass", "forward"]
 
 @pytest.fixture(autouse=True)
 def small(layers, quick, monkeypatch):
-    """Small layers and short blocks; no peaks are measured."""
+    """Use small layers, short blocks and invented peaks."""
     monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", lambda device, dtype: PEAKS)
 
 
-def continues(argv):
-    """Return whether the command, as a worker, ends for another one to continue."""
+def asks_for_restart(argv):
+    """Return whether the command, as a worker, exits with the code that starts the next worker."""
     with pytest.raises(SystemExit) as ended:
         main(argv)
     return ended.value.code == watched.RESTART
@@ -102,7 +102,7 @@ def test_no_case_begins_that_would_not_finish(within, measured, listed, monkeypa
     shape = dict(batch_size=1, dtype="float32", which="forward", device="cpu", routing="balanced")
     cases = [timing_cases.TimingCase("layer", "dense", 2 + i, **shape) for i in range(4)]
     assert len(list(run.section(cases).rows)) == measured
-    # listed with 2 s or not listed, each took 6 s: after 12 s no third one fits into 14 s
+    # each case took 6 s, listed with 2 s or not: after 12 s a third one does not fit into 14 s
     assert run.missing == cases[measured:] and run.expected_s(cases[2]) == 6.0
     assert run.remark() == "".join(f"\nmissing, no time left: {case.key}" for case in cases[measured:])
 
@@ -117,10 +117,10 @@ def test_lost_device_restarts_with_the_next_case(when, tmp_path, cuda, capsys):
             cuda.check()
 
     cuda.on_operation = die
-    assert continues(argv)
+    assert asks_for_restart(argv)
     status = "failed: AcceleratorError: CUDA error: an illegal memory access was encountered"
     assert capsys.readouterr().err.endswith(f"{CASE}: the device is lost: continuing in a new process\n")
-    # the new process has a device again, and does not run the loop again
+    # a new process has a working device, and skips the stored case
     cuda.dead = cuda.failing = None
     assert main(argv) == 1
     found = {r["implementation"]: r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "some"}
@@ -128,7 +128,7 @@ def test_lost_device_restarts_with_the_next_case(when, tmp_path, cuda, capsys):
     assert [r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "dense"] == ["timed"]
 
 
-def test_failed_capture_costs_one_impl_its_graph(tmp_path, cuda, monkeypatch, capsys):
+def test_failed_capture_restarts_with_the_next_case(tmp_path, cuda, monkeypatch, capsys):
     captured, reason = capture.capture, "operation failed due to a previous error during capture"
 
     def fail_for_grouped(call, calls, sets):
@@ -137,7 +137,7 @@ def test_failed_capture_costs_one_impl_its_graph(tmp_path, cuda, monkeypatch, ca
 
     monkeypatch.setattr(timing, "capture", fail_for_grouped)
     argv = [*GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
-    assert continues(argv)
+    assert asks_for_restart(argv)
     assert capsys.readouterr().err.endswith(f"{CASE}: a capture failed ({reason}): continuing in a new process\n")
     found = {r["implementation"]: r for r in rows_of(tmp_path / "r.jsonl") if r["role"] in ("subject", "mqa")}
     assert {impl: r["timed_by"] for impl, r in found.items()} == {
@@ -150,7 +150,7 @@ def test_failed_capture_costs_one_impl_its_graph(tmp_path, cuda, monkeypatch, ca
     assert main(argv) == 0 and rows_of(tmp_path / "r.jsonl")[-1]["timed_by"] == "graph"
 
 
-def test_call_that_does_not_return_costs_its_case(tmp_path, cuda, monkeypatch):
+def test_call_that_does_not_return_fails_its_case(tmp_path, cuda, monkeypatch):
     read, write = os.pipe()
     state = watched.worker() | {"pipe": write}
     monkeypatch.setenv(watched.WORKER, json.dumps(state))

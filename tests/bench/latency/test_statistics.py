@@ -1,4 +1,4 @@
-"""The statistics on made-up samples whose answer is known."""
+"""Statistics of samples whose answer is known."""
 
 import math
 
@@ -8,12 +8,12 @@ from headcount.bench.latency.statistics import Ratio, paired_ratio, verdict
 
 
 def test_interval_of_two_blocks():
-    """Of two blocks half of the resamples have both, and a quarter each has one of them twice."""
+    """Half of the resamples have both blocks, and a quarter each has one of them twice."""
     assert paired_ratio([1.0, 4.0], [1.0, 1.0]) == pytest.approx(Ratio(2.0, 1.0, 4.0))
 
 
 def test_interval_width():
-    """The mean of n logarithms +-s has 95 % of its resamples within 1.96 s / sqrt(n)."""
+    """95 % of the resampled means of n logarithms of size s are within 1.96 s / sqrt(n)."""
     ratio = paired_ratio([math.exp(0.01), math.exp(-0.01)] * 200, [1.0] * 400)
     assert [math.log(ratio.low), math.log(ratio.high)] == pytest.approx([-0.00098, 0.00098], rel=0.08)
 

@@ -1,7 +1,8 @@
-"""Times of user modules, presets and configurations, taken in one process in turns."""
+"""User modules, presets and configurations are timed in turns in one process."""
 
 import json
 import statistics
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -44,7 +45,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def one_pass(quick, monkeypatch):
-    """A function that returns the output of one pass of a target, or its error."""
+    """Return a function that returns the output of one pass of a target, or its error."""
 
     def run(spec, backward=False, mode="eval"):
         outputs = []
@@ -63,38 +64,9 @@ def one_pass(quick, monkeypatch):
     return run
 
 
-def test_backward_gives_gradients_and_forward_none(one_pass):
+def test_backward_needs_gradients(one_pass):
     assert [one_pass("make", backward).requires_grad for backward in (False, True)] == [False, True]
     assert one_pass("Broken") == "the first pass raised RuntimeError: no values please"
-
-
-def test_targets_are_compared_by_time_and_macs(capsys):
-    words = ["timed_net.py:make", "timed_net.py:make,width=11", "--backward"]
-    assert main([*words, "--blocks", "3", "--threads", "1", "--format", "json"]) == 0
-    (table,) = json.loads(capsys.readouterr().out)["tables"]
-    first, second = table["rows"]
-    # a product and its two gradients
-    assert [first["macs"], second["macs"]] == [3 * 5 * 7 * 3, 3 * 5 * 11 * 3]
-    assert [first["params"], second["params"]] == [7 * 3 + 3, 11 * 3 + 3]
-    assert [len(one["wall_ms"]) for one in (first, second)] == [3, 3] and first["gpu_ms"] is None
-    assert first["to_first"] is None and second["to_first"]["value"] > 0
-    median_s = statistics.median(second["wall_ms"]) / 1000
-    assert second["macs_per_s"] == pytest.approx(3 * 5 * 11 * 3 / median_s)
-
-
-@pytest.mark.parametrize("words, mode", [
-    ([], "eval"), (["--backward"], "train"), (["--backward", "--mode", "eval"], "eval"), (["--mode", "train"], "train"),
-])  # fmt: skip
-def test_backward_is_timed_in_train_mode(words, mode, quick, capsys, monkeypatch):
-    asked = []
-
-    def isolated(request):
-        asked.append(request["mode"])
-        return time_targets.answer(request)
-
-    monkeypatch.setattr(targets, "run_isolated", isolated)
-    assert main(["timed_net.py:make", "--blocks", "2", *words]) == 0
-    assert asked == [mode] and f"in {mode} mode" in " ".join(capsys.readouterr().out.split())
 
 
 def test_mode_reaches_the_module(one_pass):
@@ -102,20 +74,44 @@ def test_mode_reaches_the_module(one_pass):
     assert (training - out).round().tolist() == [[1.0] * 3] * 5
 
 
-def test_lengths_are_those_of_configurations(capsys, tmp_path):
+def test_targets_are_compared_by_time_and_macs(capsys, tmp_path):
+    """The option of a length is of the configuration, not of the user module."""
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     sizes = {"hidden_size": 24, "head_dim": 6, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 53}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **sizes, **heads}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert main(["timed_net.py:make", "config.json", "--seq-len", "13", "--blocks", "2", "--format", "json"]) == 0
+    words = ["timed_net.py:make,width=11", "config.json", "--seq-len", "13", "--blocks", "3", "--threads", "1"]
+    assert main([*words, "--format", "json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["tables"]
+    first, second = table["rows"]
     model = 13 * 24 * (3 * 24 + 3 * 32 + 53) + 2 * 4 * 13 * 13 * 6
-    assert [row["macs"] for row in table["rows"]] == [5 * 7 * 3, model]
+    assert [first["macs"], second["macs"]] == [5 * 11 * 3, model] and first["params"] == 11 * 3 + 3
+    assert [len(one["wall_ms"]) for one in (first, second)] == [3, 3] and first["gpu_ms"] is None
+    assert first["to_first"] is None and second["to_first"]["value"] > 0
+    assert second["macs_per_s"] == pytest.approx(model / (statistics.median(second["wall_ms"]) / 1000))
+
+
+@pytest.mark.parametrize("words, mode", [
+    ([], "eval"), (["--backward"], "train"), (["--backward", "--mode", "eval"], "eval"), (["--mode", "train"], "train"),
+])  # fmt: skip
+def test_backward_is_timed_in_train_mode(words, mode, quick, capsys, monkeypatch):
+    requests = []
+
+    def isolated(request):
+        requests.append(request)
+        return time_targets.answer(request)
+
+    monkeypatch.setattr(targets, "run_isolated", isolated)
+    assert main(["timed_net.py:make", "--blocks", "2", "--format", "json", *words]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert requests[0]["mode"] == mode and f"in {mode} mode" in table["title"]
+    # a product, and its two gradients
+    assert table["rows"][0]["macs"] == (3 if "--backward" in words else 1) * 5 * 7 * 3
 
 
 def test_weights_above_free_memory_raise(monkeypatch):
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 95}))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=95))
     with pytest.raises(targets.UsageError, match="96 bytes of weights"):
         targets.check_memory("net", 96, "cpu")
     targets.check_memory("net", 95, "cpu")

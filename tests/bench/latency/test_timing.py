@@ -12,7 +12,7 @@ from headcount.bench.latency.timing import TimedCall, interleave
 
 
 class Clock:
-    """Time that passes only when an implementation runs."""
+    """A clock that advances only when an implementation runs."""
 
     def __init__(self):
         self.now = 8.0
@@ -28,7 +28,7 @@ class Clock:
 
 @pytest.fixture
 def fake(monkeypatch):
-    """The clock of the timed code."""
+    """Replace the clock of the timed code."""
     clock = Clock()
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     return clock
@@ -52,19 +52,19 @@ def test_samples_are_seconds_per_call(fake):
 def test_inputs_rotate_across_blocks(fake):
     long, short = fake.impl("long", 0.015, 3), fake.impl("short", 0.001, 7)
     interleave([long, short], blocks=5, device="cpu")
-    # a call fills most of a block: one set each; a short one takes every set equally often
+    # a long call runs once in a block; a short one runs on every set equally often
     assert [i for name, i in fake.log if name == "long"][-5:] == [0, 1, 2, 0, 1] and short.calls == 21
 
 
 @pytest.mark.parametrize(
     "took, warm_up_s, calls",
     [
-        # after a first call that compiles: twice at least; of two the longer
+        # after the first call, which compiles, at least two calls; the longer one counts
         ((1 / 128, 1 / 512), 0.0, 3),
         ((1 / 2, 1 / 128), 1 / 4, 1),
-        # the clock stood still
+        # the clock does not advance
         ((0.0, 0.0), 0.0, 1),
-        # until the time is up, to the instant; then the one in the middle of the last three
+        # calls until warm_up_s have passed; the median of the last three counts
         ((1 / 8, 1 / 256, 1 / 128, 1 / 1024), 1 / 8 + 1 / 256 + 1 / 128 + 1 / 1024, 5),
         ((1 / 2, 1 / 128, 1 / 512, 1 / 64), 1 / 2 + 1 / 64 + 1 / 512, 3),
     ],
@@ -72,7 +72,7 @@ def test_inputs_rotate_across_blocks(fake):
 def test_warm_up_calibrates_calls_per_block(took, warm_up_s, calls, fake):
     impl = fake.impl("a", lambda n: (7.0, *took)[n - 1])
     timing._prepare(impl, "cpu", warm_up_s)
-    # 20 ms in a block
+    # a block has 20 ms
     assert (len(fake.log), impl.calls) == (1 + len(took), calls)
 
 
@@ -84,7 +84,7 @@ def on_device(device, kernels, waits=False):
 
 @pytest.fixture
 def side(cuda):
-    """The device with its own stream current, as while a case is measured."""
+    """Make a side stream the current one, as while a case is measured."""
     cuda.current = cuda.new_stream()
     return cuda
 
@@ -92,9 +92,9 @@ def side(cuda):
 def test_gpu_time_excludes_launch(side):
     few, many = on_device(side, 1), on_device(side, 12)
     interleave([few, many], blocks=3, device="cuda")
-    # two events for calibration, then four blocks, of which the first is discarded
+    # two events of calibration, then four blocks, of which the first is discarded
     assert side.log.count("event") == 2 * (2 + 2 * 4)
-    # a kernel of 50 us each, exactly: no launch of 20 us, none of a graph
+    # exactly 50 us for each kernel, without launches of kernels (20 us) or graphs
     assert few.gpu_s == pytest.approx([50e-6] * 3)
     assert many.gpu_s == pytest.approx([600e-6] * 3)
 
@@ -103,7 +103,7 @@ def test_wall_time_is_of_this_block_only(side):
     one = on_device(side, 12)
     side.free = 7.0
     interleave([one], blocks=3, device="cuda")
-    # 600 us of kernels behind a launch of 20 us, for which the host waits
+    # 600 us of kernels after a launch of 20 us
     assert one.wall_s == pytest.approx([600e-6 + 20e-6 / one.calls] * 3, rel=0.005)
 
 
@@ -145,7 +145,7 @@ def test_error_of_the_next_synchronisation_names_its_impl(block, side):
             side.failing = "an illegal memory access was encountered"
 
     seen, side.on_operation = [], fail
-    # operations that wait have no graph: the error comes from a warm-up, or from an eager call of the second block
+    # a call that synchronizes has no graph: it fails in warm-up, or in an eager call of the second block
     impls = [on_device(side, 1), on_device(side, 2, waits=True), on_device(side, 3)]
     with pytest.raises(ImplFailed, match="illegal memory access") as raised:
         interleave(impls, blocks=2, device="cuda", on_block=seen.append)

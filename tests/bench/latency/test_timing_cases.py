@@ -1,4 +1,4 @@
-"""Timing cases: layers and models by name, their implementations, and the dense layers for comparison."""
+"""Timing cases by name of layer or model, their implementations, and the dense layers to compare with."""
 
 import pytest
 

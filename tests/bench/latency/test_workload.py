@@ -11,7 +11,7 @@ from headcount.models.losses import record_routing, tokens_per_expert
 E, K, N, DM = 11, 3, 110, 13
 
 
-def test_experts_take_turns():
+def test_balanced_and_one_expert_selection():
     assert case_tensors.select_experts("balanced", 5, 7, 3, seed=7).flatten().tolist() == [*range(7), *range(7), 0]
     one = case_tensors.select_experts("one-expert", 5, 6, 3, seed=7)
     assert one[:, 0].tolist() == [0] * 5
