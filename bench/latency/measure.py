@@ -55,10 +55,6 @@ class TimedImpl(TimedCall):
     replay_error: float | None = None
     ratios: dict[str, Any] = field(default_factory=NO_RATIOS.copy)
 
-    def drop(self, status: str) -> None:
-        """Free what the implementation holds, and state why it is not timed."""
-        self.status, self.run, self.call, self.graph = status, None, None, None
-
     def record(self, case: TimingCase, peaks: Peaks | None, blocks: int) -> dict[str, Any]:
         """Return the record of this implementation of ``case``; without ``peaks`` it has no bound."""
         spec, checked, run = self.spec, self.checked, self.run
@@ -90,7 +86,6 @@ class TimedImpl(TimedCall):
             "timed_by": None,
             **(self.samples() if run else dict.fromkeys(self.samples())),
             "calls_per_block": self.calls if run else None,
-            "replays_per_block": self.replays if run and self.graph else None,
             "replay_error": self.replay_error if run else None,
             "sets": self.sets if run else None,
             "rotated_bytes": run.set_bytes * min(self.calls, self.sets) if run else None,
@@ -252,8 +247,9 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
         except ImplFailed as failed:
             if is_lost(device):
                 raise DeviceLost(failed.impl.name, failed.status) from failed
-            next(impl for impl in left if impl.run is failed.impl.run).drop(failed.status)
-        # free what the implementation held
+            impl = next(impl for impl in left if impl.run is failed.impl.run)
+            impl.status, impl.run, impl.call, impl.graph = failed.status, None, None, None
+        # free what the implementation holds
         del left, control
         gc.collect()
     return None

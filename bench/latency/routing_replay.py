@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from headcount.models import losses
+
 MARGIN = {"float64": 2.0**-40, "float32": 2.0**-18, "float16": 2.0**-9, "bfloat16": 2.0**-7}
 """By how much the K-th score must exceed the next, in float64, for rounding not to change the selection."""
 RATIO = 32
@@ -76,18 +78,17 @@ def trace_routing(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[
 
     Selections are those that routers record, in the order of the layers, or those of ``torch.topk`` where none does.
     """
-    routers = [part for part in module.modules() if hasattr(part, "record_routing")]
-    before = [router.record_routing for router in routers]
-    for router in routers:
-        router.record_routing = True
+    routers = [layer.router for _, layer in losses.routed_modules(module)]
+    losses.record_routing(module)
     try:
         with RoutingRecorder() as seen:
             found = run()
         recorded = [router.recorded.routing.indices.detach() for router in routers if router.recorded is not None]
     finally:
-        for router, was in zip(routers, before, strict=True):
+        losses.record_routing(module, False)
+        for router in routers:
             # a stored routing would keep its autograd graph
-            router.record_routing, router.recorded = was, None
+            router.recorded = None
     return found, recorded or seen.chosen, list(seen.backends)
 
 

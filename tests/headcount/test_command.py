@@ -8,10 +8,6 @@ from headcount.models.configs.presets import PRESETS
 from tests.golden.conftest import run
 
 
-def test_arguments_go_to_command():
-    assert run("macs --list").out.startswith("tables    moa-table1, ")
-
-
 def test_interrupt_during_import(monkeypatch):
     def interrupt(name):
         raise KeyboardInterrupt

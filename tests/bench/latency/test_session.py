@@ -187,6 +187,17 @@ def test_failed_peaks_leave_no_bound(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().err.count("no peak rates of float64, so no roofline bounds: out of memory\n") == 1
 
 
+def test_data_sheet_replaces_measured_peaks(tmp_path):
+    argv = [*CPU, "--dtype", "float32", "--pass", "forward", "--hardware", "a100", "--json", str(tmp_path / "r.jsonl")]
+    assert main(argv) == 0
+    (record,) = rows_of(tmp_path / "r.jsonl")
+    # 19.5 TFLOP/s and 2,039 GB/s
+    assert record["peaks"]["macs_per_s"] == 9.75e12
+    assert record["roofline_ms"] == pytest.approx(
+        1000 * max(record["macs"] / 9.75e12, record["least_bytes"] / 2.039e12)
+    )
+
+
 def test_time_limit_counts_from_the_start_of_the_command(tmp_path, cuda, monkeypatch):
     monkeypatch.setenv(watched.WORKER, json.dumps(watched.worker() | {"started": clock.time() - 70}))
     assert main([*GPU, "--within", "60", "--json", str(tmp_path / "r.jsonl")]) == 0
