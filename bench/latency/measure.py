@@ -61,7 +61,8 @@ class TimedImpl(TimedCall):
         needed, executed = work(case, spec.needed), work(case, spec.executed)
         least_bytes = needed.elements * case.element_bytes
         agrees = checked and not checked.wrong
-        found = {
+        samples = self.samples() | {"timed_by": records.timed_by(self.samples())}
+        return {
             "kind": records.LATENCY,
             "cell": case.key,
             **{key: value for key, value in asdict(case).items() if key not in ("which", "requested")},
@@ -83,8 +84,7 @@ class TimedImpl(TimedCall):
             "least_bytes": least_bytes,
             "executed_macs": executed.macs,
             "executed_bytes": executed.elements * case.element_bytes,
-            "timed_by": None,
-            **(self.samples() if run else dict.fromkeys(self.samples())),
+            **(samples if run else dict.fromkeys(samples)),
             "calls_per_block": self.calls if run else None,
             "replay_error": self.replay_error if run else None,
             "sets": self.sets if run else None,
@@ -95,7 +95,6 @@ class TimedImpl(TimedCall):
             "blocks": blocks,
             "smoke": blocks < TRUSTED_BLOCKS,
         }
-        return found | {"timed_by": records.timed_by(found) if run else None}
 
 
 def measure_case(
