@@ -20,7 +20,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="th
 
 TABLE = "macs --table moa-table3 --counter closed-form"
 JSON = f"{TABLE} --format json"
-CSV = f"{TABLE} --format csv"
 BUDGET = "budget --macs 700M --limit 3"
 MANY = ",".join(map(str, range(1, 29)))
 LONG = f"macs --counter closed-form -o old.txt --grid\tK={MANY} E=41 D={MANY} T=7"
@@ -61,7 +60,7 @@ FAULTS = {
     "read-only file": Fault(f"{TABLE} -o disk/x", read_only("disk"), code=2, words="Read-only file system", root=True),
     "read-only checkout": Fault(TABLE, read_only(str(headcount.CHECKOUT)), same=True, root=True),
     "unknown user": Fault(TABLE, 'unshare --user --map-user=54321 "$@"', same=True),
-    "no HOME, and options of Python": Fault(CSV, 'env -u HOME -u XDG_CACHE_HOME "$@"', PYTHON, same=True),
+    "no HOME, and options of Python": Fault(JSON, 'env -u HOME -u XDG_CACHE_HOME "$@"', PYTHON, same=True),
     "LC_ALL=C": Fault(JSON, env=(("LC_ALL", "C"), ("PYTHONUTF8", "0"), ("PYTHONCOERCECLOCALE", "0")), same=True),
     "ascii": Fault(TABLE, env=(("PYTHONIOENCODING", "ascii"),)),
     "SIGHUP ignored, as under nohup": Fault(TABLE, 'trap "" HUP; "$@" & pid=$!; kill -HUP $pid; wait $pid'),
