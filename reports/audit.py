@@ -13,15 +13,10 @@ REPORTED_COUNTS, CALLS = "reported_counts.csv", "calls.csv"
 OURS = "headcount"
 
 
-def found(facts: Facts) -> list[Cell]:
-    """Return every reported count of the audit."""
-    return facts.audit()
-
-
 def summary(facts: Facts) -> str:
     """Return for each counter and device how many formulations it counts exactly, and how far off the others are."""
     groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in found(facts):
+    for cell in facts.audit():
         groups.setdefault((cell.counter, cell.device), []).append(cell)
     rows = []
     for (counter, device), own in groups.items():
@@ -39,14 +34,14 @@ def summary(facts: Facts) -> str:
             }
         )
     percent = {"unit": "%", "kind": "fixed", "digits": 1, "sign": True}
-    formulations = len({cell.spelling for cell in found(facts)})
+    formulations = len({cell.spelling for cell in facts.audit()})
     about = text("counters.summary", formulations=formulations, ours=OURS, data=REPORTED_COUNTS)
     return f"{about}\n\n{document.records(rows, {'highest error': percent, 'lowest error': percent})}"
 
 
 def summary_sentence(facts: Facts) -> str:
     """Return how many of the tools' counts are exact, and how far the others are off."""
-    tools = [cell for cell in found(facts) if cell.counter != OURS]
+    tools = [cell for cell in facts.audit() if cell.counter != OURS]
     read = [cell for cell in tools if cell.error is not None]
     errors = [cell.error for cell in read]
     used = env.versions(("torch", "ptflops", "fvcore"))
@@ -67,9 +62,9 @@ def summary_sentence(facts: Facts) -> str:
 
 def failed_calls(facts: Facts) -> str:
     """Return the errors of the calls that give no count, with formulations and counters."""
-    counters = list(dict.fromkeys(cell.counter for cell in found(facts)))
+    counters = list(dict.fromkeys(cell.counter for cell in facts.audit()))
     failed: dict[tuple[str, str, str], list[str]] = {}
-    for cell in (cell for cell in found(facts) if cell.error is None):
+    for cell in (cell for cell in facts.audit() if cell.error is None):
         failed.setdefault((cell.reason, cell.device, cell.spelling), []).append(cell.counter)
     groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for (reason, device, spelling), names in failed.items():
@@ -89,7 +84,7 @@ def reported_counts(facts: Facts) -> str:
     """Return every reported count as CSV, with its error in percent."""
     keys = ("spelling", "written", "device", "counter", "exact", "macs", "difference", "error_percent", "no_count")
     rows = []
-    for cell in found(facts):
+    for cell in facts.audit():
         row = {**vars(cell), "no_count": cell.reason}
         if cell.difference is not None:
             row |= {"macs": cell.exact + cell.difference, "error_percent": float(cell.error)}
@@ -100,7 +95,7 @@ def reported_counts(facts: Facts) -> str:
 def calls(facts: Facts) -> str:
     """Return the calls that sum to each difference, with their places in the tools' sources, as CSV."""
     keys = ("spelling", "device", "counter", "difference", "macs", "what", "name", "calls", "place")
-    rows = [{**vars(cell), **cause} for cell in found(facts) for cause in cell.causes]
+    rows = [{**vars(cell), **cause} for cell in facts.audit() for cause in cell.causes]
     return document.table_as_csv(rows, keys)
 
 
@@ -109,7 +104,7 @@ def causes(facts: Facts) -> str:
     keys = ("counter", "what", "call", "place in the tool's source")
     groups = Counter(
         key
-        for cell in found(facts)
+        for cell in facts.audit()
         for key in dict.fromkeys((cell.counter, one["what"], one["name"], one["place"]) for one in cell.causes)
     )
     rows = [{**dict(zip(keys, key, strict=True)), "counts": count} for key, count in groups.items()]

@@ -38,10 +38,11 @@ class Disagreement(Exception):
 
 def check_sections(sections: Iterable[Section]) -> list[Section]:
     """Return the sections with their rows as lists. Disagreement for a row that fails."""
-    return [replace(section, rows=_check_rows(section.rows)) for section in sections]
+    return [replace(section, rows=check_rows(section.rows)) for section in sections]
 
 
-def _check_rows(rows: Iterable[Row]) -> list[Row]:
+def check_rows(rows: Iterable[Row]) -> list[Row]:
+    """Return the rows. Disagreement for one that fails."""
     rows = list(rows)
     if failures := [failure for row in rows for failure in row.failures]:
         raise Disagreement(failures[0])
@@ -56,7 +57,7 @@ def rows(places: tuple[tuple[str, str], ...], readings: Mapping | None = None) -
     """
     name, row = places[0]
     measured = _regenerated(name).measured(row, parse_counters(None), readings)
-    made = _check_rows(_regenerated(name).row(row, measured) for name, row in places)
+    made = check_rows(_regenerated(name).row(row, measured) for name, row in places)
     return [replace(one, records=()) for one in made], result_cache.to_cache(measured)
 
 

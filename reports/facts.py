@@ -30,7 +30,7 @@ from headcount.formulas.published.sentences import Finding, OwnLayers, own_layer
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Verdict
 from headcount.reports import counting
-from headcount.reports.counting import check_sections
+from headcount.reports.counting import check_rows, check_sections
 from headcount.reports.heat_map import Cell
 
 COUNTED = "moa"
@@ -158,10 +158,6 @@ class Facts:
         found = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"]))
         return check_sections(found.sections)[0]
 
-    def layer_accounts(self, spec: str, names: Sequence[str]) -> list[Mapping[str, Any]]:
-        """Return accounts of the layers of a grid, see counting.layer_accounts."""
-        return self._calls.result(counting.layer_accounts, spec, tuple(names))
-
     def model_accounts(self, presets: Sequence[str], seq_len: int, names: Sequence[str]) -> Section:
         """Return presets at one length with accounts as columns."""
         cases = [Case.of(name, lengths={"seq_len": seq_len}) for name in presets]
@@ -207,9 +203,10 @@ class Facts:
     @cached_property
     def figures(self) -> Mapping[str, tuple[FigureTable, list[Judged]]]:
         """Return the tables of figures by name, each with its judged cells. Raises Disagreement as all methods do."""
-        check_sections([judged_figures.section(name) for name in figures.names()])
-        found = map(figures.load, figures.names())
-        return {table.name: (table, list(figures.judge(table, self.cases))) for table in found}
+        tables = map(figures.load, figures.names())
+        found = {table.name: (table, list(figures.judge(table, self.cases))) for table in tables}
+        check_rows(judged_figures.row_of(name, cell) for name, (_, cells) in found.items() for cell in cells)
+        return found
 
     def compared(self, check: Rows) -> Mapping[str, Ledger]:
         """Return the ledgers of a check's rows, by letter."""
@@ -232,10 +229,6 @@ class Facts:
         for call in asked.values():
             self.begin(*call)
         return {name: self._calls.result(*call) for name, call in asked.items()}
-
-    def terms(self) -> Mapping[str, Any]:
-        """Return the closed forms of the explorer's layers."""
-        return self._calls.result(counting.terms)
 
     def cost(self, side: Expression, letters: Mapping[str, int]) -> int:
         """Return one side of a relation, counted on built layers."""

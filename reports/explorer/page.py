@@ -9,6 +9,7 @@ from typing import Any
 import headcount
 from headcount.bench.accounts import ACCOUNTS
 from headcount.bench.variants.variant import variant
+from headcount.reports import counting
 from headcount.reports.explorer import models, sizes, tables
 from headcount.reports.explorer.forms import LAYER_ACCOUNTS, VARIANTS, forms
 from headcount.reports.explorer.terms import FAMILIES
@@ -42,7 +43,7 @@ def data(facts: Facts) -> dict[str, Any]:
         "letters": sizes.letters(),
         "start": {letter: first for letter, (_, _, first) in sizes.SIZES.items()},
         "shown": [form.name for form in forms() if form.name not in HIDDEN],
-        **facts.terms(),
+        **facts.result(counting.terms),
         "accounts": [
             {
                 "name": a.name,

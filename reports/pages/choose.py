@@ -48,7 +48,7 @@ def _layers(facts: Facts) -> list[dict[str, Any]]:
     rows = [
         {**row, "layer": name + row["form"]}
         for name, sizes in LAYERS.items()
-        for row in facts.layer_accounts(f"{sizes} {CONTEXTS}", ACCOUNTS)
+        for row in facts.result(counting.layer_accounts, f"{sizes} {CONTEXTS}", ACCOUNTS)
     ]
     return sorted(rows, key=lambda row: row["T"])
 

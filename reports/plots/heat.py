@@ -3,7 +3,6 @@
 from itertools import product
 from typing import Any
 
-from headcount.reports import audit
 from headcount.reports.facts import Facts
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
@@ -17,7 +16,7 @@ def data(facts: Facts) -> list[list[Any]]:
     """Return formulation, its label, counter, device, and the error in percent: None where the call failed."""
     return [
         [cell.spelling, cell.written, cell.counter, cell.device, None if cell.error is None else float(cell.error)]
-        for cell in audit.found(facts)
+        for cell in facts.audit()
     ]
 
 
