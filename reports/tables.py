@@ -1,6 +1,7 @@
 """The published tables: costs as printed, under the rule, exact and counted, with verdicts; quality and training."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -20,15 +21,18 @@ SIZES = ("trainable_params", "params")
 
 
 def verdicts(facts: Facts) -> str:
-    """Return the number of rows by verdict for each table and in total, and the unexplained rows by name."""
-    rows, unexplained = [], []
-    for name in facts.tables:
-        found = facts.verdicts(name)
-        statuses = [verdict.status for verdict in found.values()]
-        rows.append({"table": name, "rows": len(found), **{status: statuses.count(status) for status in VERDICTS}})
-        unexplained += [f"{name}, {row}: {v.because}." for row, v in found.items() if v.status == "unexplained"]
+    """Return the number of rows by verdict for each table and in total."""
+    return count_verdicts(
+        {name: [verdict.status for verdict in facts.verdicts(name).values()] for name in facts.tables}, "rows"
+    )
+
+
+def count_verdicts(found: Mapping[str, Sequence[str]], what: str) -> str:
+    """Return a table of the number of verdicts of each kind in ``found``, by table and in total; kinds that no table
+    has are left out. ``what``: the heading of the number of all."""
+    rows = [{"table": name, what: len(own), **{v: own.count(v) for v in VERDICTS}} for name, own in found.items()]
     rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
-    return "\n\n".join([document.records(rows), *(f"- {line}" for line in unexplained)])
+    return document.records([{key: row[key] for key in row if rows[-1][key]} for row in rows])
 
 
 def counted(facts: Facts, name: str) -> str:

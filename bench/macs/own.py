@@ -24,7 +24,6 @@ from headcount.bench.training_flops import CountedModule, flops_per_token, input
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.published import own
-from headcount.formulas.published.figures import VERDICTS
 from headcount.formulas.published.own import OwnRow, OwnTable, RuleFit
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
@@ -192,4 +191,4 @@ def _result(printed: Sequence[Section]) -> str:
     if not judged:
         return " ".join(section.below[0] for section in printed)
     missed = any(row.values["verdict"] == "not reproducible" for row in judged)
-    return verdicts(judged, VERDICTS, "printed figure") + "; --find-rule tries all rules" * missed + "."
+    return verdicts(judged, "printed figure") + "; --find-rule tries all rules" * missed + "."

@@ -29,7 +29,7 @@ def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     published = [section for section in printed if section.table.name in tables.names()]
     of_figures = [section for section in printed if section.table.name in figures.names()]
     parts = [_published(published)] if published else []
-    parts += [verdicts(_rows(of_figures), figures.VERDICTS, "printed figure")] if of_figures else []
+    parts += [verdicts(_rows(of_figures), "printed figure")] if of_figures else []
     records = [record for section in printed for row in section.rows for record in row.records]
     for section in printed:
         rows = section.rows
@@ -40,17 +40,17 @@ def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     return "; ".join([*parts, *_counts(records)]) + "." if parts else ""
 
 
-def verdicts(rows: Iterable[Row], order: Iterable[str], what: str) -> str:
-    """Return how many rows have each verdict, in ``order``; ``what`` is the name of one of them."""
+def verdicts(rows: Iterable[Row], what: str) -> str:
+    """Return how many rows have each verdict; ``what`` is the name of one of them."""
     found = Counter(row.values["verdict"] for row in rows)
-    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in order if verdict in found)
+    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in tables.VERDICTS if verdict in found)
     return f"{plural(found.total(), what)}: {each}"
 
 
 def _published(sections: Sequence[Section]) -> str:
     judged = {column.quantity for section in sections for column in tables.load(section.table.name).judged}
     what = QUANTITIES[next(iter(judged))] if len(judged) == 1 else "row"
-    return verdicts(_rows(sections, without=NOTHING), tables.VERDICTS, f"printed {what}")
+    return verdicts(_rows(sections, without=NOTHING), f"printed {what}")
 
 
 def _preset(record: dict[str, Any], in_flops: bool) -> str:

@@ -21,9 +21,6 @@ from headcount.formulas.ledger import flops
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.tables import FOLDER, Printed, find, read_toml
 
-VERDICTS = (
-    "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "unexplained", "no printed value",
-)  # fmt: skip
 READ = ("pdf", "transcription", "repository file", "web page")
 """What a table was typed from."""
 Cases = Callable[[str, Mapping[str, Any]], Any]

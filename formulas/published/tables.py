@@ -10,7 +10,10 @@ from typing import Any
 from headcount.formulas.published import columns
 from headcount.formulas.published.columns import Adjustment, Baseline, Column, Row
 
-VERDICTS = ("reproduced", "explained", "not reproducible", "unexplained", "no printed value")
+VERDICTS = (
+    "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "unexplained", "no printed value",
+)  # fmt: skip
+"""Verdicts on printed numbers, from the best on."""
 FOLDER = files("headcount.formulas.published")
 
 

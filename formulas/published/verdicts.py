@@ -1,15 +1,15 @@
 """Verdicts on printed rows: whether the ledger gives the printed number under the rule of the table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.columns import Case, Column, Row
+from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 from headcount.formulas.published.rounding import UNITS, Printing
-from headcount.formulas.published.tables import PublishedTable
-
-SEVERITY = ("no printed value", "reproduced", "explained", "not reproducible", "unexplained")
+from headcount.formulas.published.tables import VERDICTS, PublishedTable
 
 
 @dataclass(frozen=True)
@@ -35,24 +35,39 @@ def judge(table: PublishedTable, cases: Mapping[str, Case]) -> dict[str, Verdict
 
     ``cases``: models by row name. The verdicts in the data file are not used.
     """
-    macs = table.column("macs")
-    contradictions = {column.quantity: column.contradictions(table.rows, cases) for column in table.judged}
-    verdicts = {}
+    macs, verdicts = table.column("macs"), {}
+    contradictions = _contradictions(macs, table.rows, cases) if macs in table.judged else {}
     for row in table.rows:
-        found = [_of_column(column, row, table, cases, contradictions[column.quantity]) for column in table.judged]
-        worst = max(found, key=lambda verdict: SEVERITY.index(verdict.status))
-        because = "; ".join(verdict.because for verdict in found if verdict.because)
-        verdicts[row.name] = Verdict(worst.status, macs and macs.total(cases[row.name]), because or None)
+        case = cases[row.name]
+        found = [
+            _of_column(column, row, case, contradictions.get(row.name, "") if column is macs else "")
+            for column in table.judged
+            if column.printed(row)
+        ]
+        worst = max((status for status, _ in found), key=VERDICTS.index, default="no printed value")
+        because = "; ".join(filter(None, (because for _, because in found)))
+        verdicts[row.name] = Verdict(worst, macs and macs.total(case), because or None)
     return verdicts
 
 
-def _of_column(column: Column, row: Row, table: PublishedTable, cases, contradictions: Mapping[str, str]) -> Verdict:
-    case, printed = cases[row.name], column.printed(row)
-    if printed is None:
-        return Verdict("no printed value", None)
-    printing, total = column.printing.like(printed), column.total(case)
+def _contradictions(macs: Column, rows: Sequence[Row], cases: Mapping[str, Case]) -> dict[str, str]:
+    """Return, by row name, arguments that no rule prints the MACs of these rows."""
+    texts = {row.name: text for row in rows if (text := macs.printed(row))}
+    unit = UNITS[macs.printing.unit]
+    return no_common_rule(
+        [
+            PrintedRow(name, int(Decimal(text[:-1]) * unit), macs.printing.step(text), cases[name].ledger)
+            for name, text in texts.items()
+        ]
+    )
+
+
+def _of_column(column: Column, row: Row, case: Case, contradiction: str) -> tuple[str, str]:
+    """Return the verdict on a printed cell and the arithmetic, empty where it needs none."""
+    printed, total = column.printed(row), column.total(case)
+    printing = column.printing.like(printed)
     if printing.text(total) == printed:
-        return Verdict("reproduced", None)
+        return "reproduced", ""
     shown = f"{total:,}" if isinstance(total, int) else f"{float(total):.2f}"
     by_rule = f"{shown} prints {printing.text(total)}, not {printed}"
     note = f". {row.note}" if row.note else ""
@@ -64,10 +79,10 @@ def _of_column(column: Column, row: Row, table: PublishedTable, cases, contradic
     if terms and column.printing.like(once).text(adjusted) == once and twice == printed:
         steps = "".join(f" {'+' if amount >= 0 else '-'} {abs(amount):,} ({term})" for term, amount in terms)
         again = f", which rounded again prints {printed}" if once != printed else ""
-        return Verdict("explained", None, f"{by_rule}; {shown}{steps} = {adjusted:,} prints {once}{again}{note}")
-    if contradiction := contradictions.get(row.name):
-        return Verdict("not reproducible", None, f"{by_rule}; {contradiction}{note}")
-    return Verdict("unexplained", None, by_rule + column.near_misses(row, table.rows, cases) + note)
+        return "explained", f"{by_rule}; {shown}{steps} = {adjusted:,} prints {once}{again}{note}"
+    if contradiction:
+        return "not reproducible", f"{by_rule}; {contradiction}{note}"
+    return "unexplained", by_rule + note
 
 
 def implied_vocabulary(printed: str, printing: Printing, ledger: Ledger) -> VocabularyRange:

@@ -133,12 +133,12 @@ def _columns(facts: Facts, table: PublishedTable, column: Column) -> Iterator[di
     """
     if column.quantity not in _PROPERTIES:
         return
-    multiplicity = getattr(column, "multiplicity", lambda entry: 1)
+    multiplicity = column.multiplicity if column.quantity == "macs" else lambda entry: 1
     counted = {part(entry): multiplicity(entry)
                for row in table.rows for entry in facts.ledger(row.preset)
                if getattr(entry, _PROPERTIES[column.quantity])}  # fmt: skip
     printing, shift = column.printing, SHIFTS[column.printing.rounding]
-    for name in getattr(column, "names", ("",)):
+    for name in column.names if column.quantity == "params" else ("",):
         cells = [
             (row, row.cells.get(column.quantity, {}).get(name) if name else column.printed(row)) for row in table.rows
         ]

@@ -6,8 +6,8 @@ from functools import partial
 
 from headcount.bench.hardware import HARDWARE, SOURCES
 from headcount.formulas.conventions import CONVENTIONS, statement
-from headcount.formulas.published.figures import VERDICTS, Judged
-from headcount.reports import document
+from headcount.formulas.published.figures import Judged
+from headcount.reports import document, tables
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.pages import claims
@@ -42,13 +42,8 @@ def page(facts: Facts) -> Page:
 
 def summary(facts: Facts) -> str:
     """Return the number of figures by verdict for each table and in total."""
-    rows = []
-    for name, (_, cells) in facts.figures.items():
-        found = Counter(cell.verdict for cell in cells)
-        counts = {verdict: found[verdict] for verdict in VERDICTS}
-        rows.append({"table": document.link(name, "training", name), "figures": len(cells), **counts})
-    rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
-    return document.records([{key: row[key] for key in row if key == "table" or rows[-1][key]} for row in rows])
+    found = {document.link(name, "training", name): cells for name, (_, cells) in facts.figures.items()}
+    return tables.count_verdicts({link: [cell.verdict for cell in cells] for link, cells in found.items()}, "figures")
 
 
 def table(facts: Facts, name: str) -> str:

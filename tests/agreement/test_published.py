@@ -38,9 +38,7 @@ def test_changed_number_changes_verdict():
     rows = tuple(replace(row, cells={"macs": "629M"}) if row.name.startswith("Base") else row for row in table.rows)
     verdict = judge(replace(table, rows=rows), cases_of(table))["Base: 8K8E128D"]
     assert verdict.status == "unexplained"
-    # what comes near is shown whatever is typed, with what it breaks
-    near = "628,879,360 prints 628M, not 629M; with each bias element billed it prints 629M, but B: 8K16E256D 842M, not"
-    assert verdict.because.startswith(near)
+    assert verdict.because == "628,879,360 prints 628M, not 629M"
 
 
 def test_common_vocabulary_of_table_2():
