@@ -117,6 +117,7 @@ class CallCache:
         counting = counting_header()
         self._header = {**counting, "sources": digest(sources)}
         self._futures: dict[str, Future] = {}
+        self._needed: set[str] = set()
         same = stored and all(stored.get(key) == value for key, value in counting.items())
         self._earlier = stored["calls"] if same else {}
         self._reusable = self._earlier if same and stored["sources"] == self._header["sources"] else {}
@@ -133,15 +134,16 @@ class CallCache:
     def result(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a call, sequences as lists."""
         self.begin(function, *args)
-        return decode(self._futures[_key(function, args)].result(), self._kinds)
+        self._needed.add(key := _key(function, args))
+        return decode(self._futures[key].result(), self._kinds)
 
     def earlier(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result from an earlier run in which models were counted as now, else None."""
         return decode(self._earlier.get(_key(function, args)), self._kinds)
 
     def to_store(self) -> str:
-        """Return the results of all calls as the JSON of a store, one line per call."""
-        calls = {key: future.result() for key, future in sorted(self._futures.items())}
+        """Return the results that :meth:`result` returned as the JSON of a store, one line per call."""
+        calls = {key: self._futures[key].result() for key in sorted(self._needed)}
         lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(result)}" for key, result in calls.items())
         header = json.dumps(self._header, indent=1).removesuffix("\n}")
         return f'{header},\n "calls": {{\n{lines}\n }}\n}}\n'

@@ -57,7 +57,7 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
 
 def make_files(facts, args: argparse.Namespace, folder: Path | None, checkout: Path | None) -> dict[Path, str]:
     """Return the text of each requested file by path. UsageError for an unknown page."""
-    from headcount.reports import counting, pages, readme
+    from headcount.reports import pages, readme
     from headcount.reports.explorer import page as explorer
     from headcount.reports.facts import STORE
 
@@ -66,22 +66,19 @@ def make_files(facts, args: argparse.Namespace, folder: Path | None, checkout: P
     names = args.only or known
     if unknown := [name for name in names if name not in known]:
         raise UsageError(f"unknown page {unknown[0]!r}; choose from {', '.join(known)}")
-    selected, makers = [by_name[name] for name in names if name != README], {}
-    if not args.only:
-        facts.begin(counting.terms)
-    if README in names:
-        facts.begin(*readme.CALL)
-    for page in selected:
-        page.begin(facts)
+    makers = {}
+    for page in (by_name[name] for name in names if name != README):
         makers |= page.outputs()
-    makers |= {} if args.only else {explorer.FILE: explorer.text}
+    if not args.only:
+        facts.begin_stored()
+        makers[explorer.FILE] = explorer.text
     into = folder or checkout / "reports" / "generated"
     files = {into / name: make(facts) for name, make in makers.items()}
-    if not (args.only or folder):
-        files[checkout / "reports" / "records" / STORE] = facts.counts()
     if README in names:
         path = checkout / "README.md"
         files[path] = readme.fill(path.read_text("utf-8"), facts)
+    if not (args.only or folder):
+        files[checkout / "reports" / "records" / STORE] = facts.counts()
     return files
 
 

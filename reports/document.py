@@ -8,7 +8,7 @@ import io
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -44,23 +44,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page ``name``.md, and its ``files``: plots and data by name.
-
-    ``calls``: the calls of headcount.reports.counting that the page needs, each a function with its arguments. They
-    are made in worker processes before the first page is written.
-    """
+    """A page ``name``.md, and its ``files``: plots and data by name."""
 
     name: str
     title: str
     about: str
     sections: Sequence[Section]
     files: Mapping[str, Maker] = field(default_factory=dict)
-    calls: Callable[[Facts], Iterable[Sequence]] = lambda facts: ()
-
-    def begin(self, facts: Facts) -> None:
-        """Start the calls that the page needs."""
-        for call in self.calls(facts):
-            facts.begin(*call)
 
     def outputs(self) -> dict[str, Maker]:
         """Return the makers of the page and of its files, by file name."""

@@ -86,6 +86,13 @@ class Facts:
         else:
             self._calls.begin(call, *args)
 
+    def begin_stored(self) -> None:
+        """Start the calls that the stored run made, before a page needs their results."""
+        for key in (self.stored_json(STORE) or {"calls": ()})["calls"]:
+            name, _, args = key.partition(" ")
+            if call := getattr(counting, name, None):
+                self.begin(call, *json.loads(args))
+
     def counts(self) -> str:
         """Return the results of all calls, as stored for the next run."""
         return self._calls.to_store()
@@ -225,10 +232,8 @@ class Facts:
     @cached_property
     def searches(self) -> Mapping[str, Sequence[Search]]:
         """Return by the claim's name the searches of its relation as printed and as executed."""
-        asked = {claim.name: (counting.searches, claim.name, self.largest_sum) for claim in self.claims.claims}
-        for call in asked.values():
-            self.begin(*call)
-        return {name: self._calls.result(*call) for name, call in asked.items()}
+        names = [claim.name for claim in self.claims.claims]
+        return {name: self._calls.result(counting.searches, name, self.largest_sum) for name in names}
 
     def cost(self, side: Expression, letters: Mapping[str, int]) -> int:
         """Return one side of a relation, counted on built layers."""

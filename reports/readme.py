@@ -18,8 +18,6 @@ CONFIG = """\
  "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
 """
 """Sizes in the config.json of LLaMA-3-8B."""
-CALL = (counting.count_config, COUNT, CONFIG)
-"""The call of headcount.reports.counting that the README needs."""
 SHOWN, LEFT_OUT = 6, "…"
 RECORD = "readings.json"
 PAGE = "[all times](reports/generated/time.md)"
@@ -60,7 +58,7 @@ def install(facts: Facts) -> str:
 
 def count(facts: Facts) -> str:
     """Return a configuration file, the command that counts it, and the first lines and the last one of its output."""
-    lines = [line for line in facts.result(*CALL) if line]
+    lines = [line for line in facts.result(counting.count_config, COUNT, CONFIG) if line]
     shown = [f"$ {COUNT}", *lines[:SHOWN], LEFT_OUT, *lines[-1:]]
     return "\n".join(["```json", CONFIG.rstrip(), "```", "```console", *shown, "```"])
 

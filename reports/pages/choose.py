@@ -39,7 +39,6 @@ def page(facts: Facts) -> Page:
             ),
         ],
         files(cost.OVER_MHA, roofline.PLOT, front.PLOT) | {DATA: data},
-        calls=lambda facts: [(counting.layer_accounts, f"{sizes} {CONTEXTS}", ACCOUNTS) for sizes in LAYERS.values()],
     )
 
 

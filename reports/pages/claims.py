@@ -30,7 +30,6 @@ def page(facts: Facts) -> Page:
             if paper.page == "claims"
         ],
         {DATA: data},
-        calls,
     )
 
 
@@ -41,19 +40,6 @@ def data(facts: Facts) -> str:
     """Return every sentence of every paper with its verdicts, as CSV."""
     rows = [{"paper": key, **row} for key in facts.claims.papers for _, row in _judged(facts, key)]
     return document.table_as_csv(rows)
-
-
-def calls(facts: Facts) -> Iterable[tuple]:
-    """Return the searches, and both sides of every relation of the page, counted at its point."""
-    for claim in facts.claims.claims:
-        yield counting.searches, claim.name, facts.largest_sum
-    for claim in facts.claims.claims:
-        places = [(relation, _point(claim, search)) for relation, search in _relations(claim, facts).values()]
-        places += [(claim.threshold.relation, proofs.equal_at(claim))] if claim.threshold else []
-        for relation, letters in places:
-            if counting.countable(relation):
-                for side in (relation.left, relation.right):
-                    yield counting.cost, side.text, tuple(letters.items())
 
 
 def sentences(facts: Facts, paper: str) -> str:

@@ -28,7 +28,6 @@ def page(facts: Facts) -> Page:
         ],
         files(heat.PLOT)
         | {audit.REPORTED_COUNTS: audit.reported_counts, audit.CALLS: audit.calls, PTFLOPS: ptflops_data},
-        lambda facts: [(counting.audit,), *((counting.grid_agreement, spec) for spec in GRIDS)],
     )
 
 

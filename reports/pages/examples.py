@@ -47,7 +47,7 @@ def examples_page(name: str, title: str, about: str, examples: Sequence[Example]
     """Return a page with a section for each example of the page's module: the commands and their output."""
     module = name.replace("-", "_")
     sections = [Section(one.title, [partial(output, module, one)], one.commands, "Output") for one in examples]
-    return Page(name, title, about, sections, {}, lambda facts: [(counting.example, module, s.title) for s in sections])
+    return Page(name, title, about, sections)
 
 
 def output(module: str, example: Example, facts: Facts) -> str:

@@ -1,6 +1,6 @@
 """The first page: a summary of the results with links to the pages."""
 
-from headcount.reports import audit, claim_verdicts, counting, document, latency, papers, tables
+from headcount.reports import audit, claim_verdicts, document, latency, papers, tables
 from headcount.reports.document import Page, Section, link, text
 from headcount.reports.facts import Facts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG
@@ -20,7 +20,6 @@ def page(facts: Facts) -> Page:
             Section("Counters", [heat.PLOT.shown, counters], [audit.COMMAND]),
             Section("Latency", [routing_overheads], ["python -m bench.latency --quick"]),
         ],
-        calls=lambda facts: [(counting.audit,)],
     )
 
 

@@ -1,6 +1,6 @@
 """The MoA paper, with JetMoE: its tables and equations, cost and quality, departures from its code, routing."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -75,15 +75,7 @@ def page(facts: Facts) -> Page:
         ],
         files(tables_plot.PLOT, quality_plot.PLOT, waterfall.PLOT)
         | {tables.DATA: tables.data, tables.QUALITY: tables.quality_data},
-        calls,
     )
-
-
-def calls(facts: Facts) -> Iterable[tuple]:
-    """Return the rows of the counted tables, the slowest first, the audit, the derivations and the comparison."""
-    rows = [(counting.rows, places) for places in facts.same_models]
-    others = [(counting.derivation, argv) for _, _, argv in DERIVED]
-    return [*rows[:6], (counting.audit,), *others, (counting.comparison, BIG, TRANSFORMER_BIG), *rows[6:]]
 
 
 PRINTED = {
