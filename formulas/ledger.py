@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -102,7 +103,7 @@ class Entry:
         if self.kind not in KINDS:
             raise ValueError(f"unknown kind {self.kind!r} at {self.path!r}")
 
-    @property
+    @cached_property
     def size(self) -> Size:
         """Multiply-accumulates, or output or cache elements of a kind without MACs."""
         return self.times * prod(self.dims.values())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from operator import attrgetter
 
 import sympy
@@ -69,6 +70,7 @@ class Form:
         return form(PATH, B=B, T=1, S=T, n=T - 1) if decode else form(PATH, B=B, T=T, S=T)
 
 
+@cache
 def forms() -> list[Form]:
     """Return the layers; the first is MHA of the same width, with which the others are compared."""
     plain, K, D, E = variant(VARIANTS[0]), symbol("K"), symbol("D"), symbol("E")

@@ -57,33 +57,28 @@ def as_data() -> dict[str, Any]:
     search. ``recipes``: bytes of a trained and of a frozen parameter.
     """
     signatures: dict[tuple, int] = {}
-    forms: dict[str, dict[str, Any]] = {}
-    found = []
-
-    def number(key: str, make: Callable[[], dict[str, Any]]) -> int:
-        if key not in forms:
-            forms[key] = make()
-        return [*forms].index(key)
-
+    entries, forms, found = [], [], []
     for name in PRESETS:
         case = Case.of(name)
         sizes = _letters(case)
         letters = {letter: symbol(letter) for letter in sizes}
         model, rules = _model(case, letters), _rules(case)
         # models of equal entries share a form
-        place = number(f"{model[1]().entries} {[*rules]}", partial(_form, case, letters, model, rules, signatures))
-        text = str([*forms.values()][place])
-        used = {letter: size for letter, size in sizes.items() if repr(letter) in text}
+        own = (model[1](), rules)
+        if own not in entries:
+            entries.append(own)
+            forms.append(_form(case, letters, model, rules, signatures))
+        place = entries.index(own)
+        used = {letter: size for letter, size in sizes.items() if repr(letter) in str(forms[place])}
         found.append({"name": name, "form": place, "sizes": used})
-    configs = {
-        key: number(key, partial(_decoder, *map(int, key), signatures)) for key in map("".join, product("01", repeat=3))
-    }
+    configs = {"".join(key): len(forms) + i for i, key in enumerate(product("01", repeat=3))}
+    forms += [_decoder(*map(int, key), signatures) for key in configs]
     rules = [{"name": name, "about": CONVENTIONS[name].about, "source": CONVENTIONS[name].source} for name in TRAINING]
     letters = sorted({letter for one in found for letter in one["sizes"]}, key=ORDER.get)
     named = [{"letter": letter, "meaning": by_letter(letter).meaning} for letter in letters]
     signed = [list(map(list, signature)) for signature in signatures]
     return {
-        "forms": [*forms.values()],
+        "forms": forms,
         "presets": found,
         "configs": configs,
         "rules": rules,
@@ -222,16 +217,17 @@ def _rank(form: Ledger) -> dict[str, Any]:
         except (PlanError, TypeError) as reason:
             why = str(reason)
             continue
-        fits = {}
+        fits: dict[tuple[Size, Size], None] = {}
         for whole, own in zip(form, cost.ledger, strict=True):
             for letter, size in (whole.dims | whole.weight).items():
                 divided = divide(size, (own.dims | own.weight)[letter])
                 if divided != 1:
                     total = prod(whole.dims[one] for one in ("B", "T", "K")) if letter == "K" else size
-                    fits[str((total, divided))] = [_node(total), _node(divided)]
+                    fits[total, divided] = None
         moved = [cost.sent_bytes(training=True), cost.sync_bytes()]
         amounts = [cost.step_macs, cost.held["weights"], *moved]
-        return {"plan": words, "no_plan": why, "fits": [*fits.values()], "rank": [node(amount) for amount in amounts]}
+        pairs = [[_node(total), _node(divided)] for total, divided in fits]
+        return {"plan": words, "no_plan": why, "fits": pairs, "rank": [node(amount) for amount in amounts]}
     return {"no_plan": why}
 
 

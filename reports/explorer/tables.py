@@ -7,7 +7,7 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.formulas import conventions
-from headcount.formulas.ledger import Entry
+from headcount.formulas.ledger import Entry, ledger
 from headcount.formulas.published.columns import Column, Row
 from headcount.formulas.published.figures import Figure, Judged, evaluate
 from headcount.formulas.published.rounding import SHIFTS, UNITS
@@ -60,11 +60,11 @@ def tables(facts: Facts) -> dict[str, Any]:
         command = f"headcount macs --table {table.name} --counter closed-form"
         found.append({"name": table.name, "title": table.title, "command": command, "columns": columns})
         for row in table.rows:
-            ledger = facts.ledger(row.preset)
+            form = facts.ledger(row.preset)
             for quantity in (column["quantity"] for column in columns):
-                totals = ledger.group(part, _PROPERTIES[quantity])
+                totals = form.group(part, _PROPERTIES[quantity])
                 models.setdefault(row.preset, {})[quantity] = {label: size for label, size in totals.items() if size}
-            for entry in ledger:
+            for entry in form:
                 parts[part(entry)] = parts.get(part(entry), False) or conventions.exact(entry)
     for name, (table, cells) in facts.figures.items():
         columns = [one for figure in table.figures if (one := _figures(facts, figure, cells, models))]
@@ -104,10 +104,12 @@ def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) 
 def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
     """Return a cell's value by part, without zeros; nothing where the value of a part is no whole number."""
     whole = facts.cases(cell.model.preset, cell.model.set)
-    ledgers = {label: whole.ledger.select(lambda e, label=label: part(e) == label) for label in map(part, whole.ledger)}
+    parts: dict[str, list[Entry]] = {}
+    for entry in whole.ledger:
+        parts.setdefault(part(entry), []).append(entry)
     found = {}
-    for label, ledger in ledgers.items():
-        only = SimpleNamespace(ledger=ledger, lengths=whole.lengths)
+    for label, entries in parts.items():
+        only = SimpleNamespace(ledger=ledger(entries), lengths=whole.lengths)
         try:
             found[label] = evaluate(cell.model, cell.figure, lambda *_, only=only: only, rule=rule or None).low
         except ZeroDivisionError:  # a quotient of parts
