@@ -21,7 +21,7 @@ from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import claims, data, figures, proofs, sentences, tables
 from headcount.formulas.published.claims import Cell as PrintedCell
-from headcount.formulas.published.claims import Check, Claim, Claims, Entries, Rows
+from headcount.formulas.published.claims import Check, Claim, Claims, Rows
 from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.expressions import Expression
 from headcount.formulas.published.figures import Cases, FigureTable, Judged
@@ -195,12 +195,10 @@ class Facts:
         """Return the results of a check at the paper's own sizes."""
         if isinstance(check, Rows):
             return list(sentences.of_rows(check, {**self.tables, **self.data}, self.executed(check)))
-        if isinstance(check, Entries):
-            return list(sentences.of_entries(check, self.data[check.table]))
         if isinstance(check, PrintedCell):
             return [sentences.of_cell(check, self.cases)]
-        (letters,) = _kinds(Case.of(check.preset))
-        return [sentences.of_sizes(check, letters)]
+        sizes = [(check.label, letters) for letters in _kinds(Case.of(check.preset))] if check.preset else []
+        return list(sentences.of_entries(check, sizes or self.data[check.table].labelled()))
 
     @cached_property
     def cases(self) -> Cases:

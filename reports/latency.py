@@ -35,22 +35,24 @@ def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
     return devices
 
 
-def of_type(facts: Facts, kind: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the devices of a kind, ``cuda`` or ``cpu``, with their records."""
-    return {name: rows for name, rows in by_device(facts).items() if rows[0]["environment"]["device_type"] == kind}
+def results(facts: Facts, find: Callable[[list[dict[str, Any]]], Any]) -> dict[str, dict[str, Any]]:
+    """Return by kind of device, ``cuda`` and ``cpu``, what ``find`` makes of each device's records, where that is not
+    empty."""
+    out: dict[str, dict[str, Any]] = {kind: {} for kind in NOT_MEASURED}
+    for device, rows in by_device(facts).items():
+        if found := find(rows):
+            out[rows[0]["environment"]["device_type"]][device] = found
+    return out
 
 
 def per_device(facts: Facts, find: Callable[[list], Any], show: Callable[[str, Any], Sequence[str]]) -> list[str]:
     """Return for each device a heading and the texts that ``show`` makes of the result of ``find``; a kind of device
     without results is reported as not measured."""
     parts = []
-    for kind in ("cuda", "cpu"):
-        found = {device: find(rows) for device, rows in of_type(facts, kind).items()}
-        if not any(found.values()):
-            parts.append(f"**{kind.upper()}**: {NOT_MEASURED[kind]}")
-        for device, rows in found.items():
-            if rows:
-                parts += [f"**{kind.upper()}**: {device}", *show(kind, rows)]
+    for kind, devices in results(facts, find).items():
+        for device, found in devices.items():
+            parts += [f"**{kind.upper()}**: {device}", *show(kind, found)]
+        parts += [] if devices else [f"**{kind.upper()}**: {NOT_MEASURED[kind]}"]
     return parts
 
 

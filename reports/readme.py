@@ -73,7 +73,7 @@ def verdicts(facts: Facts) -> str:
 def times(facts: Facts) -> str:
     """Return the ratios of TIMED on each GPU that has measured them."""
     found = []
-    for device, rows in latency.of_type(facts, "cuda").items():
+    for device, rows in latency.results(facts, list)["cuda"].items():
         fastest = {(r["layer"], r["seq_len"]): r for r in latency.headline_rows(rows) if r["pass"] == "forward"}
         ratios = [
             f"`{name}` takes {latency.interval(fastest[name, T][ratio])} times as long as {dense} at T = {T:,}"

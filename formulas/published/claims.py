@@ -55,21 +55,14 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """A relation between the sizes of a preset's attention and numbers of the sentence."""
-
-    label: str
-    relation: Relation
-    preset: str
-
-
-@dataclass(frozen=True)
 class Entries:
-    """Relations that must all hold for each entry of a data table (formulas/published/data.py)."""
+    """Relations that must all hold for each entry of a data table (formulas/published/data.py), or for the sizes of a
+    preset's attention."""
 
     label: str
     relations: tuple[Relation, ...]
-    table: str
+    table: str = ""
+    preset: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ class Cell:
     given: Mapping[str, int] = field(default_factory=dict)
 
 
-Check = Rows | Sizes | Entries | Cell
+Check = Rows | Entries | Cell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,9 +190,8 @@ def _claim(**fields) -> Claim:
     return Claim(**_with_checks(**fields))
 
 
-def _with_checks(*, rows=(), sizes=(), entries=(), cells=(), **texts) -> dict[str, Any]:
-    of_one = ((Rows, rows), (Sizes, sizes))
-    checks = [kind(**{**one, "relation": relation(one["relation"])}) for kind, found in of_one for one in found]
+def _with_checks(*, rows=(), entries=(), cells=(), **texts) -> dict[str, Any]:
+    checks: list[Check] = [Rows(**{**one, "relation": relation(one["relation"])}) for one in rows]
     checks += [Entries(**{**one, "relations": tuple(map(relation, one["relations"]))}) for one in entries]
     checks += [Cell(**one) for one in cells]
     return {**texts, "checks": tuple(checks)}

@@ -28,6 +28,10 @@ class DataTable(Printed):
     entries: tuple[Mapping[str, Cell], ...]
     about: str = ""
 
+    def labelled(self) -> list[tuple[str, Mapping[str, Cell]]]:
+        """Return each entry with its first cell."""
+        return [(str(entry[self.columns[0].key]), entry) for entry in self.entries]
+
 
 def load_tables(folder: Traversable = FOLDER) -> dict[str, DataTable]:
     """Return the data tables by name, in order."""

@@ -1,6 +1,6 @@
 """Check the relations of sentences at the paper's own sizes, and find the lengths at which the result changes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -8,7 +8,7 @@ import sympy
 
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import figures
-from headcount.formulas.published.claims import Cell, Claim, Entries, Rows, Sizes
+from headcount.formulas.published.claims import Cell, Claim, Entries, Rows
 from headcount.formulas.published.costs import costs
 from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.expressions import Relation, relation
@@ -57,7 +57,7 @@ def of_rows(
 
 def _printed(table: PublishedTable | DataTable, name: str, of: str) -> str | None:
     if isinstance(table, DataTable):
-        return next(entry[of] for entry in table.entries if entry[table.columns[0].key] == name)
+        return next(entry[of] for label, entry in table.labelled() if label == name)
     row, column = table.row(name), table.column(of)
     return column.printed(row) if column else row.quality.get(of)
 
@@ -67,18 +67,11 @@ def _number(text: str) -> Fraction:
     return Fraction(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else Fraction(text)
 
 
-def of_sizes(check: Sizes, letters: Mapping[str, int]) -> Finding:
-    """Return the finding on a preset's sizes."""
-    named = check.relation.left.letters | check.relation.right.letters
-    return Finding(check.label, PRINTED, (check.relation,), {letter: Fraction(letters[letter]) for letter in named})
-
-
-def of_entries(check: Entries, table: DataTable) -> Iterator[Finding]:
-    """Yield a finding for each entry of a data table."""
+def of_entries(check: Entries, entries: Iterable[tuple[str, Mapping[str, str | int]]]) -> Iterator[Finding]:
+    """Yield a finding for each entry, given as a label and values by letter."""
     named = {letter for one in check.relations for letter in one.left.letters | one.right.letters}
-    for entry in table.entries:
-        values = {letter: Fraction(entry[letter]) for letter in named}
-        yield Finding(str(entry[table.columns[0].key]), PRINTED, check.relations, values)
+    for label, values in entries:
+        yield Finding(label, PRINTED, check.relations, {letter: Fraction(values[letter]) for letter in named})
 
 
 def of_cell(check: Cell, cases: Cases) -> Finding:

@@ -75,13 +75,9 @@ def counters(facts: Facts) -> str:
 def routing_overheads(facts: Facts) -> str:
     """Return the span of the routing overhead of the fastest implementations for each device."""
     lines = []
-    for kind in ("cuda", "cpu"):
-        devices = latency.of_type(facts, kind)
-        if not devices:
-            lines.append(f"- {kind.upper()}: {latency.NOT_MEASURED[kind]}")
-        for device, rows in devices.items():
-            least = latency.least_overheads(rows)
-            span = f"{min(least):.2f} to {max(least):.2f}" if least else "not measured"
-            where = link("each with its interval", "time")
+    for kind, devices in latency.results(facts, latency.least_overheads).items():
+        lines += [] if devices else [f"- {kind.upper()}: {latency.NOT_MEASURED[kind]}"]
+        for device, least in devices.items():
+            span, where = f"{min(least):.2f} to {max(least):.2f}", link("each with its interval", "time")
             lines.append(text("index.overhead", device=device, span=span, count=len(least), link=where))
     return "\n".join(lines)

@@ -43,13 +43,14 @@ def page(facts: Facts) -> Page:
             Section("Heads of MoH on several ranks", [heads], _commands("moh-llama3-8b")),
             Section("Causal attention by blocks", [blocks], [_command("llama3-8b", {}, TOKENS, "cp=8:ring")]),
         ],
-        files(parallel.PLOT) | {DATA: lambda facts: document.table_as_csv(_ranks())},
+        files(parallel.PLOT) | {DATA: lambda facts: document.table_as_csv(parallel.ranks())},
     )
 
 
 def _commands(preset: str = "") -> list[str]:
     """Return the commands that print the costs of plans, of a preset or of all."""
-    return [_command(*one[1:]) for one in parallel.PLANNED if preset in ("", one.preset)]
+    planned = [one for one in parallel.PLANNED if preset in ("", one["preset"])]
+    return [_command(one["preset"], one.get("fields", {}), one["seq_len"], one["plan"]) for one in planned]
 
 
 def _command(preset: str, fields: dict[str, Any], seq_len: int, plan: str) -> str:
@@ -57,26 +58,6 @@ def _command(preset: str, fields: dict[str, Any], seq_len: int, plan: str) -> st
     is_default = Case.of(preset).lengths.get("seq_len") == seq_len
     length = [] if is_default else ["--seq-len", str(seq_len)]
     return shlex.join(["python", "-m", "bench.macs", "--preset", preset, *changed, *length, "--plan", plan])
-
-
-def _ranks() -> list[dict[str, Any]]:
-    """Return what the slowest rank of each plan computes, holds and sends."""
-    rows = []
-    for one in parallel.PLANNED:
-        cost = one.slowest
-        rows.append(
-            {
-                "model": one.model,
-                "T": one.seq_len,
-                "plan": one.text,
-                "ranks": one.plan.ranks,
-                "macs": cost.step_macs,
-                "state_bytes": cost.state_bytes(),
-                "sent_bytes": cost.sent_bytes(training=True),
-                "gradient_sum_bytes": cost.sync_bytes(),
-            }
-        )
-    return rows
 
 
 HEADS = {
@@ -88,8 +69,8 @@ HEADS = {
 
 
 def ranks(facts: Facts) -> str:
-    """Return a summary and a table of the same."""
-    found = _ranks()
+    """Return a summary and a table of what a rank computes, holds and sends."""
+    found = parallel.ranks()
     spans = {
         name: [choose(row[name] for row in found) / 10**9 for choose in (min, max)]
         for name in ("state_bytes", "sent_bytes")

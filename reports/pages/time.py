@@ -56,7 +56,7 @@ AGAIN = dict.fromkeys(("least", "median", "most"), {"kind": "fixed", "digits": 3
 
 def estimates(facts: Facts) -> str:
     """Return tables for each CUDA device: estimates of the headline rows, and how repeated measurements agree."""
-    devices = latency.of_type(facts, "cuda")
+    devices = latency.results(facts, list)["cuda"]
     if not devices:
         return latency.NOT_MEASURED["cuda"]
     parts = []

@@ -1,59 +1,53 @@
 """What a rank sends against what it computes, for the models and plans of pages/text.toml."""
 
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 from headcount.bench.case import Case
-from headcount.formulas.plan import Plan, parse
-from headcount.formulas.rank import RankCost, rank_costs
+from headcount.formulas.plan import parse
+from headcount.formulas.rank import rank_costs
 from headcount.reports.document import texts
 from headcount.reports.facts import Facts
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
-
-class Planned(NamedTuple):
-    """A model under a plan: its name in the page, its preset with some fields, the tokens of a sequence, the plan."""
-
-    model: str
-    preset: str
-    fields: dict[str, Any]
-    seq_len: int
-    text: str
-
-    @property
-    def plan(self) -> Plan:
-        """The plan."""
-        return parse(self.text)
-
-    @property
-    def slowest(self) -> RankCost:
-        """The cost of the ranks that compute most."""
-        case = Case.of(self.preset, self.fields, {"seq_len": self.seq_len})
-        return max(rank_costs(case.ledger, self.plan), key=lambda cost: cost.step_macs)
-
-    @property
-    def sent_bytes(self) -> int:
-        """The bytes that such a rank sends in a step, sums of gradients included."""
-        return self.slowest.sent_bytes(training=True) + self.slowest.sync_bytes()
-
-
-PLANNED = [
-    Planned(one["model"], one["preset"], one.get("fields", {}), one["seq_len"], plan)
-    for one in texts("parallel.planned")
-    for plan in one["plans"]
-]
+PLANNED = [one | {"plan": plan} for one in texts("parallel.planned") for plan in one["plans"]]
+"""Models under plans: a name in the page, a preset with some ``fields``, the tokens of a sequence, a plan."""
 COLOURS = dict(
     zip(
-        dict.fromkeys(one.model for one in PLANNED),
+        dict.fromkeys(one["model"] for one in PLANNED),
         (style.BLUE, style.PURPLE, style.VERMILLION, style.AMBER, style.GREY, style.GREEN),
         strict=True,
     )
 )
 
 
+@cache
+def ranks() -> list[dict[str, Any]]:
+    """Return what the rank that computes most under each of PLANNED computes, holds and sends in a step."""
+    rows = []
+    for one in PLANNED:
+        case = Case.of(one["preset"], one.get("fields", {}), {"seq_len": one["seq_len"]})
+        plan = parse(one["plan"])
+        cost = max(rank_costs(case.ledger, plan), key=lambda cost: cost.step_macs)
+        rows.append(
+            {
+                "model": one["model"],
+                "T": one["seq_len"],
+                "plan": one["plan"],
+                "ranks": plan.ranks,
+                "macs": cost.step_macs,
+                "state_bytes": cost.state_bytes(),
+                "sent_bytes": cost.sent_bytes(training=True),
+                "gradient_sum_bytes": cost.sync_bytes(),
+            }
+        )
+    return rows
+
+
 def data(facts: Facts) -> list[list[Any]]:
-    """Return model, plan, MACs and bytes of a step of its slowest rank, for each point."""
-    return [[one.model, one.text, one.slowest.step_macs, one.sent_bytes] for one in PLANNED]
+    """Return model, plan, MACs and all bytes that are sent in a step, for each point."""
+    return [[one["model"], one["plan"], one["macs"], one["sent_bytes"] + one["gradient_sum_bytes"]] for one in ranks()]
 
 
 def draw(data: list[list[Any]]):

@@ -15,19 +15,12 @@ Ratio = Mapping[str, float]
 
 def overheads(facts: Facts) -> dict[str, Any]:
     """Return the routing overhead of forward passes by kind of device, device, timing case and implementation."""
-    return _by_device(facts, _case_overheads)
+    return latency.results(facts, _case_overheads)
 
 
 def break_even(facts: Facts) -> dict[str, Any]:
     """Return the ratio by kind of device, device, shape with length and pass, and share of heads in percent."""
-    return _by_device(facts, _share_ratios)
-
-
-def _by_device(facts: Facts, find: Callable[[Sequence[dict]], Any]) -> dict[str, Any]:
-    return {
-        kind: {device: found for device, rows in latency.of_type(facts, kind).items() if (found := find(rows))}
-        for kind in ("cuda", "cpu")
-    }
+    return latency.results(facts, _share_ratios)
 
 
 def _case_overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:

@@ -72,7 +72,7 @@ def test_rows_printed_and_executed():
 def test_entries_must_meet_all_relations():
     best = next(sentence for sentence in FOUND.sentences if sentence.name == "the-best-coefficients")
     (check,) = best.checks
-    found = {one.label: one for one in sentences.of_entries(check, data.load_tables()[check.table])}
+    found = {one.label: one for one in sentences.of_entries(check, data.load_tables()[check.table].labelled())}
     assert {name: one.holds for name, one in found.items()} == {
         "8K8E128D": False, "8K16E128D": True, "8K32E128D": False
     }  # fmt: skip
