@@ -112,8 +112,3 @@ router = CONVENTIONS["router"]
 ffn_biases = CONVENTIONS["ffn_biases"]
 attention = CONVENTIONS["attention"]
 feed_forward = CONVENTIONS["feed_forward"]
-
-
-def statement(convention: Rule) -> str:
-    """Return what a convention counts, in words."""
-    return convention.about

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -154,7 +155,7 @@ class Ledger:
         return summary.text(self)
 
     def _repr_html_(self) -> str:
-        return summary.html(self)
+        return f"<pre>{escape(str(self))}</pre>"
 
     def to_dataframe(self) -> Any:
         """Return a pandas DataFrame with a row for each entry."""

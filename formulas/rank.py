@@ -13,8 +13,8 @@ from functools import cache
 from itertools import accumulate, pairwise
 from math import gcd, isqrt, prod
 
-from headcount.formulas.backward import backward
-from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
+from headcount.formulas.backward import training_macs
+from headcount.formulas.ledger import FORWARD_KINDS, STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.plan import Plan, PlanError
 
 TENSOR = ("h", "g", "F", "V", "k")
@@ -79,10 +79,9 @@ class RankCost:
     @property
     def step_macs(self) -> Size:
         """Multiply-accumulates of forward and backward, recomputation included."""
-        again = self.ledger.macs if self.plan.recompute == "full" else 0
-        # attention's two products of T x S
-        kinds = ("scores", "values") if self.plan.recompute == "selective" else ()
-        return self.ledger.macs + again + backward(self.ledger, recompute=lambda entry: entry.kind in kinds).macs
+        # selective: attention's two products of T x S
+        kinds = {"none": (), "selective": ("scores", "values"), "full": FORWARD_KINDS}[self.plan.recompute]
+        return training_macs(self.ledger, recompute=lambda entry: entry.kind in kinds)
 
     @property
     def params(self) -> Size:
@@ -98,9 +97,9 @@ class RankCost:
         """Return the bytes that leave the rank for the sum of gradients over ranks, once a step."""
         return _bytes(self.transfers, ("sync",), element_bytes)
 
-    def state_bytes(self, recipe: Mapping[str, int] = STATE_BYTES) -> Size:
+    def state_bytes(self) -> Size:
         """Return the bytes of weights, gradients and optimizer states that the rank keeps."""
-        return sum(recipe[part] * self.held[part] for part in recipe)
+        return sum(bytes_each * self.held[part] for part, bytes_each in STATE_BYTES.items())
 
     def activation_elements(self) -> Size:
         """Return a bound of the elements that a microbatch keeps for its backward pass.

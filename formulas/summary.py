@@ -1,7 +1,6 @@
-"""Format a closed form as a tree of modules, in text or HTML, and as rows."""
+"""Format a closed form as a tree of modules and as rows."""
 
 from collections.abc import Iterable, Iterator
-from html import escape
 from typing import Any
 
 MODEL = "(model)"
@@ -39,36 +38,20 @@ def _sums(entries: Iterable[Any]) -> tuple[Any, Any, Any]:
     return sum(entry.macs for entry in entries), elements, sum(entry.params for entry in entries)
 
 
-def _cells(entries: Iterable[Any]) -> list[tuple[int, list[str]]]:
-    """Return depth and printed cells of each line; zeros are dashes."""
-    return [(depth, [label, *map(_number, numbers)]) for depth, label, numbers in lines(entries)]
-
-
 def _number(size: Any) -> str:
+    """Return a size as text, 0 as a dash."""
     text = f"{size:,}" if isinstance(size, int) else str(size).replace("**", "^")
     return "–" if size == 0 else text
 
 
 def text(entries: Iterable[Any]) -> str:
     """Return the tree with aligned columns."""
-    rows = [list(HEADS), *(["  " * depth + label, *numbers] for depth, (label, *numbers) in _cells(entries))]
+    rows = [HEADS, *(["  " * depth + label, *map(_number, numbers)] for depth, label, numbers in lines(entries))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join([label.ljust(widths[0]), *(n.rjust(w) for n, w in zip(numbers, widths[1:], strict=True))])
         for label, *numbers in rows
     )
-
-
-def html(entries: Iterable[Any]) -> str:
-    """Return the tree as an HTML table, every name escaped."""
-    rows = "".join(
-        f'<tr><td style="text-align:left;padding-left:{depth + 0.5}em">{escape(label)}</td>'
-        f"{''.join(f'<td>{escape(number)}</td>' for number in numbers)}</tr>"
-        for depth, (label, *numbers) in _cells(entries)
-    )
-    first, *others = HEADS
-    heads = "".join(f"<th>{head}</th>" for head in others)
-    return f'<table><tr><th style="text-align:left">{first}</th>{heads}</tr>{rows}</table>'
 
 
 def records(entries: Iterable[Any]) -> list[dict[str, Any]]:

@@ -151,13 +151,8 @@ VERDICTS = {
 def sentence(facts: Facts) -> str:
     """Return the verdict on the authors' sentence for each row of each device."""
     (expected,) = facts.claims.timed
-    found = per_device(facts, _verdicts, lambda kind, rows: [document.records(_shown(rows)), _summary(rows)])
+    found = per_device(facts, _verdicts, _show_verdicts)
     return "\n\n".join([quote(expected), *found])
-
-
-def _shown(verdicts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of forward passes; the line below the table sums up all."""
-    return [row for row in verdicts if row["pass"] == "forward"] or list(verdicts)
 
 
 def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -197,13 +192,15 @@ def interval(ratio: dict[str, float]) -> str:
     return f"{ratio['value']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
 
 
-def _summary(rows: Sequence[dict[str, Any]]) -> str:
+def _show_verdicts(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a table of the forward passes, if there are any, and how many of all rows have each verdict."""
+    forward = [row for row in rows if row["pass"] == "forward"]
     parts = []
     for head, words, _ in VERDICTS.values():
         found = [(row[head] or "").rpartition("] ")[2] for row in rows]
         counts = [f"{n} {verdict}" for verdict in ("holds", "fails", "no evidence") if (n := found.count(verdict))]
         parts.append(f"{words}: {', '.join(counts) or 'not timed'}")
-    return f"Of {len(rows)} cells: {'; '.join(parts)}."
+    return [document.records(forward or rows), f"Of {len(rows)} cells: {'; '.join(parts)}."]
 
 
 def median_ms(record: dict[str, Any]) -> float:

@@ -1,7 +1,6 @@
 """Compute costs of the papers' layers, models and searches that several pages and plots show."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from math import log
 from typing import Any
@@ -53,27 +52,17 @@ def last_crossover(facts: Facts, one: str, other: str) -> int:
     return found[-1]
 
 
-@dataclass(frozen=True)
-class Rated:
-    """A printed row with the paper's quality figures and its exact costs."""
-
-    table: str
-    row: str
-    quality: Mapping[str, str]
-    macs: int
-    params: int
-    routed: bool
-
-
-def rated(facts: Facts) -> list[Rated]:
-    """Return every row with a quality figure, in the tables' order."""
+def rated(facts: Facts) -> list[dict[str, Any]]:
+    """Return every row with a quality figure, in the tables' order: ``table``, ``row``, ``quality`` by name, exact
+    ``macs`` and ``params``, and whether attention is ``routed``."""
     out = []
     for name in facts.of_paper(COUNTED):
         for row in facts.tables[name].rows:
             if row.quality:
                 form = facts.ledger(row.preset)
+                costs = {"macs": form.macs, "params": form.params}
                 routed = any(entry.kind == "expert_linear" for entry in form)
-                out.append(Rated(name, row.name, row.quality, form.macs, form.params, routed))
+                out.append({"table": name, "row": row.name, "quality": row.quality, **costs, "routed": routed})
     return out
 
 

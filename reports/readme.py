@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from headcount import REPOSITORY
 from headcount.bench.table import Column
 from headcount.formulas.published.tables import VERDICTS
 from headcount.reports import counting, document, latency
@@ -47,15 +46,6 @@ def _reported(row: Mapping[str, Any], model: str, exact: int) -> str:
     return f"{macs / 1e9:,.2f} G" + (f" ({100 * (macs - exact) / exact:+.1f} %)" if macs != exact else "")
 
 
-def install(facts: Facts) -> str:
-    """Return the lines that install headcount from a clone."""
-    lines = [
-        "python3 -m venv .venv && . .venv/bin/activate  # Python 3.11 or later",
-        "pip install '.[hf,report]'  # transformers for config.json, matplotlib for plots",
-    ]
-    return "\n".join([f"In a clone of <{REPOSITORY}>:", "```sh", *lines, "```"])
-
-
 def count(facts: Facts) -> str:
     """Return a configuration file, the command that counts it, and the first lines and the last one of its output."""
     lines = [line for line in facts.result(counting.count_config, COUNT, CONFIG) if line]
@@ -84,7 +74,7 @@ def times(facts: Facts) -> str:
     return " ".join(found)
 
 
-BLOCKS = {"tools": tools, "install": install, "count": count, "verdicts": verdicts}
+BLOCKS = {"tools": tools, "count": count, "verdicts": verdicts}
 """Functions of the generated blocks by name."""
 
 

@@ -117,8 +117,8 @@ def closed_form_tables(facts: Facts, paper: str) -> str:
 
 def _quality(facts: Facts) -> list[dict[str, Any]]:
     found = rated(facts)
-    measures = dict.fromkeys(measure for one in found for measure in one.quality)
-    return [{"table": one.table, "row": one.row, **measures, **one.quality} for one in found]
+    measures = dict.fromkeys(measure for one in found for measure in one["quality"])
+    return [{"table": one["table"], "row": one["row"], **measures, **one["quality"]} for one in found]
 
 
 def quality(facts: Facts) -> str:

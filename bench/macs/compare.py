@@ -44,7 +44,7 @@ class Quantity:
     statement: str = ""
 
 
-EXACT = Quantity("exact", "exact", attrgetter("macs"), "MACs", conventions.statement(conventions.exact))
+EXACT = Quantity("exact", "exact", attrgetter("macs"), "MACs", conventions.exact.about)
 PARAMS = [
     Quantity("params", "params", attrgetter("params"), "params"),
     Quantity("active_params", "active", attrgetter("active_params"), "params"),
@@ -72,7 +72,7 @@ def macs_by_rule(a: Compared, b: Compared) -> list[Quantity]:
     for table in tables.load_tables().values():
         # a table that prints no MACs has no rule for them
         if (macs := table.column("macs")) and {a.preset, b.preset} <= {row.preset for row in table.rows}:
-            statement = f"Rule of {table.name}: {conventions.statement(macs.multiplicity)}"
+            statement = f"Rule of {table.name}: {macs.multiplicity.about}"
             return [Quantity("rule", "rule", partial(_size_by, macs.multiplicity), "MACs", statement), EXACT]
     return [EXACT]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from headcount.formulas.conventions import CONVENTIONS, Rule, statement
+from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.moh import activated_percent, shared_percent
 from headcount.formulas.published.rounding import Printing
 
@@ -101,7 +101,7 @@ class Column:
     def statement(self) -> str:
         """What the column counts and how its values are printed, in words."""
         if self.quantity == "macs":
-            return f"{statement(self.multiplicity).rstrip('.')}; {self.printing.statement()}."
+            return f"{self.multiplicity.about.rstrip('.')}; {self.printing.statement()}."
         return f"{QUANTITIES[self.quantity][0]}, {self.printing.statement()}."
 
     def total(self, case: Case) -> int | Fraction:

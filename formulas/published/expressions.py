@@ -88,7 +88,7 @@ class Relation:
 @cache
 def expression(text: str) -> Expression:
     """Parse ``text`` as an expression. Raises ValueError if it is none."""
-    return _expression(_parsed(text), text, calls=True)
+    return _expression(_parsed(text), text)
 
 
 @cache
@@ -97,7 +97,7 @@ def relation(text: str) -> Relation:
     tree = _parsed(text)
     if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in _COMPARISONS:
         raise ValueError(f"{text!r} is no relation {', '.join(OPERATORS[:-1])} or {OPERATORS[-1]} between two sides")
-    left, right = (_expression(side, text, calls=True) for side in (tree.left, tree.comparators[0]))
+    left, right = (_expression(side, text) for side in (tree.left, tree.comparators[0]))
     return Relation(left, _COMPARISONS[type(tree.ops[0])][0], right)
 
 
@@ -107,7 +107,7 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> int:
     Raises ValueError for an unknown name, other syntax, or a value that is not an integer.
     """
     try:
-        value = _expression(_parsed(text, text.replace("^", "**")), text, calls=False).value(sizes)
+        value = _expression(_parsed(text, text.replace("^", "**")), text).value(sizes)
     except RecursionError:
         raise ValueError(f"{text[:40]!r}… is nested too deep") from None
     if not isinstance(value, int):
@@ -124,15 +124,15 @@ def _parsed(text: str, python: str | None = None) -> ast.expr:
         raise ValueError(f"{text[:40]!r}… is nested too deep") from None
 
 
-def _expression(node: ast.expr, text: str, calls: bool) -> Expression:
+def _expression(node: ast.expr, text: str) -> Expression:
     parts = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
     called = {id(call.func) for call in parts}
     letters = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and id(part) not in called}
-    value = _compiled(node, text, calls)
+    value = _compiled(node, text)
     return Expression(ast.unparse(node), frozenset(letters), frozenset(call.func.id for call in parts), value)
 
 
-def _compiled(node: ast.expr, text: str, calls: bool) -> _Value:
+def _compiled(node: ast.expr, text: str) -> _Value:
     """Return ``node`` as a function of letters and costs. Raises ValueError if it is no expression."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return lambda letters, costs: node.value
@@ -140,21 +140,20 @@ def _compiled(node: ast.expr, text: str, calls: bool) -> _Value:
         return lambda letters, costs: _known(node.id, letters, text, "size")
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
         combine = _BINARY[type(node.op)]
-        left, right = (_compiled(side, text, calls) for side in (node.left, node.right))
+        left, right = (_compiled(side, text) for side in (node.left, node.right))
         return lambda letters, costs: combine(left(letters, costs), right(letters, costs))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        operand = _compiled(node.operand, text, calls)
+        operand = _compiled(node.operand, text)
         return lambda letters, costs: -operand(letters, costs)
-    if calls and _is_cost(node):
-        moved = {keyword.arg: _compiled(keyword.value, text, calls) for keyword in node.keywords}
+    if _is_cost(node):
+        moved = {keyword.arg: _compiled(keyword.value, text) for keyword in node.keywords}
 
         def cost(letters: Mapping[str, Size], costs: Costs) -> Any:
             others = {letter: value(letters, costs) for letter, value in moved.items()}
             return _known(node.func.id, costs, text, "cost")(**{**letters, **others})
 
         return cost
-    also = ", and costs with letters by name" if calls else ""
-    raise ValueError(f"{text!r} holds {ast.unparse(node)!r}: only + - * / ** of sizes and whole numbers{also}")
+    raise ValueError(f"{text!r} holds {ast.unparse(node)!r}: only + - * / ** of sizes and whole numbers")
 
 
 def _is_cost(node: ast.expr) -> bool:

@@ -16,7 +16,7 @@ from importlib.resources.abc import Traversable
 from itertools import product
 from typing import Any
 
-from headcount.formulas.conventions import CONVENTIONS, statement
+from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import flops
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.tables import FOLDER, Printed, find, read_toml
@@ -87,7 +87,7 @@ class Figure:
     @property
     def statement(self) -> str:
         """What the figure is, in words."""
-        rule = f"; work by {self.rule}: {statement(CONVENTIONS[self.rule])}" if self.rule else "."
+        rule = f"; work by {self.rule}: {CONVENTIONS[self.rule].about}" if self.rule else "."
         return f"{self.head}: {self.text}{rule}"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from headcount.bench.hardware import HARDWARE, SOURCES
-from headcount.formulas.conventions import CONVENTIONS, statement
+from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.published.figures import Judged
 from headcount.reports import document, tables
 from headcount.reports.document import Page, Section, text
@@ -54,7 +54,7 @@ def table(facts: Facts, name: str) -> str:
         groups.setdefault((cell.verdict, cell.because), []).append(cell)
     lines = [f"- {one.head}: `{one.text}`{f', work by {one.rule}' * bool(one.rule)}." for one in found.figures]
     rules = dict.fromkeys(one.rule for one in found.figures if one.rule)
-    lines += [f"- *{rule}*: {statement(CONVENTIONS[rule])}" for rule in rules]
+    lines += [f"- *{rule}*: {CONVENTIONS[rule].about}" for rule in rules]
     lines += [_group(*key, group) for key, group in groups.items() if key != ("reproduced", "")]
     counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(cell.verdict for cell in cells).items())
     title = f"{found.title[0].upper()}{found.title[1:]}"

@@ -19,9 +19,10 @@ def data(facts: Facts) -> list[dict]:
         for cost in SCALES:
             points: dict[tuple[float, float, bool], list[str]] = {}
             for one in found:
-                if measure in one.quality:
-                    names = points.setdefault((getattr(one, cost), float(one.quality[measure]), one.routed), [])
-                    names += [_short(one.row)] * (_short(one.row) not in names)
+                if measure in one["quality"]:
+                    at, name = (one[cost], float(one["quality"][measure]), one["routed"]), _short(one["row"])
+                    names = points.setdefault(at, [])
+                    names += [name] * (name not in names)
             panels.append({"measure": measure, "cost": cost, "points": [[*at, names] for at, names in points.items()]})
     return panels
 

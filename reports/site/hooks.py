@@ -7,7 +7,8 @@ from pathlib import Path
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
-from headcount.reports import document, readme
+from headcount import REPOSITORY
+from headcount.reports import document
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("reports/generated", "reports/site/guides")
@@ -16,7 +17,7 @@ FOLDERS = ("reports/generated", "reports/site/guides")
 def on_config(config):
     """Give headings the anchors of GitHub, and add the link to the repository."""
     config.mdx_configs["toc"] = {"slugify": lambda title, _: document.anchor(title), "permalink": True}
-    config.nav.append({"Repository": readme.REPOSITORY})
+    config.nav.append({"Repository": REPOSITORY})
     return config
 
 

@@ -103,7 +103,7 @@ def test_ledger_prints_a_tree_with_sums():
 
 def test_ledger_has_html_and_a_data_frame():
     page = two_modules()._repr_html_()
-    assert "&lt;b&gt;" in page and "<b>" not in page and page.count("<tr>") == 8
+    assert "&lt;b&gt;" in page and "<b>" not in page
     frame = two_modules().to_dataframe()
     assert list(frame["path"]) == ["layers.*.<b>", "layers.*", ""]
     assert list(frame["macs"]) == [210, 0, 33] and list(frame["flops"]) == [420, 0, 66]
