@@ -118,12 +118,15 @@ def label_points(axes, points: Sequence[tuple[float, float, str, str]]) -> None:
     axes.figure.draw_without_rendering()
     covered = [Bbox([at - 4, at + 4]) for at in axes.transData.transform([point[:2] for point in points])]
     for x, y, text, colour in points:
+        trial = label(axes, (x, y), text, colour, (0, 0))
+        own = trial.get_window_extent()
+        trial.remove()
         boxes, costs = {}, {}
-        for place in product((6, -6), (0, 11, -11, 22, -22, 33)):
-            trial = label(axes, (x, y), text, colour, place, ha="left" if place[0] > 0 else "right")
-            boxes[place] = trial.get_window_extent()
-            costs[place] = boxes[place].count_overlaps(covered) + 4 - axes.bbox.count_contains(boxes[place].corners())
-            trial.remove()
+        for right, up in product((6, -6), (0, 11, -11, 22, -22, 33)):
+            # a point is a pixel at 72 dpi
+            box = own.translated(right - (own.width if right < 0 else 0), up)
+            boxes[right, up] = box
+            costs[right, up] = box.count_overlaps(covered) + 4 - axes.bbox.count_contains(box.corners())
         place = min(costs, key=lambda place: (costs[place], abs(place[1])))
         covered.append(boxes[place])
         label_with_line(axes, (x, y), text, colour, place, place[0] > 0)

@@ -1,13 +1,12 @@
-"""Plots: their data is the facts', the same data gives the same bytes, and no text lies over another or outside."""
+"""Plots: files are valid SVG, equal data gives equal bytes, and no text overlaps another or leaves the figure."""
 
 import re
-from dataclasses import replace
-from functools import cache
 from itertools import combinations
 from xml.dom import minidom
 
 import pytest
 
+import headcount
 from headcount.bench.output.figure import drawing
 from headcount.bench.result_cache import decode
 from headcount.reports.facts import STORE, Facts
@@ -28,49 +27,49 @@ from headcount.reports.plots import (
 from headcount.reports.plots.style import THEMES, settings
 
 
-class Audited(Facts):
-    """Facts whose audit is the stored one, which no change of sources counts again."""
+class StoredAudit(Facts):
+    """Facts with the stored audit, which no change of the sources counts again."""
 
     def audit(self):
         return decode(self.stored_json(STORE)["calls"]["audit []"], {"Cell": Cell})
 
 
-PLOTS = {one.name: one for one in (
+PLOTS = (
     heat.PLOT, tables.PLOT, waterfall.PLOT, share.PLOT, cost.OVER_MHA, front.PLOT, roofline.PLOT, timing.OVERHEAD,
     timing.BREAK_EVEN, quality.PLOT, figures.PLOT, parallel.PLOT,
-)}  # fmt: skip
-FACTS = Audited()
+)  # fmt: skip
+FACTS = StoredAudit()
+GENERATED = headcount.CHECKOUT / "reports" / "generated"
 
 
-@pytest.fixture(params=PLOTS)
-def drawn(request):
-    """A plot with its file in each theme."""
-    return rendered(request.param)
+def check_file(text, plot, theme):
+    """Check that an SVG file is valid, describes itself and loads nothing."""
+    document = minidom.parseString(text)
+    (description,) = document.getElementsByTagName("dc:description")
+    assert description.firstChild.data == plot.alternative and len(document.getElementsByTagName("text")) > 5
+    assert not document.getElementsByTagName("dc:date") and not document.getElementsByTagName("image")
+    assert not re.search(r'href="(?!#)', text) and text.index(THEMES[theme][0]) < text.index("<text")
 
 
-@cache
-def rendered(name):
-    """The plot, whose data is computed once, and its files, whatever the order of the tests."""
-    one = replace(PLOTS[name], data=cache(PLOTS[name].data))
-    return one, {theme: one.render(FACTS, theme) for theme in THEMES}
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
+def test_stored_file_is_valid(plot, theme):
+    check_file((GENERATED / f"{plot.name}{theme}.svg").read_text("utf-8"), plot, theme)
 
 
-def test_files_are_valid_and_load_nothing(drawn):
-    one, texts = drawn
-    for theme, text in texts.items():
-        document = minidom.parseString(text)
-        (description,) = document.getElementsByTagName("dc:description")
-        assert description.firstChild.data == one.alternative and len(document.getElementsByTagName("text")) > 5
-        assert not document.getElementsByTagName("dc:date") and not document.getElementsByTagName("image")
-        assert not re.search(r'href="(?!#)', text) and text.index(THEMES[theme][0]) < text.index("<text")
+@pytest.mark.parametrize("theme", THEMES)
+def test_rendered_file_is_valid(theme):
+    text = waterfall.PLOT.render(FACTS, theme)
+    check_file(text, waterfall.PLOT, theme)
+    assert text == waterfall.PLOT.render(FACTS, theme)
 
 
-def test_no_text_overlaps_or_leaves_the_figure(drawn, monkeypatch):
-    one, _ = drawn
+@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
+def test_no_text_overlaps_or_leaves_the_figure(plot, monkeypatch):
     pyplot = drawing()
     draw, texts = pyplot.Text.draw, {}
     with pyplot.style.context(["default", settings("")]):
-        figure = one.draw(one.data(FACTS))
+        figure = plot.draw(plot.data(FACTS))
         monkeypatch.setattr(pyplot.Text, "draw", lambda text, renderer: [texts.update({text: 1}), draw(text, renderer)])
         figure.canvas.draw()
         texts = [text for text in texts if text.get_visible() and text.get_text()]
