@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -132,22 +132,14 @@ def derivation(argv: str) -> Section:
     return check_sections(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
 
 
-def example(page: str, title: str) -> list[list[str]]:
-    """Return the lines that each command of an example prints; ``page``: a module of headcount.reports.pages.
-    Disagreement for an unexpected exit code."""
-    examples = import_module(f"headcount.reports.pages.{page}").EXAMPLES
-    (found,) = (one for one in examples if one.title == title)
-    codes = [0] * (len(found.commands) - 1) + [found.code]
+def outputs(commands: Sequence[str], code: int, files: Mapping[str, str]) -> list[list[str]]:
+    """Return the lines that each command prints in a folder of ``files``, texts by name. Disagreement for an exit code
+    of the last one other than ``code``, of the others than 0."""
+    codes = [0] * (len(commands) - 1) + [code]
     with TemporaryDirectory() as folder:
-        write(Path(folder, "model.py"), MODULE)
-        return [run_command(one, code, folder) for one, code in zip(found.commands, codes, strict=True)]
-
-
-def count_config(command: str, config: str) -> list[str]:
-    """Return the lines that a command prints in a folder whose config.json is ``config``."""
-    with TemporaryDirectory() as folder:
-        write(Path(folder, "config.json"), config)
-        return run_command(command, folder=folder)
+        for name, text in files.items():
+            write(Path(folder, name), text)
+        return [run_command(one, own, folder) for one, own in zip(commands, codes, strict=True)]
 
 
 def cost(text: str, letters: tuple[tuple[str, int], ...]) -> int:
@@ -212,7 +204,7 @@ COSTS: dict[str, Callable[..., int]] = {
 """The costs of formulas/published/costs.py that can be counted on a built layer."""
 
 
-def run_command(command: str, code: int = 0, folder: str = ".") -> list[str]:
+def run_command(command: str, code: int, folder: str) -> list[str]:
     """Return the lines on stdout of ``python -m bench.NAME …`` or ``headcount NAME …``, run in this process in a
     folder at 80 columns. Disagreement for another exit code than ``code``."""
     module, arguments = parse_command(command)
@@ -233,23 +225,3 @@ def parse_command(command: str) -> tuple[str, list[str]]:
     if words[3:4] == ["campaign"]:
         return f"{words[2]}.campaign", words[4:]
     return f"{words[2]}.__main__", words[3:]
-
-
-MODULE = """\
-from torch import nn, zeros
-
-
-def make(heads=2, width=6):
-    inputs = (zeros(5, 1, heads * width),) * 3
-    return nn.MultiheadAttention(heads * width, heads), inputs
-"""
-"""The content of model.py in the folder where the commands run."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """Commands that run one after the other in one folder; ``code``: the exit code of the last one."""
-
-    title: str
-    commands: Sequence[str]
-    code: int = 0

@@ -39,10 +39,7 @@ COUNTED = "moa"
 STORE = "counts.json"
 """The stored results of headcount.reports.counting (bench.result_cache), a file among the records."""
 
-SOURCES = (
-    *("bench", "formulas", "models", "reports/counting.py", "reports/explorer"),
-    *("reports/pages/examples.py", "reports/pages/examples_own.py"),
-)
+SOURCES = ("bench", "formulas", "models", "reports/counting.py", "reports/explorer")
 """Folders and files that these results depend on."""
 
 KINDS = (Section, Table, Column, Row, Cell, Search, Fraction)

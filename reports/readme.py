@@ -48,7 +48,8 @@ def _reported(row: Mapping[str, Any], model: str, exact: int) -> str:
 
 def count(facts: Facts) -> str:
     """Return a configuration file, the command that counts it, and the first lines and the last one of its output."""
-    lines = [line for line in facts.result(counting.count_config, COUNT, CONFIG) if line]
+    (printed,) = facts.result(counting.outputs, [COUNT], 0, {"config.json": CONFIG})
+    lines = [line for line in printed if line]
     shown = [f"$ {COUNT}", *lines[:SHOWN], LEFT_OUT, *lines[-1:]]
     return "\n".join(["```json", CONFIG.rstrip(), "```", "```console", *shown, "```"])
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import sympy
 
-from headcount.bench.accounts import ACCOUNTS
-from headcount.bench.macs import columns, grid
+from headcount.bench.macs import grid
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.symbols import symbol
-from headcount.reports.explorer.forms import ASSUMED, LAYER_ACCOUNTS, PATH, Account, Equation, Form
+from headcount.reports.explorer.forms import LAYER_ACCOUNTS, PATH, Account, Equation, Form
 from headcount.reports.explorer.nodes import Node, factors, node
 
 FAMILIES = {
@@ -75,7 +74,6 @@ def _form(form: Form) -> dict[str, Any]:
         "accounts": accounts,
         "printed": {account: _printed(equation) for account, equation in form.equations.items()},
         "grid": _grid(form),
-        "columns": _columns(form),
     }
 
 
@@ -126,22 +124,3 @@ def _grid(form: Form) -> dict[str, Node]:
     """Return the sizes of the grid whose one point is this layer without biases."""
     bias = {"bias": 0} if "bias" in form.variant.grid.letters else {}
     return {**{letter: node(size) for letter, size in form.sizes.items()}, **bias, "d_m": "d_m", "T": "T", "B": "B"}
-
-
-def _columns(form: Form) -> list[str]:
-    """Return for each account the head of its column in the table of the command."""
-    point = " ".join(f"{letter}={size}" for letter, size in {**form.variant.search.example, "T": 1}.items())
-    keys = [account.key for account in LAYER_ACCOUNTS]
-    asked = [key for key in dict.fromkeys(keys) if key in ACCOUNTS]
-    section = columns.extended(grid.section(grid.parse(point), [], None), asked, ASSUMED)
-    heads = {column.key: column.head.replace("\n", " ").removeprefix("= ") for column in section.table.columns}
-
-    def head(key: str) -> str:
-        own = f"{key}{columns.IDEAL}" if key in ACCOUNTS else f"ideal_{key}"
-        there = own if form.ideal and own in heads else key
-        # of a layer as released the column is its ideal form's, and one without routing has none
-        if there == "active_params" and (section.ideal and not form.ideal or there not in heads):
-            there = "params"
-        return heads[there]
-
-    return [head(key) for key in keys]

@@ -1,12 +1,32 @@
 """Examples: the output of commands about the papers' models, at 80 columns."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from headcount.reports import counting
-from headcount.reports.counting import Example
 from headcount.reports.document import Page, Section
 from headcount.reports.facts import Facts
+
+MODULE = """\
+from torch import nn, zeros
+
+
+def make(heads=2, width=6):
+    inputs = (zeros(5, 1, heads * width),) * 3
+    return nn.MultiheadAttention(heads * width, heads), inputs
+"""
+"""The content of model.py in the folder where the commands run."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Commands that run one after the other in one folder; ``code``: the exit code of the last one."""
+
+    title: str
+    commands: Sequence[str]
+    code: int = 0
+
 
 CLOSED_FORM = "--counter closed-form"
 EXAMPLES = (
@@ -44,16 +64,16 @@ def page(facts: Facts) -> Page:
 
 
 def examples_page(name: str, title: str, about: str, examples: Sequence[Example]) -> Page:
-    """Return a page with a section for each example of the page's module: the commands and their output."""
-    module = name.replace("-", "_")
-    sections = [Section(one.title, [partial(output, module, one)], one.commands, "Output") for one in examples]
+    """Return a page with a section for each example: the commands and their output."""
+    sections = [Section(one.title, [partial(output, one)], one.commands, "Output") for one in examples]
     return Page(name, title, about, sections)
 
 
-def output(module: str, example: Example, facts: Facts) -> str:
+def output(example: Example, facts: Facts) -> str:
     """Return the lines that each command prints, below the command where there are several."""
     several = len(example.commands) > 1
     lines = []
-    for command, own in zip(example.commands, facts.result(counting.example, module, example.title), strict=True):
+    printed = facts.result(counting.outputs, example.commands, example.code, {"model.py": MODULE})
+    for command, own in zip(example.commands, printed, strict=True):
         lines += [f"$ {command}"] * several + own
     return "\n".join(["```console" if several else "```text", *lines, "```"])

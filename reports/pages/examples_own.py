@@ -1,9 +1,8 @@
 """Examples: the output of commands about user modules and other sizes than the papers'."""
 
-from headcount.reports.counting import MODULE, Example
 from headcount.reports.document import Page
 from headcount.reports.facts import Facts
-from headcount.reports.pages.examples import examples_page
+from headcount.reports.pages.examples import MODULE, Example, examples_page
 
 LOCK = "headcount lock model.py:make -o macs.lock"
 CHECK = "headcount lock --check macs.lock"

@@ -1,4 +1,4 @@
-"""Estimates against measurements, and repeated measurements, from records by hand."""
+"""The section that compares measurements with estimates and with repeated measurements."""
 
 import pytest
 
@@ -22,12 +22,14 @@ def measured(gpu_ms, wall_ms=(9.0, 9.0), **facts):
 
 @pytest.fixture
 def page(tmp_path):
-    def made(*found):
+    """Return a function that stores records and returns the section of these alone."""
+
+    def section(*found):
         for one in found:
             records.append(tmp_path / "device" / "r.jsonl", one)
         return time.estimates(Facts(stored=tmp_path))
 
-    return made
+    return section
 
 
 def test_rows_have_estimate_and_measurement(page):
@@ -54,8 +56,8 @@ def test_second_measurement_is_compared_only(page, tmp_path):
     )
     (row,) = rows_of(text, "median")
     assert list(row.values()) == ["graph", "1", "1.100", "1.100", "1.100"]
-    (kept,) = latency.by_device(Facts(stored=tmp_path)).values()
-    assert len(kept) == 2 and not any(one["again"] for one in kept)
+    (newest,) = latency.by_device(Facts(stored=tmp_path)).values()
+    assert len(newest) == 2 and not any(one["again"] for one in newest)
     (fastest,) = rows_of(text, "measured over estimate")
     assert fastest["implementation"] == "triton"
 

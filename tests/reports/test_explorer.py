@@ -25,7 +25,7 @@ def by_name():
     return {form["name"]: form for form in explorer_facts.data()["forms"]}
 
 
-def whole(value):
+def exact_int(value):
     assert value == int(value)
     return int(value)
 
@@ -37,12 +37,12 @@ def value(node, z):
 
 
 def total(form, account, z, printed=False):
-    """Sum as the page's exact.js and layers.js do; ``printed``: only what the paper's equation counts."""
+    """Return a sum as exact.js and layers.js compute it; ``printed``: only what the paper's equation counts."""
     holding = [i for i, case in enumerate(form["cases"]) if all(z[k] == size for k, size in case.items())][-1]
     of, multiple = next(one["multiple"] for one in explorer_facts.data()["accounts"] if one["name"] == account)
     groups = [form["groups"][place] for place in form["accounts"][of][holding]]
     return multiple * sum(
-        whole(Fraction(*times) * prod(value(part, z) for part in parts))
+        exact_int(Fraction(*times) * prod(value(part, z) for part in parts))
         for _, parts, entries in groups
         for *_, times, counted in entries
         if counted or not printed
@@ -55,8 +55,7 @@ def holds(kind, first, *others):
 
 
 @pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.letters != ["d_m"]])
-def test_invalid_sizes_are_refused(name):
-    """Sizes below 1, which no field of the page takes, are not tested."""
+def test_conditions_match_constructible_layers(name):
     needs = by_name()[name]["needs"]
     refused = 0
     for z in points(seed=23, count=60):
@@ -78,7 +77,7 @@ def test_printed_equations_equal_counted_terms():
     assert tried == {(form, account) for form in ("width", "mha", "moa") for account in ("forward", "params")}
 
 
-def test_other_expressions_are_no_nodes():
+def test_node_of_other_expression_raises():
     with pytest.raises(ValueError, match="is no sum, product, quotient, minimum or ceiling"):
         nodes.node(sympy.sin(sympy.Symbol("h")))
 
@@ -105,14 +104,14 @@ def test_printed_cells_match_verdicts():
                     assert rule.printing.like(cell).text(closed) == cell or typed.row(name).rounded_from
 
 
-def test_each_published_table_is_served_or_says_why_not():
+def test_absent_tables_have_a_reason():
     published = explorer_facts.data()["published"]
     served, absent = ([table["name"] for table in published[key]] for key in ("tables", "absent"))
     assert sorted(served + absent) == sorted([*tables.names(), *figures.names()])
     assert all(table["why"] and not set(table) & {"columns"} for table in published["absent"])
 
 
-def test_models_of_training_tables_are_offered():
+def test_presets_have_models_of_training_tables():
     offered = {one["name"]: one for one in explorer_facts.data()["presets"]}
     assert offered["mistral-7b"]["sizes"] == {"d_m": 4096, "h": 32, "g": 8, "d_h": 128}
     assert offered["qwen2_5-72b"]["sizes"] == {"d_m": 8192, "h": 64, "g": 8, "d_h": 128}

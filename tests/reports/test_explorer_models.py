@@ -16,7 +16,6 @@ from headcount.models.configs.presets import PRESETS
 from tests.reports import chromium, explorer_facts
 
 pytestmark = chromium.needed
-LENGTHS = {"batch_size": 3, "seq_len": 7}
 ACCOUNTS = {
     "causal": "causal_macs", "windowed": "windowed_macs", "perToken": "macs_per_token", "perSample": "macs_per_sample",
     "prefill": "prefill_macs", "step": "decode_macs", "cache": "kv_bytes", "trainingMacs": "training_macs",
@@ -88,16 +87,20 @@ answer({ refusal, presets, ranks, nearest, pasted, reasons, shown, why });
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def answers(tmp_path_factory):
     given = f"const configs = {json.dumps(CONFIGS)}; const refused = {json.dumps([text for text, _ in REFUSED])};"
     given += f"const plans = {json.dumps(PLANS)};"
     return chromium.run_in_page(tmp_path_factory.mktemp("models"), explorer_facts.text(), given + PROGRAM)
 
 
+def lengths_of(name, seq_len=7):
+    """Return the lengths of a preset's input; an image has none."""
+    return {"batch_size": 3} | ({"seq_len": seq_len} if set(Case.of(name).lengths) > {"batch_size"} else {})
+
+
 @pytest.mark.parametrize("name", PRESETS)
-def test_costs_of_presets_match_closed_form(found, name):
-    lengths = LENGTHS if set(Case.of(name).lengths) > {"batch_size"} else {"batch_size": 3}
-    case = Case.of(name, lengths=lengths)
+def test_costs_of_presets_match_closed_form(answers, name):
+    case = Case.of(name, lengths=lengths_of(name))
     ledger, given = case.ledger, accounts.Assumptions(window=3, optimizer="adamw")
     found_accounts, _ = accounts.values([*ACCOUNTS.values()], case, given)
     # the page has no fractions
@@ -105,7 +108,7 @@ def test_costs_of_presets_match_closed_form(found, name):
     costs = {key: whole[account] for key, account in ACCOUNTS.items()}
     costs |= {"macs": ledger.macs, "flops": ledger.flops, "params": ledger.params, "active": ledger.active_params}
     costs |= {"weights": 2 * ledger.params}
-    for rule, of_page in zip(TRAINING, found["presets"][name], strict=True):
+    for rule, of_page in zip(TRAINING, answers["presets"][name], strict=True):
         try:
             costs["training"] = flops_per_token(case, CONVENTIONS[rule]) * 3 * 7
         except UsageError:
@@ -114,9 +117,9 @@ def test_costs_of_presets_match_closed_form(found, name):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_ranks_of_presets_match_closed_form(found, name):
-    lengths = {"batch_size": 3, "seq_len": 24} if set(Case.of(name).lengths) > {"batch_size"} else {"batch_size": 3}
-    for (tp, dp), of_page in zip(PLANS, found["ranks"][name], strict=True):
+def test_ranks_of_presets_match_closed_form(answers, name):
+    lengths = lengths_of(name, seq_len=24)
+    for (tp, dp), of_page in zip(PLANS, answers["ranks"][name], strict=True):
         if "why" in of_page:
             plan = parse(",".join([f"tp={tp},sp"] * (tp > 1) + [f"dp={dp},fsdp"] * (dp > 1)) or "dp=1")
             case = Case.of(name, lengths=lengths, plan=plan)
@@ -134,31 +137,31 @@ def test_ranks_of_presets_match_closed_form(found, name):
         assert of_page == {"plan": of_page["plan"]} | {key: str(one) for key, one in costs.items()}
 
 
-def test_most_language_models_have_ranks(found):
-    divided = {name for name, ranks in found["ranks"].items() if "why" not in ranks[1]}
+def test_most_language_models_have_ranks(answers):
+    divided = {name for name, ranks in answers["ranks"].items() if "why" not in ranks[1]}
     assert {"llama3-8b", "llama3-405b", "deepseek-v3", "transformer-big", "moa-8K8E128D", "jetmoe-8b"} <= divided
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_nearest_moa_matches_closed_form(found, name):
-    lengths = LENGTHS if set(Case.of(name).lengths) > {"batch_size"} else {"batch_size": 3}
+def test_nearest_moa_matches_closed_form(answers, name):
     try:
         Case.of(name, {"attention": "moa", "top_k": 1, "num_experts": 8, "head_dim": 64})
     except ConfigError:
-        assert found["nearest"][name] == []
+        assert answers["nearest"][name] == []
         return
-    for K, E, D, costs in found["nearest"][name]:
-        ledger = Case.of(name, {"attention": "moa", "top_k": K, "num_experts": E, "head_dim": D}, lengths).ledger
+    for K, E, D, costs in answers["nearest"][name]:
+        ledger = Case.of(
+            name, {"attention": "moa", "top_k": K, "num_experts": E, "head_dim": D}, lengths_of(name)
+        ).ledger
         assert costs == [str(ledger.macs), str(ledger.params), str(ledger.active_params)]
 
 
-def test_nearest_moa_is_found_again(found):
-    """MoA that is searched is among its own nearest, with equal costs."""
-    assert found["nearest"]["moa-8K8E128D"][0][:3] == [8, 8, 128]
+def test_moa_is_its_own_nearest(answers):
+    assert answers["nearest"]["moa-8K8E128D"][0][:3] == [8, 8, 128]
 
 
 @pytest.mark.parametrize("place", range(len(CONFIGS)), ids=[one["model_type"] for one in CONFIGS])
-def test_costs_of_pasted_configuration(found, place):
+def test_costs_of_pasted_configuration(answers, place):
     config, B, T = CONFIGS[place], 3, 7
     d, F, N, V = (config[f"{k}"] for k in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size"))
     h, g = config["num_attention_heads"], config["num_key_value_heads"]
@@ -177,13 +180,13 @@ def test_costs_of_pasted_configuration(found, place):
     cache, training = 2 * N * 2 * B * T * g * w, 6 * B * T * active
     costs = {"macs": macs, "params": params, "active": active, "step": step, "cache": cache, "training": training}
     costs |= {"causal": macs - B * N * T * (T - 1) * h * w, "state": 16 * params, "prefill": macs}
-    assert {key: found["pasted"][place][key] for key in costs} == {key: str(cost) for key, cost in costs.items()}
+    assert {key: answers["pasted"][place][key] for key in costs} == {key: str(cost) for key, cost in costs.items()}
 
 
-def test_wrong_configurations_and_sizes_are_refused_with_reason(found):
-    for (_, part), reason in zip(REFUSED, found["reasons"], strict=True):
+def test_invalid_configurations_and_sizes_have_a_reason(answers):
+    for (_, part), reason in zip(REFUSED, answers["reasons"], strict=True):
         assert part in reason
     # published: LLaMA 3 8B has 8.03 G parameters
-    assert "8,030,261,248" in found["shown"] and found["why"].startswith("g must be")
-    reason, size = found["refusal"]
+    assert "8,030,261,248" in answers["shown"] and answers["why"].startswith("g must be")
+    reason, size = answers["refusal"]
     assert reason.startswith("T must be") and int(size) == explorer_facts.data()["start"]["T"]

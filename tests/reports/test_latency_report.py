@@ -8,7 +8,7 @@ from headcount.reports.facts import Facts
 from tests.reports.pipe_tables import rows_of
 
 
-def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8K8E128D", kind="cpu", **facts):
+def record(role="subject", implementation="grouped", wall=(1.0, 1.0), layer="moa-8K8E128D", kind="cpu", **facts):
     environment = {
         "device": "made-up",
         "device_type": kind,
@@ -27,7 +27,7 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), arm="moa-8
         "subject": "layer",
         "name": "moa-8K8E128D",
         "cell": f"layer moa-8K8E128D T7 {facts.get('pass', 'forward')}",
-        "layer": arm,
+        "layer": layer,
         "role": role,
         "implementation": implementation,
         "implementation_used": implementation,
@@ -57,7 +57,7 @@ CELL = [
     record(wall=(1.0, 1.0)),
     record(implementation="dense-all", wall=(2.0, 2.0)),
     record(implementation="loop", wall=(4.0, 4.0)),
-    record(role="mha", implementation="fused", wall=(0.8, 0.8), arm="mha-8x64"),
+    record(role="mha", implementation="fused", wall=(0.8, 0.8), layer="mha-8x64"),
 ]
 
 

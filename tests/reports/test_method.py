@@ -1,4 +1,4 @@
-"""The method page's table of programs: each is listed as the page says, at sizes that are prime and at one."""
+"""The method page's table of elementwise products: each program is counted as its row states."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def cos(rows, width):
 
 @pytest.mark.parametrize("letters", [{"N": 7, "K": 3, "d": 5}, {"N": 1, "K": 3, "d": 5}], ids=["T7", "T1"])
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
-def test_program_is_listed_as_the_page_says(row, letters):
+def test_listed_products_of_program(row, letters):
     program, shapes, listed, expected = row
 
     def size(text):

@@ -80,10 +80,10 @@ def test_links_resolve(name):
 
 
 class Refusing(Executor):
-    """An executor that raises for every call."""
+    """An executor that raises for each call."""
 
     def submit(self, call, /, *args):
-        raise AssertionError(f"{call.__name__} is asked for")
+        raise AssertionError(f"{call.__name__} is called")
 
 
 @pytest.mark.parametrize("name", ["commands", "method", "moh", "notation", "time", "training"])
@@ -92,7 +92,7 @@ def test_closed_form_pages_count_nothing(name):
     assert all(make(facts) for make in PAGES[name].outputs().values())
 
 
-def test_training_page_has_every_figure_that_its_rule_does_not_print():
+def test_training_page_names_figures_not_reproduced():
     text = text_of("training")
     rows = list(csv.DictReader(io.StringIO((GENERATED / "training.csv").read_text("utf-8"))))
     assert len(rows) >= 250

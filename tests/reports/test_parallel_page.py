@@ -1,4 +1,4 @@
-"""The page about many devices: its rows by formulas typed by hand, and no verdict fails."""
+"""The page about many devices: rows against formulas typed by hand, and its verdicts."""
 
 import re
 from fractions import Fraction
@@ -12,7 +12,7 @@ from tests.reports.pipe_tables import rows_of
 FACTS = Facts()
 
 
-def test_dispatch_sends_less_where_the_quotient_is_below_one():
+def test_dispatch_sends_less_where_ratio_is_below_one():
     rows = rows_of(parallel.dispatch(FACTS))
     assert len(rows) == 8
     for row in rows:
@@ -21,7 +21,7 @@ def test_dispatch_sends_less_where_the_quotient_is_below_one():
         assert row["less at e ="] == (", ".join(map(str, less)) or "none")
 
 
-def test_the_slowest_rank_of_moh():
+def test_slowest_rank_of_moh():
     rows = rows_of(parallel.heads(FACTS))
     assert [(row["heads of a token"], row["key/value heads"]) for row in rows] == [("4", "1")] * 3 + [("3", "2")]
     # 32 layers, 2,048 tokens, two products of heads of width 128

@@ -62,12 +62,12 @@ def test_interrupt_leaves_no_process(group, after):
     assert workers
     time.sleep(after)
     (os.killpg if group else os.kill)(started.pid, signal.SIGINT)
-    # far less than what is left to count takes
+    # much less than the remaining counts take
     _, err = started.communicate(timeout=8)
-    # as a shell sees it: Python itself dies of SIGINT where that came while it ran a text, as dataclasses do
+    # Python itself dies of SIGINT that arrives while it executes generated code, such as that of a dataclass
     assert started.returncode in (130, -signal.SIGINT)
     assert err.strip() == "python -m reports: interrupted"
-    # the process of Python's own that minds what is left ends when it has
+    # multiprocessing's resource tracker ends last
     _, running = psutil.wait_procs(workers, timeout=2)
     assert not running
 

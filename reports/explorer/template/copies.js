@@ -1,12 +1,11 @@
 // What can be copied: the command that prints the same number, and the table as text.
 
-/** Return the command that prints this account of this layer, and the head of its column. */
+/** Return the command that prints this account of this layer. */
 function reproduce(form, account, sizes) {
   const point = Object.entries(form.grid).map(([letter, node]) => `${letter}=${evaluate(node, sizes)}`);
   const column = account.column.replace("{w}", sizes.w);
   const asked = column ? ` --columns ${column} --context ${sizes.T}` : "";
-  const command = `headcount macs --grid '${point.join(" ")}' --counter closed-form${asked}`;
-  return { command, column: form.columns[DATA.accounts.indexOf(account)] };
+  return `headcount macs --grid '${point.join(" ")}' --counter closed-form${asked}`;
 }
 
 const TEXTS = {
@@ -43,11 +42,10 @@ let tableAs = null;
 function drawCopies(rows, base, sizes, account) {
   tableAs = (kind) => plainTable(kind, rows, base, sizes, account);
   const form = chosenForm();
-  const found = reproduce(form, account, sizes);
-  element("command").textContent = found.command;
+  element("command").textContent = reproduce(form, account, sizes);
   element("column").textContent = whyNot(form, sizes)
     ? "refuses these sizes with the same reason"
-    : `column “${found.column}”`;
+    : "prints the same number";
 }
 
 function listenCopies() {
