@@ -221,16 +221,10 @@ def savings(facts: Facts) -> str:
     return text(
         "moa.savings",
         dearer="dearer" if attention[BIG] > attention[TRANSFORMER_BIG] else "cheaper",
-        d_m=_size(forms[BIG], "d_m"),
-        d_ff=_size(forms[BIG], "F"),
-        their_d_m=_size(forms[TRANSFORMER_BIG], "d_m"),
-        their_d_ff=_size(forms[TRANSFORMER_BIG], "F"),
+        moa=facts.config(BIG),
+        dense=facts.config(TRANSFORMER_BIG),
         length=last_crossover(facts, BIG, TRANSFORMER_BIG),
     )
-
-
-def _size(form: Ledger, letter: str) -> int:
-    return next(entry.dims[letter] for entry in form if letter in entry.dims)
 
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 1}

@@ -4,14 +4,8 @@ from headcount.formulas.published.columns import Row
 from headcount.formulas.published.tables import PublishedTable
 from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.plots import style
+from headcount.reports.plots.figures import COLOURS
 from headcount.reports.plots.plot import Plot
-
-COLOURS = {
-    "reproduced": style.GREEN,
-    "explained": style.AMBER,
-    "not reproducible": style.VERMILLION,
-    "unexplained": style.INK,
-}
 
 Entry = tuple[str, float, float, str]
 """A row's name, its MACs under the rule and exact in percent off the printed number, and its verdict."""

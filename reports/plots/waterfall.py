@@ -3,29 +3,18 @@
 from itertools import accumulate, pairwise
 from typing import Any
 
-from headcount.formulas import conventions
-from headcount.formulas.ledger import Entry
+from headcount.reports.explorer.tables import part
 from headcount.reports.facts import Facts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
 
-def _part(entry: Entry) -> str:
-    if conventions.router(entry):
-        return "router"
-    if entry.kind in ("scores", "values"):
-        return f"attention {entry.kind}"
-    if conventions.attention(entry):
-        return "attention projections"
-    return "feed-forward" if conventions.feed_forward(entry) else "vocabulary projection"
-
-
 def data(facts: Facts) -> dict[str, Any]:
     """Return the first total in MACs, and how much each part differs. ArithmeticError where the parts do not add up."""
     first, last = (facts.ledger(name) for name in (TRANSFORMER_BIG, BIG))
-    before, after = first.group(_part), last.group(_part)
-    parts = {name: after.get(name, 0) - before.get(name, 0) for name in before | after}
+    before, after = first.group(part), last.group(part)
+    parts = {name: macs - before.get(name, 0) for name, macs in after.items() if macs}
     if first.macs + sum(parts.values()) != last.macs:
         raise ArithmeticError("the parts do not add up to the difference")
     return {"first": first.macs, "parts": sorted(parts.items(), key=lambda part: part[1])}
