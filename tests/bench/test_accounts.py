@@ -41,7 +41,7 @@ def in_model(model, config):
 
 
 LANGUAGE = {name: in_model(LLAMA, config) for name, config in DECODING.items() if config.rotary}
-LANGUAGE["jetmoe"] = make_config(MODEL_FIELDS["jetmoe"])
+LANGUAGE |= {name: make_config(MODEL_FIELDS[name]) for name in ("jetmoe", "deepseek", "decoder-learned")}
 LANGUAGE |= {f"uneven-{form}": make_config(LLAMA | UNEVEN | dict(form=form)) for form in ("released", "ideal")}
 CACHED = {name: in_model(TRANSLATION, config) for name, config in configurations() if not hasattr(config, "side")}
 

@@ -14,7 +14,7 @@ from headcount.formulas.published import figures, tables
 from headcount.formulas.published.verdicts import judge
 from headcount.reports.explorer import nodes, page
 from tests.reports import explorer_facts
-from tests.reports.explorer_layers import FORMS, case_of, points
+from tests.reports.explorer_layers import points
 
 OPERATORS = {"+": sum, "*": prod}
 
@@ -47,22 +47,6 @@ def total(form, account, z, printed=False):
         for *_, times, counted in entries
         if counted or not printed
     )
-
-
-def holds(kind, first, *others):
-    """Return whether sizes meet a condition of a form."""
-    return others[0] % first == 0 if kind == "divides" else [first, *others] == sorted([first, *others])
-
-
-@pytest.mark.parametrize("name", [name for name, form in FORMS.items() if form.letters != ["d_m"]])
-def test_conditions_match_constructible_layers(name):
-    needs = by_name()[name]["needs"]
-    refused = 0
-    for z in points(seed=23, count=60):
-        can = all(holds(kind, *(value(node, z) for node in sizes)) for kind, *sizes in needs)
-        assert can == (case_of(FORMS[name], z) is not None), z
-        refused += not can
-    assert refused or not needs
 
 
 def test_printed_equations_equal_counted_terms():
