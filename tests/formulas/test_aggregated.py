@@ -1,4 +1,4 @@
-"""Heads that a token does not use, in aggregated attention, against sums written out here."""
+"""Closed forms of routed heads in aggregated attention, against sums written out here."""
 
 import pytest
 

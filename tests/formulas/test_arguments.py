@@ -1,4 +1,4 @@
-"""When no convention that counts each contraction equally often can print a set of rows."""
+"""Arguments that no counting convention prints a set of rows."""
 
 from dataclasses import replace
 

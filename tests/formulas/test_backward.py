@@ -1,4 +1,4 @@
-"""The backward pass follows from the forward ledger."""
+"""The ledger of the backward pass."""
 
 from dataclasses import replace
 

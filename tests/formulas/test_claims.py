@@ -1,4 +1,4 @@
-"""The papers' sentences about cost: typed relations, the costs that they name, searches, verdicts, proofs."""
+"""The papers' claims about cost: the costs that relations name, searches, verdicts and proofs."""
 
 from dataclasses import replace
 
@@ -157,7 +157,7 @@ def test_proof_within_bounds():
     assert proofs.proved(PLAIN, relation("T <= K"), [relation("K >= T")])
     assert not proofs.proved(PLAIN, relation("T < K"), [relation("K >= T")])
     assert proofs.proved(PLAIN, relation("2 * T + K == T + K + T"))
-    # 0 at some points alone, and of no sign
+    # the difference is 0 at some points only, and has both signs
     assert not proofs.proved(PLAIN, relation("T == K"))
     assert not proofs.proved(PLAIN, relation("T + K == T + 2 * K"))
 
@@ -173,7 +173,7 @@ def test_proof_by_cases():
 
 
 def test_shift_order_of_bounded_letters():
-    """a >= 1 and b >= a leave a + b >= 2, whichever letter comes first and is named first."""
+    # a >= 1 and b >= a imply a + b >= 2, in any order of the letters
     for letters in (("a", "b"), ("b", "a")):
         for low, high in ("ab", "ba"):
             claim = replace(PLAIN, letters=letters, assume=(relation(f"{high} >= {low}"),))

@@ -1,4 +1,4 @@
-"""Rules of training FLOPs as projections of a ledger: what each counts, and the differences between them."""
+"""What each rule of training FLOPs counts of a ledger."""
 
 from fractions import Fraction
 
@@ -19,7 +19,7 @@ MODEL = ledger(
     Entry("output_proj", "linear", {"B": B, "T": T, **WIDTH, "V": V}, weight={**WIDTH, "V": V}),
 )
 ATTENTION = 2 * d * h * d_h + 2 * d * g * d_h
-"""Weights of the attention layer, by hand; below the others."""
+"""Weights that a token uses, by hand."""
 ROUTER, USED, ALL = d * E, 3 * K * d * F, 3 * E * d * F
 LOGITS = d * V
 SQUARE = 2 * h * d_h * T

@@ -1,4 +1,4 @@
-"""What the papers print that costs nothing, and where this software departs from their code: read from text."""
+"""Data tables and departures, read from TOML."""
 
 from headcount.formulas.published import data, departures
 

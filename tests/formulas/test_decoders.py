@@ -1,4 +1,4 @@
-"""Parameters and MACs of dense decoders and of DeepSeek's mixtures, in numbers worked out by hand."""
+"""Parameters and MACs of dense decoders and of DeepSeek's mixtures, by hand."""
 
 from functools import partial
 

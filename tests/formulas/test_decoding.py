@@ -1,4 +1,4 @@
-"""Decoding from the ledger against sums written out here."""
+"""Costs of decode steps, against sums written out here."""
 
 import itertools
 from dataclasses import replace
@@ -98,7 +98,7 @@ SELECTIONS += [(4, 2, 2, 0)]
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("h, g, s, r", SELECTIONS, ids=lambda size: str(size))
 def test_reads_match_brute_force_routing(h, g, s, r, batch):
-    """Every choice of routed heads by every sequence, tried out."""
+    """Compare with every choice of routed heads by every sequence."""
     form = ideal_form("", B=batch, T=1, S=7, n=6, h=h, g=g, s=s, r=r, bias=True)
     choices = [set(range(s)) | set(routed) for routed in itertools.combinations(range(s, h), r)]
     heads = read = 0

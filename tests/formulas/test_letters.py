@@ -1,6 +1,6 @@
-"""Each letter of each entry stands for its own size: every form with symbols for its sizes.
+"""Each letter of each entry names its own size, in closed forms with symbols for sizes.
 
-A ledger's sums cannot tell letters apart that happen to be as large, nor a letter of the legend from another one.
+Sums of integers do not distinguish letters of equal size.
 """
 
 import pytest
@@ -32,12 +32,12 @@ OTHERS = {
     "2": {2},
     "6": {6},
 }
-"""What a letter may stand for besides its own size."""
+"""Other sizes that a letter may name."""
 LAYERS = dict(configurations("form", "router", "gates", "gate"))
 
 
 def check_letters(form, listed=()):
-    """``listed``: sizes that a model has layer by layer, as integers."""
+    """Check the letters of a closed form; ``listed``: integer sizes of single layers."""
     assert len(form) > 0
     for entry in (*form, *backward.backward(form)):
         for letter, size in (*entry.dims.items(), *entry.weight.items()):

@@ -1,4 +1,4 @@
-"""The papers' sentences: words, places, markings, and their relations at the papers' own sizes."""
+"""Relations of the papers' sentences at the papers' own sizes, and their crossovers."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -22,7 +22,7 @@ CHECK = Rows("made-up", relation("one <= other"), {"one": ("moa-table1", "a"), "
 
 
 @pytest.mark.parametrize(
-    "text, one, other, turning",
+    "text, one, other, expected",
     [
         # 7 T + 3 T^2 against 100 T + T^2: equal at 46.5
         ("one <= other", (7, 3), (100, 1), [47]),
@@ -39,11 +39,11 @@ CHECK = Rows("made-up", relation("one <= other"), {"one": ("moa-table1", "a"), "
         ("one <= other", (3, 3), (4, 1), []),
     ],
 )
-def test_turns_match_brute_force(text, one, other, turning):
+def test_crossovers_match_brute_force(text, one, other, expected):
     check, forms = replace(CHECK, relation=relation(text)), {"one": form(*one), "other": form(*other)}
-    assert sentences.crossovers(check, forms) == turning
+    assert sentences.crossovers(check, forms) == expected
     every = [sentences.holds_at(check, forms, t) for t in range(1, 60)]
-    assert [t for t in range(2, 60) if every[t - 1] != every[t - 2]] == turning
+    assert [t for t in range(2, 60) if every[t - 1] != every[t - 2]] == expected
 
 
 def test_not_quadratic_raises():
@@ -63,7 +63,7 @@ def test_rows_printed_and_executed():
     assert (printed.form, printed.values) == ("printed", {"big": 1220 * 10**6, "other": 2550 * 10**6})
     assert printed.holds and not executed.holds
     assert executed.values == {"big": 370, "other": 370}
-    # what is not printed is not judged
+    # a row without a printed number has no printed finding
     check = replace(check, rows={**check.rows, "other": ("moa-table1", "MAE-7 (Peng 2020)")})
     (only,) = sentences.of_rows(check, typed, {"big": 370, "other": 370})
     assert only.form == "executed"
@@ -114,7 +114,6 @@ def test_claim_holds_on_named_side_of_threshold(name):
     from headcount.formulas.symbols import symbol
 
     claim = next(claim for claim in FOUND.claims if claim.name == name)
-    # of the printed form of MoH, which skips; of the executed one of MoA
     both = claim.threshold.relation
     strict = relation(f"{both.left} < {both.right}")
     solved, tried = proofs.threshold(claim), 0

@@ -1,4 +1,4 @@
-"""The sizes of rotary positions."""
+"""Sizes of rotary positions of each attention variant."""
 
 import pytest
 
@@ -9,7 +9,7 @@ ROUTED = dict(s=3, r=5, g=11)
 
 
 @pytest.mark.parametrize(
-    "layer, sizes, query, key",  # elements that turn of each query and key token
+    "layer, sizes, query, key",  # rotated elements of a query and of a key token
     [
         (mha.layer, dict(g=11), 11 * 17, 11 * 17),
         (moa.layer, dict(E=19, K=4, D=6, g=3), 4 * 6, 6),

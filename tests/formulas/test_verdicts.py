@@ -1,4 +1,4 @@
-"""Verdicts on made-up tables, whose arithmetic is small enough to do by hand."""
+"""Verdicts on made-up tables with small numbers."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""The explorer's page with a small audit instead of the real one, which needs torch."""
+"""The explorer's page with a small audit, which needs no torch."""
 
 from dataclasses import replace
 from functools import cache

@@ -1,4 +1,4 @@
-"""Accounts that the explorer must show, as ``headcount macs --grid`` computes them, and random sizes to test it."""
+"""Expected accounts of the explorer's layers, computed as by ``headcount macs --grid``, and random sizes."""
 
 import random
 

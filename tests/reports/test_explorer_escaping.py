@@ -1,4 +1,4 @@
-"""Names in the explorer are text: markup in a name of a model, table, row or pasted configuration makes no element."""
+"""Markup in the names of the explorer's data is shown as text and makes no element."""
 
 import json
 
@@ -21,7 +21,7 @@ NAMES = (
     "no_step",
     "suffix",
 )
-"""Keys of the texts that a table, a preset or a message gives."""
+"""Keys of texts in the page's data."""
 PROGRAM = """
 const show = (id) => document.getElementById(id);
 const pick = (id, value) => {

@@ -1,4 +1,4 @@
-"""Facts: each is computed once, and a disagreement raises."""
+"""Facts are computed once, and a disagreement raises."""
 
 import json
 from collections import Counter
@@ -85,7 +85,7 @@ def test_costs_are_counted_on_built_layers(text, letters, count):
 
 
 def test_stored_readings_are_current():
-    """The smallest model of each table; consistency tests hold the rules that the others are checked by."""
+    """Count the smallest model of each table again."""
     by_table = {}
     for name, (_, readings) in stored_rows().items():
         table, row = json.loads(name.partition(" ")[2])[0][0]

@@ -1,4 +1,4 @@
-"""The cells of the heat map agree with the audit."""
+"""Cells of the heat map, from an audit of one formulation."""
 
 from fractions import Fraction
 

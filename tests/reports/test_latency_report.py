@@ -115,7 +115,7 @@ def test_crossing(ratios, expected):
 
 
 def test_sentence_uses_graphs_where_both_have_one(stored):
-    """The loop waits for the device: its time between events is not the time of a graph."""
+    """A loop that waits for the device has no graph, so that both times must be wall times."""
     facts = {"environment": record(kind="cuda")["environment"], "no_graph_because": None}
     fast = record(wall=(2.0, 2.0), gpu_ms=[0.2, 0.2], **facts)
     loop = record(implementation="loop", wall=(5.0, 5.0), gpu_ms=[4.0, 4.0], **facts | {"no_graph_because": "it waits"})

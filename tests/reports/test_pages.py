@@ -60,7 +60,7 @@ def test_pages_are_small(name):
 
 @pytest.mark.parametrize("name", ["choose", "claims", "counters", "moa", "moh", "parallel", "time"])
 def test_long_tables_have_summary_and_csv(name):
-    """Pages of results; a table of at least 12 rows follows a paragraph or a table of the same rows."""
+    """A table of at least 12 rows follows a paragraph or a table, and its section links to a CSV file."""
     text = text_of(name)
     for before, rows in re.findall(r"([^\n]*)\n\n\|[^\n]*\n\| :--[^\n]*\n((?:\|[^\n]*\n)+)", text):
         assert rows.count("\n") < 12 or before[:1] not in ("#", "")

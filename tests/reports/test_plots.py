@@ -28,7 +28,7 @@ from headcount.reports.plots.style import THEMES, settings
 
 
 class StoredAudit(Facts):
-    """Facts with the stored audit, which no change of the sources counts again."""
+    """Facts with the stored audit, even where the sources have changed."""
 
     def audit(self):
         return decode(self.stored_json(STORE)["calls"]["audit []"], {"Cell": Cell})

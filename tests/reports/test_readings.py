@@ -1,4 +1,4 @@
-"""The stored counts of three models: each tool's figure is the exact count less what it misses, with what it adds."""
+"""Stored counts of three models: each tool's count is the exact one without what it misses, plus what it adds."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The command of the report: generated files are current, stale files are found, an interrupt leaves no process."""
+"""The report command: it finds stale files, and an interrupt leaves no process."""
 
 import argparse
 import os
@@ -29,7 +29,7 @@ def test_fill_replaces_blocks_only():
 
 @pytest.fixture
 def small(monkeypatch):
-    """A report of one page and its plot, and a file of no page."""
+    """Replace the pages by one with a plot, and the explorer by a text."""
     section = Section("One", [lambda facts: "$x^2$"], [])
     page = Page("a", "A page", "About.", [section], {"a.svg": lambda facts: "<svg/>"})
     monkeypatch.setattr(pages, "load", lambda facts: {"a": page})

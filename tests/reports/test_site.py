@@ -15,11 +15,11 @@ from tests.reports import chromium
 ROOT = headcount.CHECKOUT
 GUIDES = ROOT / "reports" / "site" / "guides"
 OTHER_NAMES = {"count_macs", "gqa", "mqa"}
-"""Further names of count and of mha."""
+"""Other names of ``count`` and ``mha``."""
 LONG = {"reports/site/guides/api.html", "404.html"}
 """Pages that may be higher than 9,000 px: the reference, and the page without styles unless a server sends it."""
 FILES = "--allow-file-access-from-files"
-"""Lets a page read the frames that it shows."""
+"""Option that lets a page read its frames."""
 needed = pytest.mark.skipif(find_spec("mkdocstrings") is None, reason="mkdocs is not installed: make docs installs it")
 
 
@@ -84,7 +84,7 @@ def test_site_loads_nothing_external(site, pages):
 
 @needed
 def test_theme_scripts_load_nothing_external(site):
-    """The theme's scripts ask GitHub for a repository's stars, and unpkg.com for mermaid, on pages that have them."""
+    """The theme loads a repository's stars from GitHub and mermaid from unpkg.com, on pages with such elements only."""
     texts = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
     assert [str(path) for path, text in texts.items() if re.search(r'="source"|class="[^"]*mermaid', text)] == []
     hosts = {host for path in (site / "assets").rglob("*.js") for host in hosts_loaded(path.read_text("utf-8"))}
@@ -126,8 +126,8 @@ for (const name of names) {
 }
 answer(found);
 """
-"""The layout of each page at a width of 1,012 px without its scripts: the height, and with its folded parts open what
-is wider than its place, and the first cells of rows that take several lines."""
+"""Return by page, at 1,012 px and without its scripts: the height, and with folded parts open the elements that are too
+wide, and the first cells that take several lines."""
 
 
 @needed
