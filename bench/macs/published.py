@@ -264,7 +264,8 @@ def _facts(column: columns.Column, row: columns.Row, case: Case, params: int) ->
         return {}
     # a dense model is its own baseline and has no ideal form
     exact, ideal = case.ledger, case.ideal_ledger
-    dense = Case.of(row.baseline.preset, row.baseline.overrides).ledger if row.baseline else exact
+    fields = dict(row.baseline)
+    dense = Case.of(fields.pop("preset"), fields).ledger if fields else exact
     return {
         "trainable_params": params - exact.frozen_params,
         "activated_printed": column.printed(row),

@@ -53,19 +53,12 @@ class Adjustment:
 
 
 @dataclass(frozen=True)
-class Baseline:
-    """The dense model that a routed row is compared with: a preset and changed fields."""
-
-    preset: str
-    overrides: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Row:
     """One printed row; ``cells``: printed texts by quantity, absent if nothing is printed.
 
-    ``quality``: other printed cells by column name. ``rounded_from``: by quantity, the number with more digits, printed
-    elsewhere in the paper, from which the cell was rounded again.
+    ``baseline``: the dense model that a routed row is compared with, a ``preset`` and changed fields. ``quality``:
+    other printed cells by column name. ``rounded_from``: by quantity, the number with more digits, printed elsewhere in
+    the paper, from which the cell was rounded again.
     """
 
     name: str
@@ -74,7 +67,7 @@ class Row:
     cells: Mapping[str, Any] = field(default_factory=dict)
     adjust: tuple[Adjustment, ...] = ()
     note: str | None = None
-    baseline: Baseline | None = None
+    baseline: Mapping[str, Any] = field(default_factory=dict)
     quality: Mapping[str, str] = field(default_factory=dict)
     rounded_from: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,14 +1,14 @@
 """The published tables, read from one TOML file per table in this folder."""
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
 from headcount.formulas.published import columns
-from headcount.formulas.published.columns import Adjustment, Baseline, Column, Row
+from headcount.formulas.published.columns import Adjustment, Column, Row
 
 VERDICTS = (
     "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "unexplained", "no printed value",
@@ -93,11 +93,7 @@ def _table(*, column, row, **texts) -> PublishedTable:
     return PublishedTable(columns=made, rows=tuple(_row(**one) for one in row), **texts)
 
 
-def _row(
-    *, name, preset, verdict, adjust=(), note=None, baseline=None, quality=None, rounded_from=None, **cells
-) -> Row:
-    if baseline:
-        fields = {field: value for field, value in baseline.items() if field != "preset"}
-        baseline = Baseline(baseline["preset"], fields)
-    adjustments = tuple(Adjustment(**terms) for terms in adjust)
-    return Row(name, preset, verdict, cells, adjustments, note, baseline, quality or {}, rounded_from or {})
+def _row(**data) -> Row:
+    """Return a row; keys that are no fields of a row are its printed cells."""
+    known = {one.name: data.pop(one.name) for one in fields(Row) if one.name in data}
+    return Row(**{**known, "adjust": tuple(Adjustment(**terms) for terms in known.get("adjust", ()))}, cells=data)
