@@ -22,7 +22,6 @@ ORDER = ("tp", "cp", "ep", "dp", "pp")
 RECOMPUTE = ("none", "selective", "full")
 HEADS = ("contiguous", "dealt")
 GRAMMAR = "tp=8,sp,cp=2,ep=4,pp=16,dp=128,fsdp"
-UNSUPPORTED = ("vpp", "ulysses", "etp")
 
 
 class PlanError(ValueError):
@@ -92,8 +91,6 @@ def parse(text: str) -> Plan:
         flag = flag or own
         if name in given:
             raise PlanError(f"{name} is given twice in {text!r}")
-        if name in UNSUPPORTED:
-            raise PlanError(f"{name} is not supported; a plan is {GRAMMAR}")
         given |= _word(name, value, flag, bool(equals))
     plan = Plan(**given)
     _check(plan)

@@ -295,10 +295,7 @@ def test_encoder_decoder_context_parallel():
     [
         ("tp=0", "tp must be an integer from 1"),
         ("tp=²", "tp must be an integer from 1"),
-        ("pt=2", "words dp, cp, tp, ep, pp"),
-        ("vpp=2", f"vpp is not supported; a plan is {GRAMMAR}"),
-        ("ulysses=2", "ulysses is not supported"),
-        ("tp=2,etp=2", "etp is not supported"),
+        ("tp=2,vpp=2", f"unknown word 'vpp'; a plan is {GRAMMAR}, words dp, cp, tp, ep, pp"),
         ("tp=2,tp=4", "tp is given twice"),
         ("tp", "tp needs a value"),
         ("sp=2,tp=2", "sp takes no value"),
