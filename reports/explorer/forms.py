@@ -107,16 +107,16 @@ def forms() -> list[Form]:
 class Account:
     """A sum over the entries of a forward pass or of a decode step; ``key`` is its column in ``bench.macs --grid``.
 
-    ``size``: what an entry adds. ``is_counted``: whether the MoA paper's equation of this account counts an entry.
-    ``multiple``: an account and the factor that it is multiplied by. ``options``: further ones of the command, with
-    letters in braces for sizes.
+    ``size``: what the ledger of one entry adds. ``is_counted``: whether the MoA paper's equation of this account counts
+    an entry. ``multiple``: an account and the factor that it is multiplied by. ``options``: further ones of the
+    command, with letters in braces for sizes.
     """
 
     name: str
     label: str
     unit: str
     key: str
-    size: Callable[[Entry], Size]
+    size: Callable[[Ledger], Size]
     decode: bool = False
     is_counted: Callable[[Entry], int] = lambda entry: True
     multiple: tuple[str, int] | None = None
@@ -124,32 +124,24 @@ class Account:
 
     def terms(self, form: Form, case: Mapping[str, int]) -> Iterator[tuple[Entry, Size]]:
         """Return each entry of a form with what it adds."""
-        return ((entry, self.size(entry)) for entry in form.ledger(case, self.decode))
+        return ((entry, self.size(Ledger((entry,)))) for entry in form.ledger(case, self.decode))
 
 
-def _generate_macs(last: Entry) -> Size:
-    """Return the MACs of an operation in all T steps, given that of the last one."""
+def _generate_macs(last: Ledger) -> Size:
+    """Return the MACs of operations in all T steps, given those of the last one."""
     macs = sympy.sympify(last.macs, strict=True)
     return sympy.factor(decoding.total(lambda stored: macs.subs(T, stored), T))
 
 
-def _windowed_macs(entry: Entry) -> Size:
-    """Return the MACs of queries that see themselves and the w - 1 tokens before them."""
-    seen = least(T, W)
+def _windowed_macs(form: Ledger) -> Size:
+    """Return the MACs of an operation of queries that see themselves and the w - 1 tokens before them."""
+    (entry,), seen = form, least(T, W)
     return divide(entry.macs * seen * (2 * T - seen + 1), 2 * T**2) if {"T", "S"} <= entry.dims.keys() else entry.macs
 
 
-def _other_flops(entry: Entry) -> Size:
-    return sum(prices.other_flops(Ledger((entry,)), prices.PRICES).values())
-
-
-def _cache_bytes(entry: Entry) -> Size:
-    return ASSUMED.element_bytes * entry.size if entry.kind == "cache" else 0
-
-
-def _decode_bytes(entry: Entry) -> Size:
-    moved = entry.size if entry.kind in ("cache_read", "cache_write") else 0
-    return ASSUMED.element_bytes * (decoding.weights_read(entry) + moved)
+def _bytes(elements: Callable[[Ledger], Size]) -> Callable[[Ledger], Size]:
+    """Return a function that gives the bytes of the ``elements`` of a ledger."""
+    return lambda form: ASSUMED.element_bytes * elements(form)
 
 
 def _state(optimizer: str, recipe: Mapping[str, int]) -> Account:
@@ -163,20 +155,20 @@ def _state(optimizer: str, recipe: Mapping[str, int]) -> Account:
 BYTES = f"bytes, {ASSUMED.element_bytes} an element"
 LAYER_ACCOUNTS = (
     Account("forward", "MACs, forward", "MACs", "macs", attrgetter("macs"), is_counted=conventions.equations_18_19),
-    Account("causal", "MACs, forward, causal", "MACs", "causal_macs", lambda entry: causal_half(Ledger((entry,))).macs),
+    Account("causal", "MACs, forward, causal", "MACs", "causal_macs", lambda form: causal_half(form).macs),
     Account("windowed", "MACs, forward, window of w tokens", "MACs", "windowed_macs", _windowed_macs,
             options="--window {w}"),
-    Account("token", "MACs per token", "MACs", "macs_per_token", lambda entry: divide(entry.macs, B * T)),
-    Account("sample", "MACs per sample", "MACs", "macs_per_sample", lambda entry: divide(entry.macs, B)),
+    Account("token", "MACs per token", "MACs", "macs_per_token", lambda form: divide(form.macs, B * T)),
+    Account("sample", "MACs per sample", "MACs", "macs_per_sample", lambda form: divide(form.macs, B)),
     Account("decode", "MACs, decode step", "MACs", "decode_macs", attrgetter("macs"), decode=True),
     Account("generate", "MACs, generating T tokens", "MACs", "generate_macs", _generate_macs, decode=True),
-    Account("training", "MACs, training step", "MACs", "training_macs",
-            lambda entry: backward.training_macs(Ledger((entry,)))),
+    Account("training", "MACs, training step", "MACs", "training_macs", backward.training_macs),
     *(_state(optimizer, recipe) for optimizer, recipe in RECIPES.items()),
-    Account("other", "FLOPs of softmax, norms and elementwise operations", "FLOPs", "other_flops", _other_flops),
+    Account("other", "FLOPs of softmax, norms and elementwise operations", "FLOPs", "other_flops",
+            lambda form: sum(prices.other_flops(form, prices.PRICES).values())),
     Account("params", "parameters", "parameters", "params", attrgetter("params"),
             is_counted=lambda entry: not conventions.router(entry)),
     Account("active", "active parameters", "parameters", "active_params", attrgetter("active_params")),
-    Account("cache", "cache of keys and values", BYTES, "kv_bytes", _cache_bytes, decode=True),
-    Account("moved", "what a decode step moves", BYTES, "decode_bytes", _decode_bytes, decode=True),
+    Account("cache", "cache of keys and values", BYTES, "kv_bytes", _bytes(decoding.cache_elements), decode=True),
+    Account("moved", "what a decode step moves", BYTES, "decode_bytes", _bytes(decoding.step_elements), decode=True),
 )  # fmt: skip
