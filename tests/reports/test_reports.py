@@ -15,6 +15,7 @@ from headcount.reports import __main__ as command
 from headcount.reports import pages, readme
 from headcount.reports.document import Page, Section
 from headcount.reports.explorer import page as explorer
+from headcount.reports.facts import Facts
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,6 +34,7 @@ def small(monkeypatch):
     section = Section("One", [lambda facts: "$x^2$"], [])
     page = Page("a", "A page", "About.", [section], {"a.svg": lambda facts: "<svg/>"})
     monkeypatch.setattr(pages, "load", lambda facts: {"a": page})
+    monkeypatch.setattr(Facts, "begin_stored", lambda facts: None)
     monkeypatch.setattr(explorer, "text", lambda facts: "an explorer")
 
 
