@@ -117,7 +117,7 @@ class CallCache:
         counting = counting_header()
         self._header = {**counting, "sources": digest(sources)}
         self._futures: dict[str, Future] = {}
-        self._needed: set[str] = set()
+        self._results: dict[str, Any] = {}
         same = stored and all(stored.get(key) == value for key, value in counting.items())
         self._earlier = stored["calls"] if same else {}
         self._reusable = self._earlier if same and stored["sources"] == self._header["sources"] else {}
@@ -125,17 +125,15 @@ class CallCache:
     def begin(self, function: Callable[..., Any], *args: Any, **named: Any) -> None:
         """Start a call; ``named`` arguments do not change its result."""
         key = _key(function, args)
-        if key in self._reusable:
-            self._futures[key] = Future()
-            self._futures[key].set_result(self._reusable[key])
-        elif key not in self._futures:
+        if key not in self._reusable and key not in self._futures:
             self._futures[key] = self._executor.submit(call, function, *args, **named)
 
     def result(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a call, sequences as lists."""
         self.begin(function, *args)
-        self._needed.add(key := _key(function, args))
-        return decode(self._futures[key].result(), self._kinds)
+        key = _key(function, args)
+        self._results[key] = self._reusable[key] if key in self._reusable else self._futures[key].result()
+        return decode(self._results[key], self._kinds)
 
     def earlier(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result from an earlier run in which models were counted as now, else None."""
@@ -143,8 +141,8 @@ class CallCache:
 
     def to_store(self) -> str:
         """Return the results that :meth:`result` returned as the JSON of a store, one line per call."""
-        calls = {key: self._futures[key].result() for key in sorted(self._needed)}
-        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(result)}" for key, result in calls.items())
+        calls = sorted(self._results.items())
+        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(result)}" for key, result in calls)
         header = json.dumps(self._header, indent=1).removesuffix("\n}")
         return f'{header},\n "calls": {{\n{lines}\n }}\n}}\n'
 
