@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, Input, check_divides
+from headcount.models.configs.base import AttentionConfig, Implementation, Input, check_divides, fields_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,15 +19,7 @@ class AggregatedAttentionConfig(AttentionConfig):
     variant: ClassVar[str] = "aggregated"
     module: ClassVar[str | None] = "AggregatedAttention"
     no_step: ClassVar[str] = "the tokens of a grid are read at once"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "h": "num_heads",
-        "d_h": "head_dim",
-        "T": "num_tokens",
-        "M": "num_pooled",
-        "N_pos": "num_positions",
-        "d_pos": "position_width",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "T", "M", "N_pos", "d_pos")
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "aggregated:reference", masks=False),

@@ -12,6 +12,53 @@ MOST_LAYERS = 10_000
 """Upper bound of the number of layers of a model, each of which is built. No published model has a thousand."""
 LENGTH_LETTERS = {"batch_size": "B", "src_len": "S", "tgt_len": "T", "seq_len": "T"}
 """Input length -> its letter in closed forms."""
+FIELDS = {
+    "d_m": "d_model",
+    "h": "num_heads",
+    "d_h": "head_dim",
+    "T": "num_tokens",
+    "M": "num_pooled",
+    "N_pos": "num_positions",
+    "d_pos": "position_width",
+    "F": "d_ff",
+    "V": "vocab_size",
+    "h_w": "num_weight_heads",
+    "encoder_kernels": "encoder_kernel_sizes",
+    "decoder_kernels": "decoder_kernel_sizes",
+    "P": "context_len",
+    "N_dense": "num_dense_layers",
+    "F_e": "expert_d_ff",
+    "E_s": "num_shared_experts",
+    "N_mtp": "num_predicted",
+    "p": "patch_size",
+    "C_in": "latent_channels",
+    "C_out": "out_channels",
+    "d_t": "frequency_width",
+    "N_y": "num_labels",
+    "N_enc": "num_encoder_layers",
+    "N_dec": "num_decoder_layers",
+    "G": "gate_width",
+    "N": "num_layers",
+    "g": "num_kv_heads",
+    "d_r": "rotary_dim",
+    "d_v": "value_dim",
+    "d_c": "kv_rank",
+    "d_q": "query_rank",
+    "E": "num_experts",
+    "K": "top_k",
+    "D": "head_dim",
+    "s": "num_shared_heads",
+    "r": "top_k",
+    "C": "num_classes",
+    "E_ff": "ffn_num_experts",
+    "K_ff": "ffn_top_k",
+}
+"""Letter of closed forms -> the field or property that holds it, where their names differ."""
+
+
+def fields_of(*letters: str) -> dict[str, str]:
+    """Return the field of each letter."""
+    return {letter: FIELDS.get(letter, letter) for letter in letters}
 
 
 class ConfigError(ValueError):
@@ -267,7 +314,7 @@ class CausalLanguageModelConfig(Layered):
     projection has the embedding's weight.
     """
 
-    fields_by_letter: ClassVar[Mapping[str, str]] = {"d_m": "d_model", "F": "d_ff", "V": "vocab_size"}
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "F", "V")
     minimum: ClassVar[Mapping[str, int]] = {"rope_theta": 1}
     tied: ClassVar[bool] = False
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, check_divides
+from headcount.models.configs.base import AttentionConfig, check_divides, fields_of
 from headcount.models.configs.encoder_decoder import Translation
-from headcount.models.configs.moe_ffn import TakesMixture
 
 
 class Convolution(StrEnum):
@@ -35,17 +34,9 @@ class ConvolutionConfig(Translation):
 
     variant: ClassVar[str] = "convolution"
     module: ClassVar[str | None] = "ConvolutionalEncoderDecoder"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "F": "d_ff",
-        "V": "vocab_size",
-        "h_w": "num_weight_heads",
-        "encoder_kernels": "encoder_kernel_sizes",
-        "decoder_kernels": "decoder_kernel_sizes",
-        "dynamic": "dynamic",
-        "band": "band",
-        **TakesMixture.mixture_letters,
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
+        "d_m", "F", "V", "h_w", "encoder_kernels", "decoder_kernels", "dynamic", "band", "E_ff", "K_ff"
+    )
 
     attention: AttentionConfig
     convolution: Convolution | str

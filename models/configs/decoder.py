@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import CausalLanguageModelConfig, ConfigError, check_choice
+from headcount.models.configs.base import CausalLanguageModelConfig, ConfigError, check_choice, fields_of
 
 
 class Positions(StrEnum):
@@ -26,13 +26,9 @@ class DecoderConfig(CausalLanguageModelConfig):
     """
 
     variant: ClassVar[str] = "decoder"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        **CausalLanguageModelConfig.fields_by_letter,
-        **{name: name for name in ("bias", "gated", "tied", "parallel", "positions")},
-        "P": "context_len",
-        "h": "num_heads",
-        "d_h": "head_dim",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
+        "d_m", "F", "V", "bias", "gated", "tied", "parallel", "positions", "P", "h", "d_h"
+    )
 
     bias: bool = True
     gated: bool = False

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import check_range
+from headcount.models.configs.base import check_range, fields_of
 from headcount.models.configs.llama import LlamaConfig
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 
@@ -21,13 +21,9 @@ class DeepSeekConfig(LlamaConfig):
     variant: ClassVar[str] = "deepseek"
     module: ClassVar[str | None] = "DeepSeek"
     equal_blocks: ClassVar[bool] = False
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        **LlamaConfig.fields_by_letter,
-        "N_dense": "num_dense_layers",
-        "F_e": "expert_d_ff",
-        "E_s": "num_shared_experts",
-        "N_mtp": "num_predicted",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
+        "d_m", "F", "V", "E_ff", "K_ff", "N_dense", "F_e", "E_s", "N_mtp"
+    )
     minimum: ClassVar[Mapping[str, int]] = {**LlamaConfig.minimum, "ffn_num_experts": 1, "num_predicted": 0}
 
     num_dense_layers: int

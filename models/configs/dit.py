@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered, check_divides
+from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered, check_divides, fields_of
 from headcount.models.configs.moe_ffn import TakesMixture
 
 
@@ -17,17 +17,9 @@ class DiffusionTransformerConfig(TakesMixture, Layered):
 
     variant: ClassVar[str] = "dit"
     module: ClassVar[str | None] = "DiffusionTransformer"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "F": "d_ff",
-        "T": "num_tokens",
-        "p": "patch_size",
-        "C_in": "latent_channels",
-        "C_out": "out_channels",
-        "d_t": "frequency_width",
-        "N_y": "num_labels",
-        **TakesMixture.mixture_letters,
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
+        "d_m", "F", "T", "p", "C_in", "C_out", "d_t", "N_y", "E_ff", "K_ff"
+    )
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
 
     layers: tuple[AttentionConfig, ...]

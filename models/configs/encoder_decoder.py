@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Input
+from headcount.models.configs.base import AttentionConfig, Input, fields_of
 from headcount.models.configs.moe_ffn import TakesMixture
 
 
@@ -32,14 +32,7 @@ class EncoderDecoderConfig(Translation):
 
     variant: ClassVar[str] = "encoder_decoder"
     module: ClassVar[str | None] = "EncoderDecoder"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "F": "d_ff",
-        "V": "vocab_size",
-        "N_enc": "num_encoder_layers",
-        "N_dec": "num_decoder_layers",
-        **TakesMixture.mixture_letters,
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "F", "V", "N_enc", "N_dec", "E_ff", "K_ff")
 
     attention: AttentionConfig
     d_model: int

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import CausalLanguageModelConfig
+from headcount.models.configs.base import CausalLanguageModelConfig, fields_of
 from headcount.models.configs.moe_ffn import TakesMixture
 
 
@@ -19,10 +19,7 @@ class LlamaConfig(CausalLanguageModelConfig, TakesMixture):
     variant: ClassVar[str] = "llama"
     gated: ClassVar[bool] = True
     module: ClassVar[str | None] = "Llama"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        **CausalLanguageModelConfig.fields_by_letter,
-        **TakesMixture.mixture_letters,
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "F", "V", "E_ff", "K_ff")
     minimum: ClassVar[Mapping[str, int]] = {**TakesMixture.minimum, **CausalLanguageModelConfig.minimum}
     columns: ClassVar[tuple[str, ...]] = ("gate_proj", "up_proj")
     rows: ClassVar[tuple[str, ...]] = ("down_proj",)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, check_choice
+from headcount.models.configs.base import AttentionConfig, Implementation, check_choice, fields_of
 from headcount.models.configs.mha import derive_head_dim
 
 
@@ -29,14 +29,7 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
 
     variant: ClassVar[str] = "mae"
     module: ClassVar[str | None] = "MixtureOfAttentiveExperts"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "h": "num_heads",
-        "d_h": "head_dim",
-        "G": "gate_width",
-        "bias": "bias",
-        "gate": "gate",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "G", "bias", "gate")
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "mha:reference", timed=False),
         Implementation("fused", "mha:fused"),

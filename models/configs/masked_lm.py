@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Input
+from headcount.models.configs.base import AttentionConfig, ConfigError, Input, fields_of
 from headcount.models.configs.moe_ffn import TakesMixture
 
 
@@ -15,12 +15,9 @@ class MaskedLanguageModelConfig(TakesMixture):
     variant: ClassVar[str] = "masked_lm"
     module: ClassVar[str | None] = "MaskedLanguageModel"
     fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "F": "d_ff",
-        "V": "vocab_size",
-        "N": "num_layers",
+        **fields_of("d_m", "F", "V", "N"),
         "P": "max_positions",
-        **TakesMixture.mixture_letters,
+        **fields_of("E_ff", "K_ff"),
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "seq_len": 128}
 

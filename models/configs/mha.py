@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation, check_divides
+from headcount.models.configs.base import AttentionConfig, ConfigError, Implementation, check_divides, fields_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,13 +13,7 @@ class MultiHeadAttentionConfig(AttentionConfig):
 
     variant: ClassVar[str] = "mha"
     module: ClassVar[str | None] = "MultiHeadAttention"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "h": "num_heads",
-        "d_h": "head_dim",
-        "g": "num_kv_heads",
-        "bias": "bias",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "g", "bias")
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "mha:reference", timed=False),
         Implementation("fused", "mha:fused"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Form, Implementation
+from headcount.models.configs.base import AttentionConfig, Form, Implementation, fields_of
 from headcount.models.configs.mha import derive_head_dim
 
 
@@ -23,16 +23,7 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
     variant: ClassVar[str] = "mla"
     file: ClassVar[str] = "mla"
     module: ClassVar[str | None] = "MultiHeadLatentAttention"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "h": "num_heads",
-        "d_h": "head_dim",
-        "d_r": "rotary_dim",
-        "d_v": "value_dim",
-        "d_c": "kv_rank",
-        "d_q": "query_rank",
-        "bias": "bias",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "d_r", "d_v", "d_c", "d_q", "bias")
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "mla:reference", timed=False),
         Implementation("fused", "mla:fused"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, check_divides, check_selected
+from headcount.models.configs.base import AttentionConfig, Implementation, check_divides, check_selected, fields_of
 
 
 class Gates(StrEnum):
@@ -29,17 +29,9 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
 
     variant: ClassVar[str] = "moa"
     module: ClassVar[str | None] = "MixtureOfAttentionHeads"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "E": "num_experts",
-        "K": "top_k",
-        "D": "head_dim",
-        "g": "num_kv_heads",
-        "bias": "bias",
-        "output_bias": "output_bias",
-        "gates": "gates",
-        "noisy": "noisy",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
+        "d_m", "E", "K", "D", "g", "bias", "output_bias", "gates", "noisy"
+    )
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "moa:reference", timed=False),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import Implementation, ModelConfig, SymbolicConfig, check_selected
+from headcount.models.configs.base import Implementation, ModelConfig, SymbolicConfig, check_selected, fields_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,14 +16,7 @@ class MixtureFeedForwardConfig(SymbolicConfig):
 
     variant: ClassVar[str] = "moe_ffn"
     module: ClassVar[str | None] = "MixtureFeedForward"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "F": "d_ff",
-        "E": "num_experts",
-        "K": "top_k",
-        "gated": "gated",
-        "output_bias": "output_bias",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "F", "E", "K", "gated", "output_bias")
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "tgt_len": 10}
     implementations: ClassVar[tuple[Implementation, ...]] = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Implementation, check_selected
+from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Implementation, check_selected, fields_of
 from headcount.models.configs.mha import derive_heads
 
 
@@ -71,16 +71,7 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     variant: ClassVar[str] = "moh"
     file: ClassVar[str] = "moh"
     module: ClassVar[str | None] = "MixtureOfHeadAttention"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "h": "num_heads",
-        "s": "num_shared_heads",
-        "r": "top_k",
-        "d_h": "head_dim",
-        "g": "num_kv_heads",
-        "bias": "bias",
-        "router": "router",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "s", "r", "d_h", "g", "bias", "router")
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "moh:reference", timed=False),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
-from headcount.models.configs.base import Form, Implementation
+from headcount.models.configs.base import Form, Implementation, fields_of
 from headcount.models.configs.moh import Gates, HeadSelection, Router
 
 
@@ -16,12 +16,9 @@ class MixtureOfHeadAggregatedConfig(HeadSelection, AggregatedAttentionConfig):
 
     variant: ClassVar[str] = "moh_aggregated"
     module: ClassVar[str | None] = "MixtureOfHeadAggregatedAttention"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        **AggregatedAttentionConfig.fields_by_letter,
-        "s": "num_shared_heads",
-        "r": "top_k",
-        "form": "form",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
+        "d_m", "h", "d_h", "T", "M", "N_pos", "d_pos", "s", "r", "form"
+    )
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
     minimum: ClassVar[Mapping[str, int]] = {**HeadSelection.minimum, **AggregatedAttentionConfig.minimum}
     implementations: ClassVar[tuple[Implementation, ...]] = (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, check_selected
+from headcount.models.configs.base import AttentionConfig, Implementation, check_selected, fields_of
 from headcount.models.configs.mha import derive_head_dim
 
 
@@ -16,13 +16,7 @@ class SwitchHeadConfig(AttentionConfig):
 
     variant: ClassVar[str] = "switchhead"
     module: ClassVar[str | None] = "SwitchHead"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "d_m": "d_model",
-        "h": "num_heads",
-        "d_h": "head_dim",
-        "E": "num_experts",
-        "K": "top_k",
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "E", "K")
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "mha:reference", timed=False),

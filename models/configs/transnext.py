@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered, check_layers, check_range
+from headcount.models.configs.base import (
+    AttentionConfig,
+    ConfigError,
+    Input,
+    Layered,
+    check_layers,
+    check_range,
+    fields_of,
+)
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig, TakesMixture
 
 CHANNELS = 3
@@ -29,12 +37,7 @@ class TransNeXtConfig(TakesMixture, Layered):
     equal_blocks: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         "C_in": "channels",
-        "C": "num_classes",
-        "depths": "depths",
-        "tokens": "tokens",
-        "widths": "widths",
-        "inner_widths": "inner_widths",
-        **TakesMixture.mixture_letters,
+        **fields_of("C", "depths", "tokens", "widths", "inner_widths", "E_ff", "K_ff"),
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
     derived_fields: ClassVar[tuple[str, ...]] = ("side", "pretrained_side")
