@@ -4,6 +4,8 @@ The core is masks, scores, softmax and weighted values. Its products are ``torch
 that both carry the whole batch, because that is the one formulation which every MAC counter reads in full.
 """
 
+from typing import Any, NamedTuple
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -15,12 +17,34 @@ from headcount.models.rotary import Rotary, rotate
 
 Tokens = Float[Tensor, "batch tgt d_model"]
 """Features of query tokens, (B, T, d_m)."""
-KeyHeads = Float[Tensor, "batch src kv_heads head_dim"]
-"""Projected keys or values, (B, S, g, d_h)."""
-QueryMask = Bool[Tensor, "batch tgt"] | None
-"""A mask (B, T) of query tokens, True at padding."""
-KeyMask = Bool[Tensor, "batch src"] | None
-"""A mask (B, S) of keys, True at padding."""
+
+
+class Inputs(NamedTuple):
+    """Inputs of an attention's implementation: tokens, projected keys and values, and options.
+
+    Masks are True at padding. ``rotary`` rotates the queries; the keys are rotated already. ``dropout`` is the
+    probability of dropping an attention weight. ``head_weights`` are factors of the heads' outputs.
+    """
+
+    query: Tokens
+    key: Float[Tensor, "batch src kv_heads head_dim"]
+    value: Float[Tensor, "batch src kv_heads value_dim"]
+    causal: bool = False
+    key_padding_mask: Bool[Tensor, "batch src"] | None = None
+    query_padding_mask: Bool[Tensor, "batch tgt"] | None = None
+    rotary: Rotary | None = None
+    dropout: float = 0.0
+    head_weights: Float[Tensor, "batch #tgt heads"] | None = None
+
+    @property
+    def masks(self) -> dict[str, Any]:
+        """Return the keyword arguments of :func:`hidden_keys`."""
+        return {"causal": self.causal, "key_padding_mask": self.key_padding_mask}
+
+    @property
+    def core(self) -> dict[str, Any]:
+        """Return the keyword arguments of :func:`attend`."""
+        return self.masks | {"dropout": self.dropout}
 
 
 def attend(
@@ -110,9 +134,8 @@ def zero_padding(
 class Attention(Selectable):
     """An attention layer: a variant adds its projections, and a function for each implementation of its configuration.
 
-    An implementation is called as ``impl(layer, query, key, value, query_padding_mask=, causal=, key_padding_mask=,
-    dropout=)``, with ``rotary=`` too where the variant takes rotary positions, and gives (B, T, d_m). Keys and values
-    come from ``k_proj`` and ``v_proj``, unless a variant overrides ``project`` and ``stored_shapes``.
+    An implementation maps the layer and its :class:`Inputs` to (B, T, d_m). Keys and values come from ``k_proj`` and
+    ``v_proj``, unless a variant overrides ``project`` and ``stored_shapes``.
     """
 
     cache_type: type[KeyValueCache] = KeyValueCache
@@ -136,7 +159,7 @@ class Attention(Selectable):
         Masks are True at padding; padded queries are computed too, and give zeros. An open ``cache`` stores the keys
         and values of the queries after those that it has, and the queries see all S of them causally; a closed one
         gives the keys and values instead of ``key`` and ``value``. ``rotary`` rotates the queries and their keys.
-        ``own`` are extra arguments of the implementations. A token that holds a NaN makes every query that sees it
+        ``own`` are other fields of :class:`Inputs`. A token that holds a NaN makes every query that sees it
         NaN, and no other sequence.
 
         Raises ValueError for ``rotary`` with a ``key`` or in a variant without rotary positions, for a ``value``
@@ -150,20 +173,9 @@ class Attention(Selectable):
         causal = causal or (cache is not None and not cache.closed)
         run = self.resolve_impl(query)
         k, v = self.keys_and_values(query, key, value, rotary, cache)
-        options = {"rotary": rotary} if self.config.rotary else {}
-        out = run(
-            self,
-            query,
-            k,
-            v,
-            query_padding_mask=query_padding_mask,
-            causal=causal,
-            key_padding_mask=key_padding_mask,
-            dropout=self.config.attention_dropout if self.training else 0.0,
-            **options,
-            **own,
-        )
-        return zero_padding(self.finish(out), query_padding_mask)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        inputs = Inputs(query, k, v, causal, key_padding_mask, query_padding_mask, rotary, dropout, **own)
+        return zero_padding(self.finish(run(self, inputs)), query_padding_mask)
 
     def make_cache(
         self,

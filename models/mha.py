@@ -3,34 +3,21 @@
 from collections.abc import Callable
 from functools import partial
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
-from headcount.models.attention import Attention, KeyHeads, QueryMask, Tokens, attend, split_heads
+from headcount.models.attention import Attention, Inputs, Tokens, attend, split_heads
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.rotary import Rotary, rotate
+from headcount.models.rotary import rotate
 
 
-def reference(
-    layer: nn.Module,
-    query: Tokens,
-    key: KeyHeads,
-    value: KeyHeads,
-    *,
-    query_padding_mask: QueryMask,
-    rotary: Rotary | None = None,
-    head_weights: Float[Tensor, "batch #tgt heads"] | None = None,
-    attend: Callable = attend,
-    **core,
-) -> Tokens:
-    """Compute the equations as written, of any layer with a dense query projection: heads, then ``layer.combine``.
-
-    ``head_weights``: factors of the heads' outputs.
-    """
-    q = rotate(split_heads(layer.q_proj(query), layer.config.head_dim), rotary)
-    out = attend(q, key, value, **core)
-    return layer.combine(out if head_weights is None else out * head_weights[..., None], query)
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Tokens:
+    """Compute the equations as written, of any layer with a dense query projection: heads, then ``layer.combine``."""
+    q = rotate(split_heads(layer.q_proj(inputs.query), layer.config.head_dim), inputs.rotary)
+    out = attend(q, inputs.key, inputs.value, **inputs.core)
+    if inputs.head_weights is not None:
+        out = out * inputs.head_weights[..., None]
+    return layer.combine(out, inputs.query)
 
 
 fused = partial(reference, attend=fused_attend)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, attend, split_heads
+from headcount.models.attention import Attention, Inputs, Tokens, attend, split_heads
 from headcount.models.cache import HeadShape
 from headcount.models.configs.mla import MultiHeadLatentAttentionConfig
 from headcount.models.kernels.fused import fused_attend
@@ -15,26 +15,16 @@ from headcount.models.norms import RMSNorm
 from headcount.models.rotary import Rotary, rotate
 
 
-def reference(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src 1 stored"],
-    value: Float[Tensor, "batch src 1 0"],
-    *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    rotary: Rotary | None,
-    attend: Callable = attend,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Tokens:
     """Compute the equations as written: keys and values of every stored token from its latent."""
     config = layer.config
-    plain, turned = layer.queries(query, rotary)
-    latent, shared = key.split((config.kv_rank, config.rotary_dim), dim=-1)
+    plain, turned = layer.queries(inputs.query, inputs.rotary)
+    latent, shared = inputs.key.split((config.kv_rank, config.rotary_dim), dim=-1)
     keys = split_heads(layer.k_proj(latent.flatten(2)), config.head_dim)
     values = split_heads(layer.v_proj(latent.flatten(2)), config.value_dim)
     # k_i = [k^C_i; k^R], with one rotary key for all heads
     keys = torch.cat((keys, shared.expand(-1, -1, config.num_heads, -1)), dim=-1)
-    out = attend(torch.cat((plain, turned), dim=-1), keys, values, **core)
+    out = attend(torch.cat((plain, turned), dim=-1), keys, values, **inputs.core)
     return layer.out_proj(out.flatten(-2))
 
 

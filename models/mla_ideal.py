@@ -4,33 +4,22 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import attend
+from headcount.models.attention import Inputs, Tokens, attend
 from headcount.models.configs.mla import MultiHeadLatentAttentionConfig
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.mla import MultiHeadLatentAttention
-from headcount.models.rotary import Rotary
 
 
-def reference(
-    layer: nn.Module,
-    query: Float[Tensor, "batch tgt d_model"],
-    key: Float[Tensor, "batch src 1 stored"],
-    value: Float[Tensor, "batch src 1 0"],
-    *,
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None,
-    rotary: Rotary | None,
-    attend: Callable = attend,
-    **core,
-) -> Float[Tensor, "batch tgt d_model"]:
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Tokens:
     """Compute q_i k_i^T = (q^C_i W^UK_i) c^T + q^R_i k^R^T, o_i = W^UV_i sum_j a_ij c_j."""
     config = layer.config
-    plain, turned = layer.queries(query, rotary)
+    plain, turned = layer.queries(inputs.query, inputs.rotary)
     q = torch.cat((layer.k_proj(plain), turned), dim=-1)
     scale = (config.head_dim + config.rotary_dim) ** -0.5
-    out = attend(q, key, key[..., : config.kv_rank], scale=scale, **core)
+    out = attend(q, inputs.key, inputs.key[..., : config.kv_rank], scale=scale, **inputs.core)
     return layer.out_proj(layer.v_proj(out).flatten(-2))
 
 

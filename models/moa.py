@@ -7,29 +7,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, KeyHeads, QueryMask, Tokens, attend
+from headcount.models.attention import Attention, Inputs, Tokens, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.losses import balance_and_z_loss
-from headcount.models.rotary import Rotary, rotate
+from headcount.models.rotary import rotate
 from headcount.models.router import TopKRouter
 
 
-def reference(
-    layer: nn.Module,
-    query: Tokens,
-    key: KeyHeads,
-    value: KeyHeads,
-    *,
-    query_padding_mask: QueryMask,
-    attend: Callable = attend,
-    **core,
-) -> Tokens:
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Tokens:
     """Compute the equations as written, from projected keys and values: every row by its selected expert."""
-    routing = layer.router(query, query_padding_mask)
-    slots = query.unsqueeze(2).expand(-1, -1, layer.config.top_k, -1)
-    out = attend_slots(layer.q_proj(slots, routing.indices), key, value, attend=attend, **core)
+    routing = layer.router(inputs.query, inputs.query_padding_mask)
+    slots = inputs.query.unsqueeze(2).expand(-1, -1, layer.config.top_k, -1)
+    out = attend_slots(layer.q_proj(slots, routing.indices), inputs, attend)
     return layer.out_proj(out, routing.indices, routing.weights).sum(dim=2)
 
 
@@ -37,25 +28,17 @@ gathered = partial(reference, attend=fused_attend)
 
 
 def attend_slots(
-    query: Float[Tensor, "batch tgt slots width"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    *,
-    attend: Callable,
-    rotary: Rotary | None = None,
-    **core,
+    query: Float[Tensor, "batch tgt slots width"], inputs: Inputs, attend: Callable
 ) -> Float[Tensor, "batch tgt slots width"]:
-    """Attend with slots of g heads, of width D = g c: head j of every slot reads key/value head j.
-
-    ``rotary`` turns each head of a query; keys are turned already.
-    """
+    """Attend with slots of g heads, of width D = g c: head j of every slot reads key/value head j."""
+    key, value, rotary = inputs.key, inputs.value, inputs.rotary
     num_kv_heads, num_slots = key.shape[2], query.shape[2]
     if num_kv_heads == 1:
-        return attend(rotate(query, rotary), key, value, **core)
+        return attend(rotate(query, rotary), key, value, **inputs.core)
     heads = query.unflatten(-1, (num_kv_heads, -1))
     # the heads that share a key/value head must lie side by side
     heads = rotate(heads.transpose(2, 3).flatten(2, 3), rotary)
-    out = attend(heads, key, value, **core)
+    out = attend(heads, key, value, **inputs.core)
     return out.unflatten(2, (num_kv_heads, num_slots)).transpose(2, 3).flatten(3)
 
 

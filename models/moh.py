@@ -5,34 +5,23 @@ from functools import partial
 
 from torch import nn
 
-from headcount.models.attention import Attention, KeyHeads, QueryMask, Tokens, attend, split_heads
+from headcount.models.attention import Attention, Inputs, Tokens, attend, split_heads
 from headcount.models.configs.moh import Gates, MixtureOfHeadAttentionConfig
 from headcount.models.head_router import HeadRouter
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.losses import RoutingLoss, head_balance_loss
-from headcount.models.rotary import Rotary, rotate
+from headcount.models.rotary import rotate
 from headcount.models.router import Recorded
 
 
-def reference(
-    layer: nn.Module,
-    query: Tokens,
-    key: KeyHeads,
-    value: KeyHeads,
-    *,
-    query_padding_mask: QueryMask,
-    rotary: Rotary | None,
-    attend: Callable = attend,
-    every: bool = True,
-    **core,
-) -> Tokens:
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend, every: bool = True) -> Tokens:
     """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code).
 
     ``every``: whether quantised gates of heads that are not selected have a gradient too (Eq. 10).
     """
-    q = split_heads(layer.q_proj(query), layer.config.head_dim)
-    selected, gates = layer.router(query, query_padding_mask, q, every=every)
-    out = attend(rotate(q, rotary), key, value, **core)
+    q = split_heads(layer.q_proj(inputs.query), layer.config.head_dim)
+    selected, gates = layer.router(inputs.query, inputs.query_padding_mask, q, every=every)
+    out = attend(rotate(q, inputs.rotary), inputs.key, inputs.value, **inputs.core)
     all_gates = layer.router.weigh_all(selected, gates)
     return layer.out_proj((out * all_gates[..., None]).flatten(-2))
 

@@ -7,46 +7,26 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models.attention import (
-    KeyHeads,
-    KeyMask,
-    QueryMask,
-    Tokens,
-    drop,
-    hidden_keys,
-    masked_softmax,
-    split_heads,
-)
+from headcount.models.attention import Inputs, Tokens, drop, hidden_keys, masked_softmax, split_heads
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig, Router
 from headcount.models.experts import gathered_product, in_chunks, rows_per_chunk
 from headcount.models.moh import MixtureOfHeadAttention
-from headcount.models.rotary import Rotary, rotate
+from headcount.models.rotary import rotate
 
 
-def reference(
-    layer: nn.Module,
-    query: Tokens,
-    key: KeyHeads,
-    value: KeyHeads,
-    *,
-    query_padding_mask: QueryMask,
-    rotary: Rotary | None,
-    causal: bool,
-    key_padding_mask: KeyMask,
-    dropout: float,
-) -> Tokens:
+def reference(layer: nn.Module, inputs: Inputs) -> Tokens:
     """Compute Eq. 3-4 over the heads that each token selects."""
-    head_dim = layer.config.head_dim
+    head_dim, query, key = layer.config.head_dim, inputs.query, inputs.key
     if layer.config.router is Router.QUERY_NORM:
         q = split_heads(layer.q_proj(query), head_dim)
-        selected, gates = layer.router(query, query_padding_mask, q)
+        selected, gates = layer.router(query, inputs.query_padding_mask, q)
         q = q.gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     else:
-        selected, gates = layer.router(query, query_padding_mask)
+        selected, gates = layer.router(query, inputs.query_padding_mask)
         q = _with_forward(SelectedQueryProjection, layer.q_proj)(query, selected, head_dim)
-    hidden = hidden_keys(query.shape[1], key.shape[1], causal, key_padding_mask, query.device)
+    hidden = hidden_keys(query.shape[1], key.shape[1], device=query.device, **inputs.masks)
     group = layer.config.num_heads // layer.config.num_kv_heads
-    out = attend_selected(rotate(q, rotary), key, value, selected, group, hidden, dropout)
+    out = attend_selected(rotate(q, inputs.rotary), key, inputs.value, selected, group, hidden, inputs.dropout)
     return _with_forward(SelectedOutputProjection, layer.out_proj)(out * gates[..., None], selected)
 
 

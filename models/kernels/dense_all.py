@@ -8,23 +8,21 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import KeyHeads, QueryMask, Tokens
+from headcount.models.attention import Inputs, Tokens
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.moa import attend_slots
 
 
-def dense_all(
-    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, *, query_padding_mask: QueryMask, **core
-) -> Tokens:
+def dense_all(layer: nn.Module, inputs: Inputs) -> Tokens:
     """Return y_t = sum_{i=1..E} g_i,t o_i,t Wo_i with g = w on the K selected experts and 0 on the others."""
-    routing = layer.router(query, query_padding_mask, ranked=False)
+    routing = layer.router(inputs.query, inputs.query_padding_mask, ranked=False)
     if layer.config.top_k == layer.config.num_experts:
         gates = routing.weights
     else:
         gates = torch.zeros_like(routing.probs).scatter(-1, routing.indices, routing.weights)
 
-    out = attend_slots(all_queries(layer, query), key, value, attend=fused_attend, **core) * gates[..., None]
+    out = attend_slots(all_queries(layer, inputs.query), inputs, fused_attend) * gates[..., None]
     return sum_experts(layer, out, gates)
 
 

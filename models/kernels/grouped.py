@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headcount.models.attention import KeyHeads, QueryMask, Tokens
+from headcount.models.attention import Inputs, Tokens
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
@@ -26,13 +26,12 @@ from headcount.models.router import Routing
 ALIGNED_BYTES = 16
 
 
-def grouped(
-    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, *, query_padding_mask: QueryMask, **core
-) -> Tokens:
+def grouped(layer: nn.Module, inputs: Inputs) -> Tokens:
     """Return the reference's output; the gates are multiplied into the head outputs."""
-    routing = layer.router(query, query_padding_mask)
+    query = inputs.query
+    routing = layer.router(query, inputs.query_padding_mask)
     run = _by_grouped_mm if has_fast_path(query.device, to_autocast_dtype(query).dtype) else _by_segments
-    return run(layer, query, routing.indices, routing.weights, key, value, core)
+    return run(layer, inputs, routing.indices, routing.weights)
 
 
 def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
@@ -54,27 +53,26 @@ def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
     return False
 
 
-def _by_segments(layer, query, indices, gates, key, value, core) -> Tensor:
+def _by_segments(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Tensor) -> Tensor:
     segments = make_segments(indices, layer.config.num_experts)
-    x, gates, w_q, w_o = (to_autocast_dtype(t) for t in (query, gates, layer.q_proj.weight, layer.out_proj.weight))
-    # a cache may hold them in the dtype of the weights
-    key, value = to_autocast_dtype(key), to_autocast_dtype(value)
-    bias = to_autocast_dtype(layer.q_proj.bias)
+    # a cache may hold keys and values in the dtype of the weights
+    x, key, value, gates = map(to_autocast_dtype, (*inputs[:3], gates))
+    w_q, bias, w_o = map(to_autocast_dtype, (layer.q_proj.weight, layer.q_proj.bias, layer.out_proj.weight))
     # operands are cast already, and results are written into buffers of their dtype
-    with torch.autocast(query.device.type, enabled=False):
+    with torch.autocast(x.device.type, enabled=False):
         q = SpreadSegments.apply(x.flatten(0, 1), w_q, bias, segments)
-        out = attend_slots(q.view(*indices.shape, -1), key, value, attend=fused_attend, **core)
+        out = attend_slots(q.view(*indices.shape, -1), inputs._replace(key=key, value=value), fused_attend)
         y = CollectSegments.apply(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
-    return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
+    return with_output_bias(layer.out_proj.bias, y.view(x.shape), indices, gates)
 
 
-def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
+def _by_grouped_mm(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Tensor) -> Tensor:
     plan = make_plan(indices, layer.config.num_experts)
-    x, gates, w_o = (to_autocast_dtype(t) for t in (query, gates, layer.out_proj.weight))
+    x, gates, w_o = map(to_autocast_dtype, (inputs.query, gates, layer.out_proj.weight))
     q = _rows_through(layer.q_proj, SpreadTokens.apply(x.flatten(0, 1), plan), plan)
     q = Permute.apply(q, plan.inverse, plan.order)
 
-    out = attend_slots(q.view(*indices.shape, -1), key, value, attend=fused_attend, **core)
+    out = attend_slots(q.view(*indices.shape, -1), inputs, fused_attend)
     if torch.is_grad_enabled():
         # on the narrow side: the gradient of a gate needs what it multiplies
         out = out * gates[..., None]
@@ -86,7 +84,7 @@ def _by_grouped_mm(layer, query, indices, gates, key, value, core) -> Tensor:
         # order, gate and sum in one pass
         bags = plan.inverse.view(-1, plan.top_k)
         y = F.embedding_bag(bags, rows, mode="sum", per_sample_weights=gates.view_as(bags).to(rows.dtype))
-    return with_output_bias(layer.out_proj.bias, y.view(query.shape), indices, gates)
+    return with_output_bias(layer.out_proj.bias, y.view(x.shape), indices, gates)
 
 
 def grouped_ffn(
@@ -118,10 +116,8 @@ def _ffn_by_grouped_mm(layer: nn.Module, x: Float[Tensor, "tokens d_model"], rou
 
 
 def _rows_through(project: ExpertLinear, rows: Tensor, plan: "Plan") -> Tensor:
-    out, bias = (
-        padded_grouped_mm(rows, to_autocast_dtype(project.weight), plan.offsets),
-        to_autocast_dtype(project.bias),
-    )
+    out = padded_grouped_mm(rows, to_autocast_dtype(project.weight), plan.offsets)
+    bias = to_autocast_dtype(project.bias)
     return out if bias is None else out + bias.index_select(0, plan.experts.int())
 
 

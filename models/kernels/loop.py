@@ -10,23 +10,22 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headcount.models.attention import KeyHeads, QueryMask, Tokens, attend
+from headcount.models.attention import Inputs, Tokens, attend
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
 
 
-def loop(
-    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, *, query_padding_mask: QueryMask, **core
-) -> Tokens:
+def loop(layer: nn.Module, inputs: Inputs) -> Tokens:
     """Return the reference's output; rows whose gate is exactly 0 are skipped, as in the released code."""
-    rows, tokens, gates, sizes = _dispatch(layer.router(query, query_padding_mask))
+    query = inputs.query
+    rows, tokens, gates, sizes = _dispatch(layer.router(query, inputs.query_padding_mask))
     x = query.reshape(-1, query.shape[-1])
     q = _experts(layer.q_proj, x[tokens], sizes)
     q = q.new_zeros(x.shape[0] * layer.config.top_k, q.shape[-1]).index_add(0, rows, q)
 
-    out = attend_slots(q.view(*query.shape[:2], layer.config.top_k, -1), key, value, attend=attend, **core)
+    out = attend_slots(q.view(*query.shape[:2], layer.config.top_k, -1), inputs, attend)
 
     y = _experts(layer.out_proj, out.reshape(-1, out.shape[-1])[rows], sizes) * gates[:, None]
     return y.new_zeros(x.shape).index_add(0, tokens, y).view_as(query)

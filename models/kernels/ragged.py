@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.models import moh_ideal
-from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, hidden_keys, split_heads
+from headcount.models.attention import Inputs, Tokens, hidden_keys, split_heads
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.autocast import to_autocast_dtype
@@ -20,21 +20,10 @@ from headcount.models.kernels.fused import attend_shared
 from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, smallest_integer
 from headcount.models.kernels.selection import log_once
 from headcount.models.moh import fused
-from headcount.models.rotary import Rotary, rotate
+from headcount.models.rotary import rotate
 
 
-def ragged(
-    layer: nn.Module,
-    x: Tokens,
-    key: KeyHeads,
-    value: KeyHeads,
-    *,
-    causal: bool,
-    key_padding_mask: KeyMask,
-    query_padding_mask: QueryMask,
-    rotary: Rotary | None,
-    dropout: float,
-) -> Tokens:
+def ragged(layer: nn.Module, inputs: Inputs) -> Tokens:
     """Return the layer's output (Eq. 3-4) from packed queries; on the CPU queries and outputs are packed too.
 
     Gradients are the ideal form's on every device, where every head is computed too.
@@ -43,19 +32,18 @@ def ragged(
     computed, with one warning, where attention is causal, because torch packs no rows whose positions have gaps, and in
     float32, because its packed attention has 16 bits. Raises ConfigError for dropout.
     """
-    if dropout:
+    x = inputs.query
+    if inputs.dropout:
         raise ConfigError("ragged takes no dropout; choose fused")
-    masks = dict(causal=causal, key_padding_mask=key_padding_mask, query_padding_mask=query_padding_mask)
-    if x.is_cuda and (lack := _lack(x, causal)):
+    if x.is_cuda and (lack := _lack(x, inputs.causal)):
         log_once(logging.WARNING, f"ragged computes every head: torch has no packed {lack} attention on CUDA")
-        return fused(layer, x, key, value, **masks, rotary=rotary, dropout=dropout, every=False)
+        return fused(layer, inputs, every=False)
     if x.is_cuda:
-        return _packed_on_device(layer, x, key, value, query_padding_mask, rotary, key_padding_mask)
+        return _packed_on_device(layer, inputs)
     if x.is_meta:
         # rows gathered one by one: sizes of segments are values, which meta does not have
-        return moh_ideal.reference(layer, x, key, value, **masks, rotary=rotary, dropout=dropout)
-    masks = dict(causal=causal, key_padding_mask=key_padding_mask)
-    return _packed_by_head(layer, x, key, value, query_padding_mask, rotary, masks)
+        return moh_ideal.reference(layer, inputs)
+    return _packed_by_head(layer, inputs)
 
 
 def _lack(x: Tensor, causal: bool) -> str | None:
@@ -66,12 +54,13 @@ def _lack(x: Tensor, causal: bool) -> str | None:
     return None if dtype.itemsize == 2 else f"{dtype}".removeprefix("torch.")
 
 
-def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, masks):
+def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Tokens:
     """Compute shared heads for all tokens at once, and routed ones head by head; sizes lie on the host."""
+    x, key, value, rotary = *inputs[:3], inputs.rotary
     config, head_dim, shared = layer.config, layer.config.head_dim, layer.config.num_shared_heads
     by_norm = config.router is Router.QUERY_NORM
     full = split_heads(layer.q_proj(x), head_dim) if by_norm else None
-    selected, gates = layer.router(x, query_padding_mask, full)
+    selected, gates = layer.router(x, inputs.query_padding_mask, full)
     gates = to_autocast_dtype(gates)
     width, group = shared * head_dim, config.num_heads // config.num_kv_heads
     parts = []
@@ -81,7 +70,7 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, masks):
         else:
             bias = None if layer.q_proj.bias is None else layer.q_proj.bias[:width]
             query = split_heads(F.linear(x, layer.q_proj.weight[:width], bias), head_dim)
-        out = attend_shared(rotate(query, rotary), key, value, group, **masks)
+        out = attend_shared(rotate(query, rotary), key, value, group, **inputs.masks)
         parts.append(F.linear((out * gates[..., :shared, None]).flatten(-2), layer.out_proj.weight[:, :width]))
     if config.top_k:
         routed = selected[..., shared:]
@@ -94,7 +83,7 @@ def _packed_by_head(layer, x, key, value, query_padding_mask, rotary, masks):
             bias = None if bias is None else to_autocast_dtype(bias[width:].unflatten(0, (-1, head_dim)))
             query = SpreadSegments.apply(to_autocast_dtype(x.flatten(0, 1)), to_autocast_dtype(by_head), bias, segments)
             query = query.view(*routed.shape, head_dim)
-        hidden = hidden_keys(x.shape[1], key.shape[1], **masks, device=x.device)
+        hidden = hidden_keys(x.shape[1], key.shape[1], device=x.device, **inputs.masks)
         rows = rotate(query, rotary).reshape(-1, head_dim)
         out = _attend_by_head(rows, key, value, segments, shared, group, x.shape[1], hidden)
         outputs = to_autocast_dtype(layer.out_proj.weight[:, width:].t().unflatten(0, (-1, head_dim)))
@@ -131,26 +120,25 @@ def _attend_by_head(
     return torch.cat(outs)[torch.argsort(torch.cat(places))]
 
 
-def _packed_on_device(
-    layer, x, key, value, query_padding_mask, rotary, key_padding_mask=None, varlen: Callable | None = None
-):
+def _packed_on_device(layer: nn.Module, inputs: Inputs, varlen: Callable | None = None) -> Tokens:
     """Attend over packed queries only, each (sequence, key/value head) a sequence of variable-length attention.
 
     Nothing is read back from the device: the number of rows is N k, and their order comes from one stable sort.
     """
     config, head_dim = layer.config, layer.config.head_dim
+    x, key, value = inputs[:3]
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim))
-    selected, gates = layer.router(x, query_padding_mask, full)
-    query = rotate(full, rotary).gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
+    selected, gates = layer.router(x, inputs.query_padding_mask, full)
+    query = rotate(full, inputs.rotary).gather(2, selected[..., None].expand(-1, -1, -1, head_dim))
     sequences, order = _order(selected, config.num_heads // config.num_kv_heads, config.num_kv_heads)
     batch_size, src_len, num_kv_heads, _ = key.shape
     counts = torch.zeros(batch_size * num_kv_heads, dtype=torch.int32, device=x.device)
     counts = counts.scatter_add(0, sequences, torch.ones_like(sequences, dtype=torch.int32))
     keys, values = (t.transpose(1, 2).reshape(-1, 1, head_dim) for t in (key, value))
     lengths = torch.full_like(counts, src_len)
-    if key_padding_mask is not None:
+    if inputs.key_padding_mask is not None:
         # hidden keys are moved to the end, where no sequence reads
-        hidden = key_padding_mask[:, None].expand(-1, num_kv_heads, -1).flatten(0, 1)
+        hidden = inputs.key_padding_mask[:, None].expand(-1, num_kv_heads, -1).flatten(0, 1)
         lengths = (~hidden).sum(-1, dtype=torch.int32)
         first = torch.sort(hidden.flatten().to(torch.uint8), stable=True).indices
         keys, values = keys[first], values[first]

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models.attention import KeyHeads, QueryMask, Tokens
+from headcount.models.attention import Inputs, Tokens
 from headcount.models.configs.base import ConfigError
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.autocast import to_autocast_dtype
@@ -23,14 +23,12 @@ from headcount.models.router import Routing
 WIDEST_FLOAT32_HEAD_OF_MQA = 64
 
 
-def run(
-    layer: nn.Module, query: Tokens, key: KeyHeads, value: KeyHeads, query_padding_mask: QueryMask, **core
-) -> Tokens:
+def run(layer: nn.Module, inputs: Inputs) -> Tokens:
     """Return the reference's output. Raises ConfigError for a dtype that the kernels do not take."""
-    x = to_autocast_dtype(query)
-    check_dtype(x)
+    inputs = inputs._replace(query=to_autocast_dtype(inputs.query))
+    check_dtype(inputs.query)
     every = layer.config.top_k == layer.config.num_experts
-    return (_all_experts if every else _selected)(layer, x, key, value, query_padding_mask, core)
+    return (_all_experts if every else _selected)(layer, inputs)
 
 
 def check_dtype(x: Float[Tensor, "*shape"]) -> None:
@@ -44,43 +42,47 @@ def needs_gradient(*tensors: Tensor) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
-def _all_experts(layer, x, key, value, query_padding_mask, core) -> Tensor:
-    gates, *_ = _route(layer, x, query_padding_mask)
-    q = all_queries(layer, x)
-    if not _in_one_kernel(q, key, value, gates, core):
-        out = attend_slots(q, key, value, attend=fused_attend, **core) * gates.to(q.dtype)[..., None]
+def _all_experts(layer: nn.Module, inputs: Inputs) -> Tensor:
+    gates, *_ = _route(layer, inputs.query, inputs.query_padding_mask)
+    q = all_queries(layer, inputs.query)
+    if not _in_one_kernel(q, inputs, gates):
+        out = attend_slots(q, inputs, fused_attend) * gates.to(q.dtype)[..., None]
     elif q.shape[1] == 1:
-        out = _decode(q, key, value, gates, core)
+        out = _decode(q, inputs, gates)
     else:
-        out = ops.mqa(q, key[:, :, 0], value[:, :, 0], gates, core["key_padding_mask"], core["causal"])
+        keys, values = inputs.key[:, :, 0], inputs.value[:, :, 0]
+        out = ops.mqa(q, keys, values, gates, inputs.key_padding_mask, inputs.causal)
     return sum_experts(layer, out, gates)
 
 
-def _decode(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> Tensor:
+def _decode(q: Tensor, inputs: Inputs, gates: Tensor) -> Tensor:
     """Attend from one token, the last position, which sees every key; times gates (B, 1, K)."""
     heads = torch.arange(q.shape[2], device=q.device, dtype=torch.int32).expand(len(q), -1)
-    return ops.decode(q[:, 0], key, value, heads, gates[:, 0], core["key_padding_mask"])[:, None]
+    out = ops.decode(q[:, 0], inputs.key, inputs.value, heads, gates[:, 0], inputs.key_padding_mask)
+    return out[:, None]
 
 
-def _in_one_kernel(q: Tensor, key: Tensor, value: Tensor, gates: Tensor, core: dict) -> bool:
+def _in_one_kernel(q: Tensor, inputs: Inputs, gates: Tensor) -> bool:
     """Return whether attention applies the gates itself; with gradients, and for wide float32 heads, torch's core."""
-    plain = key.shape[2] == 1 and core["rotary"] is None
+    key, value = inputs.key, inputs.value
+    plain = key.shape[2] == 1 and inputs.rotary is None
     widest = WIDEST_FLOAT32_HEAD_OF_MQA if not q.is_cpu and q.dtype == torch.float32 else WIDEST_HEAD_OF_MQA
     fits = plain and (q.shape[1] == 1 or key.shape[1] <= MOST_KEYS_OF_MQA) and q.shape[-1] <= widest
-    return fits and not core["dropout"] and not needs_gradient(q, key, value, gates)
+    return fits and not inputs.dropout and not needs_gradient(q, key, value, gates)
 
 
-def _selected(layer, x, key, value, query_padding_mask, core) -> Tensor:
-    gates, experts, order, ends = _route(layer, x, query_padding_mask)
+def _selected(layer: nn.Module, inputs: Inputs) -> Tensor:
+    x = inputs.query
+    gates, experts, order, ends = _route(layer, x, inputs.query_padding_mask)
     w_q, bias, w_o = (to_autocast_dtype(t) for t in (layer.q_proj.weight, layer.q_proj.bias, layer.out_proj.weight))
     top_k = layer.config.top_k
     rows = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
     q = rows.view(*gates.shape, -1)
-    if q.shape[1] == 1 and _in_one_kernel(q, key, value, gates, core):
+    if q.shape[1] == 1 and _in_one_kernel(q, inputs, gates):
         # the gates follow in collect
-        out = _decode(q, key, value, torch.ones_like(gates), core)
+        out = _decode(q, inputs, torch.ones_like(gates))
     else:
-        out = attend_slots(q, key, value, attend=fused_attend, **core)
+        out = attend_slots(q, inputs, fused_attend)
     y = ops.collect(out.reshape(rows.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
     return with_output_bias(layer.out_proj.bias, y, experts.long(), gates.to(y.dtype))
 

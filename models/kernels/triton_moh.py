@@ -7,48 +7,36 @@ gradient is wanted, and under dropout, that core computes every head, as in ``fu
 import torch
 from torch import nn
 
-from headcount.models.attention import KeyHeads, KeyMask, QueryMask, Tokens, split_heads
+from headcount.models.attention import Inputs, Tokens, split_heads
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.fused import attend_shared
 from headcount.models.kernels.triton_configs import WIDEST_HEAD_OF_RAGGED
 from headcount.models.kernels.triton_moa import check_dtype, needs_gradient
 from headcount.models.moh import fused
-from headcount.models.rotary import Rotary, rotate
+from headcount.models.rotary import rotate
 
 
-def run(
-    layer: nn.Module,
-    x: Tokens,
-    key: KeyHeads,
-    value: KeyHeads,
-    *,
-    causal: bool,
-    key_padding_mask: KeyMask,
-    query_padding_mask: QueryMask,
-    rotary: Rotary | None,
-    dropout: float,
-) -> Tokens:
+def run(layer: nn.Module, inputs: Inputs) -> Tokens:
     """Return the layer's output (Eq. 3-4). Raises ConfigError for a dtype that the kernels do not take."""
-    config = layer.config
-    if dropout or config.head_dim > WIDEST_HEAD_OF_RAGGED or needs_gradient(x, key, value, *layer.parameters()):
-        options = dict(causal=causal, key_padding_mask=key_padding_mask, dropout=dropout)
-        return fused(layer, x, key, value, query_padding_mask=query_padding_mask, rotary=rotary, **options)
+    config, x, key, value, hidden = layer.config, *inputs[:3], inputs.key_padding_mask
+    is_wide = config.head_dim > WIDEST_HEAD_OF_RAGGED
+    if inputs.dropout or is_wide or needs_gradient(x, key, value, *layer.parameters()):
+        return fused(layer, inputs)
     query = split_heads(layer.q_proj(x), config.head_dim)
     check_dtype(query)
-    selected, gates = layer.router(x, query_padding_mask, query)
-    query, heads = rotate(query, rotary), selected.to(torch.int32)
+    selected, gates = layer.router(x, inputs.query_padding_mask, query)
+    query, heads = rotate(query, inputs.rotary), selected.to(torch.int32)
     if x.shape[1] == 1:
         # the last position sees every key
-        out = ops.decode(query[:, 0], key, value, heads[:, 0], gates[:, 0], key_padding_mask)[:, None]
+        out = ops.decode(query[:, 0], key, value, heads[:, 0], gates[:, 0], hidden)[:, None]
     else:
         shared, group = config.num_shared_heads, config.num_heads // config.num_kv_heads
         if config.top_k:
             routed = heads[..., shared:], gates[..., shared:]
-            out = ops.ragged(query, key, value, *routed, key_padding_mask, causal)
+            out = ops.ragged(query, key, value, *routed, hidden, inputs.causal)
         else:
             out = torch.empty_like(query)
         if shared:
-            masks = dict(causal=causal, key_padding_mask=key_padding_mask)
-            own = attend_shared(query[:, :, :shared], key, value, group, **masks)
+            own = attend_shared(query[:, :, :shared], key, value, group, **inputs.masks)
             out[:, :, :shared] = own * gates[..., :shared, None]
     return layer.out_proj(out.flatten(-2))

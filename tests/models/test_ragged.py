@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch._subclasses import FakeTensorMode
 
 from headcount.bench.count import count_macs
+from headcount.models.attention import Inputs
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.kernels import ragged
-from headcount.models.rotary import rotary_table
 from tests.cases import features, padding, randomise
 from tests.models.test_selection import Operations
 
@@ -54,7 +54,8 @@ def test_device_packing_matches_reference(case, length, is_padded):
     if is_padded:
         hidden = padding([length, max(1, length - 3), 1], length)
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
-    found = ragged._packed_on_device(module, x, key, value, None, None, hidden, varlen=attention_by_sequence)
+    inputs = Inputs(x, key, value, key_padding_mask=hidden)
+    found = ragged._packed_on_device(module, inputs, varlen=attention_by_sequence)
     expected = layer(case, "reference")(x, key_padding_mask=hidden)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
@@ -63,7 +64,7 @@ def test_device_packing_has_no_host_reads():
     module, x = layer("h6-s0-r2-g3"), features(B, T, 13)
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
     with Operations() as operations:
-        ragged._packed_on_device(module, x, key, value, None, None, varlen=lambda q, *rest: q)
+        ragged._packed_on_device(module, Inputs(x, key, value), varlen=lambda q, *rest: q)
     assert not {name for name, _ in operations.seen} & Operations.READS_BACK
 
 
@@ -95,41 +96,29 @@ def test_shared_heads_are_one_attention_call(case, shape, monkeypatch):
     assert routed == B * T * CASES[case]["top_k"]
 
 
-def on_a_device(tgt_len, dtype=torch.bfloat16, **masks):
-    """A layer's call on CUDA, without one: its tensors have no values."""
-    module, rotary = layer("h6-s2-r1-norm"), rotary_table(tgt_len, 4, 100.0)
-    shapes = (1, tgt_len, 12), (1, 7, 3, 4), (1, 7, 3, 4)
-    with FakeTensorMode():
-        x, key, value = (torch.empty(shape, device="cuda", dtype=dtype) for shape in shapes)
-        ragged.ragged(module, x, key, value, **masks, rotary=rotary, dropout=0.0)
-    return module, x, key, value, rotary
-
-
 @pytest.mark.parametrize(
-    "causal, dtype, lack", [(True, torch.bfloat16, "causal"), (False, torch.float32, "float32")], ids=str
+    "tgt_len, causal, dtype, lack",
+    [
+        (7, True, torch.bfloat16, "causal"),
+        (7, False, torch.float32, "float32"),
+        (7, False, torch.bfloat16, None),
+        (1, True, torch.bfloat16, None),
+    ],
+    ids=["causal", "float32", "all-keys", "last-token"],
 )
-def test_what_torch_cannot_pack_on_cuda_uses_fused(causal, dtype, lack, monkeypatch):
-    asked, logged = [], []
+def test_cuda_packs_heads_or_uses_fused(tgt_len, causal, dtype, lack, monkeypatch):
+    calls, logged, module = [], [], layer("h6-s2-r1-norm")
     monkeypatch.setattr(ragged, "log_once", lambda *words: logged.append(words))
-    monkeypatch.setattr(ragged, "fused", lambda *args, **how: asked.append((args, how)) or args[1])
-    masks = dict(causal=causal, key_padding_mask=padding([7], T), query_padding_mask=padding([5], T))
-    *given, rotary = on_a_device(7, dtype, **masks)
-    ((args, how),) = asked
-    assert all(a is b for a, b in zip(args, given, strict=True))
-    assert how == dict(**masks, rotary=rotary, dropout=0.0, every=False)
-    assert logged == [(logging.WARNING, f"ragged computes every head: torch has no packed {lack} attention on CUDA")]
-
-
-@pytest.mark.parametrize("tgt_len, causal", [(7, False), (1, True)], ids=["all", "the-last-of-them"])
-def test_non_causal_on_cuda_is_packed(tgt_len, causal, monkeypatch):
-    asked = []
-    monkeypatch.setattr(ragged, "_packed_on_device", lambda *args: asked.append(args) or args[1])
-    padded, hidden = padding([5], T)[:, :tgt_len], padding([6], T)
-    module, x, key, value, rotary = on_a_device(
-        tgt_len, causal=causal, key_padding_mask=hidden, query_padding_mask=padded
-    )
-    (args,) = asked
-    assert all(a is b for a, b in zip(args, (module, x, key, value, padded, rotary, hidden), strict=True))
+    monkeypatch.setattr(ragged, "fused", lambda *args, every: calls.append(("fused", *args, every)) or x)
+    monkeypatch.setattr(ragged, "_packed_on_device", lambda *args: calls.append(("packed", *args)) or x)
+    with FakeTensorMode():
+        # tensors on CUDA without values: no GPU is needed
+        x = torch.empty(1, tgt_len, 12, device="cuda", dtype=dtype)
+    inputs = Inputs(x, x, x, causal)
+    ragged.ragged(module, inputs)
+    assert calls == [("fused", module, inputs, False) if lack else ("packed", module, inputs)]
+    message = f"ragged computes every head: torch has no packed {lack} attention on CUDA"
+    assert logged == ([(logging.WARNING, message)] if lack else [])
 
 
 def test_order_of_more_than_256_keys():

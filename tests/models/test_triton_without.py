@@ -6,6 +6,7 @@ from torch._subclasses import FakeTensorMode
 
 from headcount.bench.contractions.count import count_contractions
 from headcount.bench.trace.record import record
+from headcount.models.attention import Inputs
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.kernels import selection, triton_moa
@@ -125,6 +126,5 @@ def test_wide_float32_heads_leave_mqa_to_torch(dtype, head_dim, fits):
     with FakeTensorMode():
         q, key = (torch.empty(2, 7, heads, head_dim, dtype=dtype, device="cuda") for heads in (5, 1))
         gates = torch.empty(2, 7, 5, device="cuda")
-    core = dict(rotary=None, dropout=0.0, causal=False, key_padding_mask=None)
     with torch.no_grad():
-        assert triton_moa._in_one_kernel(q, key, key, gates, core) is fits
+        assert triton_moa._in_one_kernel(q, Inputs(q, key, key), gates) is fits
