@@ -6,6 +6,8 @@ formulation that every MAC counter reads in full, on meta too. As the product of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
@@ -17,7 +19,7 @@ from headcount.models.cache import WindowCache
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.encoder_decoder import EncoderDecoder
-from headcount.models.transformer import CrossAttentionLayer, Decoder, Encoder, PostNormLayer
+from headcount.models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer
 
 
 class ConvolutionBlock(nn.Module):
@@ -91,47 +93,31 @@ def product_of_bands(
     return torch.matmul(matrix, by_group).transpose(1, 2).flatten(2).contiguous()
 
 
-class ConvolutionMixer(PostNormLayer):
-    """x = Norm(x + Conv(x)), with dropout of the input of the convolution."""
+class ConvolutionalEncoderLayer(EncoderLayer):
+    """x = Norm(x + Conv(x)); x = Norm(x + FeedForward(x)), with dropout of the input of the convolution."""
 
-    def add_convolution(self, config: ConvolutionConfig, kernel_size: int, causal: bool) -> None:
-        """Add the first modules of the layer."""
-        self.conv = ConvolutionBlock(config, kernel_size, causal)
+    def add_mixer(self, config: ConvolutionConfig, kernel_size: int) -> None:
+        """Add the convolution and its norm."""
+        self.conv = ConvolutionBlock(config, kernel_size, self.causal)
         self.conv_norm = nn.LayerNorm(config.d_model)
         self.input_dropout = config.input_dropout
 
     def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: WindowCache | None = None) -> Tensor:
-        """Return the convolution of (B, T, d_m)."""
+        """Return the convolution of (B, T, d_m), with residual and norm."""
         mixed = self.conv(drop(x, self.input_dropout, self.training), padding_mask, cache)
         return self.residual(x, mixed, self.conv_norm)
 
 
-class ConvolutionalEncoderLayer(ConvolutionMixer):
-    """x = Norm(x + Conv(x)); x = Norm(x + FeedForward(x))."""
-
-    def __init__(self, config: ConvolutionConfig, kernel_size: int) -> None:
-        super().__init__()
-        self.add_convolution(config, kernel_size, causal=False)
-        self.add_feed_forward(config, relu)
-
-    def forward(
-        self, x: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None = None
-    ) -> Float[Tensor, "batch src d_model"]:
-        """Map (B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
-        return self.feed(self.mix(x, padding_mask), padding_mask)
-
-
-class ConvolutionalDecoderLayer(ConvolutionMixer, CrossAttentionLayer):
+class ConvolutionalDecoderLayer(ConvolutionalEncoderLayer, DecoderLayer):
     """As ConvolutionalEncoderLayer, causal, with attention to the encoder's output after the convolution."""
-
-    def __init__(self, config: ConvolutionConfig, kernel_size: int) -> None:
-        super().__init__()
-        self.add_convolution(config, kernel_size, causal=True)
-        self.add_cross_attention(config, relu)
 
     def make_own_cache(self, memory: Tensor, max_len: int) -> WindowCache:
         """Return the cache of a window; its size does not depend on ``max_len``."""
         return WindowCache(memory.shape[0], self.conv.kernel_size, memory.shape[-1], memory)
+
+    def memory_arguments(self, memory: Tensor, padding_mask: Tensor | None, **options) -> tuple[Mapping, Mapping]:
+        """Return no arguments of the convolution, and those of cross-attention."""
+        return {}, self.cross_attn.memory_arguments(memory, padding_mask, **options)
 
 
 class ConvolutionalEncoderDecoder(EncoderDecoder):
@@ -139,5 +125,5 @@ class ConvolutionalEncoderDecoder(EncoderDecoder):
 
     def stacks(self, config: ModelConfig) -> tuple[Encoder, Decoder]:
         """Return the layers of both sides."""
-        encoder = Encoder(ConvolutionalEncoderLayer(config, size) for size in config.encoder_kernel_sizes)
-        return encoder, Decoder(ConvolutionalDecoderLayer(config, size) for size in config.decoder_kernel_sizes)
+        encoder = Encoder(ConvolutionalEncoderLayer(config, relu, size) for size in config.encoder_kernel_sizes)
+        return encoder, Decoder(ConvolutionalDecoderLayer(config, relu, size) for size in config.decoder_kernel_sizes)

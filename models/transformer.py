@@ -40,14 +40,39 @@ def make_feed_forward(config: TakesMixture, activation: Activation, dropout: flo
     return FeedForward(config.d_model, config.d_ff, activation, dropout)
 
 
-class PostNormLayer(nn.Module):
-    """A layer that ends with x = Norm(x + FeedForward(x)); subclasses mix tokens before it."""
+class EncoderLayer(nn.Module):
+    """x = Norm(x + Mix(x)); x = Norm(x + FeedForward(x)), with self-attention in ``mix``; a subclass may mix otherwise.
 
-    def add_feed_forward(self, config: TakesMixture, activation: Activation) -> None:
-        """Add the last modules, after those of the subclass: the order of modules decides their initial values."""
+    ``mixer``: arguments of ``add_mixer``. The order of modules decides their initial values.
+    """
+
+    causal = False
+
+    def __init__(self, config: TakesMixture, activation: Activation, *mixer: int) -> None:
+        super().__init__()
+        self.dropout = config.dropout
+        self.add_mixer(config, *mixer)
+        if self.causal:
+            self.cross_attn = make_module(config.decoder_attention)
+            self.cross_attn_norm = nn.LayerNorm(config.d_model)
         self.feed_forward = make_feed_forward(config, activation, config.ffn_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
-        self.dropout = config.dropout
+
+    def add_mixer(self, config: TakesMixture) -> None:
+        """Add the modules of ``mix``."""
+        self.self_attn = make_module(config.decoder_attention if self.causal else config.attention)
+        self.self_attn_norm = nn.LayerNorm(config.d_model)
+
+    def forward(
+        self, x: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None = None
+    ) -> Float[Tensor, "batch src d_model"]:
+        """Map (B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
+        return self.feed(self.mix(x, padding_mask), padding_mask)
+
+    def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: KeyValueCache | None = None, **extra) -> Tensor:
+        """Return self-attention of (B, T, d_m), with residual and norm."""
+        masks = {"causal": self.causal, "key_padding_mask": padding_mask, "query_padding_mask": padding_mask}
+        return self.residual(x, self.self_attn(x, cache=cache, **masks, **extra), self.self_attn_norm)
 
     def residual(self, x: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
         """Return norm(x + update), with dropout of the update."""
@@ -56,25 +81,6 @@ class PostNormLayer(nn.Module):
     def feed(self, x: Tensor, padding_mask: Tensor | None) -> Tensor:
         """Return the feed-forward block of (B, T, d_m), with residual and norm."""
         return self.residual(x, self.feed_forward(x, padding_mask), self.feed_forward_norm)
-
-
-class EncoderLayer(PostNormLayer):
-    """x = Norm(x + SelfAttn(x)); x = Norm(x + FeedForward(x))."""
-
-    def __init__(self, config: TakesMixture, activation: Activation) -> None:
-        super().__init__()
-        self.self_attn = make_module(config.attention)
-        self.self_attn_norm = nn.LayerNorm(config.d_model)
-        self.add_feed_forward(config, activation)
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch src d_model"],
-        padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Float[Tensor, "batch src d_model"]:
-        """Map (B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
-        attended = self.self_attn(x, key_padding_mask=padding_mask, query_padding_mask=padding_mask)
-        return self.feed(self.residual(x, attended, self.self_attn_norm), padding_mask)
 
 
 class LayerCaches(NamedTuple):
@@ -94,17 +100,10 @@ class LayerCaches(NamedTuple):
         return sum(x.numel() * x.element_size() for x in extra) + self.own.num_bytes + self.cross_attn.num_bytes
 
 
-class CrossAttentionLayer(PostNormLayer):
-    """x = Norm(x + Mix(x)); x = Norm(x + CrossAttn(x)); x = Norm(x + FeedForward(x)).
+class DecoderLayer(EncoderLayer):
+    """As EncoderLayer, causal, with attention to the encoder's output between ``mix`` and the feed-forward block."""
 
-    A subclass mixes the decoder's own tokens in ``mix`` and makes the cache that this needs.
-    """
-
-    def add_cross_attention(self, config: TakesMixture, activation: Activation) -> None:
-        """Add cross-attention and the feed-forward block, after the modules of the subclass."""
-        self.cross_attn = make_module(config.decoder_attention)
-        self.cross_attn_norm = nn.LayerNorm(config.d_model)
-        self.add_feed_forward(config, activation)
+    causal = True
 
     def forward(
         self,
@@ -143,38 +142,14 @@ class CrossAttentionLayer(PostNormLayer):
         read = self.cross_attn(x, key_padding_mask=src_padding_mask, cache=caches.cross_attn, **of_cross)
         return self.feed(self.residual(x, read, self.cross_attn_norm), None)
 
-    def memory_arguments(
-        self, memory: Tensor, padding_mask: Tensor | None, **options
-    ) -> tuple[Mapping[str, Tensor], ...]:
-        """Return extra arguments of ``mix`` and of cross-attention, computed from ``memory`` (B, S, d_m)."""
-        return {}, self.cross_attn.memory_arguments(memory, padding_mask, **options)
-
-
-class DecoderLayer(CrossAttentionLayer):
-    """As EncoderLayer, with causal self-attention and attention to the encoder's output after it."""
-
-    def __init__(self, config: TakesMixture, activation: Activation) -> None:
-        super().__init__()
-        self.self_attn = make_module(config.decoder_attention)
-        self.self_attn_norm = nn.LayerNorm(config.d_model)
-        self.add_cross_attention(config, activation)
-
-    def mix(self, x: Tensor, padding_mask: Tensor | None = None, cache: KeyValueCache | None = None, **extra) -> Tensor:
-        """Return causal self-attention of (B, T, d_m)."""
-        masks = {"key_padding_mask": padding_mask, "query_padding_mask": padding_mask}
-        return self.residual(x, self.self_attn(x, causal=True, cache=cache, **masks, **extra), self.self_attn_norm)
-
-    def make_own_cache(self, memory: Tensor, max_len: int) -> KeyValueCache:
-        """Return an empty cache of ``max_len`` tokens."""
+    def make_own_cache(self, memory: Tensor, max_len: int) -> KeyValueCache | WindowCache:
+        """Return an empty cache of ``max_len`` tokens for ``mix``."""
         return self.self_attn.make_cache(memory.shape[0], max_len, memory.device, memory.dtype)
 
-    def memory_arguments(
-        self, memory: Tensor, padding_mask: Tensor | None, **options
-    ) -> tuple[Mapping[str, Tensor], ...]:
-        """Return the extra arguments of both attentions."""
-        return tuple(
-            layer.memory_arguments(memory, padding_mask, **options) for layer in (self.self_attn, self.cross_attn)
-        )
+    def memory_arguments(self, memory: Tensor, padding_mask: Tensor | None, **options) -> tuple[Mapping, Mapping]:
+        """Return extra arguments of ``mix`` and of cross-attention, tensors by name, from ``memory`` (B, S, d_m)."""
+        own = self.self_attn.memory_arguments(memory, padding_mask, **options)
+        return own, self.cross_attn.memory_arguments(memory, padding_mask, **options)
 
 
 class Encoder(nn.Module):

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from headcount.models.activations import relu
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
 from headcount.models.convolution import ConvolutionalDecoderLayer, ConvolutionalEncoderLayer, ConvolutionBlock
@@ -70,7 +71,7 @@ def test_layer_is_post_norm_residual(kind):
     config = make_config(MODEL | dict(convolution=kind))
     x, memory = features(2, 11, 14), features(2, 13, 14, seed=2)
     for side in (ConvolutionalEncoderLayer, ConvolutionalDecoderLayer):
-        layer = side(config, 5).double().eval()
+        layer = side(config, relu, 5).double().eval()
         for i, parameter in enumerate(layer.parameters()):
             parameter.data = features(*parameter.shape, seed=i)
         causal = side is ConvolutionalDecoderLayer

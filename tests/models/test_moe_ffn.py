@@ -1,7 +1,5 @@
 """Mixture feed-forward blocks: a loop over tokens, implementations, padding, losses, and models."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +9,6 @@ from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
-from headcount.models.experts import ExpertLinear
 from headcount.models.kernels import grouped
 from headcount.models.moe_ffn import MixtureFeedForward
 from tests.cases import MODEL_FIELDS, features, padding, randomise
@@ -63,13 +60,6 @@ def test_grouped_matches_reference(name, by_grouped_mm, monkeypatch):
     expected, found = (outcome(layer, [features(2, 7, config.d_model)]) for layer in layers)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, **dict(rtol=1e-4, atol=2e-5) if by_grouped_mm else {})
-
-
-def test_expert_initialization_range():
-    torch.manual_seed(3)
-    weight = ExpertLinear(5, 7, 11).weight
-    widest = weight.abs().max().item()
-    assert weight.shape == (5, 7, 11) and 0.95 * math.sqrt(6 / (7 + 11)) < widest < math.sqrt(6 / (7 + 11))
 
 
 @pytest.mark.parametrize("case", WITH_EXPERTS)
