@@ -1,6 +1,6 @@
 """Load LLaMA, JetMoE and DeepSeek models of Hugging Face's transformers: the same tensors under our names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -11,39 +11,22 @@ from headcount.models.configs.base import AttentionConfig, ConfigError, LayerCon
 from headcount.models.configs.mla import MultiHeadLatentAttentionConfig
 from headcount.models.norms import RMSNorm
 
-Shape = tuple[int, ...]
-
 
 class Source(NamedTuple):
-    """Where a tensor of ours comes from: their name, and how theirs differs.
-
-    ``half``: it is the first or the second of two on top of each other, by rows. ``transposed``: they store expert
-    matrices as (E, out, in). ``rows``: it is these of their ``num_rows`` rows, in this order.
-    """
+    """Where a tensor of ours comes from: their name, and how ours is a view or a copy of theirs."""
 
     name: str
-    half: int | None = None
-    transposed: bool = False
-    rows: Tensor | None = None
-    num_rows: int = 0
+    extract: Callable[[Tensor], Tensor] = lambda theirs: theirs
 
-    def extract(self, theirs: Tensor) -> Tensor:
-        """Return our tensor, a view of ``theirs``; a copy of its ``rows``."""
-        if self.rows is not None:
-            return theirs[self.rows]
-        own = theirs if self.half is None else theirs.chunk(2, dim=-2)[self.half]
-        return own.transpose(-2, -1) if self.transposed else own
 
-    def shape(self, ours: Shape) -> Shape:
-        """Return the shape in transformers, given ours."""
-        theirs = list(ours)
-        if self.transposed:
-            theirs[-2:] = reversed(ours[-2:])
-        if self.half is not None:
-            theirs[-2] *= 2
-        if self.rows is not None:
-            theirs[0] = self.num_rows
-        return tuple(theirs)
+def _half(index: int) -> Callable[[Tensor], Tensor]:
+    """Return a function that takes the first or the second of two matrices on top of each other."""
+    return lambda theirs: theirs.chunk(2, dim=-2)[index]
+
+
+def _transposed(theirs: Tensor) -> Tensor:
+    """Return expert matrices (E, out, in) as (E, in, out)."""
+    return theirs.transpose(-2, -1)
 
 
 _NORMS = {
@@ -62,15 +45,15 @@ _LLAMA_LAYER = {
 _JETMOE_LAYER = {
     **_NORMS,
     "self_attn.router.proj.weight": Source("self_attention.experts.router.layer.weight"),
-    "self_attn.q_proj.weight": Source("self_attention.experts.input_linear.weight", transposed=True),
-    "self_attn.k_proj.weight": Source("self_attention.kv_proj.weight", half=0),
-    "self_attn.v_proj.weight": Source("self_attention.kv_proj.weight", half=1),
-    "self_attn.out_proj.weight": Source("self_attention.experts.output_linear.weight", transposed=True),
+    "self_attn.q_proj.weight": Source("self_attention.experts.input_linear.weight", _transposed),
+    "self_attn.k_proj.weight": Source("self_attention.kv_proj.weight", _half(0)),
+    "self_attn.v_proj.weight": Source("self_attention.kv_proj.weight", _half(1)),
+    "self_attn.out_proj.weight": Source("self_attention.experts.output_linear.weight", _transposed),
     "self_attn.output_bias": Source("self_attention.experts.bias"),
     "feed_forward.router.proj.weight": Source("mlp.router.layer.weight"),
-    "feed_forward.gate_proj.weight": Source("mlp.input_linear.weight", half=0, transposed=True),
-    "feed_forward.up_proj.weight": Source("mlp.input_linear.weight", half=1, transposed=True),
-    "feed_forward.down_proj.weight": Source("mlp.output_linear.weight", transposed=True),
+    "feed_forward.gate_proj.weight": Source("mlp.input_linear.weight", lambda theirs: _transposed(_half(0)(theirs))),
+    "feed_forward.up_proj.weight": Source("mlp.input_linear.weight", lambda theirs: _transposed(_half(1)(theirs))),
+    "feed_forward.down_proj.weight": Source("mlp.output_linear.weight", _transposed),
     "feed_forward.output_bias": Source("mlp.bias"),
 }
 _LAYERS = {"llama": _LLAMA_LAYER, "jetmoe": _JETMOE_LAYER, "layer": _LLAMA_LAYER}
@@ -81,15 +64,19 @@ _OUTSIDE = {
 }
 
 
-def _heads(name: str, heads: int, width: int, first: int, last: int, *, interleaved: bool = False) -> Source:
-    """Return the source of rows ``first`` … ``last`` - 1 of each of ``heads`` heads of ``width`` rows.
+def _heads(name: str, heads: int, first: int, last: int | None, *, interleaved: bool = False) -> Source:
+    """Return the source of rows ``first`` … ``last`` - 1 of each of ``heads`` heads, all rows from ``first`` for None.
 
     ``interleaved``: they turn the pairs (2i, 2i + 1), we turn (i, i + d_r/2), so the even rows come first.
     """
-    rows = torch.arange(heads * width).unflatten(0, (heads, width))[:, first:last]
-    if interleaved:
-        rows = torch.cat((rows[:, 0::2], rows[:, 1::2]), dim=1)
-    return Source(name, rows=rows.flatten(), num_rows=heads * width)
+
+    def extract(theirs: Tensor) -> Tensor:
+        rows = theirs.unflatten(0, (heads, -1))[:, first:last]
+        if interleaved:
+            rows = torch.cat((rows[:, 0::2], rows[:, 1::2]), dim=1)
+        return rows.flatten(0, 1)
+
+    return Source(name, extract)
 
 
 def _latent_attention(config: MultiHeadLatentAttentionConfig) -> dict[str, Source]:
@@ -98,19 +85,17 @@ def _latent_attention(config: MultiHeadLatentAttentionConfig) -> dict[str, Sourc
     In each head of a projection, rows without positions come first, then those that turn, or the values.
     """
     num_heads, plain, kv_rank = config.num_heads, config.head_dim, config.kv_rank
-    query, key_value = plain + config.rotary_dim, plain + config.value_dim
-    stored = kv_rank + config.rotary_dim
     q_proj = "q_proj" if config.query_rank is None else "q_b_proj"
     parts = {
         "q_down_proj": Source("q_a_proj"),
         "q_norm": Source("q_a_layernorm"),
-        "q_proj": _heads(q_proj, num_heads, query, 0, plain),
-        "q_rotary_proj": _heads(q_proj, num_heads, query, plain, query, interleaved=True),
-        "kv_down_proj": _heads("kv_a_proj_with_mqa", 1, stored, 0, kv_rank),
+        "q_proj": _heads(q_proj, num_heads, 0, plain),
+        "q_rotary_proj": _heads(q_proj, num_heads, plain, None, interleaved=True),
+        "kv_down_proj": _heads("kv_a_proj_with_mqa", 1, 0, kv_rank),
         "kv_norm": Source("kv_a_layernorm"),
-        "k_rotary_proj": _heads("kv_a_proj_with_mqa", 1, stored, kv_rank, stored, interleaved=True),
-        "k_proj": _heads("kv_b_proj", num_heads, key_value, 0, plain),
-        "v_proj": _heads("kv_b_proj", num_heads, key_value, plain, key_value),
+        "k_rotary_proj": _heads("kv_a_proj_with_mqa", 1, kv_rank, None, interleaved=True),
+        "k_proj": _heads("kv_b_proj", num_heads, 0, plain),
+        "v_proj": _heads("kv_b_proj", num_heads, plain, None),
         "out_proj": Source("o_proj"),
     }
     return {
@@ -153,7 +138,7 @@ def load_hugging_face(config: ModelConfig | AttentionConfig, state: Mapping[str,
             source = _OUTSIDE["embedding.weight"]
             used.add("lm_head.weight")
         used.add(source.name)
-        own[name] = source.extract(_find_tensor(state, source, tuple(tensor.shape)))
+        own[name] = _find_tensor(state, name, source, tensor.shape)
     for name in state:
         if name not in used and not name.endswith("rotary_emb.inv_freq"):
             raise ConfigError(f"the model has no place for {name}")
@@ -177,11 +162,16 @@ def _source(config: ModelConfig, name: str) -> Source:
     return layer[rest]._replace(name=theirs.removeprefix("self_attn.") if alone else f"model.layers.{index}.{theirs}")
 
 
-def _find_tensor(state: Mapping[str, Tensor], source: Source, shape: Shape) -> Tensor:
-    """Return the tensor of transformers. ConfigError where it is missing or not of the shape that ours needs."""
+def _find_tensor(state: Mapping[str, Tensor], name: str, source: Source, shape: torch.Size) -> Tensor:
+    """Return our tensor ``name``. ConfigError where theirs is missing, or of a shape that gives no such tensor."""
     if source.name not in state:
         raise ConfigError(f"the state dict has no {source.name}")
-    tensor, wanted = state[source.name], source.shape(shape)
-    if tuple(tensor.shape) != wanted:
-        raise ConfigError(f"{source.name} is {tuple(tensor.shape)}, not {wanted}")
-    return tensor
+    theirs = state[source.name]
+    wrong = f"{source.name} is {tuple(theirs.shape)}, which gives no {name} of {tuple(shape)}"
+    try:
+        own = source.extract(theirs)
+    except (IndexError, RuntimeError):
+        raise ConfigError(wrong) from None
+    if own.shape != shape:
+        raise ConfigError(wrong)
+    return own

@@ -56,13 +56,6 @@ class Selectable(nn.Module):
         """Return the implementation that ``auto`` selects for queries like ``query`` (B, T, d_m)."""
         return REFERENCE
 
-    def describe(self) -> str:
-        """Return the variant and its sizes by letter, those of its routing first."""
-        letters = self.config.letters()
-        order = dict.fromkeys((*self.config.routing_letters, *letters))
-        sizes = (f"{n}={letters[n]}" for n in order if type(letters[n]) is int and n != "d_m")
-        return f"{self.config.file} d_model={self.config.d_model} {' '.join(sizes)}"
-
     def resolve_impl(self, query: Tensor) -> Callable:
         """Return the implementation to run now, recorded in ``impl_used``.
 
@@ -74,11 +67,8 @@ class Selectable(nn.Module):
         if name == AUTO:
             name = self.automatic(query)
             if not torch.compiler.is_compiling():
-                log_once(
-                    logging.INFO,
-                    f"{self.describe()}, {query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, "
-                    f"{query.device}: auto runs {name}",
-                )
+                tokens = f"{query.shape[0]}x{query.shape[1]} tokens, {query.dtype}, {query.device}"
+                log_once(logging.INFO, f"{self.config}, {tokens}: auto runs {name}")
         if lack := _lack(self._needs[name], query.device):
             choices = ", ".join(runnable(self.config, query.device))
             raise ConfigError(f"implementation {name} needs {lack}; choose from {choices}")
