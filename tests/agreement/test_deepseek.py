@@ -1,4 +1,4 @@
-"""DeepSeek-V3 at its full size on meta: the whole model, and one layer of each kind under every counter."""
+"""DeepSeek-V3 at full width on meta: the whole model in closed form, layers of each kind under every counter."""
 
 import pytest
 import torch
@@ -18,16 +18,28 @@ SQUARE = h * (d_h + d_r + d_v) * T
 DENSE, EXPERT, ROUTER, WORDS = 3 * d * 18432, 3 * d * 2048, d * 256, d * 129280
 
 
-def test_whole_model_under_both_counters():
-    case = Case.of("deepseek-v3")
+def case_of(num_layers):
+    """Return the case, and the MACs and parameters written out here."""
+    case, mixtures = Case.of("deepseek-v3", {"num_layers": num_layers}), num_layers - 3
+    macs = T * (num_layers * (ATTENTION + SQUARE) + 3 * DENSE + mixtures * ((1 + 8) * EXPERT + ROUTER) + WORDS)
+    norms = num_layers * (2 * d + d_q + d_c) + d
+    params = num_layers * ATTENTION + 3 * DENSE + mixtures * ((1 + 256) * EXPERT + ROUTER) + 2 * WORDS + norms
+    return case, macs, params
+
+
+def test_closed_form_of_whole_model():
+    case, macs, params = case_of(61)
+    assert case.config == Case.of("deepseek-v3").config
+    assert (case.ledger.macs, case.ledger.params) == (macs, params)
+
+
+def test_first_layers_under_both_counters():
+    case, macs, params = case_of(5)
     model = build(case.config, device="meta")
     tokens = example_inputs(case.config, case.lengths, device="meta")["tokens"]
     with FlopCounterMode(display=False) as theirs:
         model(tokens)
-    macs = T * (61 * (ATTENTION + SQUARE) + 3 * DENSE + 58 * ((1 + 8) * EXPERT + ROUTER) + WORDS)
     assert case.ledger.macs == hc.count(model, tokens).macs == theirs.get_total_flops() // 2 == macs
-    norms = 61 * (2 * d + d_q + d_c) + d
-    params = 61 * ATTENTION + 3 * DENSE + 58 * ((1 + 256) * EXPERT + ROUTER) + 2 * WORDS + norms
     assert case.ledger.params == sum(parameter.numel() for parameter in model.parameters()) == params
 
 

@@ -1,7 +1,5 @@
 """Mixture feed-forward blocks on a grid of primes: every counter and the closed form give the hand formula."""
 
-from itertools import product
-
 import pytest
 import torch
 
@@ -11,16 +9,16 @@ from headcount.models.build import build
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 
 K_E = [(1, 1), (1, 5), (2, 7), (3, 11), (5, 5)]
-GRID = [(*k_e, *sizes) for k_e, *sizes in product(K_E, (13, 17), (19, 23), (29, 31), (1, 37))]
+# F, d_m, T, B: every one at two values
+SIZES = [(13, 19, 29, 1), (17, 23, 29, 37), (13, 23, 31, 37), (17, 19, 31, 1)]
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
-@pytest.mark.parametrize("K, E, F, dm, T, B", GRID)
+@pytest.mark.parametrize("F, dm, T, B", SIZES)
+@pytest.mark.parametrize("K, E", K_E)
 def test_counts_match_hand_formula(K, E, F, dm, T, B, gated):
     output_bias = gated and K == 2
-    config = MixtureFeedForwardConfig(
-        d_model=dm, d_ff=F, num_experts=E, top_k=K, gated=gated, output_bias=output_bias
-    )  # fmt: skip
+    config = MixtureFeedForwardConfig(d_model=dm, d_ff=F, num_experts=E, top_k=K, gated=gated, output_bias=output_bias)
     model, inputs = build(config, device="meta"), {"x": torch.empty(B, T, dm, device="meta")}
     matrices = 3 if gated else 2
     exact = B * T * dm * E + matrices * B * T * K * dm * F

@@ -13,7 +13,7 @@ from tests.cases import WithInputs
 @pytest.mark.parametrize(
     ("preset", "changes"),
     [
-        ("moh-vit-s-75", {"image_size": 64}),
+        ("moh-vit-s-75", {"image_size": 64, "depths": (1, 1, 1, 1)}),
         ("dit-s2", {"num_layers": 2}),
         ("transformer-base", {"num_encoder_layers": 1, "num_decoder_layers": 1, "vocab_size": 101}),
     ],

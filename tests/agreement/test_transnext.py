@@ -59,5 +59,5 @@ def test_active_heads_of_presets(name, heads):
 def test_table_convention_is_fvcores(row):
     # one block of each stage has every operation of the model
     case = Case.of(row.preset, {"depths": (1, 1, 1, 1)})
-    (count,) = measure(case, ["fvcore"]).counts
+    (count,) = measure(case, ["fvcore"], device="meta").counts
     assert count.macs == case.ledger.total_under(conventions.fvcore)
