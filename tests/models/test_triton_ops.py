@@ -287,21 +287,20 @@ def test_large_scores_stay_finite():
 
 
 def test_long_sums_are_float32():
-    """512 features and 16 slots: rounded to float16 at each step a sum is off by 5e-4, and rounded once by 2e-4."""
-    n, width, top_k = 2, 512, 16
-    torch.manual_seed(6)
-    experts = torch.stack([torch.randperm(17)[:top_k] for _ in range(n)]).to(DEVICE, torch.int32)
-    order, ends = ops.plan(experts[None], 17)
-    x, rows = (features(m, width, dtype=torch.float16, scale=0.5, seed=m).abs() for m in (n, n * top_k))
-    w = features(17, width, 24, dtype=torch.float16, seed=1, scale=width**-0.5).abs()
-    spread = torch.einsum("nd,nkdf->nkf", x.double(), w.double()[experts.long()]).flatten(0, 1)
-    collected = torch.einsum("nkd,nkdf->nf", rows.double().view(n, top_k, -1), w.double()[experts.long()])
-    router = w[:, :, 0].contiguous()
-    *_, logits = ops.route(x, router, top_k, Gates.PRINTED, True)
+    """512 features or 16 slots: rounded to float16 at each step a sum is off by 5e-4, and rounded once by 2e-4."""
+    half = dict(dtype=torch.float16, scale=512**-0.5)
+    x, w = features(16, 512, **half).abs(), features(2, 512, 16, seed=1, **half).abs()
+    experts = torch.tensor([0, 1], device=DEVICE, dtype=torch.int32).repeat(8)[:, None]
+    spread = ops.spread(x, w, None, *ops.plan(experts[None], 2), 1)
+    *_, logits = ops.route(x, w[:, :, 0].contiguous(), 1, Gates.PRINTED, True)
+    every = torch.arange(16, device=DEVICE, dtype=torch.int32).expand(4, -1)
+    rows, v = features(4 * 16, 8, **half).abs(), features(16, 8, 16, seed=1, **half).abs()
+    collected = ops.collect(rows, v, None, *ops.plan(every[None], 16), 16)
+    x, w, rows, v = (t.double() for t in (x, w, rows, v))
     for found, sums in (
-        (ops.spread(x, w, None, order, ends, top_k), spread),
-        (ops.collect(rows, w, None, order, ends, top_k), collected),
-        (logits, x.double() @ router.double().t()),
+        (spread, torch.einsum("nd,ndf->nf", x, w[experts[:, 0].long()])),
+        (logits, x @ w[:, :, 0].t()),
+        (collected, torch.einsum("nkd,kdf->nf", rows.view(4, 16, -1), v)),
     ):
         assert float((found.double() - sums).norm() / sums.norm()) < 3.5e-4
 
