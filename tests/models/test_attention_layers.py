@@ -1,4 +1,4 @@
-"""Properties of every attention variant and implementation: gradients, masks, caches, precisions, unusable inputs."""
+"""Properties of every attention variant and implementation: gradients, masks, caches, precisions, invalid inputs."""
 
 import math
 from dataclasses import replace
@@ -41,7 +41,7 @@ EDGES = {
 AT_EDGES = [
     pytest.param(*case.values, id=f"{name}-{case.id}")
     for name, sizes in EDGES.items()
-    for case in cases("form", "router", "gates", **sizes)
+    for case in cases("form", "router", **sizes)
     if not case.values[1].package
 ]
 # lengths T and S, causal, and the numbers of real queries and keys
@@ -76,7 +76,7 @@ def outcome(layer, sequences, **masks):
 
 
 def situation_of(config, situation):
-    """Return sequences and masks of a situation; of layers that read a grid, the grid."""
+    """Return sequences and masks of a situation."""
     tgt, src, causal, queries, keys = SITUATIONS[situation]
     # strides of a transposed tensor: an implementation must not read the rows in order of memory
     sequences = [features(n, 2, config.d_model, seed=n).transpose(0, 1) for n in (tgt, src) if n]
@@ -87,7 +87,7 @@ def situation_of(config, situation):
 
 
 def compare(layer, reference, sequences, **masks):
-    """Assert equal outputs, losses and gradients, and the same output where no gradient is wanted."""
+    """Assert equal outputs, losses and gradients, and an equal output under no_grad."""
     expected, found = (outcome(one, sequences, **masks) for one in (reference, layer))
     for one, other in zip(found, expected, strict=True):
         assert one.isfinite().all()
@@ -98,8 +98,15 @@ def compare(layer, reference, sequences, **masks):
     return found
 
 
-@pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("config, impl", MASKED)
+@pytest.mark.parametrize(
+    "config, impl, situation",
+    [
+        pytest.param(*case.values, situation, id=f"{case.id}-{situation}")
+        for case in MASKED
+        # tests/equations.py compares MoA and MoH with numpy in every situation
+        for situation in (("T1", "T7-causal-padded") if case.values[0].variant in ("moa", "moh") else SITUATIONS)
+    ],
+)
 def test_implementation_matches_reference(config, impl, situation):
     sequences, masks = situation_of(config, situation)
     gate = getattr(config, "gate", "")
@@ -234,7 +241,7 @@ def test_nan_stays_in_its_sequence(config, impl):
     assert query.grad[1].isfinite().all() and query.grad[1].any()
 
 
-@pytest.mark.parametrize("sizes", [[1] * 13, [7, 1, 1, 1, 3], [5, 1, 4, 3]], ids=["one-by-one", "prefill", "chunks"])
+@pytest.mark.parametrize("sizes", [[1, 1, 5, 1, 5], [7, 1, 1, 1, 3]], ids=["from-one-token", "prefill"])
 @pytest.mark.parametrize("config, impl", STEPPED)
 @torch.no_grad()
 def test_decoding_matches_causal_forward(config, impl, sizes):
@@ -295,10 +302,10 @@ def test_cache_dtype_and_device(name, config):
     assert other.key.is_meta and other.value.dtype == torch.float64
 
 
-@pytest.mark.parametrize("shape", [(2, 0), (0, 7), (0, 0)], ids=str)
-@pytest.mark.parametrize("config, impl", LAYERS)
-def test_empty_query_raises(config, impl, shape):
-    layer, inputs = made(config, impl)
+@pytest.mark.parametrize("shape", [(2, 0), (0, 7)], ids=str)
+@pytest.mark.parametrize("name, config", list(configurations()))
+def test_empty_query_raises(name, config, shape):
+    layer, inputs = made(config, config.implementations[0])
     with pytest.raises(ValueError, match=f"^query holds no tokens: {shape[0]} sequences of {shape[1]}$"):
         layer(inputs["query"].new_zeros(*shape, config.d_model))
 
@@ -376,13 +383,7 @@ def test_chunks_keep_output_and_gradient(name, config, chunk_bytes, monkeypatch)
         assert_close(one, other)
 
 
-PRECISIONS = {
-    "float32": (torch.float32, None),
-    "bfloat16": (torch.bfloat16, None),
-    "float16": (torch.float16, None),
-    "autocast-bfloat16": (torch.float32, torch.bfloat16),
-    "autocast-float16": (torch.float32, torch.float16),
-}
+PRECISIONS = {"bfloat16": (torch.bfloat16, None), "autocast-float16": (torch.float32, torch.float16)}
 
 
 # SwitchHead selects by two routers: rounding to 16 bits selects other experts

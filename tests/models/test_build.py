@@ -2,7 +2,6 @@
 
 import math
 
-import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.encoder_decoder import sinusoidal_positions
 from tests.cases import MODEL_FIELDS, configurations
 
-LENGTHS = {"batch_size": 2, "src_len": 7, "tgt_len": 5, "seq_len": 11}
+LENGTHS = {"batch_size": 2, "src_len": 3, "tgt_len": 2, "seq_len": 5}
 
 SMALL = dict(configurations("form"))
 MODELS = {
@@ -28,14 +27,25 @@ SMALL |= {name: config for name, config in MODELS.items() if name != "masked-moa
 every_small = pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
 
 
-@pytest.fixture
-def unchecked(monkeypatch):
-    """As users run it: shapes within are checked in small models, and in many layers that takes most of the time."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+def presets_by_kind():
+    """Return the presets with a module as parameters; all but the first of each kind run nightly.
+
+    Presets of one kind differ in sizes alone: they have the same model, attention and choices.
+    """
+    kinds, params = set(), []
+    for name in PRESETS:
+        config = preset(name)
+        if config.has_module:
+            parts = config, *getattr(config, "layers", (config.attention,))
+            choices = {value for part in parts for value in vars(part).values() if isinstance(value, str | bool)}
+            kind = frozenset(part.variant for part in parts), frozenset(choices)
+            params.append(pytest.param(name, marks=pytest.mark.nightly if kind in kinds else ()))
+            kinds.add(kind)
+    return params
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if preset(name).has_module])
-def test_preset_runs_on_meta(name, unchecked):
+@pytest.mark.parametrize("name", presets_by_kind())
+def test_preset_runs_on_meta(name):
     config = preset(name)
     model = build(config, device="meta")
     # layers that are equal call equal operations: the first has its shapes from torch
@@ -60,8 +70,12 @@ def test_preset_parameters_match_released_model(name, parameters):
     assert sum(p.numel() for p in build(preset(name), device="meta").parameters()) == parameters
 
 
-@every_small
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+DTYPES = (torch.float64, torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize(
+    "config, dtype", [pytest.param(c, DTYPES[i % 3], id=name) for i, (name, c) in enumerate(SMALL.items())]
+)
 def test_weights_depend_on_the_seed_alone(config, dtype):
     torch.manual_seed(1)
     state = torch.get_rng_state()
@@ -113,7 +127,7 @@ def test_first_two_learned_positions_are_reserved():
     model = build(config, dtype=torch.float64)
     model(**example_inputs(config, LENGTHS)).square().sum().backward()
     used = model.position_embedding.weight.grad.ne(0).any(-1)
-    assert used.tolist() == [False] * 2 + [True] * 11 + [False] * 6
+    assert used.tolist() == [False] * 2 + [True] * 5 + [False] * 12
 
 
 def test_missing_length_raises():

@@ -1,4 +1,4 @@
-"""Whole models decode step by step what one pass over all tokens gives, and ignore padded tokens."""
+"""Whole models: decoding in steps gives the logits of one forward, and padded tokens have no influence."""
 
 import pytest
 import torch
@@ -22,8 +22,8 @@ DECODERS["uneven"] = MODEL_FIELDS["llama-moh"] | dict(
     num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 2, 0)
 )  # fmt: skip
 IMPLS = {"translation-moa": ["gathered", "grouped", "dense-all", "loop"], "jetmoe": ["gathered", "grouped", "loop"]}
-CHUNKS = {"one-by-one": [1] * 13, "prefill-then-one-by-one": [7, 1, 1, 1, 3], "at-once": [13]}
-every_chunk = pytest.mark.parametrize("sizes", CHUNKS.values(), ids=CHUNKS)
+CHUNKS = [7, 1, 1, 1, 3]
+"""Tokens of each step: a prefill, single tokens, and several at once."""
 every_translator = pytest.mark.parametrize("case", TRANSLATORS)
 
 
@@ -36,35 +36,33 @@ def close(found, expected):
 
 
 def made(values, impl="reference"):
-    """A model in float64 without any zero bias, and source and target tokens."""
+    """Return a float64 model without zero biases, and source and target tokens."""
     model = randomise(build(make_config(values), dtype=torch.float64, impl=impl, seed=3))
     generator = torch.Generator().manual_seed(5)
     src, tgt = (torch.randint(41, (3, n), generator=generator) for n in (11, 13))
     return model, src, tgt
 
 
-@every_chunk
 @pytest.mark.parametrize("case, impl", impls(TRANSLATORS))
 @torch.no_grad()
-def test_translator_steps_match_forward(case, impl, sizes):
+def test_translator_steps_match_forward(case, impl):
     hidden = padding([11, 7, 2], 11)
     model, src, tgt = made(TRANSLATORS[case])
     expected = model(src, tgt, hidden)
     model, *_ = made(TRANSLATORS[case], impl)
     state = model.encode(src, hidden, max_len=13)
-    close(torch.cat([model.step(state, chunk) for chunk in tgt.split(sizes, dim=1)], dim=1), expected)
+    close(torch.cat([model.step(state, chunk) for chunk in tgt.split(CHUNKS, dim=1)], dim=1), expected)
     assert state.length == 13
 
 
-@every_chunk
 @pytest.mark.parametrize("case, impl", impls(DECODERS))
 @torch.no_grad()
-def test_decoder_steps_match_forward(case, impl, sizes):
+def test_decoder_steps_match_forward(case, impl):
     model, _, tokens = made(DECODERS[case])
     expected = model(tokens)
     model, *_ = made(DECODERS[case], impl)
     caches = model.make_caches(3, 13)
-    close(torch.cat([model(chunk, caches=caches) for chunk in tokens.split(sizes, dim=1)], dim=1), expected)
+    close(torch.cat([model(chunk, caches=caches) for chunk in tokens.split(CHUNKS, dim=1)], dim=1), expected)
     with pytest.raises(ValueError, match="^the cache has room for 13 tokens, not 14$"):
         model(tokens[:, :1], caches=caches)
     with pytest.raises(ValueError, match="^padding_mask is for whole sequences: with caches every token is real$"):
@@ -81,12 +79,12 @@ def test_translator_ignores_padding(case):
     close(model(*changed, src_mask, tgt_mask)[~tgt_mask], plain[~tgt_mask])
     close(plain[:1], model(src[:1, :4], tgt[:1]))
     close(plain[1:2, :5], model(src[1:2], tgt[1:2, :5]))
-    # which is no matter of course
+    # without masks the padding does have an influence
     assert (model(src, tgt)[0] - plain[0]).abs().max() > 1e-4
 
 
 class Products(TorchDispatchMode):
-    """Rows of the first operand of every matrix product."""
+    """Collect the rows of the first operand of every matrix product."""
 
     def __init__(self):
         super().__init__()
@@ -117,7 +115,7 @@ def test_encoder_gate_runs_once_for_all_steps():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cache_dtype_under_autocast(dtype):
-    """Under autocast that is not the weights'."""
+    """The cache has the dtype of the encoder output, which differs from that of the weights under autocast."""
     first = build(make_config(TRANSLATORS["translation-gqa"])).decoder.layers[0]
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
         caches = first.make_caches(torch.zeros(2, 3, 22, dtype=dtype), 7)

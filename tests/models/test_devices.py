@@ -1,4 +1,4 @@
-"""What a forward makes lies where its inputs lie, has the inputs' batch, and does not depend on the default dtype."""
+"""Tensors made in a forward are on its inputs' device, have their batch, and do not depend on the default dtype."""
 
 import pytest
 import torch
@@ -14,6 +14,12 @@ from headcount.models.encoder_decoder import sinusoidal_positions
 from headcount.models.rotary import rotary_table
 from tests.cases import LENGTHS, MODEL_FIELDS, configurations
 
+MODELS = (
+    "translation-mha", "translation-mae-memory", "translation-mae-running", "translation-mixture", "masked-mha",
+    "llama-gqa", "llama-mixture", "jetmoe", "deepseek-predictors", "decoder-learned", "decoder-parallel", "dit-moh",
+    "images-moh", "images-mixture", "light", "dynamic-mae", "dynamic-band",
+)  # fmt: skip
+"""Cases of every kind of model; each attention alone is tried as a layer."""
 CONFIGS = dict(configurations("form", "router", "gates", "gate"))
 # the loop reads sizes back, which meta does not have
 LAYERS = [
@@ -24,8 +30,8 @@ LAYERS = [
 ]
 
 
-class Elsewhere(TorchDispatchMode):
-    """The operations whose results are not on meta."""
+class OffMetaOperations(TorchDispatchMode):
+    """Collect the operations whose results are not on meta."""
 
     def __init__(self):
         super().__init__()
@@ -51,33 +57,33 @@ def test_layer_stays_on_device(config, impl):
     if impl.masks:
         padded = dict(query_padding_mask=no_padding(2, 7), key_padding_mask=no_padding(2, 11))
         calls = [padded] if getattr(config, "gate", "") == "sequence" else [padded, padded | dict(causal=True)]
-    elsewhere = Elsewhere()
-    for how in calls:
-        with elsewhere:
-            layer(**inputs, **how).sum().backward()
+    operations = OffMetaOperations()
+    for masks in calls:
+        with operations:
+            layer(**inputs, **masks).sum().backward()
     if impl.masks and config.rotary:
         rotary = rotary_table(7, config.rotary_width, 100.0, device="meta", dtype=torch.bfloat16)
-        with elsewhere, torch.no_grad():
+        with operations, torch.no_grad():
             layer(inputs["query"], rotary=rotary, cache=layer.make_cache(2, 7))
-    assert not elsewhere.seen
+    assert not operations.seen
 
 
-@pytest.mark.parametrize("case", MODEL_FIELDS)
+@pytest.mark.parametrize("case", MODELS)
 def test_model_stays_on_device(case):
     config = make_config(MODEL_FIELDS[case])
     model, inputs = (
         build(config, device="meta"),
         example_inputs(config, dict.fromkeys(config.lengths, 7), device="meta"),
     )
-    with Elsewhere() as elsewhere, torch.no_grad():
+    with OffMetaOperations() as operations, torch.no_grad():
         model(**inputs)
         if hasattr(model, "encode"):
             model.step(model.encode(inputs["src_tokens"], no_padding(7, 7), max_len=7), inputs["tgt_tokens"])
-    assert not elsewhere.seen
+    assert not operations.seen
 
 
-class Batches(TorchFunctionMode):
-    """The batch dimensions of both operands of every product that has any in both."""
+class BatchDimensions(TorchFunctionMode):
+    """Collect the batch dimensions of both operands of every product with an operand of three dimensions or more."""
 
     def __init__(self):
         super().__init__()
@@ -95,7 +101,7 @@ class Batches(TorchFunctionMode):
 @torch.no_grad()
 def test_product_operands_have_whole_batch(name):
     config = CONFIGS.get(name) or make_config(MODEL_FIELDS[name])
-    with Batches() as products:
+    with BatchDimensions() as products:
         build(config)(**example_inputs(config, dict(config.lengths, batch_size=3)))
     assert products.seen and all(a == b for a, b in products.seen), products.seen
 
