@@ -1,8 +1,8 @@
 """``python -m tests.equations [EVERY]``: compare every float64 implementation with the papers' equations in numpy.
 
-Output, losses, and the gradient of every parameter and input: a derivative of the numpy loops along a random direction
-of each tensor, by central differences, must equal autograd's gradient times that direction. Implementations without
-float64 are compared with the reference elsewhere. With EVERY, one case in EVERY runs.
+Outputs and losses must be equal. For every parameter and input, the derivative of the numpy loops along a random
+direction, by central differences, must equal the product of autograd's gradient and that direction. Implementations
+without float64 are compared with the reference in tests/models. With EVERY, one case in EVERY runs.
 """
 
 import sys
@@ -47,7 +47,7 @@ MHA = [(3, 3), (1, 1), (6, 2), (5, 1)]
 
 
 class Case(NamedTuple):
-    """A configuration in the forms that it has, what is asked of it, and its lengths B, T, S."""
+    """A configuration without its form, a situation, the lengths B, T, S, and the base of rotary positions."""
 
     values: dict
     situation: str
@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
 
 def cases():
-    """Yield the cases of MHA, MoA and MoH; biases, noise and rotary positions come in turns."""
+    """Yield the cases of MHA, MoA and MoH; noise and rotary positions alternate."""
     for i, ((h, g), situation) in enumerate(product(MHA, SITUATIONS)):
         for bias in (False, True):
             sizes = dict(d_model=5, num_heads=h, num_kv_heads=g, head_dim=2 + 2 * bias, bias=bias)
@@ -87,34 +87,35 @@ def cases():
 
 
 def theta_of(situation, i):
-    """Half of the cases turn, in each situation; rotary positions are those of the queries."""
-    turns = (i + i // len(SITUATIONS)) % 2 and "cross" not in SITUATIONS[situation]
-    return 100.0 if turns else None
+    """Return the base of rotary positions in half of the cases of self-attention, else None."""
+    has_rotary = (i + i // len(SITUATIONS)) % 2 and "cross" not in SITUATIONS[situation]
+    return 100.0 if has_rotary else None
 
 
 def masks_of(case, config, generator):
-    """What the layer is told: causal or not, and which keys and queries are padding; some queries see no key."""
-    how, (batch, tgt, src) = SITUATIONS[case.situation], case.lengths
-    src = src if "cross" in how else tgt
+    """Return the causal flag and the masks of padded keys and queries; some queries see no key."""
+    situation, (batch, tgt, src) = SITUATIONS[case.situation], case.lengths
+    src = src if "cross" in situation else tgt
     keys = queries = None
-    if "keys" in how:
+    if "keys" in situation:
         keys = torch.rand(batch, src, generator=generator) < 0.3
-        keys[-1] = "queries" not in how
-        keys[:, 0] |= "queries" in how
-    if "queries" in how:
+        keys[-1] = "queries" not in situation
+        keys[:, 0] |= "queries" in situation
+    if "queries" in situation:
         queries = torch.rand(batch, tgt, generator=generator) < 0.3
         queries[0, 0] = False
-    return {"causal": how.get("causal", False), "key_padding_mask": keys, "query_padding_mask": queries}
+    return {"causal": situation.get("causal", False), "key_padding_mask": keys, "query_padding_mask": queries}
 
 
-def made(case, seed):
-    """Arrays by name, parameters and inputs, with no zeros among them; masks; and a random direction of each array."""
+def make_arrays(case, seed):
+    """Return configuration, masks, parameters and inputs by name without zeros, and a random direction of each."""
     config = make_config(case.values)
     generator = torch.Generator().manual_seed(seed)
-    how, (batch, tgt, src) = SITUATIONS[case.situation], case.lengths
+    situation, (batch, tgt, src) = SITUATIONS[case.situation], case.lengths
     shapes = {name: p.shape for name, p in build(config, device="meta").named_parameters()}
     shapes["query"] = (batch, tgt, config.d_model)
-    shapes |= {name: (batch, src, config.d_model) for name, on in (("key", "cross"), ("value", "values")) if on in how}
+    sources = [name for name, on in (("key", "cross"), ("value", "values")) if on in situation]
+    shapes |= {name: (batch, src, config.d_model) for name in sources}
     masks = masks_of(case, config, generator)
     arrays, directions = (
         {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
@@ -125,7 +126,7 @@ def made(case, seed):
 
 
 def run_impl(config, impl, masks, arrays, theta, up, seed):
-    """Output, losses, and the gradient of output times ``up`` plus losses to each array, as the layer computes them."""
+    """Return the layer's output, its losses, and the gradient of (output * up).sum() + losses by array."""
     layer = build(config, dtype=torch.float64, impl=impl.name).train()
     layer.load_state_dict({name: x for name, x in arrays.items() if name not in ("query", "key", "value")})
     inputs = {n: arrays[n].clone().requires_grad_() for n in ("query", "key", "value") if n in arrays}
@@ -143,7 +144,7 @@ def run_impl(config, impl, masks, arrays, theta, up, seed):
 
 
 def derivatives(equation, a, directions, up):
-    """Return the derivative of output times ``up`` plus losses along each direction, by central differences."""
+    """Return the derivative of (output * up).sum() + losses along each direction, by central differences."""
 
     def value(name, step):
         out, loss = equation(a | {name: a[name] + step * directions[name]})
@@ -152,18 +153,18 @@ def derivatives(equation, a, directions, up):
     return {name: (value(name, STEP) - value(name, -STEP)) / (2 * STEP) for name in directions}
 
 
-def worst(case, seed=0):
-    """Return the largest error of an output or loss and of a derivative, each with its name, and the number of runs."""
-    config, masks, arrays, directions = made(case, seed)
+def largest_errors(case, seed=0):
+    """Return the largest error of a value and of a derivative, each with its name, and the number of runs."""
+    config, masks, arrays, directions = make_arrays(case, seed)
     torch.manual_seed(seed)
     shape = (*arrays["query"].shape[:2], getattr(config, "num_experts", 0))
-    told = {"noise": torch.randn(shape, dtype=torch.float64).numpy(), "theta": case.theta}
-    told |= {k: v.numpy() if torch.is_tensor(v) else v for k, v in masks.items()}
+    options = {"noise": torch.randn(shape, dtype=torch.float64).numpy(), "theta": case.theta}
+    options |= {k: v.numpy() if torch.is_tensor(v) else v for k, v in masks.items()}
     up = torch.cos(torch.arange(arrays["query"].numel(), dtype=torch.float64)).view_as(arrays["query"])
     a, d = ({name: x.numpy() for name, x in group.items()} for group in (arrays, directions))
-    plainly, kept = getattr(plain, config.variant), {}
+    equation, constants = getattr(plain, config.variant), {}
     values, slopes, impls, known = [], [], 0, {}
-    out, loss = plainly(a, config, told, kept)
+    out, loss = equation(a, config, options, constants)
     for form in ("released", "ideal") if hasattr(config, "form") else (None,):
         own = make_config(case.values | ({"form": form} if form else {}))
         for impl in own.implementations:
@@ -171,10 +172,10 @@ def worst(case, seed=0):
                 continue
             found, losses, grads = run_impl(own, impl, masks, arrays, case.theta, up, seed)
             which = {"every": (impl.gradient or form) == "released"} if form else {}
-            # two forms share what they keep, and differ in what passes through it
+            # the forms differ in the gradient of the gates alone
             if str(which) not in known:
                 known[str(which)] = derivatives(
-                    lambda x, w=which: plainly(x, config, told, kept, **w), a, d, up.numpy()
+                    lambda x, w=which: equation(x, config, options, constants, **w), a, d, up.numpy()
                 )
             label = f"{form or ''} {impl.name}".strip()
             values.append((float(np.abs(found.numpy() - out).max()), f"{label} output"))
@@ -187,19 +188,19 @@ def worst(case, seed=0):
 
 
 def main(every=1):
-    """Run one case in ``every``; 0 where all agree, else 1 with those that do not."""
+    """Run one case in ``every`` and print the disagreements; return 1 if there are any, else 0."""
     start, counts, wrong, errors, impls = time.process_time(), {}, [], [0.0, 0.0], 0
     for seed, case in enumerate(list(cases())[::every]):
-        value, slope, ran = worst(case, seed)
+        value, slope, ran = largest_errors(case, seed)
         counts[case.values["attention"]] = counts.get(case.values["attention"], 0) + 1
         impls += ran
         errors = [max(errors[0], value[0]), max(errors[1], slope[0])]
         for (error, what), bound in ((value, EXACT), (slope, NEAR)):
             wrong += [f"{case.name}: {what} off by {error:.1e}"] if not error < bound else []
     print(*wrong, sep="\n")
-    said = ", ".join(f"{n} cases of {variant}" for variant, n in counts.items())
+    summary = ", ".join(f"{n} cases of {variant}" for variant, n in counts.items())
     print(
-        f"{said}, {impls} runs in {time.process_time() - start:.0f} s of CPU time: outputs and losses within "
+        f"{summary}, {impls} runs in {time.process_time() - start:.0f} s of CPU time: outputs and losses within "
         f"{errors[0]:.1e}, derivatives within {errors[1]:.1e}; {len(wrong)} wrong"
     )
     return 1 if wrong else 0

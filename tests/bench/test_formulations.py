@@ -36,7 +36,7 @@ def mha(a, query, key=None):
             q, heads = plain.affine(a, "q_proj", x), []
             for h in range(catalog.HEADS):
                 own, at = (slice(n * width, (n + 1) * width) for n in (h, h // shared))
-                heads.append(plain.attended(q[own], k[:, at], v[:, at]))
+                heads.append(plain.attend(q[own], k[:, at], v[:, at]))
             out[b, t] = plain.affine(a, "out_proj", np.concatenate(heads))
     return out
 
