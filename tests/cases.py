@@ -1,4 +1,4 @@
-"""The cases that many tests share: a small layer of every variant and implementation, and small whole models."""
+"""Shared cases: a small layer of every variant and implementation, and small whole models."""
 
 from dataclasses import MISSING, fields
 from itertools import product
@@ -49,15 +49,15 @@ def takes_keys(config):
     return "key" in config.inputs(LENGTHS)
 
 
-def made(config, impl, lengths=None):
-    """Return a layer that runs ``impl``, in the highest precision that it supports, and its inputs by name."""
+def make_layer(config, impl, lengths=None):
+    """Return a layer with ``impl`` selected, in the highest precision that it supports, and its inputs by name."""
     dtype = precision(impl)
     inputs = example_inputs(config, LENGTHS | (lengths or {}), dtype=dtype)
     return randomise(build(config, dtype=dtype, impl=impl.name)), inputs
 
 
 class WithInputs(torch.nn.Module):
-    """A model on inputs that it holds itself: like training data they need no gradient."""
+    """A model with fixed inputs that, like training data, require no gradient."""
 
     def __init__(self, model, inputs):
         super().__init__()

@@ -1,8 +1,7 @@
-"""A process that has imported torch and the counters, and forks one for each question about somebody's code.
+"""A process that imports torch and the counters once, and forks a child for each request to count user code.
 
-What answers is as bench.isolated.run starts it, with nothing of pytest's: only its imports, most of its time, are
-done once for all. What needs a separate process is tested with one, in bench/isolated/. The ranks of a process
-group are forks of such a fork: see tests/processes.py.
+A child runs as bench.isolated.run starts it, without pytest's modules, but does not import torch again. Tests in
+bench/isolated/ start real processes. The ranks of a process group are forks of such a child: see tests/processes.py.
 """
 
 import gc
@@ -20,12 +19,12 @@ from importlib import import_module
 from headcount.bench.isolated import run as isolated
 
 LARGEST = 2**16
-"""Bytes of a request: what a socket takes at once."""
+"""Upper bound of a request in bytes, sent as one packet."""
 
 
 @contextmanager
 def process():
-    """Starts it, and gives what stands for bench.isolated.run._run; it ends when the line to it is closed."""
+    """Start the process and yield a replacement of bench.isolated.run._run; the process ends with the context."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     start = f"import runpy, sys; sys.path[:0] = {isolated._ROOTS!r}; runpy.run_path({__file__!r}, run_name='__main__')"
     with theirs:
@@ -47,7 +46,7 @@ def process():
 
 
 def serve():
-    """Fork for every request until the line is closed."""
+    """Fork a child for every request until the socket is closed."""
     from torch.fx.experimental.symbolic_shapes import uninteresting_files
 
     from headcount.bench.counters import registry
@@ -57,7 +56,7 @@ def serve():
         import_module(task)
     for name in registry.NAMES:
         registry.counter(name)
-    # imports the rest of torch where it asks where a symbol was made
+    # torch imports further modules when this function is first called
     uninteresting_files()
     gc.collect()
     gc.freeze()

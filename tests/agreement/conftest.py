@@ -1,11 +1,11 @@
-"""Run every test on an empty call stack: torch.jit records the whole stack for each operation."""
+"""Run every test in a thread with an empty call stack: torch.jit records the stack of each operation."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 EMPTY_STACK = ThreadPoolExecutor(1)
-"""A thread without calls of pytest."""
+"""A thread without pytest's calls on its stack."""
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,4 @@
-"""Run by several processes, ``latency --plan`` with a rank 1 that ``hangs`` or ``dies`` in its step."""
+"""``latency --plan`` whose rank 1 ``hangs`` or ``dies`` in its step; run by several processes."""
 
 import os
 import signal
@@ -11,18 +11,18 @@ from headcount.bench.latency.sharded_step import ShardedStep
 FAULTS = {"hangs": lambda: time.sleep(600), "dies": lambda: os.kill(os.getpid(), signal.SIGKILL)}
 
 
-def lose(fault):
-    """Let rank 1 fail before it sums gradients."""
+def fail_rank_1(fault):
+    """Make rank 1 fail before it sums gradients."""
     run = ShardedStep._sum_gradients
 
-    def changed(*args):
+    def fail_first(*args):
         if os.environ["RANK"] == "1":
             FAULTS[fault]()
         return run(*args)
 
-    ShardedStep._sum_gradients = changed
+    ShardedStep._sum_gradients = fail_first
 
 
 if __name__ == "__main__":
-    lose(sys.argv.pop(1))
+    fail_rank_1(sys.argv.pop(1))
     raise SystemExit(main(sys.argv[1:], "headcount latency"))

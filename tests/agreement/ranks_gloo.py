@@ -1,6 +1,6 @@
-"""Run by torchrun on two or four ranks: a divided module has the outputs and gradients of the whole one, in float64.
+"""Compare divided modules with whole ones on two or four ranks: outputs and gradients in float64.
 
-Each rank checks, and rank 0 prints the name of what is equal.
+Every rank compares its part, and rank 0 prints the name of each comparison that passes.
 """
 
 import torch
@@ -25,7 +25,7 @@ LLAMA = hc.preset(
 )
 
 
-def made(config):
+def make(config):
     return build(config, dtype=torch.float64, seed=SEED)
 
 
@@ -35,13 +35,13 @@ def features(config):
 
 
 def part(size, mesh=None):
-    """Return the neighbours that this rank of ``mesh``, by default of all, has of ``size``."""
+    """Return the slice of ``size`` elements that this rank of ``mesh`` (default: of all ranks) has."""
     ranks, rank = (mesh.size(), mesh.get_local_rank()) if mesh else (dist.get_world_size(), dist.get_rank())
     each = size // ranks
     return slice(rank * each, (rank + 1) * each)
 
 
-def close(found, wanted, name):
+def assert_close(found, wanted, name):
     found = found.full_tensor() if isinstance(found, DTensor) else found
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12, msg=lambda text: f"{name}: {text}")
 
@@ -56,41 +56,41 @@ def differentiated(run, x):
 
 def heads(mesh):
     for config in (MHA, MLA):
-        whole, layer = made(config), made(config)
+        whole, layer = make(config), make(config)
         y, dx = differentiated(whole, features(config))
         sharded.divide_heads(layer, mesh)
         with implicit_replication():
             found, gradient = differentiated(layer, features(config))
-        close(found, y, "output")
-        close(gradient, dx, "gradient of the input")
+        assert_close(found, y, "output")
+        assert_close(gradient, dx, "gradient of the input")
         for name, parameter in layer.named_parameters():
-            close(parameter.grad, whole.get_parameter(name).grad, name)
+            assert_close(parameter.grad, whole.get_parameter(name).grad, name)
 
 
 def model(mesh):
-    whole, divided = made(LLAMA), made(LLAMA)
+    whole, divided = make(LLAMA), make(LLAMA)
     tokens = torch.arange(B * T).view(B, T) % LLAMA.vocab_size
     sharded.divide_model(divided, mesh, sequence=True)
     y = whole(tokens)
     own = part(LLAMA.vocab_size)
     with implicit_replication():
         found = divided(tokens)
-        close(found, y[..., own], "logits")
+        assert_close(found, y[..., own], "logits")
         found.square().sum().backward()
     y.square().sum().backward()
     for name, parameter in divided.named_parameters():
-        close(parameter.grad, whole.get_parameter(name).grad, name)
+        assert_close(parameter.grad, whole.get_parameter(name).grad, name)
 
 
 def keys(mesh, exchange=sharded.gather_keys):
     for config in (MHA, MLA) if exchange is sharded.gather_keys else (MHA, MOA):
-        whole, layer = made(config), made(config)
+        whole, layer = make(config), make(config)
         y, dx = differentiated(whole, features(config))
         exchange(layer, mesh)
         x = features(config).detach()[:, part(T)].clone().requires_grad_()
         found, gradient = differentiated(layer, x)
-        close(found, y[:, part(T)], "output")
-        close(gradient, dx[:, part(T)], "gradient of the input")
+        assert_close(found, y[:, part(T)], "output")
+        assert_close(gradient, dx[:, part(T)], "gradient of the input")
 
 
 def ring(mesh):
@@ -101,28 +101,28 @@ def heads_and_keys(mesh):
     mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("cp", "tp"))
     own = part(T, mesh["cp"])
     for config, exchange in ((MHA, sharded.gather_keys), (MLA, sharded.gather_keys), (MHA, sharded.rotate_keys)):
-        whole, layer = made(config), made(config)
+        whole, layer = make(config), make(config)
         y, dx = differentiated(whole, features(config))
         sharded.divide_heads(layer, mesh["tp"])
         exchange(layer, mesh["cp"])
         x = features(config).detach()[:, own].clone().requires_grad_()
         with implicit_replication():
             found, gradient = differentiated(layer, x)
-        close(found, y[:, own], "output")
-        close(gradient, dx[:, own], "gradient of the input")
+        assert_close(found, y[:, own], "output")
+        assert_close(gradient, dx[:, own], "gradient of the input")
 
 
 def experts(mesh, run, own):
     for config in (MOA, MIXTURE):
-        whole, layer = made(config), made(config)
+        whole, layer = make(config), make(config)
         y, _ = differentiated(whole, features(config))
         sharded.own_experts(layer, mesh)
         x = features(config).detach()[:, own].clone().requires_grad_()
         found, _ = differentiated(lambda tokens, layer=layer: run(layer, tokens, mesh), x)
-        close(found, y[:, own], "output")
+        assert_close(found, y[:, own], "output")
         name = next(name for name, _ in whole.named_parameters() if "router" not in name)
         of_experts = whole.get_parameter(name).grad[part(config.num_experts)]
-        close(layer.get_parameter(name).grad, of_experts, name)
+        assert_close(layer.get_parameter(name).grad, of_experts, name)
 
 
 def shared(mesh):

@@ -1,6 +1,6 @@
-"""Layers on grids of primes: every counter and the closed form give the sum written out here.
+"""Layers on grids of primes: every counter and the closed form equal the hand-written sum.
 
-Every size is another prime, so that a wrong count factors into the term that is wrong.
+Every size is a different prime, so that the factors of a wrong count show the wrong term.
 """
 
 from itertools import product
@@ -198,7 +198,7 @@ def config_at(variant, point):
 
 
 def check_counts(variant, point, counters, device):
-    """The factors of a difference say which product is wrong."""
+    """Assert equal counts; a failure shows the factors of the differences."""
     terms = VARIANTS[variant][1](**point)
     exact, config = sum(terms.values()), config_at(variant, point)
     lengths = dict(batch_size=point["B"], tgt_len=point["T"], src_len=point["S"])

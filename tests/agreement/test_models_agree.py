@@ -134,7 +134,7 @@ def test_macs_by_path(case, build_case, reading):
 
 @pytest.mark.parametrize("case", MODEL_CASES)
 def test_results_of_products(case, build_case):
-    """The result of a product has the size that a rank's saved activations are summed from."""
+    """Sizes of products' results, of which a rank's saved activations are the sum."""
     _, ledger, model, inputs = build_case(case, "cpu")
     sizes = Counter()
     for entry in ledger.at_layers():

@@ -15,7 +15,7 @@ from tests.cases import configurations
 
 LENGTHS = {"batch_size": 2, "tgt_len": 7, "src_len": 11}
 WIDE = dict(d_model=60, head_dim=15)
-"""A head is wider than there are heads or experts."""
+"""Heads are wider than the number of heads or experts."""
 GRID = dict(d_model=60, side=4)
 KINDS = {
     "softmax": "softmax",
@@ -27,7 +27,7 @@ KINDS = {
 }
 PAIRED = ("add", "sub", "mul", "div")
 SAME = {"bias": "elementwise", "expert_bias": "elementwise"}
-"""An addition is one, be it of a projection's bias."""
+"""Additions of biases are elementwise operations."""
 
 
 class ElementCounter(TorchFunctionMode):

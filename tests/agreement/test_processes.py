@@ -1,7 +1,7 @@
-"""Real processes: a divided model computes what the whole one does, is timed and recorded, and lost ranks are named.
+"""Real processes: a divided model equals the whole one, is timed and recorded, and lost ranks are named.
 
-Two forks that have torch already; by torchrun, and on four ranks, with the environment variable ALL_RANKS, as in
-``make nightly``.
+Ranks are two forks of a process that has imported torch. With the environment variable ALL_RANKS, as in ``make
+nightly``, torchrun starts them, also four.
 """
 
 import json
@@ -21,12 +21,12 @@ COMMAND = ["llama3-8b", "--set", *SIZES, "--seq-len", "14", "--blocks", "3"]
 
 @pytest.fixture
 def run(tmp_path, request):
-    """A function of a number of ranks and the words of a command."""
+    """Return a function that runs a command on a number of ranks."""
     return run_by_torchrun if EVERY else partial(run_by_forks, request.getfixturevalue("warm_process"), tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [2, 4] if EVERY else [2])
-def test_real_processes_compute_what_the_whole_module_computes(run, ranks):
+def test_divided_modules_equal_whole_ones(run, ranks):
     found = run(ranks, "tests.agreement.ranks_gloo")
     assert found.returncode == 0, found.stderr
     assert found.stdout.split() == ["heads", "model", "keys", "ring", "heads_and_keys", "shared", "sent"]
@@ -57,7 +57,7 @@ def test_two_processes_are_timed_and_recorded(run, tmp_path):
         ("dies", "Signal 9 (SIGKILL) received by PID"),
     ],
 )
-def test_a_lost_rank_ends_the_run_and_is_named(run, fault, words):
+def test_lost_rank_ends_run_and_is_named(run, fault, words):
     started = time.monotonic()
     found = run(2, "tests.agreement.lost_rank", fault, *COMMAND, "--plan", "tp=2", "--timeout", "20")
     assert found.returncode == 1 and words in found.stderr

@@ -1,6 +1,7 @@
-"""A module that torch divides over ranks, counted on a fake process group, against the closed form of a rank.
+"""Modules that torch divides over ranks: counts on a fake process group equal the closed form of a rank.
 
-A sample of degrees and pairs; all of them with the environment variable ALL_RANKS, as in ``make nightly``.
+A sample of degrees and pairs runs by default, all of them with the environment variable ALL_RANKS, as in ``make
+nightly``.
 """
 
 import os
@@ -249,7 +250,7 @@ def test_weights_and_another_axis(name, axis):
 
 
 class Experts(nn.Module):
-    """A layer whose experts are on several ranks, all of which choose the same ones for their tokens.
+    """A layer whose experts are on several ranks, all of which select the same experts for their tokens.
 
     Each expert has as many rows, or the first rank as many as it can get: ``worst``.
     """
@@ -409,7 +410,7 @@ def test_diffusion_transformer_by_tensor():
         *((name, "tp=3,ep=3:replicated") for name in EXPERTS),
     ],
 )
-def test_degrees_that_do_not_divide_are_refused_with_those_that_do(name, text):
+def test_degree_that_does_not_divide_raises(name, text):
     degree = text.rpartition(",")[2].partition(":")[0]
     with pytest.raises(PlanError, match=f"^{degree} does not divide [hgTE] = .*; nearest that fit: 2, 4$"):
         rank_costs(layer_form((LAYERS | EXPERTS)[name]), parse(text))
@@ -419,7 +420,7 @@ def test_degrees_that_do_not_divide_are_refused_with_those_that_do(name, text):
     ("name", "why"),
     [("moa", "$"), ("mla-ideal", "$"), ("moh-ideal", "$"), ("switchhead", ": ColwiseParallel currently only support")],
 )
-def test_heads_that_torch_does_not_divide(name, why):
+def test_indivisible_heads_raise(name, why):
     with pytest.raises(ConfigError, match=f"the heads of {LAYERS[name].variant} cannot be divided{why}"):
         sharded.divide_heads(build(LAYERS[name], device="meta"), mesh_of(tp=2)["tp"])
 

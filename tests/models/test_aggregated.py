@@ -28,15 +28,15 @@ LAYERS = {
 }
 
 
-def made(values, batch_size=2):
-    """A layer with random parameters everywhere, and its input."""
+def make_layer(values, batch_size=2):
+    """Return a layer with random parameters, and its input."""
     config = make_config(values)
     layer = randomise(build(config, dtype=torch.float64), 0.5)
     return layer, example_inputs(config, {"batch_size": batch_size}, dtype=torch.float64)["query"]
 
 
-def bias_of(layer, config, row, column, block):
-    """The number of each head for a token and a block (a token where nothing is pooled), from their distance."""
+def bias_at(layer, config, row, column, block):
+    """Return the position bias of each head for a token and a pooled token, or a token without pooling."""
     ratio, pair = config.pool_ratio, []
     blocks = config.side // ratio
     for place, at in ((row, block // blocks), (column, block % blocks)):
@@ -65,8 +65,8 @@ def pooled_tokens(layer, config, x):
     return normed * layer.pool_norm.weight + layer.pool_norm.bias
 
 
-def one_head(layer, config, x, t, i):
-    """Output of head i at token t of one image, from the definition."""
+def head_output(layer, config, x, t, i):
+    """Return the output of head i at token t of one image, from the definition."""
     d, side = config.head_dim, config.side
     own = slice(i * d, (i + 1) * d)
 
@@ -81,14 +81,14 @@ def one_head(layer, config, x, t, i):
     temperature = log(1 + exp(layer.temperature[i]))
     if config.pool_ratio == 1:
         query = (direction + layer.query_embedding[i]) * temperature * log(side**2)
-        scores = torch.stack([query @ key(x[j]) + bias_of(layer, config, row, column, j)[i] for j in range(side**2)])
+        scores = torch.stack([query @ key(x[j]) + bias_at(layer, config, row, column, j)[i] for j in range(side**2)])
         return sum(a * value(x[j]) for j, a in enumerate(torch.softmax(scores, dim=0)))
     pooled = pooled_tokens(layer, config, x)
     window = [(w, row + w // 3 - 1, column + w % 3 - 1) for w in range(9)]
     window = [(w, a * side + b) for w, a, b in window if 0 <= a < side and 0 <= b < side]
     query = (direction + layer.query_embedding[i]) * temperature * log(len(window) + len(pooled))
     near = [query @ key(x[j]) + layer.window_bias[i, w] for w, j in window]
-    far = [query @ key(token) + bias_of(layer, config, row, column, j)[i] for j, token in enumerate(pooled)]
+    far = [query @ key(token) + bias_at(layer, config, row, column, j)[i] for j, token in enumerate(pooled)]
     weights = torch.softmax(torch.stack(near + far), dim=0)
     out = sum(a * value(token) for a, token in zip(weights[len(near) :], pooled, strict=True))
     for a, (w, j) in zip(weights, window, strict=False):
@@ -96,8 +96,8 @@ def one_head(layer, config, x, t, i):
     return out
 
 
-def gates_of(layer, config, token):
-    """Each head's gate, as the released code has them."""
+def head_gates(layer, config, token):
+    """Return the gate of each head, as in the released code."""
     if config.variant == "aggregated":
         return [1.0] * config.num_heads
     s, r, router = config.num_shared_heads, config.top_k, layer.router
@@ -114,7 +114,7 @@ def gates_of(layer, config, token):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer_matches_definition(name):
-    layer, x = made(LAYERS[name])
+    layer, x = make_layer(LAYERS[name])
     config, side = layer.config, layer.config.side
     # corners, an edge and the inside, of both images
     places = [(0, 0), (0, 3), (1, side + 2), (1, side**2 - 1), (1, 2 * side - 1)]
@@ -122,8 +122,8 @@ def test_layer_matches_definition(name):
         out = layer(x)
         for b, t in places:
             heads = [
-                gate * one_head(layer, config, x[b], t, i) if gate else torch.zeros(config.head_dim)
-                for i, gate in enumerate(gates_of(layer, config, x[b, t]))
+                gate * head_output(layer, config, x[b], t, i) if gate else torch.zeros(config.head_dim)
+                for i, gate in enumerate(head_gates(layer, config, x[b, t]))
             ]
             expected = layer.out_proj.weight @ torch.cat(heads).to(x.dtype) + layer.out_proj.bias
             torch.testing.assert_close(out[b, t], expected, rtol=1e-6, atol=1e-6)
@@ -131,14 +131,14 @@ def test_layer_matches_definition(name):
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("moh")])
 def test_ideal_form_equals_released_form(name):
-    layer, x = made(LAYERS[name])
+    layer, x = make_layer(LAYERS[name])
     ideal = build(replace(layer.config, form="ideal"), dtype=torch.float64)
     ideal.load_state_dict(layer.state_dict(), strict=True)
     compare(ideal, layer, [x])
 
 
 def test_balance_loss_equals_moh():
-    layer, x = made(MOH | dict(num_heads=5, d_model=15, top_k=2))
+    layer, x = make_layer(MOH | dict(num_heads=5, d_model=15, top_k=2))
     layer.train()(x)
     routing, _ = layer.router.recorded
     expected = 4 * 0.01 * head_balance_loss(routing.probs, routing.indices)

@@ -18,7 +18,7 @@ from tests.cases import (
     cases,
     configurations,
     features,
-    made,
+    make_layer,
     padding,
     precision,
     randomise,
@@ -54,12 +54,12 @@ SITUATIONS = {
     "T7-causal-padded": (7, None, True, (7, 2), (7, 2)),
     "T7-S11-no-visible-key": (7, 11, False, None, (11, 0)),
 }
-# kernels of other packages are compared in test_triton_layers.py
+# Triton kernels are compared in test_triton_layers.py
 MASKED = [case for case in cases(*VARIED) if case.values[1].masks and not case.values[1].package]
 STEPPED = [c for c in MASKED if not c.values[0].no_step and getattr(c.values[0], "gate", "") != "memory"]
 
 
-def reference_of(config, impl):
+def make_reference(config, impl):
     """Return the reference in float64; of MoH's query norms that of the form whose gradient ``impl`` has."""
     form = impl.gradient or config.form if getattr(config, "router", "") == "query_norm" else "released"
     return randomise(build(replace(config, form=form) if hasattr(config, "form") else config, dtype=torch.float64))
@@ -75,7 +75,7 @@ def outcome(layer, sequences, **masks):
     return [out, loss, *torch.autograd.grad((out * up).sum() + loss, leaves, materialize_grads=True)]
 
 
-def situation_of(config, situation):
+def make_situation(config, situation):
     """Return sequences and masks of a situation."""
     tgt, src, causal, queries, keys = SITUATIONS[situation]
     # strides of a transposed tensor: an implementation must not read the rows in order of memory
@@ -108,36 +108,36 @@ def compare(layer, reference, sequences, **masks):
     ],
 )
 def test_implementation_matches_reference(config, impl, situation):
-    sequences, masks = situation_of(config, situation)
+    sequences, masks = make_situation(config, situation)
     gate = getattr(config, "gate", "")
     if (gate == "sequence" and masks["causal"]) or (gate == "memory" and len(sequences) == 1):
         pytest.skip("the gate reads other tokens")
-    compare(made(config, impl)[0], reference_of(config, impl), sequences, **masks)
+    compare(make_layer(config, impl)[0], make_reference(config, impl), sequences, **masks)
 
 
 @pytest.mark.parametrize("config, impl", AT_EDGES)
 def test_edge_sizes_match_reference(config, impl):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     hidden = padding((7, 2), 7)
     masks = {"key_padding_mask": hidden, "query_padding_mask": hidden} if impl.masks else {}
-    out, *_ = compare(layer, reference_of(config, impl), [inputs["query"].double()], **masks)
+    out, *_ = compare(layer, make_reference(config, impl), [inputs["query"].double()], **masks)
     assert not impl.masks or not out[hidden].any()
 
 
 @pytest.mark.parametrize("config, impl", [case for case in cases(noisy=True) if case.values[0].variant == "moa"])
 def test_noisy_training_matches_reference(config, impl):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     # in one precision, which draws the same noise
-    compare(layer, reference_of(config, impl).to(precision(impl)), [inputs["query"]])
+    compare(layer, make_reference(config, impl).to(precision(impl)), [inputs["query"]])
 
 
 @pytest.mark.parametrize("sizes", [dict(d_model=11, head_dim=5), dict(d_model=24, head_dim=8)], ids=["odd", "even"])
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_grouped_mm_matches_reference(situation, sizes, monkeypatch):
-    """The path that CUDA takes, on the CPU, where torch computes it in float32 at most."""
+    """Test the path of CUDA on the CPU, where torch has no float64 grouped product."""
     monkeypatch.setattr(grouped, "has_fast_path", lambda device, dtype: True)
     config = make_config(dict(attention="moa", num_experts=7, top_k=3, bias=True, **sizes))
-    sequences, masks = situation_of(config, situation)
+    sequences, masks = make_situation(config, situation)
     expected, found = (
         outcome(randomise(build(config, impl=impl)), sequences, **masks) for impl in ("reference", "grouped")
     )
@@ -172,7 +172,7 @@ def test_any_load_matches_reference(impl, top_k, preference):
 
 @pytest.mark.parametrize("config, impl", [case for case in LAYERS if case.values[0].variant == "moa"])
 def test_frozen_weights_get_no_gradient(config, impl):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     layer.q_proj.requires_grad_(False)
     layer.out_proj.requires_grad_(False)
     query = inputs["query"].requires_grad_()
@@ -184,10 +184,10 @@ def test_frozen_weights_get_no_gradient(config, impl):
 @pytest.mark.parametrize("config, impl", [case for case in MASKED if case.values[0].takes_values])
 def test_separate_values_match_reference(config, impl):
     layer, sequences = (
-        made(config, impl)[0],
+        make_layer(config, impl)[0],
         [features(2, n, config.d_model, seed=i) for i, n in enumerate((7, 11, 11))],
     )
-    found = compare(layer, reference_of(config, impl), sequences, key_padding_mask=padding((11, 4), 11))
+    found = compare(layer, make_reference(config, impl), sequences, key_padding_mask=padding((11, 4), 11))
     # the gradient of a key is not that of its value
     assert not torch.allclose(found[3], found[4], atol=1e-3)
 
@@ -195,7 +195,7 @@ def test_separate_values_match_reference(config, impl):
 @pytest.mark.parametrize("config, impl", MASKED)
 @torch.no_grad()
 def test_padding_has_no_influence(config, impl):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     query, key = inputs.values()
     found = layer(query, key, key_padding_mask=padding((8, 11), 11), query_padding_mask=padding((5, 7), 7))
     assert_close(found[0, :5], layer(query[:1, :5], key[:1, :8])[0])
@@ -205,7 +205,7 @@ def test_padding_has_no_influence(config, impl):
 
 @pytest.mark.parametrize("config, impl", [case for case in LAYERS if case.values[1].masks])
 def test_fully_padded_sequences_are_zero_without_loss(config, impl):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     hidden = torch.ones(2, 7, dtype=torch.bool)
     out, loss, *grads = outcome(layer, [inputs["query"]], key_padding_mask=hidden, query_padding_mask=hidden)
     assert loss == 0 and not any(x.any() for x in (out, *grads))
@@ -214,7 +214,7 @@ def test_fully_padded_sequences_are_zero_without_loss(config, impl):
 @pytest.mark.parametrize("config, impl", [case for case in LAYERS if case.values[1].masks])
 @torch.no_grad()
 def test_sequence_without_visible_keys_reads_nothing(config, impl):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     query, hidden = inputs["query"], padding((0, 7), 7)
     out = layer(query, key_padding_mask=hidden)
     assert_close(out[1], layer(query)[1])
@@ -227,7 +227,7 @@ def test_sequence_without_visible_keys_reads_nothing(config, impl):
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.parametrize("config, impl", LAYERS)
 def test_nan_stays_in_its_sequence(config, impl):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     with torch.no_grad():
         expected = layer(inputs["query"])[1]
     query = inputs["query"].clone()
@@ -245,7 +245,7 @@ def test_nan_stays_in_its_sequence(config, impl):
 @pytest.mark.parametrize("config, impl", STEPPED)
 @torch.no_grad()
 def test_decoding_matches_causal_forward(config, impl, sizes):
-    layer = made(config, impl)[0]
+    layer = make_layer(config, impl)[0]
     x, value = (features(3, 13, config.d_model, seed=seed).to(precision(impl)) for seed in (1, 2))
 
     def extras(start, length):
@@ -265,7 +265,7 @@ def test_decoding_matches_causal_forward(config, impl, sizes):
 @pytest.mark.parametrize("config, impl", STEPPED)
 @torch.no_grad()
 def test_left_padding_stays_hidden_while_decoding(config, impl):
-    layer, x = made(config, impl)[0], features(2, 11, config.d_model).to(precision(impl))
+    layer, x = make_layer(config, impl)[0], features(2, 11, config.d_model).to(precision(impl))
     hidden = ~padding((0, 3), 11)
     hidden[0] = False
     cache, pieces = layer.make_cache(2, 11), []
@@ -282,7 +282,7 @@ def test_left_padding_stays_hidden_while_decoding(config, impl):
 @pytest.mark.parametrize("config, impl", STEPPED)
 @torch.no_grad()
 def test_filled_cache_matches_keys(config, impl):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     query, key = inputs.values()
     hidden, sources = padding((11, 2), 11), (key, key.flip(1)) if config.takes_values else (key,)
     cache = layer.fill_cache(*sources)
@@ -305,7 +305,7 @@ def test_cache_dtype_and_device(name, config):
 @pytest.mark.parametrize("shape", [(2, 0), (0, 7)], ids=str)
 @pytest.mark.parametrize("name, config", list(configurations()))
 def test_empty_query_raises(name, config, shape):
-    layer, inputs = made(config, config.implementations[0])
+    layer, inputs = make_layer(config, config.implementations[0])
     with pytest.raises(ValueError, match=f"^query holds no tokens: {shape[0]} sequences of {shape[1]}$"):
         layer(inputs["query"].new_zeros(*shape, config.d_model))
 
@@ -315,7 +315,7 @@ def test_empty_query_raises(name, config, shape):
     [c for c in cases("form") if takes_keys(c.values[0]) and not c.values[0].takes_values],
 )
 def test_unsupported_values_raise(config, impl):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     query, key = inputs.values()
     with pytest.raises(ValueError, match=f"^{config.variant} makes keys and values of one sequence: leave value out$"):
         layer(query, key, key)
@@ -339,7 +339,7 @@ WRONG_CALLS = {
 @pytest.mark.parametrize("variant", ["mha", "moh"])
 def test_wrong_calls_raise(variant, message):
     config = next(config for _, config in configurations() if config.variant == variant)
-    layer, inputs = made(config, config.implementations[0])
+    layer, inputs = make_layer(config, config.implementations[0])
     with pytest.raises(ValueError, match=f"^{message}"):
         WRONG_CALLS[message](layer, *inputs.values())
 
@@ -370,7 +370,7 @@ def test_attention_dropout_only_in_training(name, config, causal):
 @pytest.mark.parametrize("chunk_bytes", [1, 1000, 10**9])
 @pytest.mark.parametrize("name, config", [c for c in configurations("gates") if c[1].variant == "moa"])
 def test_chunks_keep_output_and_gradient(name, config, chunk_bytes, monkeypatch):
-    layer, inputs = made(config, config.implementations[0])
+    layer, inputs = make_layer(config, config.implementations[0])
     expected = outcome(layer, inputs.values())
     products, bmm = [], torch.bmm
     monkeypatch.setattr("headcount.models.experts.GATHERED_BYTES", chunk_bytes)
@@ -392,7 +392,7 @@ PRECISIONS = {"bfloat16": (torch.bfloat16, None), "autocast-float16": (torch.flo
     "config, impl", [c for c in LAYERS if c.values[0].variant != "switchhead" and not c.values[1].package]
 )
 def test_every_precision_matches_float64(config, impl, dtype, autocast):
-    layer, inputs = made(config, impl)
+    layer, inputs = make_layer(config, impl)
     layer, x = layer.to(dtype), inputs["query"].to(dtype).requires_grad_()
 
     def near(found, expected):
@@ -410,7 +410,7 @@ def test_every_precision_matches_float64(config, impl, dtype, autocast):
     y.float().square().sum().backward()
     grads = [x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)]
     assert all(grad.dtype == dtype and grad.isfinite().all() for grad in grads)
-    reference, exact = reference_of(config, impl), x.detach().double().requires_grad_()
+    reference, exact = make_reference(config, impl), x.detach().double().requires_grad_()
     reference.load_state_dict(layer.state_dict())
     expected = reference(exact)
     expected.square().sum().backward()

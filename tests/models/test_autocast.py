@@ -7,7 +7,7 @@ from headcount.models.build import build
 from headcount.models.configs.make import make_config
 from headcount.models.kernels.selection import runnable
 from headcount.models.rotary import rotary_table
-from tests.cases import LAYERS, MODEL_FIELDS, made, takes_keys
+from tests.cases import LAYERS, MODEL_FIELDS, make_layer, takes_keys
 
 MOA = dict(attention="moa", d_model=16, head_dim=8, num_experts=32, top_k=7)
 ROTARY = ("llama-gqa", "llama-moa", "llama-moh", "llama-mla", "llama-switchhead", "jetmoe", "decoder-parallel")
@@ -21,8 +21,7 @@ def assert_near(found, expected):
 
 
 @pytest.mark.parametrize("name", ROTARY)
-def test_autocast_of_whole_models(name):
-    """The rotary table is float32 under autocast, as the embedding's output is."""
+def test_models_under_autocast_match_float32(name):
     config = make_config(MODEL_FIELDS[name])
     tokens = torch.randint(41, (2, 7), generator=torch.Generator().manual_seed(3))
     for impl in runnable(config.attention, torch.device("cpu")):
@@ -37,8 +36,8 @@ def test_autocast_of_whole_models(name):
 
 
 @pytest.mark.parametrize(("config", "impl"), [case for case in LAYERS if takes_keys(case.values[0])])
-def test_layers_without_rotary_positions_refuse_a_table(config, impl):
-    layer, inputs = made(config, impl)
+def test_unsupported_rotary_positions_raise(config, impl):
+    layer, inputs = make_layer(config, impl)
     assert layer(**inputs, rotary=None).shape == inputs["query"].shape
     if not config.rotary:
         with pytest.raises(ValueError, match=f"{config.variant} takes no rotary positions"):

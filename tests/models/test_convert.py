@@ -1,4 +1,4 @@
-"""Dense models converted to MoH: the same tensors, the same function with every head active, orders of heads."""
+"""Dense models converted to MoH: equal tensors, equal outputs with every head active, and reordered heads."""
 
 import copy
 
@@ -25,8 +25,8 @@ MODELS = {
 }
 
 
-def dense_model(name):
-    """A dense model in which no tensor is zero, and inputs for it."""
+def make_dense(name):
+    """Return a dense model without zero tensors, and its inputs."""
     config = make_config(MODELS[name])
     model = randomise(build(config, dtype=torch.float64))
     lengths = dict(config.lengths) | {key: 7 for key in config.lengths if key != "batch_size"}
@@ -38,21 +38,21 @@ def dense_model(name):
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
 def test_all_heads_active_equals_dense_model(name, shared, router):
-    dense, inputs = dense_model(name)
-    made = convert(dense, shared=shared, routed=6 - shared, router=router)
-    torch.testing.assert_close(made(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
+    dense, inputs = make_dense(name)
+    converted = convert(dense, shared=shared, routed=6 - shared, router=router)
+    torch.testing.assert_close(converted(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
     with_fewer = convert(dense, shared=shared, routed=5 - shared, router=router)
     assert (with_fewer(*inputs) - dense(*inputs)).abs().max() > 1e-4
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_conversion_keeps_every_tensor(name):
-    dense, _ = dense_model(name)
-    made = convert(dense, shared=2, routed=3)
-    before, after = dense.state_dict(), made.state_dict()
+    dense, _ = make_dense(name)
+    converted = convert(dense, shared=2, routed=3)
+    before, after = dense.state_dict(), converted.state_dict()
     assert before.keys() == after.keys()
     assert all(tensor.data_ptr() == after[key].data_ptr() for key, tensor in before.items())
-    assert [p.requires_grad for p in made.parameters()] == [p.requires_grad for p in dense.parameters()]
+    assert [p.requires_grad for p in converted.parameters()] == [p.requires_grad for p in dense.parameters()]
     linear = convert(dense, shared=2, routed=3, router="linear").state_dict()
     routers = linear.keys() - before.keys()
     attentions = sum(key.endswith("_attn.q_proj.weight") for key in before)
@@ -63,7 +63,7 @@ def test_conversion_keeps_every_tensor(name):
 @pytest.mark.parametrize("name", MODELS)
 @torch.no_grad()
 def test_reordered_heads_compute_the_same(name):
-    dense, inputs = dense_model(name)
+    dense, inputs = make_dense(name)
     generator = torch.Generator().manual_seed(0)
     paths = [path for path, _ in dense.named_modules() if path.endswith("_attn")]
     scores = {path: torch.randperm(6, generator=generator).tolist() for path in paths}
@@ -72,8 +72,8 @@ def test_reordered_heads_compute_the_same(name):
     moved = [key for key, tensor in dense.state_dict().items() if not torch.equal(tensor, reordered.state_dict()[key])]
     assert any("q_proj" in key for key in moved) and all("_attn." in key for key in moved)
     # all heads shared but one, and that one selected: the same again, through the routed layer
-    made = convert(dense, shared=4, routed=2, scores=scores)
-    torch.testing.assert_close(made(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
+    converted = convert(dense, shared=4, routed=2, scores=scores)
+    torch.testing.assert_close(converted(*inputs), dense(*inputs), rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_unsupported_conversion_raises():
         convert(preset("moa-8K8E128D"), shared=1, routed=1)
     with pytest.raises(ConfigError, match="scores"):
         convert(preset("llm-s"), shared=1, routed=1, scores={})
-    dense, _ = dense_model("llama")
+    dense, _ = make_dense("llama")
     for scores in ({"layers.0.self_attn": range(6)}, {"layers.0.self_attn": [1, 2, 3, 4, 5]}):
         with pytest.raises(ConfigError, match="^scores has .*layers"):
             reorder_heads(dense, scores)

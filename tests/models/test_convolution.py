@@ -1,4 +1,4 @@
-"""Light and dynamic convolutions: the block against a loop over taps, padding and decoding."""
+"""Light and dynamic convolutions: the make_block against a loop over taps, padding and decoding."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 every_spelling = pytest.mark.parametrize("spelling", SPELLINGS)
 
 
-def block(kind, kernel_size, causal, spelling="windows"):
+def make_block(kind, kernel_size, causal, spelling="windows"):
     config = make_config(MODEL | dict(convolution=kind, spelling=spelling))
     module = ConvolutionBlock(config, kernel_size, causal).double().eval()
     for i, parameter in enumerate(module.parameters()):
@@ -27,8 +27,8 @@ def block(kind, kernel_size, causal, spelling="windows"):
     return module
 
 
-def by_taps(module, x, causal):
-    """The equation of one sequence (T, d_m), tap by tap and channel by channel."""
+def convolve_by_taps(module, x, causal):
+    """Return the equation's result for one sequence (T, d_m), tap by tap and channel by channel."""
     a, b = (x @ module.in_proj.weight.T + module.in_proj.bias).split(14, dim=-1)
     v, w = a * torch.sigmoid(b), module.kernel_size
     before = w - 1 if causal else w // 2
@@ -51,16 +51,16 @@ def by_taps(module, x, causal):
 @pytest.mark.parametrize("kernel_size", [1, 2, 3, 5, 19])
 @torch.no_grad()
 def test_block_matches_equation(kernel_size, causal, kind, spelling):
-    module, x = block(kind, kernel_size, causal, spelling), features(2, 11, 14)
-    assert_close(module(x), torch.stack([by_taps(module, one, causal) for one in x]))
+    module, x = make_block(kind, kernel_size, causal, spelling), features(2, 11, 14)
+    assert_close(module(x), torch.stack([convolve_by_taps(module, one, causal) for one in x]))
 
 
-def normed(norm, x):
+def layer_norm(norm, x):
     centred = x - x.mean(dim=-1, keepdim=True)
     return centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
 
 
-def fed_forward(p, x):
+def feed_forward(p, x):
     inner = (x @ p["feed_forward.fc1.weight"].T + p["feed_forward.fc1.bias"]).clamp(min=0)
     return inner @ p["feed_forward.fc2.weight"].T + p["feed_forward.fc2.bias"]
 
@@ -75,10 +75,10 @@ def test_layer_is_post_norm_residual(kind):
         for i, parameter in enumerate(layer.parameters()):
             parameter.data = features(*parameter.shape, seed=i)
         causal = side is ConvolutionalDecoderLayer
-        y = normed(layer.conv_norm, x + torch.stack([by_taps(layer.conv, one, causal) for one in x]))
+        y = layer_norm(layer.conv_norm, x + torch.stack([convolve_by_taps(layer.conv, one, causal) for one in x]))
         if causal:
-            y = normed(layer.cross_attn_norm, y + layer.cross_attn(y, memory))
-        expected = normed(layer.feed_forward_norm, y + fed_forward(dict(layer.named_parameters()), y))
+            y = layer_norm(layer.cross_attn_norm, y + layer.cross_attn(y, memory))
+        expected = layer_norm(layer.feed_forward_norm, y + feed_forward(dict(layer.named_parameters()), y))
         assert_close(layer(x, memory) if causal else layer(x), expected)
 
 

@@ -31,11 +31,11 @@ def impls(cases):
     return [(case, impl) for case in cases for impl in ("reference", "auto", *IMPLS.get(case, []))]
 
 
-def close(found, expected):
+def assert_equal(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
 
 
-def made(values, impl="reference"):
+def make_model(values, impl="reference"):
     """Return a float64 model without zero biases, and source and target tokens."""
     model = randomise(build(make_config(values), dtype=torch.float64, impl=impl, seed=3))
     generator = torch.Generator().manual_seed(5)
@@ -47,22 +47,22 @@ def made(values, impl="reference"):
 @torch.no_grad()
 def test_translator_steps_match_forward(case, impl):
     hidden = padding([11, 7, 2], 11)
-    model, src, tgt = made(TRANSLATORS[case])
+    model, src, tgt = make_model(TRANSLATORS[case])
     expected = model(src, tgt, hidden)
-    model, *_ = made(TRANSLATORS[case], impl)
+    model, *_ = make_model(TRANSLATORS[case], impl)
     state = model.encode(src, hidden, max_len=13)
-    close(torch.cat([model.step(state, chunk) for chunk in tgt.split(CHUNKS, dim=1)], dim=1), expected)
+    assert_equal(torch.cat([model.step(state, chunk) for chunk in tgt.split(CHUNKS, dim=1)], dim=1), expected)
     assert state.length == 13
 
 
 @pytest.mark.parametrize("case, impl", impls(DECODERS))
 @torch.no_grad()
 def test_decoder_steps_match_forward(case, impl):
-    model, _, tokens = made(DECODERS[case])
+    model, _, tokens = make_model(DECODERS[case])
     expected = model(tokens)
-    model, *_ = made(DECODERS[case], impl)
+    model, *_ = make_model(DECODERS[case], impl)
     caches = model.make_caches(3, 13)
-    close(torch.cat([model(chunk, caches=caches) for chunk in tokens.split(CHUNKS, dim=1)], dim=1), expected)
+    assert_equal(torch.cat([model(chunk, caches=caches) for chunk in tokens.split(CHUNKS, dim=1)], dim=1), expected)
     with pytest.raises(ValueError, match="^the cache has room for 13 tokens, not 14$"):
         model(tokens[:, :1], caches=caches)
     with pytest.raises(ValueError, match="^padding_mask is for whole sequences: with caches every token is real$"):
@@ -72,13 +72,13 @@ def test_decoder_steps_match_forward(case, impl):
 @every_translator
 @torch.no_grad()
 def test_translator_ignores_padding(case):
-    model, src, tgt = made(TRANSLATORS[case])
+    model, src, tgt = make_model(TRANSLATORS[case])
     src_mask, tgt_mask = padding([4, 11, 7], 11), padding([13, 5, 13], 13)
     plain = model(src, tgt, src_mask, tgt_mask)
     changed = (torch.where(mask, (x + 1) % 41, x) for x, mask in ((src, src_mask), (tgt, tgt_mask)))
-    close(model(*changed, src_mask, tgt_mask)[~tgt_mask], plain[~tgt_mask])
-    close(plain[:1], model(src[:1, :4], tgt[:1]))
-    close(plain[1:2, :5], model(src[1:2], tgt[1:2, :5]))
+    assert_equal(model(*changed, src_mask, tgt_mask)[~tgt_mask], plain[~tgt_mask])
+    assert_equal(plain[:1], model(src[:1, :4], tgt[:1]))
+    assert_equal(plain[1:2, :5], model(src[1:2], tgt[1:2, :5]))
     # without masks the padding does have an influence
     assert (model(src, tgt)[0] - plain[0]).abs().max() > 1e-4
 
@@ -97,7 +97,7 @@ class Products(TorchDispatchMode):
 
 
 def test_step_does_not_project_source_again():
-    model, src, tgt = made(TRANSLATORS["translation-mha"])
+    model, src, tgt = make_model(TRANSLATORS["translation-mha"])
     state = model.encode(src, max_len=13)
     with Products() as products:
         model.step(state, tgt[:, :1])
@@ -106,7 +106,7 @@ def test_step_does_not_project_source_again():
 
 
 def test_encoder_gate_runs_once_for_all_steps():
-    model, src, tgt = made(TRANSLATORS["dynamic-mae"])
+    model, src, tgt = make_model(TRANSLATORS["dynamic-mae"])
     state = model.encode(src, max_len=1)
     for block in model.decoder.layers:
         block.cross_attn.gate = None

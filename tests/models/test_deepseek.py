@@ -10,7 +10,7 @@ from tests.cases import MODEL_FIELDS, assert_close, features, randomise
 
 @torch.no_grad()
 def test_shared_and_routed_experts_match_equations():
-    """y = sum of 3 shared experts of width 13, and of 2 of 5 routed ones with softmax weights."""
+    """3 shared experts of width 13, and 2 of 5 routed experts with softmax weights."""
     model = randomise(build(make_config(MODEL_FIELDS["deepseek"]), dtype=torch.float64))
     block, x = model.layers[1].feed_forward, features(2, 7, 22)
     shared = block.shared_experts
@@ -18,7 +18,7 @@ def test_shared_and_routed_experts_match_equations():
     def expert(token, gate, up, down):
         return (F.silu(token @ gate) * (token @ up)) @ down
 
-    def of_token(token):
+    def expected_output(token):
         out = torch.zeros_like(token)
         for rows in torch.arange(3 * 13).split(13):
             gate, up = shared.gate_proj.weight[rows].T, shared.up_proj.weight[rows].T
@@ -29,7 +29,7 @@ def test_shared_and_routed_experts_match_equations():
             out += weight * expert(token, block.gate_proj.weight[i], block.up_proj.weight[i], block.down_proj.weight[i])
         return out
 
-    expected = torch.stack([of_token(token) for token in x.flatten(0, 1)]).view_as(x)
+    expected = torch.stack([expected_output(token) for token in x.flatten(0, 1)]).view_as(x)
     assert_close(block(x), expected)
     assert [hasattr(layer.feed_forward, "router") for layer in model.layers] == [False, True, True]
 

@@ -15,7 +15,7 @@ MHA = dict(attention="mha", num_heads=3, head_dim=5)
 MOH = dict(attention="moh", num_heads=(3, 3, 5), num_shared_heads=(3, 1, 2), top_k=(0, 1, 2), head_dim=5, bias=True)
 
 
-def made(values, dtype=torch.float64, randomised=True):
+def make_model(values, dtype=torch.float64, randomised=True):
     config = make_config(SIZES | values)
     model = build(config, dtype=dtype)
     # away from adaLN-Zero, where every block is the identity
@@ -32,7 +32,7 @@ def hooked(module, position):
 
 @torch.no_grad()
 def test_first_block_reads_convolved_patches_plus_positions():
-    model, inputs = made(MHA)
+    model, inputs = make_model(MHA)
     read = hooked(model.blocks[0], 0)
     model(**inputs)
     weight = model.patch_embedding.weight.view(20, 4, 3, 3)
@@ -42,7 +42,7 @@ def test_first_block_reads_convolved_patches_plus_positions():
 
 @torch.no_grad()
 def test_output_patches_are_token_projections():
-    model, inputs = made(MHA)
+    model, inputs = make_model(MHA)
     seen = hooked(model.final_layer, -1)
     out = model(**inputs)
     assert out.shape == (2, 8, 15, 15)
@@ -53,7 +53,7 @@ def test_output_patches_are_token_projections():
 
 
 def test_positions_match_formula():
-    model, _ = made(MHA)
+    model, _ = make_model(MHA)
     table = model.position_table
     assert not table.requires_grad and table.shape == (1, 25, 20)
     for token in range(25):
@@ -68,7 +68,7 @@ def test_positions_match_formula():
 @pytest.mark.parametrize("values", [MHA, MOH], ids=["mha", "moh"])
 @torch.no_grad()
 def test_blocks_start_as_identity(values):
-    model, inputs = made(values, randomised=False)
+    model, inputs = make_model(values, randomised=False)
     seen = []
     for block in model.blocks:
         block.register_forward_hook(lambda module, args, out: seen.append((args[0], out)))
@@ -78,7 +78,7 @@ def test_blocks_start_as_identity(values):
 
 @torch.no_grad()
 def test_block_matches_equation():
-    model, _ = made(MHA)
+    model, _ = make_model(MHA)
     block, x, c = model.blocks[0], features(2, 25, 20), features(2, 20, seed=1)
     parts = (c * torch.sigmoid(c)) @ block.modulation.proj.weight.t() + block.modulation.proj.bias
     s1, a1, g1, s2, a2, g2 = (parts[:, None, i * 20 : i * 20 + 20] for i in range(6))
@@ -95,7 +95,7 @@ def test_block_matches_equation():
 
 @torch.no_grad()
 def test_condition_is_time_step_plus_label():
-    model, inputs = made(MHA)
+    model, inputs = make_model(MHA)
     seen = hooked(model.blocks[0], 1)
     model(**inputs)
     embedding = model.timestep_embedding

@@ -1,4 +1,4 @@
-"""What attention asks of torch's fused kernels, which have none for every way to ask."""
+"""Arguments of F.scaled_dot_product_attention, which has no fused kernel for some combinations."""
 
 import pytest
 import torch
@@ -11,17 +11,17 @@ MASKED, WHOLE = True, False
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """Key/value heads, their mask's shape, ``is_causal`` and ``enable_gqa`` of the one call."""
+def sdpa_calls(monkeypatch):
+    """Record the key/value heads, the shape of the mask, ``is_causal`` and ``enable_gqa`` of each call."""
     calls, run = [], F.scaled_dot_product_attention
 
-    def note(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    def record(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         mask = None if attn_mask is None else tuple(attn_mask.shape)
         calls.append((key.shape[1], value.shape[1], mask, is_causal, enable_gqa))
-        how = dict(attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
-        return run(query, key, value, **how)
+        kwargs = dict(attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)
+        return run(query, key, value, **kwargs)
 
-    monkeypatch.setattr(F, "scaled_dot_product_attention", note)
+    monkeypatch.setattr(F, "scaled_dot_product_attention", record)
     return calls
 
 
@@ -47,10 +47,10 @@ def asked(monkeypatch):
         (6, 1, 7, 7, True, WHOLE, (1, 1, None, True, True)),
     ],
 )
-def test_sdpa_arguments_have_a_fused_kernel(heads, kv_heads, tgt_len, src_len, causal, padded, expected, asked):
+def test_sdpa_arguments_have_a_fused_kernel(heads, kv_heads, tgt_len, src_len, causal, padded, expected, sdpa_calls):
     generator = torch.Generator().manual_seed(1)
     shapes = (tgt_len, heads), (src_len, kv_heads), (src_len, kv_heads)
     q, k, v = (torch.randn(B, *shape, D, generator=generator) for shape in shapes)
     hidden = torch.arange(src_len) >= torch.tensor([[2], [src_len]]) if padded else None
     assert fused_attend(q, k, v, causal=causal, key_padding_mask=hidden).shape == q.shape
-    assert asked == [expected]
+    assert sdpa_calls == [expected]

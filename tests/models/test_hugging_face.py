@@ -1,4 +1,4 @@
-"""Checkpoints with Hugging Face names: the outputs of the models of transformers; wrong tensors raise."""
+"""Checkpoints of Hugging Face: outputs equal those of transformers, and wrong tensors raise."""
 
 import pytest
 import torch
@@ -23,8 +23,8 @@ LATENT = [DEEPSEEK | dict(query_rank=rank, bias=bias) for rank in (None, 17) for
 TOKENS = torch.randint(31, (2, 11), generator=torch.Generator().manual_seed(0))
 
 
-def theirs_of(values):
-    """The model of transformers with these sizes, without zeros."""
+def make_theirs(values):
+    """Return the model of transformers with these sizes, without zeros."""
     package = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     sizes = dict(hidden_size=12, intermediate_size=14, num_hidden_layers=2, vocab_size=31)
     rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}}
@@ -48,7 +48,7 @@ def theirs_of(values):
 )
 @torch.no_grad()
 def test_loaded_model_equals_transformers(values, form):
-    theirs = theirs_of(values)
+    theirs = make_theirs(values)
     state = theirs.state_dict()
     ours = load_hugging_face(make_config(values | form), state)
     # their routers work in float32 whatever the model's dtype
@@ -86,7 +86,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_missing_extra_or_misshapen_tensor_raises(name):
     values, shape = WRONG[name]
-    state = theirs_of(values).state_dict()
+    state = make_theirs(values).state_dict()
     had = state.pop(name, None)
     message = f"^the state dict has no {name}$"
     if shape:

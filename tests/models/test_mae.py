@@ -14,13 +14,13 @@ def layer(**fields):
     return randomise(build(MixtureOfAttentiveExpertsConfig(**SIZES, **fields), dtype=torch.float64, seed=3))
 
 
-def gate_of(module, mean):
+def gate_weights(module, mean):
     hidden = torch.tanh(module.gate.fc1.weight @ mean + module.gate.fc1.bias)
     return torch.softmax(module.gate.fc2.weight @ hidden + module.gate.fc2.bias, dim=0)
 
 
-def heads_of(module, x, source, mask):
-    """Each head's output of one sequence (T, d_m), through its own rows of the output projection: (h, T, d_m)."""
+def head_outputs(module, x, source, mask):
+    """Return the projected output of each head for one sequence (T, d_m): (h, T, d_m)."""
     out = []
     for i in range(3):
         rows = slice(5 * i, 5 * i + 5)
@@ -34,17 +34,16 @@ def heads_of(module, x, source, mask):
 @pytest.mark.parametrize("gate", ["sequence", "running", "memory"])
 @torch.no_grad()
 def test_output_matches_mixture_of_experts(gate):
-    """The gate reads the mean of the queries, of those so far, or of the keys."""
     module, x, memory = layer(gate=gate), features(2, 7, 11), features(2, 5, 11, seed=2)
     causal, cross = gate == "running", gate == "memory"
     found = module(x, memory if cross else None, causal=causal)
     for b in range(2):
         source = memory[b] if cross else x[b]
-        heads = heads_of(module, x[b], source, torch.ones(7, len(source)).triu(1).bool() & causal)
+        heads = head_outputs(module, x[b], source, torch.ones(7, len(source)).triu(1).bool() & causal)
         # f_i = h / (h - 1) times the sum of all heads but i
         experts = [1.5 * sum(heads[j] for j in range(3) if j != i) for i in range(3)]
         for t in range(7):
-            weights = gate_of(module, (x[b, : t + 1] if causal else source).mean(dim=0))
+            weights = gate_weights(module, (x[b, : t + 1] if causal else source).mean(dim=0))
             mixed = sum(g * f[t] for g, f in zip(weights, experts, strict=True))
             assert_close(found[b, t], mixed + module.out_proj.bias)
 

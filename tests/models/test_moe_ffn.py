@@ -53,7 +53,7 @@ def test_block_matches_loop(name):
 @pytest.mark.parametrize("by_grouped_mm", [False, True], ids=["segments", "grouped-mm"])
 @pytest.mark.parametrize("name", SIZES)
 def test_grouped_matches_reference(name, by_grouped_mm, monkeypatch):
-    """The path that CUDA takes too, on the CPU, where torch computes it in float32 at most."""
+    """Test the path of CUDA too, on the CPU, where torch has no float64 grouped product."""
     monkeypatch.setattr(grouped, "has_fast_path", lambda device, kind: by_grouped_mm)
     dtype, config = torch.float32 if by_grouped_mm else torch.float64, MixtureFeedForwardConfig(**SIZES[name])
     layers = [randomise(build(config, dtype=dtype, impl=impl)) for impl in ("reference", "grouped")]

@@ -1,4 +1,4 @@
-"""MoH: MHA where all gates are equal, idle heads, and its balance loss."""
+"""The balance loss of MoH."""
 
 import pytest
 import torch
@@ -11,11 +11,11 @@ from tests.cases import features, padding
 HEADS = {"two-groups": (7, 3, 2), "no-shared": (5, 0, 3), "nothing-routed": (3, 3, 0), "one-head": (1, 1, 0)}  # h, s, r
 
 
-def made(name, **more):
-    """A float64 layer and an input (B, T, d_m)."""
+def make_layer(name, **fields):
+    """Return a float64 layer and its input (B, T, d_m)."""
     h, s, r = HEADS[name]
     sizes = dict(d_model=13, num_heads=h, num_shared_heads=s, top_k=r, head_dim=10)
-    config = MixtureOfHeadAttentionConfig(**sizes | more)
+    config = MixtureOfHeadAttentionConfig(**sizes | fields)
     lengths = {"batch_size": 2, "tgt_len": 7, "src_len": 7}
     return build(config, dtype=torch.float64), example_inputs(config, lengths, dtype=torch.float64)["query"]
 
@@ -36,8 +36,8 @@ def test_balance_loss_matches_equation():
     "gates, scale, combined", [("printed", 1, lambda *each: sum(each)), ("released", 4, lambda a, b: (a + b) / 2)]
 )
 def test_balance_loss_over_layers(gates, scale, combined):
-    layer, x = made("two-groups", gates=gates, balance_loss_weight=0.5)
-    other, idle = (made(name, gates=gates)[0] for name in ("no-shared", "nothing-routed"))
+    layer, x = make_layer("two-groups", gates=gates, balance_loss_weight=0.5)
+    other, idle = (make_layer(name, gates=gates)[0] for name in ("no-shared", "nothing-routed"))
     for one in (layer, other, idle):
         one.train()(x)
     routing = layer.router.recorded.routing

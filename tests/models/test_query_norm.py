@@ -1,4 +1,4 @@
-"""The query-norm router where its score has no meaning: equal norms, and queries of zero."""
+"""The query-norm router with equal norms, zero queries and large queries."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ every_impl = pytest.mark.parametrize(
 )
 
 
-def made(form, impl, dtype):
+def make_layer(form, impl, dtype):
     sizes = dict(d_model=13, num_heads=5, num_shared_heads=2, top_k=1, head_dim=7)
     config = MixtureOfHeadAttentionConfig(**sizes, router="query_norm", form=form)
     layer = build(config, dtype=dtype, impl=impl)
@@ -31,7 +31,7 @@ def assert_finite(layer, x, **masks):
 @every_dtype
 @every_impl
 def test_duplicated_heads_share_score(form, impl, dtype):
-    layer, x = made(form, impl, dtype)
+    layer, x = make_layer(form, impl, dtype)
     with torch.no_grad():
         # three routed heads of equal queries, with norms far above 4
         layer.q_proj.weight[14:] = layer.q_proj.weight[14:21].repeat(3, 1) * 31
@@ -43,7 +43,7 @@ def test_duplicated_heads_share_score(form, impl, dtype):
 @every_dtype
 @every_impl
 def test_zero_queries_have_finite_gradients(form, impl, dtype):
-    layer, x = made(form, impl, dtype)
+    layer, x = make_layer(form, impl, dtype)
     with torch.no_grad():
         x[0, 2] = 0
         x[1] = 0
@@ -55,7 +55,7 @@ def test_zero_queries_have_finite_gradients(form, impl, dtype):
 
 @pytest.mark.parametrize("scale", [1e-3, 300.0])
 def test_half_precision_norms_do_not_overflow(scale):
-    layer, x = made("released", "fused", torch.float16)
+    layer, x = make_layer("released", "fused", torch.float16)
     with torch.no_grad():
         layer.q_proj.weight *= scale
     layer(x)

@@ -1,4 +1,4 @@
-"""Packed heads on CUDA are simulated with a loop; decoding, counts and dispatch are checked."""
+"""Ragged heads: packing on CUDA simulated on the CPU, MACs, and the choice of a path."""
 
 import logging
 
@@ -27,7 +27,7 @@ CASES = {
 }
 
 
-def layer(case, impl="ragged"):
+def make_layer(case, impl="ragged"):
     config = make_config(dict(attention="moh", d_model=13, **CASES[case]))
     return randomise(build(config, dtype=torch.float64, impl=impl))
 
@@ -50,18 +50,18 @@ def attention_by_sequence(query, key, value, ends, key_ends, most, src_len):
 @pytest.mark.parametrize("length", [1, 7])
 @pytest.mark.parametrize("case", CASES)
 def test_device_packing_matches_reference(case, length, is_padded):
-    module, x, hidden = layer(case), features(B, length, 13), None
+    module, x, hidden = make_layer(case), features(B, length, 13), None
     if is_padded:
         hidden = padding([length, max(1, length - 3), 1], length)
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
     inputs = Inputs(x, key, value, key_padding_mask=hidden)
     found = ragged._packed_on_device(module, inputs, varlen=attention_by_sequence)
-    expected = layer(case, "reference")(x, key_padding_mask=hidden)
+    expected = make_layer(case, "reference")(x, key_padding_mask=hidden)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_device_packing_has_no_host_reads():
-    module, x = layer("h6-s0-r2-g3"), features(B, T, 13)
+    module, x = make_layer("h6-s0-r2-g3"), features(B, T, 13)
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
     with Operations() as operations:
         ragged._packed_on_device(module, Inputs(x, key, value), varlen=lambda q, *rest: q)
@@ -85,7 +85,7 @@ def test_macs_on_meta_match_cpu(case, mask):
     [("h7-s3-r4-biased", (B, 3, T, 4)), ("h6-s6-r0-g1", (B, 1, 6 * T, 4)), ("h6-s0-r2-g3", None)],
 )
 def test_shared_heads_are_one_attention_call(case, shape, monkeypatch):
-    module, shapes, attention = layer(case), [], F.scaled_dot_product_attention
+    module, shapes, attention = make_layer(case), [], F.scaled_dot_product_attention
     monkeypatch.setattr(
         F, "scaled_dot_product_attention", lambda q, *rest, **how: shapes.append(q.shape) or attention(q, *rest, **how)
     )
@@ -107,7 +107,7 @@ def test_shared_heads_are_one_attention_call(case, shape, monkeypatch):
     ids=["causal", "float32", "all-keys", "last-token"],
 )
 def test_cuda_packs_heads_or_uses_fused(tgt_len, causal, dtype, lack, monkeypatch):
-    calls, logged, module = [], [], layer("h6-s2-r1-norm")
+    calls, logged, module = [], [], make_layer("h6-s2-r1-norm")
     monkeypatch.setattr(ragged, "log_once", lambda *words: logged.append(words))
     monkeypatch.setattr(ragged, "fused", lambda *args, every: calls.append(("fused", *args, every)) or x)
     monkeypatch.setattr(ragged, "_packed_on_device", lambda *args: calls.append(("packed", *args)) or x)

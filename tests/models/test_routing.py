@@ -1,4 +1,4 @@
-"""The router against a loop, its noise, losses and counts, and what routers record of a forward."""
+"""Routers: selection and losses against loops, noise, and the recorded routing of a forward."""
 
 import copy
 import io
@@ -36,7 +36,7 @@ every_routed = pytest.mark.parametrize("name", ROUTED)
 
 
 def random_routing(batch, tokens, top_k, num_experts, real=None):
-    """Logits, probabilities and chosen experts of a routing that no router made, a mask, and the real tokens."""
+    """Return random logits, probabilities, experts, a mask, and the positions of real tokens."""
     logits = 2 * features(batch, tokens, num_experts)
     probs = logits.exp() / logits.exp().sum(-1, keepdim=True)
     generator = torch.Generator().manual_seed(1)
@@ -112,8 +112,8 @@ def test_half_precision_losses_are_float32():
         assert value.item() == pytest.approx(loss(x.bfloat16().double(), *rest).item(), rel=1e-5)
 
 
-def made(name):
-    """A model in training, and a function that runs it forward."""
+def make_model(name):
+    """Return a model in training mode, and a function that runs its forward."""
     config = make_config(ROUTED[name])
     inputs = example_inputs(config, {"batch_size": 2, "tgt_len": 5, "src_len": 7, "seq_len": 7})
     inputs.pop("key", None)
@@ -122,7 +122,7 @@ def made(name):
 
 
 def test_tokens_per_expert_of_model():
-    model, forward = made("encoder-decoder")
+    model, forward = make_model("encoder-decoder")
     forward(src_padding_mask=padding((7, 3), 7), tgt_padding_mask=padding((4, 5), 5))
     counts = losses.tokens_per_expert(model)
     assert {path: int(count.sum()) for path, count in counts.items()} == {
@@ -142,7 +142,7 @@ def test_dense_model_has_no_auxiliary_loss():
 
 
 def test_inference_records_routing_only_on_request():
-    model, forward = made("masked-lm")
+    model, forward = make_model("masked-lm")
     model.eval()
     for is_recording in (False, True, False):
         losses.record_routing(model, is_recording)
@@ -157,7 +157,7 @@ def test_inference_records_routing_only_on_request():
 
 @every_routed
 def test_backward_frees_graph_and_keeps_losses(name):
-    model, forward = made(name)
+    model, forward = make_model(name)
     y, before = forward(), losses.auxiliary_loss(model)
     (y.square().mean() + before).backward()
     after = losses.auxiliary_loss(model)
@@ -176,7 +176,7 @@ def test_backward_frees_graph_and_keeps_losses(name):
 @pytest.mark.parametrize("is_trained", [False, True], ids=["forward", "step"])
 @every_routed
 def test_copied_and_stored_models_hold_only_weights(name, is_trained):
-    model, forward = made(name)
+    model, forward = make_model(name)
     loss = forward().square().mean() + losses.auxiliary_loss(model)
     if is_trained:
         loss.backward()

@@ -1,4 +1,4 @@
-"""Selection of an implementation: by name or by the rule of auto, logged once; static ones read nothing back."""
+"""Selection of an implementation by name or by auto, its log, and implementations without host reads."""
 
 import logging
 import subprocess
@@ -39,7 +39,7 @@ def clear_logged_choices():
 
 @pytest.fixture
 def logged():
-    """The messages of this package's loggers, from INFO on."""
+    """Collect the messages of this package's loggers from INFO on."""
     messages, logger = [], logging.getLogger("headcount")
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())
@@ -147,10 +147,10 @@ assert layer(torch.zeros(2, 3, 11, device="meta")).shape == (2, 3, 11)
 
 
 class Operations(TorchDispatchMode):
-    """Every dispatched operation, with the shapes of its results."""
+    """Collect every dispatched operation with the shapes of its results."""
 
     READS_BACK = {"_local_scalar_dense", "item", "nonzero", "bincount", "masked_select", "unique", "_unique2", "histc"}
-    """Each makes the host wait for the device, or gives a shape that depends on values."""
+    """Operations that wait for the device, or whose shapes depend on values."""
 
     def __init__(self):
         super().__init__()

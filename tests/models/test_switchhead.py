@@ -13,8 +13,8 @@ from tests.cases import assert_close, features, padding, randomise
 SIZES = {"h3-K2-E7": (3, 4, 2, 7), "h2-K5-E5": (2, 4, 5, 5), "h1-K1-E1": (1, 2, 1, 1)}
 
 
-def mixed(layer, name, routed, inputs):
-    """For each token and head the sum of the K experts with the highest scores at ``routed``, each times its score."""
+def mix_experts(layer, name, routed, inputs):
+    """Return for each token and head the sum of its K experts, selected and weighed by the scores of ``routed``."""
     experts, out = layer.out_proj if name == "out_proj" else layer.v_proj, []
     for tokens, rows in zip(routed.flatten(0, 1), inputs.flatten(0, 1), strict=True):
         scores = torch.sigmoid(layer.router[name].weight @ tokens).view(layer.config.num_heads, -1)
@@ -33,9 +33,9 @@ def test_output_matches_loop(sizes, impl):
     layer, x = randomise(build(config, dtype=torch.float64, impl=impl)), features(2, 7, 13)
     rotary = rotary_table(7, head_dim, 1e4, dtype=torch.float64)
     query, key = (rotate(split_heads(proj(x), head_dim), rotary) for proj in (layer.q_proj, layer.k_proj))
-    value = mixed(layer, "value_proj", x, x[:, :, None].expand(-1, -1, num_heads, -1))
+    value = mix_experts(layer, "value_proj", x, x[:, :, None].expand(-1, -1, num_heads, -1))
     masks = dict(causal=True, key_padding_mask=padding((5, 7), 7))
-    expected = mixed(layer, "out_proj", x, attend(query, key, value, **masks)).sum(2)
+    expected = mix_experts(layer, "out_proj", x, attend(query, key, value, **masks)).sum(2)
     assert_close(layer(x, rotary=rotary, **masks), expected)
 
 

@@ -26,13 +26,13 @@ CASES = {
     "moh-h5-s1-r2-norm": MOH | dict(num_heads=5, num_shared_heads=1, num_kv_heads=5, head_dim=16, router="query_norm"),
 }
 PADDED = {name: padding((7, 4), 7).to(DEVICE) for name in ("key_padding_mask", "query_padding_mask")}
-# the interpreter takes 16 bits in the tests of the operators
+# float16 in the interpreter is tested in test_triton_ops.py
 every_dtype = pytest.mark.parametrize("dtype", DTYPES[:1] if INTERPRETED else DTYPES, ids=str)
 B, T = 2, 7
 
 
 def layers(values, dtype):
-    """A layer and its reference in float64 with the layer's rounded weights."""
+    """Return a layer, and its float64 reference with the layer's rounded weights."""
     config = make_config(values)
     layer = randomise(build(config, device="cpu", dtype=dtype, impl="triton")).to(DEVICE)
     reference = build(config, device=DEVICE, dtype=torch.float64)

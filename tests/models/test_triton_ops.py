@@ -172,7 +172,6 @@ def test_route_accepts_strided_operands():
 
 @pytest.mark.parametrize("operator", [ops.spread, ops.collect], ids=["spread", "collect"])
 def test_products_accept_strided_operands(operator):
-    """Each of x, w, bias or gates, order and ends."""
     experts, num_experts = selection("N1-E3-K2")
     order, ends = ops.plan(experts[None], num_experts)
     rows, third = (1, features(3, 20, seed=2)) if operator is ops.spread else (2, features(2, seed=2))
@@ -216,7 +215,7 @@ MASKS = {"all": (False, False), "causal": (True, False), "padded": (False, True)
 
 
 def hidden_keys(batch_size, src_len, is_padded):
-    """The last sequence sees no key, the first all but the last third."""
+    """Return a mask that hides all keys of the last sequence and the last third of the first, or None."""
     if not is_padded:
         return None
     hidden = torch.zeros(batch_size, src_len, dtype=torch.bool, device=DEVICE)
@@ -269,7 +268,7 @@ def test_selected_heads_match_reference(name, mask, dtype):
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_split_keys_match_reference(padded):
-    """Four parts of the keys, the last one short, from a cache with more room than it holds."""
+    """Four parts of the keys, the last one shorter, from a cache that is not full."""
     q, cache = features(2, 3, 16), [features(2, 600, 1, 16, seed=seed) for seed in (1, 2)]
     k, v = (x[:, :523] for x in cache)
     hidden = hidden_keys(2, 523, padded)

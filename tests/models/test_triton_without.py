@@ -1,4 +1,4 @@
-"""Triton operators without triton: shapes on meta, MACs, and refusal where they cannot run."""
+"""Triton operators without triton: shapes and MACs on meta, requirements by device, and launch tables."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ LAYERS = {
 B, T, S = 2, 7, 11
 
 
-def counted(name, impl, backward=False, tgt_len=T, **form):
+def count(name, impl, backward=False, tgt_len=T, **form):
     config = make_config(LAYERS[name] | form)
     layer = build(config, device="meta", impl=impl)
     inputs = example_inputs(config, {"batch_size": B, "tgt_len": tgt_len, "src_len": S}, device="meta")
@@ -31,36 +31,38 @@ def counted(name, impl, backward=False, tgt_len=T, **form):
         return layer, count_contractions(record(layer, (), inputs, backward=backward))
 
 
-def macs(count, kinds):
+def macs_of(count, kinds):
     return sum(entry.macs for entry in count.ledger if entry.kind in kinds)
 
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name.startswith("moa")])
 def test_macs_match_reference(name):
-    _, reference = counted(name, "reference")
-    layer, found = counted(name, "triton")
+    _, reference = count(name, "reference")
+    layer, found = count(name, "triton")
     assert layer.impl_used == "triton" and not found.unsupported
     assert found.macs == reference.macs
     assert (
-        macs(found, {"scores"}) == macs(reference, {"scores"}) == B * T * S * layer.config.top_k * layer.config.head_dim
+        macs_of(found, {"scores"})
+        == macs_of(reference, {"scores"})
+        == B * T * S * layer.config.top_k * layer.config.head_dim
     )
 
 
 @pytest.mark.parametrize("length", [T, 1])
 def test_selected_heads_match_ideal_form(length):
-    _, ideal = counted("moh-h6-s2-r1-g3", "reference", tgt_len=length, form="ideal")
-    _, found = counted("moh-h6-s2-r1-g3", "triton", tgt_len=length)
+    _, ideal = count("moh-h6-s2-r1-g3", "reference", tgt_len=length, form="ideal")
+    _, found = count("moh-h6-s2-r1-g3", "triton", tgt_len=length)
     for kinds in ({"scores"}, {"values"}):
-        assert macs(found, kinds) == macs(ideal, kinds) == B * length * 3 * S * 5
+        assert macs_of(found, kinds) == macs_of(ideal, kinds) == B * length * 3 * S * 5
 
 
 def test_backward_has_twice_the_forward_macs():
-    _, forward = counted("moa-K3-E7-dm11-D5", "triton")
-    _, reference = counted("moa-K3-E7-dm11-D5", "reference", backward=True)
-    _, found = counted("moa-K3-E7-dm11-D5", "triton", backward=True)
+    _, forward = count("moa-K3-E7-dm11-D5", "triton")
+    _, reference = count("moa-K3-E7-dm11-D5", "reference", backward=True)
+    _, found = count("moa-K3-E7-dm11-D5", "triton", backward=True)
     routed = {"expert_linear_dx", "expert_linear_dw"}
-    assert macs(found, routed) == 2 * macs(forward, {"expert_linear"})
-    assert macs(found, routed | {"expert_linear"}) == macs(reference, routed | {"expert_linear"})
+    assert macs_of(found, routed) == 2 * macs_of(forward, {"expert_linear"})
+    assert macs_of(found, routed | {"expert_linear"}) == macs_of(reference, routed | {"expert_linear"})
 
 
 PACKAGE = "the package triton (pip install 'headcount[gpu]')"
@@ -102,7 +104,7 @@ def test_auto_selects_triton_for_16_bits(spec, monkeypatch):
 
 @pytest.mark.parametrize("kernel", TABLE)
 def test_every_size_has_a_launch(kernel):
-    """The last row of each kernel asks for nothing; a size that a row asks for must be given."""
+    """The last row of each table fits all sizes, and rows have conditions on known sizes alone."""
     assert not TABLE[kernel][-1].least
     smallest = dict(E=1, K=1, N=1, rows=0, i=1, o=1, D=16)
     for row in TABLE[kernel]:

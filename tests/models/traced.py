@@ -10,7 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from headcount.models.losses import auxiliary_loss
-from tests.cases import cases, configurations, made
+from tests.cases import cases, configurations, make_layer
 
 
 def trained(layer, inputs, run):
@@ -41,9 +41,9 @@ def outcome(layer, inputs):
 
 def outcomes():
     """Return the outcome of every implementation by case id, and of ``auto`` by configuration id."""
-    found = {case.id: outcome(*made(*case.values)) for case in cases("form", "router")}
+    found = {case.id: outcome(*make_layer(*case.values)) for case in cases("form", "router")}
     for name, config in configurations("form"):
-        layer, inputs = made(config, config.implementations[0])
+        layer, inputs = make_layer(config, config.implementations[0])
         layer.impl = "auto"
         found[f"{name}-auto"] = outcome(layer, inputs), layer.impl_used
     return found
@@ -52,7 +52,7 @@ def outcomes():
 def decoded():
     """Return the largest difference between decoding steps of the graph and of the layer."""
     (_, config), *_ = configurations("form")
-    layer, _ = made(config, config.implementations[0])
+    layer, _ = make_layer(config, config.implementations[0])
     step, caches = compiled(layer), [layer.make_cache(2, 5) for _ in range(2)]
     x = torch.randn(2, 3, config.d_model, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():

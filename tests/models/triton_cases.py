@@ -7,17 +7,17 @@ import pytest
 import torch
 
 INTERPRETED = not Path("/dev/nvidiactl").exists()
-"""Without a GPU there is no other way to run a kernel."""
+"""Whether kernels run in Triton's interpreter, for lack of a GPU."""
 DEVICE = "cpu" if INTERPRETED else "cuda"
 DTYPES = [torch.float32, torch.float16] if INTERPRETED else [torch.float32, torch.float16, torch.bfloat16]
-"""The interpreter does not multiply bfloat16."""
+"""Without bfloat16 in the interpreter, which cannot multiply it."""
 BOUND = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed: pip install 'headcount[gpu]'"
 )
 TRITON = [needs_triton, pytest.mark.usefixtures("memory_full_of_nan", "kernels_in_interpreter")]
-"""The marks of a file of kernel tests."""
+"""Marks of test files that run kernels."""
 
 
 def features(*shape, dtype=torch.float32, seed=0, scale=1.0):

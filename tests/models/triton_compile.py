@@ -2,9 +2,9 @@
 
     python -m tests.models.triton_compile FILE      write the table of sm_80, sm_90 and sm_100 as CSV
 
-The launches of triton_launches.py, in bfloat16, go the way of a launch on a GPU up to its start. Triton keeps what it
-compiles in the folder TRITON_CACHE_DIR, by source, specialisation, options and version: a campaign on another machine
-that has this folder and the same version of Triton compiles nothing.
+The launches of triton_launches.py are compiled in bfloat16 and not started. Triton stores compiled kernels in
+the folder TRITON_CACHE_DIR by source, specialisation, options and version: a campaign on another machine with this
+folder and the same version of Triton compiles nothing.
 """
 
 import csv
@@ -40,7 +40,7 @@ COLUMNS += ("verdict", "source", "triton")
 
 
 class Binary(NamedTuple):
-    """Of one compiled kernel: registers of a thread, stack in bytes, and the number of each kind of instruction."""
+    """A compiled kernel: registers of a thread, stack in bytes, and the number of each kind of instruction."""
 
     registers: int
     stack_bytes: int
@@ -67,8 +67,8 @@ def digest() -> str:
 def rows(arch: int, dtype: str = "bfloat16") -> list[dict[str, Any]]:
     """Compile every launch for one architecture and return a row for each configuration.
 
-    Of launches that differ only in which sizes are multiples of 16, an unfit one is shown, else the one with most
-    registers.
+    Of launches that differ only in which sizes are multiples of 16, the row is that of an unfit one, else of the one
+    with most registers.
     """
     from tests.models.triton_launches import launches
 
@@ -132,14 +132,14 @@ def read_binary(cubin: bytes, tool: Path, patterns: dict[str, str]) -> Binary:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        usage, code = (_asked(tool, option, file.name) for option in ("-res-usage", "-sass"))
+        usage, code = (_disassemble(tool, option, file.name) for option in ("-res-usage", "-sass"))
     registers, stack = (re.search(rf"{name}:(\d+)", usage) for name in ("REG", "STACK"))
     assert registers and stack, usage[:200]
     counts = {name: len(re.findall(pattern, code)) for name, pattern in patterns.items()}
     return Binary(int(registers.group(1)), int(stack.group(1)), counts)
 
 
-def _asked(tool: Path, option: str, path: str) -> str:
+def _disassemble(tool: Path, option: str, path: str) -> str:
     return subprocess.run([tool, option, path], capture_output=True, text=True, check=True).stdout
 
 

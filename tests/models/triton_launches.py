@@ -19,7 +19,7 @@ _NARROW = {"attention": "moa", "d_model": 512, "num_experts": 8, "top_k": 8, "he
 
 
 class Call(NamedTuple):
-    """A layer or model at one shape; ``which`` is its pass."""
+    """A layer or model at one shape; ``which`` is forward, both or decode."""
 
     config: Any
     seq_len: int
@@ -32,11 +32,11 @@ OTHERS = (
     Call(preset("moa-8K8E256D").attention, 8192, 8, "decode"),
     Call(make_config(_NARROW), 512, 8, "forward"),
 )
-"""Calls that reach the configurations which no case of a campaign does."""
+"""Calls that use launch configurations which no case of a campaign uses."""
 
 
 class Launching(TorchDispatchMode):
-    """Runs the code that launches the kernels, where an operator on meta tensors would have its shapes alone."""
+    """Run the code that launches the kernels also for meta tensors, for which operators return shapes alone."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.namespace != "headcount":
