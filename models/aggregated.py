@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from headcount.models.attention import split_heads
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
 from headcount.models.kernels.selection import Selectable
+from headcount.models.shapes import Queries, QueryHeads
 
 WINDOW = 9
 PATCH_OF_POSITIONS = 8
@@ -41,16 +42,12 @@ class Keys(NamedTuple):
     value: Float[Tensor, "batch heads src head_dim"]
 
 
-def reference(
-    layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
-) -> Float[Tensor, "batch tgt d_model"]:
+def reference(layer: "AggregatedAttention", x: Queries, grid: Grid) -> Queries:
     """Return the output projection of the concatenated heads."""
     return layer.out_proj(compute_heads(layer, x, grid).flatten(-2))
 
 
-def compute_heads(
-    layer: "AggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
-) -> Float[Tensor, "batch tgt heads head_dim"]:
+def compute_heads(layer: "AggregatedAttention", x: Queries, grid: Grid) -> QueryHeads:
     """Return the output of every head."""
     direction = heads_first(F.normalize(split_heads(layer.q_proj(x), layer.config.head_dim), dim=-1))
     query = (direction + layer.query_embedding.unsqueeze(1)) * layer.scale(grid).unsqueeze(-1)
@@ -103,9 +100,7 @@ class AggregatedAttention(Selectable):
         """Initialise softplus(tau) = 1 / 0.24."""
         return {"temperature": torch.full((self.config.num_heads,), log(expm1(1 / 0.24)))}
 
-    def forward(
-        self, query: Float[Tensor, "batch tgt d_model"], grid: Grid | None = None
-    ) -> Float[Tensor, "batch tgt d_model"]:
+    def forward(self, query: Queries, grid: Grid | None = None) -> Queries:
         """Map tokens (B, T, d_m), row by row of the grid, to (B, T, d_m); ``grid`` (default: :func:`make_grid`).
 
         ValueError for another number of tokens than the grid's.
@@ -115,7 +110,7 @@ class AggregatedAttention(Selectable):
             raise ValueError(f"query must hold the grid's {self.config.num_tokens} tokens, not {query.shape[1]}")
         return run(self, query, make_grid(self.config, query) if grid is None else grid)
 
-    def keys_and_values(self, x: Float[Tensor, "batch tgt d_model"]) -> tuple[Keys, Keys | None]:
+    def keys_and_values(self, x: Queries) -> tuple[Keys, Keys | None]:
         """Return keys and values of the tokens, and by the same matrices of the pooled tokens; None without pooling."""
         head_dim, num_tokens = self.config.head_dim, self.config.num_tokens
         if self.pool_proj is not None:
@@ -127,7 +122,7 @@ class AggregatedAttention(Selectable):
         (key, pooled_key), (value, pooled_value) = (y.tensor_split((num_tokens,), dim=2) for y in (key, value))
         return Keys(key, value), Keys(pooled_key, pooled_value)
 
-    def pool(self, x: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch pooled d_model"]:
+    def pool(self, x: Queries) -> Float[Tensor, "batch pooled d_model"]:
         """Return the mean of each block of ``pool_ratio`` x ``pool_ratio`` tokens."""
         side, ratio = self.config.side, self.config.pool_ratio
         grid = F.gelu(self.pool_proj(x)).transpose(1, 2).unflatten(2, (side, side))

@@ -14,9 +14,7 @@ from torch import Tensor
 from headcount.models.cache import HeadShape, KeyValueCache, value_tokens
 from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.rotary import Rotary, rotate
-
-Tokens = Float[Tensor, "batch tgt d_model"]
-"""Features of query tokens, (B, T, d_m)."""
+from headcount.models.shapes import KeyHeads, KeyMask, Queries, QueryHeads, QueryMask, Sources
 
 
 class Inputs(NamedTuple):
@@ -26,12 +24,12 @@ class Inputs(NamedTuple):
     probability of dropping an attention weight. ``head_weights`` are factors of the heads' outputs.
     """
 
-    query: Tokens
-    key: Float[Tensor, "batch src kv_heads head_dim"]
+    query: Queries
+    key: KeyHeads
     value: Float[Tensor, "batch src kv_heads value_dim"]
     causal: bool = False
-    key_padding_mask: Bool[Tensor, "batch src"] | None = None
-    query_padding_mask: Bool[Tensor, "batch tgt"] | None = None
+    key_padding_mask: KeyMask = None
+    query_padding_mask: QueryMask = None
     rotary: Rotary | None = None
     dropout: float = 0.0
     head_weights: Float[Tensor, "batch #tgt heads"] | None = None
@@ -48,12 +46,12 @@ class Inputs(NamedTuple):
 
 
 def attend(
-    query: Float[Tensor, "batch tgt heads head_dim"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
+    query: QueryHeads,
+    key: KeyHeads,
     value: Float[Tensor, "batch src kv_heads value_dim"],
     *,
     causal: bool = False,
-    key_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    key_padding_mask: KeyMask = None,
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Float[Tensor, "batch tgt heads value_dim"]:
@@ -85,11 +83,7 @@ def attend(
 
 
 def hidden_keys(
-    tgt_len: int | Tensor,
-    src_len: int | Tensor,
-    causal: bool,
-    key_padding_mask: Bool[Tensor, "batch src"] | None,
-    device: torch.device,
+    tgt_len: int | Tensor, src_len: int | Tensor, causal: bool, key_padding_mask: KeyMask, device: torch.device
 ) -> Bool[Tensor, "#batch #tgt src"] | None:
     """Return True where a query must not see a key, of shape (B or 1, T or 1, S); None if every key is seen.
 
@@ -124,9 +118,7 @@ def drop(x: Float[Tensor, "*shape"], probability: float, training: bool) -> Floa
     return F.dropout(x, probability) if training and probability > 0 else x
 
 
-def zero_padding(
-    x: Float[Tensor, "batch tgt d_model"], padding_mask: Bool[Tensor, "batch tgt"] | None
-) -> Float[Tensor, "batch tgt d_model"]:
+def zero_padding(x: Queries, padding_mask: QueryMask) -> Queries:
     """Return ``x`` with zeros at padded tokens."""
     return x if padding_mask is None else x.masked_fill(padding_mask[..., None], 0.0)
 
@@ -142,17 +134,17 @@ class Attention(Selectable):
 
     def forward(
         self,
-        query: Float[Tensor, "batch tgt d_model"],
-        key: Float[Tensor, "batch src d_model"] | None = None,
+        query: Queries,
+        key: Sources | None = None,
         value: Float[Tensor, "batch given d_model"] | None = None,
         *,
         causal: bool = False,
         key_padding_mask: Bool[Tensor, "batch stored"] | None = None,
-        query_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        query_padding_mask: QueryMask = None,
         rotary: Rotary | None = None,
         cache: KeyValueCache | None = None,
         **own: Tensor,
-    ) -> Float[Tensor, "batch tgt d_model"]:
+    ) -> Queries:
         """Attend from (B, T, d_m) to the keys of (B, S, d_m), of the queries' tokens without ``key``, and to the values
         of ``value`` (B, S, d_m), of the keys' tokens without it.
 
@@ -189,17 +181,15 @@ class Attention(Selectable):
         device, dtype = weight.device if device is None else device, dtype or weight.dtype
         return self.cache_type(batch_size, max_len, *self.stored_shapes, device=device, dtype=dtype)
 
-    def fill_cache(
-        self, key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None = None
-    ) -> KeyValueCache:
+    def fill_cache(self, key: Sources, value: Float[Tensor, "batch given d_model"] | None = None) -> KeyValueCache:
         """Return a closed cache of the keys of ``key`` (B, S, d_m) and the values of ``value`` (default: ``key``), for
         queries that come one by one. ValueError where their lengths differ."""
         return self.cache_type.of(*self.project(key, value_tokens(key, value)))
 
     def keys_and_values(
         self,
-        query: Float[Tensor, "batch tgt d_model"],
-        key: Float[Tensor, "batch src d_model"] | None,
+        query: Queries,
+        key: Sources | None,
         value: Float[Tensor, "batch given d_model"] | None,
         rotary: Rotary | None,
         cache: KeyValueCache | None,
@@ -223,23 +213,15 @@ class Attention(Selectable):
         new = self.project(key, value_tokens(key, value), rotary)
         return new if cache is None else cache.append(*new)
 
-    def combine(
-        self, out: Float[Tensor, "batch tgt heads width"], query: Float[Tensor, "batch tgt d_model"]
-    ) -> Float[Tensor, "batch tgt d_model"]:
+    def combine(self, out: Float[Tensor, "batch tgt heads width"], query: Queries) -> Queries:
         """Return the output projection of all heads' outputs, for the tokens ``query``."""
         return self.out_proj(out.flatten(-2))
 
-    def finish(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+    def finish(self, out: Queries) -> Queries:
         """Return the output of the layer from that of its implementation. Variants override this."""
         return out
 
-    def memory_arguments(
-        self,
-        memory: Float[Tensor, "batch src d_model"],
-        padding_mask: Bool[Tensor, "batch src"] | None,
-        *,
-        for_steps: bool = False,
-    ) -> dict[str, Tensor]:
+    def memory_arguments(self, memory: Sources, padding_mask: KeyMask, *, for_steps: bool = False) -> dict[str, Tensor]:
         """Return extra keyword arguments of the forward, computed from the encoder output (B, S, d_m).
 
         ``for_steps`` computes as much as possible in advance. ``padding_mask`` is True at padding. Variants that need
@@ -258,17 +240,12 @@ class Attention(Selectable):
         """Return the width of a key/value head."""
         return self.config.head_dim
 
-    def project(
-        self,
-        key: Float[Tensor, "batch src d_model"],
-        value: Float[Tensor, "batch src d_model"],
-        rotary: Rotary | None = None,
-    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src kv_heads head_dim"]]:
+    def project(self, key: Sources, value: Sources, rotary: Rotary | None = None) -> tuple[KeyHeads, KeyHeads]:
         """Return the keys of ``key`` (B, S, d_m), rotated by ``rotary``, and the values of ``value`` (B, S, d_m)."""
         width = self.stored_width
         return rotate(split_heads(self.k_proj(key), width), rotary), split_heads(self.v_proj(value), width)
 
-    def automatic(self, query: Float[Tensor, "batch tgt d_model"]) -> str:
+    def automatic(self, query: Queries) -> str:
         """Return ``triton`` where it is available, else ``fused``, which takes every mask without (T, S) scores."""
         if self.is_available("triton", query):
             return "triton"

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headcount.models.shapes import KeyHeads, Sources
+
 HeadShape = tuple[int, int]
 """Heads, and the width of each: g and d_h."""
 
@@ -34,9 +36,7 @@ class KeyValueCache:
         self.closed = False
 
     @classmethod
-    def of(
-        cls, key: Float[Tensor, "batch src kv_heads head_dim"], value: Float[Tensor, "batch src v_heads v_dim"]
-    ) -> KeyValueCache:
+    def of(cls, key: KeyHeads, value: Float[Tensor, "batch src v_heads v_dim"]) -> KeyValueCache:
         """Return a closed cache of exactly these keys and values, without a copy."""
         cache = cls(0, 0, tuple(key.shape[2:]), tuple(value.shape[2:]), device=key.device, dtype=key.dtype)
         cache.key, cache.value, cache.length, cache.closed = key.detach(), value.detach(), key.shape[1], True
@@ -48,15 +48,13 @@ class KeyValueCache:
         return sum(stored.numel() * stored.element_size() for stored in self.stored)
 
     @property
-    def stored(
-        self,
-    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
+    def stored(self) -> tuple[KeyHeads, Float[Tensor, "batch src v_heads v_dim"]]:
         """Return all keys and values so far."""
         return self.key[:, : self.length], self.value[:, : self.length]
 
     def append(
         self, key: Float[Tensor, "batch new kv_heads head_dim"], value: Float[Tensor, "batch new v_heads v_dim"]
-    ) -> tuple[Float[Tensor, "batch src kv_heads head_dim"], Float[Tensor, "batch src v_heads v_dim"]]:
+    ) -> tuple[KeyHeads, Float[Tensor, "batch src v_heads v_dim"]]:
         """Store new tokens after the stored ones and return all keys and values so far.
 
         Raises ValueError where room is short, or the cache is closed.
@@ -93,9 +91,7 @@ class WindowCache:
         return seen
 
 
-def value_tokens(
-    key: Float[Tensor, "batch src d_model"], value: Float[Tensor, "batch given d_model"] | None
-) -> Float[Tensor, "batch src d_model"]:
+def value_tokens(key: Sources, value: Float[Tensor, "batch given d_model"] | None) -> Sources:
     """Return the tokens that values are projected from: ``value``, by default ``key``. ValueError where their lengths
     differ, or are 0."""
     if not torch.jit.is_tracing() and key.shape[1] == 0:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.activations import relu
@@ -19,6 +19,7 @@ from headcount.models.cache import WindowCache
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.convolution import ConvolutionConfig
 from headcount.models.encoder_decoder import EncoderDecoder
+from headcount.models.shapes import PaddingMask, Tokens
 from headcount.models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer
 
 
@@ -44,12 +45,7 @@ class ConvolutionBlock(nn.Module):
             self.initial_std = {"weight": (2 / (self.groups + kernel_size)) ** 0.5}
         self.out_proj = nn.Linear(d_model, d_model)
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch seq d_model"],
-        padding_mask: Bool[Tensor, "batch seq"] | None = None,
-        cache: WindowCache | None = None,
-    ) -> Float[Tensor, "batch seq d_model"]:
+    def forward(self, x: Tokens, padding_mask: PaddingMask = None, cache: WindowCache | None = None) -> Tokens:
         """Map (B, T, d_m) to (B, T, d_m); ``padding_mask`` is True at padding, which counts as outside the sequence.
 
         With ``cache``, which only a causal one takes, the tokens come after those in it, and are appended.
@@ -64,7 +60,7 @@ class ConvolutionBlock(nn.Module):
             z = products_of_windows(F.pad(v, (0, 0, self.before, self.kernel_size - 1 - self.before)), kernels)
         return self.out_proj(z)
 
-    def kernels(self, v: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq groups taps"]:
+    def kernels(self, v: Tokens) -> Float[Tensor, "batch seq groups taps"]:
         """Return W of each token: (B, T, h_w, w)."""
         if self.kernel_proj is not None:
             return torch.softmax(self.kernel_proj(v).unflatten(-1, (self.groups, -1)), dim=-1)
@@ -73,16 +69,14 @@ class ConvolutionBlock(nn.Module):
 
 def products_of_windows(
     v: Float[Tensor, "batch seen d_model"], kernels: Float[Tensor, "batch seq groups taps"]
-) -> Float[Tensor, "batch seq d_model"]:
+) -> Tokens:
     """Multiply the window of each token by its kernels; the first window is the first w tokens of ``v``."""
     groups, taps = kernels.shape[2:]
     windows = v.unfold(1, taps, 1).unflatten(2, (groups, -1))
     return torch.matmul(windows, kernels[..., None])[..., 0].flatten(2)
 
 
-def product_of_bands(
-    v: Float[Tensor, "batch seq d_model"], kernels: Float[Tensor, "batch seq groups taps"], before: int
-) -> Float[Tensor, "batch seq d_model"]:
+def product_of_bands(v: Tokens, kernels: Float[Tensor, "batch seq groups taps"], before: int) -> Tokens:
     """Return the same as one product with a (T, T) band matrix per group, its kernels around the diagonal."""
     seq_len, taps = kernels.shape[1], kernels.shape[3]
     rows = F.pad(kernels.transpose(1, 2), (0, seq_len))

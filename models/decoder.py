@@ -1,7 +1,7 @@
 """Dense decoders of published cost tables: GPT-3 (arXiv 2005.14165), PaLM (2204.02311) and models between them."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from headcount.models.activations import gelu
@@ -11,6 +11,7 @@ from headcount.models.configs.decoder import DecoderConfig, Positions
 from headcount.models.llama import GatedFeedForward, Llama, LlamaLayer
 from headcount.models.norms import RMSNorm
 from headcount.models.rotary import Rotary
+from headcount.models.shapes import PaddingMask, Tokens
 from headcount.models.transformer import FeedForward
 
 
@@ -22,12 +23,8 @@ class ParallelLayer(LlamaLayer):
         del self.feed_forward_norm
 
     def forward(
-        self,
-        x: Float[Tensor, "batch seq d_model"],
-        rotary: Rotary | None,
-        padding_mask: Bool[Tensor, "batch seq"] | None = None,
-        cache: KeyValueCache | None = None,
-    ) -> Float[Tensor, "batch seq d_model"]:
+        self, x: Tokens, rotary: Rotary | None, padding_mask: PaddingMask = None, cache: KeyValueCache | None = None
+    ) -> Tokens:
         """Map (B, T, d_m) to (B, T, d_m), causal; ``padding_mask`` is True at padding."""
         y = self.self_attn_norm(x)
         return x + self.attend(y, rotary, padding_mask, cache) + self.feed_forward(y, padding_mask)
@@ -49,9 +46,7 @@ class DecoderOnly(Llama):
         block = GatedFeedForward(*widths) if config.gated else FeedForward(*widths, gelu, bias=config.bias)
         return (ParallelLayer if config.parallel else LlamaLayer)(config.layers[index], block, norm_type(config))
 
-    def embed(
-        self, tokens: Int[Tensor, "batch seq"], start: int
-    ) -> tuple[Float[Tensor, "batch seq d_model"], Rotary | None]:
+    def embed(self, tokens: Int[Tensor, "batch seq"], start: int) -> tuple[Tokens, Rotary | None]:
         """Return the embeddings of ``tokens``, with learned positions from ``start`` on or the rotary table."""
         if self.position_embedding is None:
             return super().embed(tokens, start)

@@ -7,7 +7,7 @@ same products.
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from headcount.models.cache import KeyValueCache
@@ -16,6 +16,7 @@ from headcount.models.llama import GatedFeedForward, Llama, LlamaLayer
 from headcount.models.moe_ffn import MixtureFeedForward
 from headcount.models.norms import RMSNorm
 from headcount.models.rotary import Rotary
+from headcount.models.shapes import PaddingMask, Tokens
 
 
 class SharedAndRoutedExperts(MixtureFeedForward):
@@ -25,9 +26,7 @@ class SharedAndRoutedExperts(MixtureFeedForward):
         super().__init__(config.mixture)
         self.shared_experts = GatedFeedForward(config.d_model, config.num_shared_experts * config.expert_d_ff)
 
-    def forward(
-        self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
-    ) -> Float[Tensor, "batch seq d_model"]:
+    def forward(self, x: Tokens, padding_mask: PaddingMask = None) -> Tokens:
         """Map each token of (B, T, d_m) independently."""
         return super().forward(x, padding_mask) + self.shared_experts(x)
 
@@ -46,13 +45,7 @@ class Predictor(nn.Module):
         self.layer = layer
         self.norm = RMSNorm(d_model)
 
-    def forward(
-        self,
-        hidden: Float[Tensor, "batch seq d_model"],
-        embedded: Float[Tensor, "batch seq d_model"],
-        rotary: Rotary,
-        padding_mask: Bool[Tensor, "batch seq"] | None = None,
-    ) -> Float[Tensor, "batch seq d_model"]:
+    def forward(self, hidden: Tokens, embedded: Tokens, rotary: Rotary, padding_mask: PaddingMask = None) -> Tokens:
         """Map (B, T, d_m) to (B, T, d_m), causal; ``padding_mask`` is True at padding."""
         both = torch.cat((self.hidden_norm(hidden), self.embedding_norm(embedded)), dim=-1)
         return self.layer(self.proj(both), rotary, padding_mask)
@@ -78,7 +71,7 @@ class DeepSeek(Llama):
     def forward(
         self,
         tokens: Int[Tensor, "batch seq"],
-        padding_mask: Bool[Tensor, "batch seq"] | None = None,
+        padding_mask: PaddingMask = None,
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         """Return logits as Llama; with predictors and no ``caches`` a tuple: after these, for k = 1, 2, … the logits of

@@ -10,6 +10,7 @@ from headcount.models.build import make_module
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.dit import DiffusionTransformerConfig
 from headcount.models.encoder_decoder import sinusoidal_positions
+from headcount.models.shapes import Tokens
 from headcount.models.transformer import make_feed_forward
 
 
@@ -68,9 +69,7 @@ class DiTBlock(nn.Module):
         self.feed_forward_norm = plain_norm(config.d_model)
         self.feed_forward = make_feed_forward(config, gelu_tanh)
 
-    def forward(
-        self, x: Float[Tensor, "batch seq d_model"], condition: Float[Tensor, "batch d_model"]
-    ) -> Float[Tensor, "batch seq d_model"]:
+    def forward(self, x: Tokens, condition: Float[Tensor, "batch d_model"]) -> Tokens:
         """Map (B, T, d_m) to (B, T, d_m)."""
         shift, scale, gate, ff_shift, ff_scale, ff_gate = self.modulation(condition)
         x = x + gate * self.self_attn(modulate(x, self.self_attn_norm, shift, scale))
@@ -88,9 +87,7 @@ class FinalLayer(nn.Module):
         self.modulation = Modulation(config.d_model, 2)
         self.proj = nn.Linear(config.d_model, config.patch_size**2 * config.out_channels)
 
-    def forward(
-        self, x: Float[Tensor, "batch seq d_model"], condition: Float[Tensor, "batch d_model"]
-    ) -> Float[Tensor, "batch seq patch"]:
+    def forward(self, x: Tokens, condition: Float[Tensor, "batch d_model"]) -> Float[Tensor, "batch seq patch"]:
         """Map (B, T, d_m) to (B, T, p p C)."""
         shift, scale = self.modulation(condition)
         return self.proj(modulate(x, self.norm, shift, scale))

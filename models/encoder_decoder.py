@@ -4,12 +4,13 @@ import math
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.models.activations import relu
 from headcount.models.attention import drop
 from headcount.models.configs.base import ModelConfig
+from headcount.models.shapes import KeyMask, QueryMask, Tokens
 from headcount.models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, LayerCaches
 
 
@@ -17,7 +18,7 @@ class DecoderState(NamedTuple):
     """State of a translation: caches of the decoder layers, and which source tokens are padding."""
 
     caches: list[LayerCaches]
-    src_padding_mask: Bool[Tensor, "batch src"] | None
+    src_padding_mask: KeyMask
 
     @property
     def length(self) -> int:
@@ -49,8 +50,8 @@ class EncoderDecoder(nn.Module):
         self,
         src_tokens: Int[Tensor, "batch src"],
         tgt_tokens: Int[Tensor, "batch tgt"],
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-        tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+        src_padding_mask: KeyMask = None,
+        tgt_padding_mask: QueryMask = None,
     ) -> Float[Tensor, "batch tgt vocab_size"]:
         """Return logits (B, T, V) of the token after each of ``tgt_tokens``; masks are True at padding."""
         memory = self.encoder(self._embed(src_tokens), src_padding_mask)
@@ -59,11 +60,7 @@ class EncoderDecoder(nn.Module):
 
     @torch.no_grad()
     def encode(
-        self,
-        src_tokens: Int[Tensor, "batch src"],
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-        *,
-        max_len: int,
+        self, src_tokens: Int[Tensor, "batch src"], src_padding_mask: KeyMask = None, *, max_len: int
     ) -> DecoderState:
         """Encode the source (B, S), store its keys and values for each layer, and allocate ``max_len`` targets."""
         memory = self.encoder(self._embed(src_tokens), src_padding_mask)
@@ -82,7 +79,7 @@ class EncoderDecoder(nn.Module):
             x = layer.step(x, caches, state.src_padding_mask)
         return self.output_proj(x)
 
-    def _embed(self, tokens: Int[Tensor, "batch seq"], start: int = 0) -> Float[Tensor, "batch seq d_model"]:
+    def _embed(self, tokens: Int[Tensor, "batch seq"], start: int = 0) -> Tokens:
         x = self.embedding(tokens) * math.sqrt(self.config.d_model)
         x = x + sinusoidal_positions(tokens.shape[1], self.config.d_model, tokens.device, start).to(x.dtype)
         return drop(x, self.config.dropout, self.training)

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headcount.models.shapes import SelectedHeads
+
 GATHERED_BYTES = 4 * 2**20
 CHUNK_RULE: ContextVar[Callable[[int, int], int] | None] = ContextVar("CHUNK_RULE", default=None)
 """Rows in a chunk, given the number of rows and of elements gathered for each; set by measurements of peak memory."""
@@ -48,9 +50,7 @@ class ExpertLinear(nn.Module):
 
 
 def gathered_product(
-    x: Float[Tensor, "batch tgt k fan_in"],
-    matrices: Float[Tensor, "experts fan_in fan_out"],
-    chosen: Int[Tensor, "batch tgt k"],
+    x: Float[Tensor, "batch tgt k fan_in"], matrices: Float[Tensor, "experts fan_in fan_out"], chosen: SelectedHeads
 ) -> Float[Tensor, "batch tgt k fan_out"]:
     """Multiply row (b, t, i) by matrix ``chosen[b, t, i]``; ``torch.bmm``, which every counter reads."""
     _, fan_in, fan_out = matrices.shape

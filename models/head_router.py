@@ -3,18 +3,19 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.configs.moh import Gates, HeadSelection
 from headcount.models.configs.moh import Router as Scoring
 from headcount.models.router import Router, Routing
+from headcount.models.shapes import Queries, QueryHeads, QueryMask, SelectedHeads
 
 
 class HeadGates(NamedTuple):
     """The k = s + r heads of each token, or all h, shared ones first, and their gates."""
 
-    indices: Int[Tensor, "batch tgt k"]
+    indices: SelectedHeads
     gates: Float[Tensor, "batch tgt k"]
 
 
@@ -50,12 +51,7 @@ class HeadRouter(Router):
         return self.routed_proj
 
     def forward(
-        self,
-        x: Float[Tensor, "batch tgt d_model"],
-        padding_mask: Bool[Tensor, "batch tgt"] | None = None,
-        query: Float[Tensor, "batch tgt heads head_dim"] | None = None,
-        *,
-        every: bool = False,
+        self, x: Queries, padding_mask: QueryMask = None, query: QueryHeads | None = None, *, every: bool = False
     ) -> HeadGates:
         """Route tokens (B, T, d_m); a ``query_norm`` router reads the unrotated ``query`` (B, T, h, d_h) instead.
 
@@ -93,7 +89,7 @@ class HeadRouter(Router):
         return HeadGates(torch.cat(indices, dim=-1), torch.cat(gates, dim=-1))
 
     def weigh_all(
-        self, selected: Int[Tensor, "batch tgt k"], gates: Float[Tensor, "batch tgt k"]
+        self, selected: SelectedHeads, gates: Float[Tensor, "batch tgt k"]
     ) -> Float[Tensor, "batch tgt heads"]:
         """Return the gates (B, T, h) of all heads: 0 where a token has not selected one."""
         return gates.new_zeros(*gates.shape[:2], self.config.num_heads).scatter(-1, selected, gates)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.models.build import make_module
@@ -12,6 +12,7 @@ from headcount.models.configs.base import AttentionConfig, CausalLanguageModelCo
 from headcount.models.moe_ffn import MixtureFeedForward
 from headcount.models.norms import RMSNorm
 from headcount.models.rotary import Rotary, rotary_table
+from headcount.models.shapes import PaddingMask, Tokens
 
 
 class GatedFeedForward(nn.Module):
@@ -23,9 +24,7 @@ class GatedFeedForward(nn.Module):
         self.up_proj = nn.Linear(d_model, d_ff, bias=False)
         self.down_proj = nn.Linear(d_ff, d_model, bias=False)
 
-    def forward(
-        self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
-    ) -> Float[Tensor, "batch seq d_model"]:
+    def forward(self, x: Tokens, padding_mask: PaddingMask = None) -> Tokens:
         """Map each token of (B, T, d_m) independently, padded ones too."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
@@ -43,19 +42,15 @@ class LlamaLayer(nn.Module):
         self.feed_forward = feed_forward
 
     def forward(
-        self,
-        x: Float[Tensor, "batch seq d_model"],
-        rotary: Rotary | None,
-        padding_mask: Bool[Tensor, "batch seq"] | None = None,
-        cache: KeyValueCache | None = None,
-    ) -> Float[Tensor, "batch seq d_model"]:
+        self, x: Tokens, rotary: Rotary | None, padding_mask: PaddingMask = None, cache: KeyValueCache | None = None
+    ) -> Tokens:
         """Map (B, T, d_m) to (B, T, d_m), causal; ``padding_mask`` is True at padding."""
         x = x + self.attend(self.self_attn_norm(x), rotary, padding_mask, cache)
         return x + self.feed_forward(self.feed_forward_norm(x), padding_mask)
 
     def attend(
         self, x: Tensor, rotary: Rotary | None, padding_mask: Tensor | None, cache: KeyValueCache | None
-    ) -> Float[Tensor, "batch seq d_model"]:
+    ) -> Tokens:
         """Return causal self-attention of (B, T, d_m)."""
         masks = {"key_padding_mask": padding_mask, "query_padding_mask": padding_mask}
         return self.self_attn(x, causal=True, rotary=rotary, cache=cache, **masks)
@@ -87,7 +82,7 @@ class Llama(nn.Module):
     def forward(
         self,
         tokens: Int[Tensor, "batch seq"],
-        padding_mask: Bool[Tensor, "batch seq"] | None = None,
+        padding_mask: PaddingMask = None,
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Float[Tensor, "batch seq vocab_size"]:
         """Return logits (B, T, V) of the token after each of ``tokens``; ``padding_mask`` is True at padding.
@@ -99,18 +94,14 @@ class Llama(nn.Module):
             raise ValueError("padding_mask is for whole sequences: with caches every token is real")
         return self.output_proj(self.norm(self.run_layers(tokens, padding_mask, caches)))
 
-    def run_layers(
-        self, tokens: Tensor, padding_mask: Tensor | None, caches: Sequence[KeyValueCache] | None
-    ) -> Float[Tensor, "batch seq d_model"]:
+    def run_layers(self, tokens: Tensor, padding_mask: Tensor | None, caches: Sequence[KeyValueCache] | None) -> Tokens:
         """Return the output of the last layer."""
         x, rotary = self.embed(tokens, caches[0].length if caches else 0)
         for i, layer in enumerate(self.layers):
             x = layer(x, rotary, padding_mask, caches[i] if caches else None)
         return x
 
-    def embed(
-        self, tokens: Int[Tensor, "batch seq"], start: int
-    ) -> tuple[Float[Tensor, "batch seq d_model"], Rotary | None]:
+    def embed(self, tokens: Int[Tensor, "batch seq"], start: int) -> tuple[Tokens, Rotary | None]:
         """Return the embeddings of ``tokens``, and the rotary table of their positions from ``start`` on."""
         x, width = self.embedding(tokens), self.config.attention.rotary_width
         options = {"start": start, "device": x.device, "dtype": x.dtype}

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.models.router import Recorded, Router
+from headcount.models.shapes import QueryMask
 
 
 class RoutingLoss(NamedTuple):
@@ -22,9 +23,7 @@ class RoutingLoss(NamedTuple):
 
 
 def expert_counts(
-    indices: Int[Tensor, "batch tgt top_k"],
-    num_experts: int,
-    padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+    indices: Int[Tensor, "batch tgt top_k"], num_experts: int, padding_mask: QueryMask = None
 ) -> Int[Tensor, "num_experts"]:
     """Return how many tokens selected each expert, (E,); the sum is K times the number of tokens."""
     selected = torch.zeros(*indices.shape[:2], num_experts, dtype=torch.int64, device=indices.device)
@@ -37,7 +36,7 @@ def expert_counts(
 def balance_loss(
     probs: Float[Tensor, "batch tgt num_experts"],
     indices: Int[Tensor, "batch tgt top_k"],
-    padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+    padding_mask: QueryMask = None,
 ) -> Float[Tensor, ""]:
     """Return L_a = N sum_i f_i P_i (Eq. 13-15); f: tokens per expert, P: summed probabilities, both of 1-norm 1.
 
@@ -57,7 +56,7 @@ def balance_loss(
 def head_balance_loss(
     probs: Float[Tensor, "batch tgt num_experts"],
     indices: Int[Tensor, "batch tgt top_k"],
-    padding_mask: Bool[Tensor, "batch tgt"] | None = None,
+    padding_mask: QueryMask = None,
 ) -> Float[Tensor, ""]:
     """Return L_b = sum_i P_i f_i over routed heads (arXiv 2410.11842, Eq. 7): f_i the fraction of tokens that select
     head i, P_i its mean probability. Only P carries a gradient. r / E when perfectly balanced, 0 without tokens.
@@ -66,10 +65,7 @@ def head_balance_loss(
     return balance_loss(probs, indices, padding_mask) * (indices.shape[-1] / probs.shape[-1])
 
 
-def z_loss(
-    logits: Float[Tensor, "batch tgt num_experts"],
-    padding_mask: Bool[Tensor, "batch tgt"] | None = None,
-) -> Float[Tensor, ""]:
+def z_loss(logits: Float[Tensor, "batch tgt num_experts"], padding_mask: QueryMask = None) -> Float[Tensor, ""]:
     """Return L_z = (1/T) sum_t (log sum_i exp x_{i,t})^2 (Eq. 16, bounds as in arXiv 2202.08906); 0 without tokens."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     squares = torch.logsumexp(logits, dim=-1) ** 2

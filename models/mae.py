@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from headcount.models.attention import Attention, zero_padding
 from headcount.models.cache import KeyValueCache
 from headcount.models.configs.mae import Gate, MixtureOfAttentiveExpertsConfig
+from headcount.models.shapes import KeyMask, PaddingMask, Queries, Sources, Tokens
 
 
 class GateNetwork(nn.Module):
@@ -79,14 +80,14 @@ class MixtureOfAttentiveExperts(Attention):
 
     def forward(
         self,
-        query: Float[Tensor, "batch tgt d_model"],
-        key: Float[Tensor, "batch src d_model"] | None = None,
+        query: Queries,
+        key: Sources | None = None,
         value: Float[Tensor, "batch given d_model"] | None = None,
         *,
         memory_mean: Float[Tensor, "batch 1 d_model"] | None = None,
         head_weights: Float[Tensor, "batch 1 heads"] | None = None,
         **options,
-    ) -> Float[Tensor, "batch tgt d_model"]:
+    ) -> Queries:
         """Attend as Attention does, with heads weighted by the gate.
 
         :meth:`memory_arguments` gives ``memory_mean`` (B, 1, d_m) or ``head_weights`` (B, 1, h).
@@ -97,13 +98,7 @@ class MixtureOfAttentiveExperts(Attention):
             head_weights = self.head_weights(self._mean(query, key, **options) if memory_mean is None else memory_mean)
         return super().forward(query, key, value, head_weights=head_weights, **options)
 
-    def memory_arguments(
-        self,
-        memory: Float[Tensor, "batch src d_model"],
-        padding_mask: Bool[Tensor, "batch src"] | None,
-        *,
-        for_steps: bool = False,
-    ) -> dict[str, Tensor]:
+    def memory_arguments(self, memory: Sources, padding_mask: KeyMask, *, for_steps: bool = False) -> dict[str, Tensor]:
         """Return the mean of ``memory`` where the gate reads it, or with ``for_steps`` its head weights."""
         if self.config.gate != Gate.MEMORY:
             return {}
@@ -129,9 +124,7 @@ class MixtureOfAttentiveExperts(Attention):
         return masked_mean(key, key_padding_mask)
 
 
-def masked_mean(
-    x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None
-) -> Float[Tensor, "batch 1 d_model"]:
+def masked_mean(x: Tokens, padding_mask: PaddingMask) -> Float[Tensor, "batch 1 d_model"]:
     """Return the mean of each sequence's tokens without padding; zeros where there are none."""
     if padding_mask is None:
         return x.mean(dim=1, keepdim=True)

@@ -1,12 +1,13 @@
 """Masked language model, a medium RoBERTa (arXiv 1907.11692) around any attention variant."""
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.models.activations import gelu
 from headcount.models.attention import drop
 from headcount.models.configs.masked_lm import MaskedLanguageModelConfig
+from headcount.models.shapes import PaddingMask, Tokens
 from headcount.models.transformer import Encoder, EncoderLayer
 
 RESERVED_POSITIONS = 2
@@ -21,7 +22,7 @@ class LanguageModelHead(nn.Module):
         self.norm = nn.LayerNorm(d_model)
         self.output_proj = nn.Linear(d_model, vocab_size)
 
-    def forward(self, x: Float[Tensor, "batch seq d_model"]) -> Float[Tensor, "batch seq vocab_size"]:
+    def forward(self, x: Tokens) -> Float[Tensor, "batch seq vocab_size"]:
         """Map (B, T, d_m) to (B, T, V)."""
         return self.output_proj(self.norm(gelu(self.dense(x))))
 
@@ -47,9 +48,7 @@ class MaskedLanguageModel(nn.Module):
         self.lm_head.output_proj.weight = self.embedding.weight
 
     def forward(
-        self,
-        tokens: Int[Tensor, "batch seq"],
-        padding_mask: Bool[Tensor, "batch seq"] | None = None,
+        self, tokens: Int[Tensor, "batch seq"], padding_mask: PaddingMask = None
     ) -> Float[Tensor, "batch seq vocab_size"]:
         """Return logits (B, T, V) of each of ``tokens``; ``padding_mask`` is True at padding."""
         positions = torch.arange(tokens.shape[1], device=tokens.device) + RESERVED_POSITIONS

@@ -5,13 +5,14 @@ from functools import partial
 
 from torch import nn
 
-from headcount.models.attention import Attention, Inputs, Tokens, attend, split_heads
+from headcount.models.attention import Attention, Inputs, attend, split_heads
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.rotary import rotate
+from headcount.models.shapes import Queries
 
 
-def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Tokens:
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Queries:
     """Compute the equations as written, of any layer with a dense query projection: heads, then ``layer.combine``."""
     q = rotate(split_heads(layer.q_proj(inputs.query), layer.config.head_dim), inputs.rotary)
     out = attend(q, inputs.key, inputs.value, **inputs.core)

@@ -7,15 +7,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, Inputs, Tokens, attend, split_heads
+from headcount.models.attention import Attention, Inputs, attend, split_heads
 from headcount.models.cache import HeadShape
 from headcount.models.configs.mla import MultiHeadLatentAttentionConfig
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.norms import RMSNorm
 from headcount.models.rotary import Rotary, rotate
+from headcount.models.shapes import Queries, QueryHeads, Sources
 
 
-def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Tokens:
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Queries:
     """Compute the equations as written: keys and values of every stored token from its latent."""
     config = layer.config
     plain, turned = layer.queries(inputs.query, inputs.rotary)
@@ -65,10 +66,7 @@ class MultiHeadLatentAttention(Attention):
         return (1, self.config.kv_rank + self.config.rotary_dim), (1, 0)
 
     def project(
-        self,
-        key: Float[Tensor, "batch src d_model"],
-        value: Float[Tensor, "batch src d_model"],
-        rotary: Rotary | None = None,
+        self, key: Sources, value: Sources, rotary: Rotary | None = None
     ) -> tuple[Float[Tensor, "batch src 1 stored"], Float[Tensor, "batch src 1 0"]]:
         """Return the normalised latent and the rotary key of tokens (B, S, d_m) as keys, and empty values."""
         latent = self.kv_norm(self.kv_down_proj(key))[:, :, None]
@@ -76,8 +74,8 @@ class MultiHeadLatentAttention(Attention):
         return torch.cat((latent, shared), dim=-1), latent[..., :0]
 
     def queries(
-        self, x: Float[Tensor, "batch tgt d_model"], rotary: Rotary | None
-    ) -> tuple[Float[Tensor, "batch tgt heads head_dim"], Float[Tensor, "batch tgt heads rotary_dim"]]:
+        self, x: Queries, rotary: Rotary | None
+    ) -> tuple[QueryHeads, Float[Tensor, "batch tgt heads rotary_dim"]]:
         """Return q^C and q^R of tokens (B, T, d_m)."""
         latent = x if self.config.query_rank is None else self.q_norm(self.q_down_proj(x))
         turned = rotate(split_heads(self.q_rotary_proj(latent), self.config.rotary_dim), rotary)

@@ -7,13 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Inputs, Tokens, attend
+from headcount.models.attention import Inputs, attend
 from headcount.models.configs.mla import MultiHeadLatentAttentionConfig
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.mla import MultiHeadLatentAttention
+from headcount.models.shapes import Queries, QueryHeads
 
 
-def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Tokens:
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Queries:
     """Compute q_i k_i^T = (q^C_i W^UK_i) c^T + q^R_i k^R^T, o_i = W^UV_i sum_j a_ij c_j."""
     config = layer.config
     plain, turned = layer.queries(inputs.query, inputs.rotary)
@@ -36,7 +37,7 @@ class IdealMultiHeadLatentAttention(MultiHeadLatentAttention):
 class AbsorbedKeys(nn.Linear):
     """W^UK on queries instead of latents; the parameters of the projection of keys."""
 
-    def forward(self, query: Float[Tensor, "batch tgt heads head_dim"]) -> Float[Tensor, "batch tgt heads kv_rank"]:
+    def forward(self, query: QueryHeads) -> Float[Tensor, "batch tgt heads kv_rank"]:
         """Map each head's query by the transpose of that head's rows."""
         return by_head(query, self.weight.unflatten(0, query.shape[2:]))
 

@@ -7,16 +7,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Attention, Inputs, Tokens, attend
+from headcount.models.attention import Attention, Inputs, attend
 from headcount.models.configs.moa import MixtureOfAttentionHeadsConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.losses import balance_and_z_loss
 from headcount.models.rotary import rotate
 from headcount.models.router import TopKRouter
+from headcount.models.shapes import Queries
 
 
-def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Tokens:
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Queries:
     """Compute the equations as written, from projected keys and values: every row by its selected expert."""
     routing = layer.router(inputs.query, inputs.query_padding_mask)
     slots = inputs.query.unsqueeze(2).expand(-1, -1, layer.config.top_k, -1)
@@ -67,7 +68,7 @@ class MixtureOfAttentionHeads(Attention):
         """Return c = D / g."""
         return self.config.kv_head_dim
 
-    def finish(self, out: Float[Tensor, "batch tgt d_model"]) -> Float[Tensor, "batch tgt d_model"]:
+    def finish(self, out: Queries) -> Queries:
         """Add the output bias, once after the sum over experts."""
         return out if self.output_bias is None else out + self.output_bias
 

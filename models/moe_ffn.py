@@ -1,7 +1,7 @@
 """Mixture feed-forward block: K of E experts for each token (arXiv 1701.06538), in the place of a dense block."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.activations import Activation, relu, silu
@@ -12,11 +12,10 @@ from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.selection import REFERENCE, Selectable
 from headcount.models.losses import balance_and_z_loss
 from headcount.models.router import Routing, TopKRouter
+from headcount.models.shapes import PaddingMask, Tokens
 
 
-def reference(
-    layer: nn.Module, x: Float[Tensor, "batch seq d_model"], routing: Routing
-) -> Float[Tensor, "batch seq d_model"]:
+def reference(layer: nn.Module, x: Tokens, routing: Routing) -> Tokens:
     """Compute the equation as written: every row by its selected expert."""
     slots = x[:, :, None].expand(-1, -1, layer.config.top_k, -1)
     hidden = layer.hidden(*(project(slots, routing.indices) for project in layer.inward))
@@ -70,15 +69,13 @@ class MixtureFeedForward(Selectable):
         out = self.activation(first)
         return drop(out if second is None else out * second, self.dropout, self.training)
 
-    def forward(
-        self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
-    ) -> Float[Tensor, "batch seq d_model"]:
+    def forward(self, x: Tokens, padding_mask: PaddingMask = None) -> Tokens:
         """Map each token of (B, T, d_m) independently; ``padding_mask`` is only recorded, for losses and statistics."""
         run = self.resolve_impl(x)
         y = run(self, x, self.router(x, padding_mask))
         return y if self.output_bias is None else y + self.output_bias
 
-    def automatic(self, query: Float[Tensor, "batch seq d_model"]) -> str:
+    def automatic(self, query: Tokens) -> str:
         """Return ``grouped``, but ``reference`` for fewer rows than experts on CUDA, and on meta without bfloat16."""
         few = query.is_cuda and query.shape[0] * query.shape[1] * self.config.top_k < self.config.num_experts
         return REFERENCE if few or query.is_meta and query.dtype != torch.bfloat16 else "grouped"

@@ -5,16 +5,17 @@ from functools import partial
 
 from torch import nn
 
-from headcount.models.attention import Attention, Inputs, Tokens, attend, split_heads
+from headcount.models.attention import Attention, Inputs, attend, split_heads
 from headcount.models.configs.moh import Gates, MixtureOfHeadAttentionConfig
 from headcount.models.head_router import HeadRouter
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.losses import RoutingLoss, head_balance_loss
 from headcount.models.rotary import rotate
 from headcount.models.router import Recorded
+from headcount.models.shapes import Queries
 
 
-def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend, every: bool = True) -> Tokens:
+def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend, every: bool = True) -> Queries:
     """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code).
 
     ``every``: whether quantised gates of heads that are not selected have a gradient too (Eq. 10).

@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.aggregated import AggregatedAttention, Grid, compute_heads, joint_softmax
@@ -12,11 +12,10 @@ from headcount.models.experts import gathered_product
 from headcount.models.head_router import HeadRouter
 from headcount.models.moh import MixtureOfHeadAttention
 from headcount.models.moh_ideal import SelectedOutputProjection, SelectedQueryProjection
+from headcount.models.shapes import Queries, SelectedHeads
 
 
-def released(
-    layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
-) -> Float[Tensor, "batch tgt d_model"]:
+def released(layer: "MixtureOfHeadAggregatedAttention", x: Queries, grid: Grid) -> Queries:
     """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code)."""
     selected, gates = layer.router(x)
     out = compute_heads(layer, x, grid)
@@ -24,9 +23,7 @@ def released(
     return layer.out_proj((out * all_gates.unsqueeze(-1)).flatten(-2))
 
 
-def ideal(
-    layer: "MixtureOfHeadAggregatedAttention", x: Float[Tensor, "batch tgt d_model"], grid: Grid
-) -> Float[Tensor, "batch tgt d_model"]:
+def ideal(layer: "MixtureOfHeadAggregatedAttention", x: Queries, grid: Grid) -> Queries:
     """Compute only the heads that each token selects; keys and values of all heads, which other tokens read."""
     selected, gates = layer.router(x)
     direction = F.normalize(layer.q_proj(x, selected, layer.config.head_dim), dim=-1)
@@ -62,16 +59,14 @@ class MixtureOfHeadAggregatedAttention(AggregatedAttention):
         self.router = HeadRouter(config)
 
 
-def gather_heads(
-    x: Float[Tensor, "heads #tgt *rest"], selected: Int[Tensor, "batch tgt k"]
-) -> Float[Tensor, "batch tgt k *rest"]:
+def gather_heads(x: Float[Tensor, "heads #tgt *rest"], selected: SelectedHeads) -> Float[Tensor, "batch tgt k *rest"]:
     """Gather the part of ``x`` that belongs to each token's selected heads."""
     tokens = torch.arange(selected.shape[1], device=x.device)[:, None]
     return x.expand(-1, selected.shape[1], *x.shape[2:])[selected, tokens]
 
 
 def gather_windows(
-    x: Float[Tensor, "batch heads tgt head_dim 9"], selected: Int[Tensor, "batch tgt k"]
+    x: Float[Tensor, "batch heads tgt head_dim 9"], selected: SelectedHeads
 ) -> Float[Tensor, "batch tgt k head_dim 9"]:
     """Gather the window of each token in its selected heads."""
     return x.transpose(1, 2).gather(2, selected[..., None, None].expand(-1, -1, -1, *x.shape[3:]))
@@ -80,7 +75,7 @@ def gather_windows(
 def multiply_by_head(
     rows: Float[Tensor, "batch tgt k fan_in"],
     matrices: Float[Tensor, "batch heads fan_in fan_out"],
-    selected: Int[Tensor, "batch tgt k"],
+    selected: SelectedHeads,
 ) -> Float[Tensor, "batch tgt k fan_out"]:
     """Multiply each row by the matrix of its head in its sequence."""
     first = matrices.shape[1] * torch.arange(matrices.shape[0], device=rows.device)[:, None, None]

@@ -4,17 +4,18 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Inputs, Tokens, drop, hidden_keys, masked_softmax, split_heads
+from headcount.models.attention import Inputs, drop, hidden_keys, masked_softmax, split_heads
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig, Router
 from headcount.models.experts import gathered_product, in_chunks, rows_per_chunk
 from headcount.models.moh import MixtureOfHeadAttention
 from headcount.models.rotary import rotate
+from headcount.models.shapes import KeyHeads, Queries, SelectedHeads
 
 
-def reference(layer: nn.Module, inputs: Inputs) -> Tokens:
+def reference(layer: nn.Module, inputs: Inputs) -> Queries:
     """Compute Eq. 3-4 over the heads that each token selects."""
     head_dim, query, key = layer.config.head_dim, inputs.query, inputs.key
     if layer.config.router is Router.QUERY_NORM:
@@ -37,9 +38,9 @@ def _with_forward(kind: type[nn.Linear], module: nn.Linear) -> Callable:
 
 def attend_selected(
     query: Float[Tensor, "batch tgt k head_dim"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    selected: Int[Tensor, "batch tgt k"],
+    key: KeyHeads,
+    value: KeyHeads,
+    selected: SelectedHeads,
     group: int,
     hidden: Bool[Tensor, "#batch #tgt src"] | None,
     dropout: float,
@@ -78,9 +79,7 @@ class IdealMixtureOfHeads(MixtureOfHeadAttention):
 class SelectedQueryProjection(nn.Linear):
     """Query projection that computes the rows of selected heads; it holds the parameters of all heads."""
 
-    def forward(
-        self, x: Float[Tensor, "batch tgt d_model"], selected: Int[Tensor, "batch tgt k"], head_dim: int
-    ) -> Float[Tensor, "batch tgt k head_dim"]:
+    def forward(self, x: Queries, selected: SelectedHeads, head_dim: int) -> Float[Tensor, "batch tgt k head_dim"]:
         """Project (B, T, d_m) with the heads ``selected`` (B, T, k) of each token."""
         by_head = self.weight.unflatten(0, (-1, head_dim)).transpose(1, 2)
         rows = x[:, :, None].expand(-1, -1, selected.shape[-1], -1)
@@ -91,9 +90,7 @@ class SelectedQueryProjection(nn.Linear):
 class SelectedOutputProjection(nn.Linear):
     """Output projection that uses the columns of selected heads; it holds the parameters of all heads."""
 
-    def forward(
-        self, heads: Float[Tensor, "batch tgt k head_dim"], selected: Int[Tensor, "batch tgt k"]
-    ) -> Float[Tensor, "batch tgt d_model"]:
+    def forward(self, heads: Float[Tensor, "batch tgt k head_dim"], selected: SelectedHeads) -> Queries:
         """Project the outputs of the heads ``selected`` (B, T, k) and return their sum."""
         by_head = self.weight.t().unflatten(0, (-1, heads.shape[-1]))
         out = gathered_product(heads, by_head, selected).sum(dim=2)

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from headcount.models.shapes import QueryHeads
+
 
 class Rotary(NamedTuple):
     """cos and sin of position times frequency, for the T positions of a forward."""
@@ -34,9 +36,7 @@ def rotary_table(
     return Rotary(torch.cos(angles).to(dtype), torch.sin(angles).to(dtype))
 
 
-def rotate(
-    x: Float[Tensor, "batch tgt heads head_dim"], rotary: Rotary | None
-) -> Float[Tensor, "batch tgt heads head_dim"]:
+def rotate(x: QueryHeads, rotary: Rotary | None) -> QueryHeads:
     """Rotate each pair (x_i, x_(i + d_h/2)) by its angle, in the dtype of ``x``; ``x`` itself without ``rotary``."""
     if rotary is None:
         return x

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from headcount.models.configs.moa import Gates
+from headcount.models.shapes import Queries, QueryMask
 
 
 class Routing(NamedTuple):
@@ -24,7 +25,7 @@ class Recorded(NamedTuple):
     """A routing recorded for the losses and statistics, and which of its tokens are padding."""
 
     routing: Routing
-    padding_mask: Bool[Tensor, "batch tgt"] | None
+    padding_mask: QueryMask
 
 
 class Router(nn.Module):
@@ -47,7 +48,7 @@ class Router(nn.Module):
         """The matrix whose row e gives the logit of expert e; None for a router without one."""
         return None
 
-    def record(self, routing: Routing, padding_mask: Bool[Tensor, "batch tgt"] | None) -> None:
+    def record(self, routing: Routing, padding_mask: QueryMask) -> None:
         """Store a routing in training, or where ``record_routing`` is set."""
         # nothing is stored in plain inference: a stored tensor would outlive the forward
         self.recorded = Recorded(routing, padding_mask) if self.training or self.record_routing else None
@@ -95,13 +96,7 @@ class TopKRouter(Router):
         """W_g."""
         return self.proj
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch tgt d_model"],
-        padding_mask: Bool[Tensor, "batch tgt"] | None = None,
-        *,
-        ranked: bool = True,
-    ) -> Routing:
+    def forward(self, x: Queries, padding_mask: QueryMask = None, *, ranked: bool = True) -> Routing:
         """Route tokens (B, T, d_m); ``padding_mask`` is only recorded, for the losses and statistics.
 
         Experts of a token come by falling weight; ``ranked=False`` allows any order, and spares the top-K

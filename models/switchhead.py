@@ -8,6 +8,7 @@ from headcount.models.attention import Attention, split_heads
 from headcount.models.configs.switchhead import SwitchHeadConfig
 from headcount.models.experts import ExpertLinear
 from headcount.models.rotary import Rotary, rotate
+from headcount.models.shapes import Queries, Sources, Tokens
 
 
 class SwitchHead(Attention):
@@ -29,16 +30,14 @@ class SwitchHead(Attention):
         self.v_proj = ExpertLinear(experts, d_model, head_dim)
         self.out_proj = ExpertLinear(experts, head_dim, d_model)
 
-    def combine(
-        self, out: Float[Tensor, "batch tgt heads width"], query: Float[Tensor, "batch tgt d_model"]
-    ) -> Float[Tensor, "batch tgt d_model"]:
+    def combine(self, out: Float[Tensor, "batch tgt heads width"], query: Queries) -> Queries:
         """Return the sum of each head's output through its own experts, which ``query`` selects."""
         chosen, gates = self.choose(self.router.out_proj, query)
         slots = out.repeat_interleave(self.config.top_k, dim=2)
         return self.out_proj(slots, chosen, gates).sum(dim=2)
 
     def choose(
-        self, router: nn.Linear, x: Float[Tensor, "batch seq d_model"]
+        self, router: nn.Linear, x: Tokens
     ) -> tuple[Int[Tensor, "batch seq slots"], Float[Tensor, "batch seq slots"]]:
         """Return for each token the K experts of each head, as indices into all h E, and their gates: h K of both."""
         logits = router(x).unflatten(-1, (self.config.num_heads, -1))
@@ -49,10 +48,7 @@ class SwitchHead(Attention):
         return (experts + first).flatten(2), gates.flatten(2)
 
     def project(
-        self,
-        key: Float[Tensor, "batch src d_model"],
-        value: Float[Tensor, "batch src d_model"],
-        rotary: Rotary | None = None,
+        self, key: Sources, value: Sources, rotary: Rotary | None = None
     ) -> tuple[Float[Tensor, "batch src heads head_dim"], Float[Tensor, "batch src heads head_dim"]]:
         """Return the keys of ``key`` (B, S, d_m), rotated by ``rotary``, and the values of ``value`` by its experts."""
         chosen, gates = self.choose(self.router.value_proj, value)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headcount.models.activations import Activation
@@ -12,6 +12,7 @@ from headcount.models.build import make_module
 from headcount.models.cache import KeyValueCache, WindowCache
 from headcount.models.configs.moe_ffn import TakesMixture
 from headcount.models.moe_ffn import MixtureFeedForward
+from headcount.models.shapes import KeyMask, PaddingMask, Queries, QueryMask, Sources, Tokens
 
 
 class FeedForward(nn.Module):
@@ -26,9 +27,7 @@ class FeedForward(nn.Module):
         self.activation = activation
         self.dropout = dropout
 
-    def forward(
-        self, x: Float[Tensor, "batch seq d_model"], padding_mask: Bool[Tensor, "batch seq"] | None = None
-    ) -> Float[Tensor, "batch seq d_model"]:
+    def forward(self, x: Tokens, padding_mask: PaddingMask = None) -> Tokens:
         """Map each token of (B, T, d_m) independently, padded ones too."""
         return self.fc2(drop(self.activation(self.fc1(x)), self.dropout, self.training))
 
@@ -63,9 +62,7 @@ class EncoderLayer(nn.Module):
         self.self_attn = make_module(config.decoder_attention if self.causal else config.attention)
         self.self_attn_norm = nn.LayerNorm(config.d_model)
 
-    def forward(
-        self, x: Float[Tensor, "batch src d_model"], padding_mask: Bool[Tensor, "batch src"] | None = None
-    ) -> Float[Tensor, "batch src d_model"]:
+    def forward(self, x: Sources, padding_mask: KeyMask = None) -> Sources:
         """Map (B, S, d_m) to (B, S, d_m); ``padding_mask`` is True at padding."""
         return self.feed(self.mix(x, padding_mask), padding_mask)
 
@@ -106,12 +103,8 @@ class DecoderLayer(EncoderLayer):
     causal = True
 
     def forward(
-        self,
-        x: Float[Tensor, "batch tgt d_model"],
-        memory: Float[Tensor, "batch src d_model"],
-        tgt_padding_mask: Bool[Tensor, "batch tgt"] | None = None,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> Float[Tensor, "batch tgt d_model"]:
+        self, x: Queries, memory: Sources, tgt_padding_mask: QueryMask = None, src_padding_mask: KeyMask = None
+    ) -> Queries:
         """Map (B, T, d_m) to (B, T, d_m), reading ``memory`` (B, S, d_m); masks are True at padding."""
         of_own, of_cross = self.memory_arguments(memory, src_padding_mask)
         x = self.mix(x, tgt_padding_mask, **of_own)
@@ -119,22 +112,14 @@ class DecoderLayer(EncoderLayer):
         x = self.residual(x, self.cross_attn(x, memory, **masks, **of_cross), self.cross_attn_norm)
         return self.feed(x, tgt_padding_mask)
 
-    def make_caches(
-        self,
-        memory: Float[Tensor, "batch src d_model"],
-        max_len: int,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
-    ) -> LayerCaches:
+    def make_caches(self, memory: Sources, max_len: int, src_padding_mask: KeyMask = None) -> LayerCaches:
         """Return an empty cache of ``max_len`` target tokens, and the keys and values of ``memory`` (B, S, d_m)."""
         own = self.make_own_cache(memory, max_len)
         memory_arguments = self.memory_arguments(memory, src_padding_mask, for_steps=True)
         return LayerCaches(own, self.cross_attn.fill_cache(memory), memory_arguments)
 
     def step(
-        self,
-        x: Float[Tensor, "batch new d_model"],
-        caches: LayerCaches,
-        src_padding_mask: Bool[Tensor, "batch src"] | None = None,
+        self, x: Float[Tensor, "batch new d_model"], caches: LayerCaches, src_padding_mask: KeyMask = None
     ) -> Float[Tensor, "batch new d_model"]:
         """Run ``forward`` for the tokens after those in ``caches``, and append them there."""
         of_own, of_cross = caches.memory_arguments
@@ -159,7 +144,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
-    def forward(self, x: Float[Tensor, "batch seq d_model"], *context: Tensor | None) -> Tensor:
+    def forward(self, x: Tokens, *context: Tensor | None) -> Tensor:
         """Map (B, T, d_m) to (B, T, d_m); ``context`` are the other arguments of each layer."""
         for layer in self.layers:
             x = layer(x, *context)

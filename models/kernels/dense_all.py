@@ -8,13 +8,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headcount.models.attention import Inputs, Tokens
+from headcount.models.attention import Inputs
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.moa import attend_slots
+from headcount.models.shapes import Queries
 
 
-def dense_all(layer: nn.Module, inputs: Inputs) -> Tokens:
+def dense_all(layer: nn.Module, inputs: Inputs) -> Queries:
     """Return y_t = sum_{i=1..E} g_i,t o_i,t Wo_i with g = w on the K selected experts and 0 on the others."""
     routing = layer.router(inputs.query, inputs.query_padding_mask, ranked=False)
     if layer.config.top_k == layer.config.num_experts:
@@ -26,9 +27,7 @@ def dense_all(layer: nn.Module, inputs: Inputs) -> Tokens:
     return sum_experts(layer, out, gates)
 
 
-def all_queries(
-    layer: nn.Module, x: Float[Tensor, "batch tgt d_model"]
-) -> Float[Tensor, "batch tgt num_experts head_dim"]:
+def all_queries(layer: nn.Module, x: Queries) -> Float[Tensor, "batch tgt num_experts head_dim"]:
     """Return the query of every expert for every token."""
     # (E, d_m, D) as one (d_m, E*D) matrix: a copy of the weights, small compared with its product
     weight = to_autocast_dtype(layer.q_proj.weight).transpose(0, 1).flatten(1)
@@ -40,7 +39,7 @@ def sum_experts(
     layer: nn.Module,
     out: Float[Tensor, "batch tgt num_experts head_dim"],
     gates: Float[Tensor, "batch tgt num_experts"],
-) -> Float[Tensor, "batch tgt d_model"]:
+) -> Queries:
     """Return sum_i out_i Wo_i + g_i b_i of head outputs that are multiplied by their gates g already."""
     y = torch.matmul(out.flatten(-2), to_autocast_dtype(layer.out_proj.weight).flatten(0, 1))
     return (

@@ -2,19 +2,20 @@
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from headcount.models.attention import hidden_keys
+from headcount.models.shapes import KeyHeads, KeyMask, QueryHeads
 
 
 def fused_attend(
-    query: Float[Tensor, "batch tgt heads head_dim"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
+    query: QueryHeads,
+    key: KeyHeads,
     value: Float[Tensor, "batch src kv_heads value_dim"],
     *,
     causal: bool = False,
-    key_padding_mask: Bool[Tensor, "batch src"] | None = None,
+    key_padding_mask: KeyMask = None,
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Float[Tensor, "batch tgt heads value_dim"]:
@@ -53,11 +54,7 @@ def fused_attend(
 
 
 def attend_shared(
-    query: Float[Tensor, "batch tgt shared head_dim"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
-    group: int,
-    **masks,
+    query: Float[Tensor, "batch tgt shared head_dim"], key: KeyHeads, value: KeyHeads, group: int, **masks
 ) -> Float[Tensor, "batch tgt shared head_dim"]:
     """Attend from the first heads of a layer, of which ``group`` share a key/value head; masks as ``fused_attend``."""
     shared = query.shape[2]

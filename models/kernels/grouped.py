@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headcount.models.attention import Inputs, Tokens
+from headcount.models.attention import Inputs
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import fused_attend
@@ -22,11 +22,12 @@ from headcount.models.kernels.segments import CollectSegments, SpreadSegments, m
 from headcount.models.kernels.selection import log_once
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
+from headcount.models.shapes import Queries, Tokens
 
 ALIGNED_BYTES = 16
 
 
-def grouped(layer: nn.Module, inputs: Inputs) -> Tokens:
+def grouped(layer: nn.Module, inputs: Inputs) -> Queries:
     """Return the reference's output; the gates are multiplied into the head outputs."""
     query = inputs.query
     routing = layer.router(query, inputs.query_padding_mask)
@@ -87,9 +88,7 @@ def _by_grouped_mm(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Ten
     return with_output_bias(layer.out_proj.bias, y.view(x.shape), indices, gates)
 
 
-def grouped_ffn(
-    layer: nn.Module, x: Float[Tensor, "batch seq d_model"], routing: Routing
-) -> Float[Tensor, "batch seq d_model"]:
+def grouped_ffn(layer: nn.Module, x: Tokens, routing: Routing) -> Tokens:
     """Return the reference's output with one product for all rows of an expert."""
     run = _ffn_by_grouped_mm if has_fast_path(x.device, to_autocast_dtype(x).dtype) else _ffn_by_segments
     y = run(layer, to_autocast_dtype(x).flatten(0, 1), routing).view(x.shape)

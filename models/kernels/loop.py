@@ -10,14 +10,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headcount.models.attention import Inputs, Tokens, attend
+from headcount.models.attention import Inputs, attend
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
+from headcount.models.shapes import Queries
 
 
-def loop(layer: nn.Module, inputs: Inputs) -> Tokens:
+def loop(layer: nn.Module, inputs: Inputs) -> Queries:
     """Return the reference's output; rows whose gate is exactly 0 are skipped, as in the released code."""
     query = inputs.query
     rows, tokens, gates, sizes = _dispatch(layer.router(query, inputs.query_padding_mask))

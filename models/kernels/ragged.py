@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from headcount.models import moh_ideal
-from headcount.models.attention import Inputs, Tokens, hidden_keys, split_heads
+from headcount.models.attention import Inputs, hidden_keys, split_heads
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
 from headcount.models.kernels.autocast import to_autocast_dtype
@@ -21,9 +21,10 @@ from headcount.models.kernels.segments import CollectSegments, Segments, SpreadS
 from headcount.models.kernels.selection import log_once
 from headcount.models.moh import fused
 from headcount.models.rotary import rotate
+from headcount.models.shapes import KeyHeads, Queries, SelectedHeads
 
 
-def ragged(layer: nn.Module, inputs: Inputs) -> Tokens:
+def ragged(layer: nn.Module, inputs: Inputs) -> Queries:
     """Return the layer's output (Eq. 3-4) from packed queries; on the CPU queries and outputs are packed too.
 
     Gradients are the ideal form's on every device, where every head is computed too.
@@ -54,7 +55,7 @@ def _lack(x: Tensor, causal: bool) -> str | None:
     return None if dtype.itemsize == 2 else f"{dtype}".removeprefix("torch.")
 
 
-def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Tokens:
+def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Queries:
     """Compute shared heads for all tokens at once, and routed ones head by head; sizes lie on the host."""
     x, key, value, rotary = *inputs[:3], inputs.rotary
     config, head_dim, shared = layer.config, layer.config.head_dim, layer.config.num_shared_heads
@@ -96,8 +97,8 @@ def _packed_by_head(layer: nn.Module, inputs: Inputs) -> Tokens:
 
 def _attend_by_head(
     query: Float[Tensor, "rows head_dim"],
-    key: Float[Tensor, "batch src kv_heads head_dim"],
-    value: Float[Tensor, "batch src kv_heads head_dim"],
+    key: KeyHeads,
+    value: KeyHeads,
     segments: Segments,
     shared: int,
     group: int,
@@ -120,7 +121,7 @@ def _attend_by_head(
     return torch.cat(outs)[torch.argsort(torch.cat(places))]
 
 
-def _packed_on_device(layer: nn.Module, inputs: Inputs, varlen: Callable | None = None) -> Tokens:
+def _packed_on_device(layer: nn.Module, inputs: Inputs, varlen: Callable | None = None) -> Queries:
     """Attend over packed queries only, each (sequence, key/value head) a sequence of variable-length attention.
 
     Nothing is read back from the device: the number of rows is N k, and their order comes from one stable sort.
@@ -156,9 +157,7 @@ def _ends(lengths: Int[Tensor, "sequences"]) -> Int[Tensor, "bounds"]:
     return F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
 
 
-def _order(
-    selected: Int[Tensor, "batch tgt k"], group: int, num_kv_heads: int
-) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
+def _order(selected: SelectedHeads, group: int, num_kv_heads: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
     """Return for each row the (sequence, key/value head) that it reads, and the rows sorted by it."""
     batch = torch.arange(selected.shape[0], device=selected.device)[:, None, None]
     sequences = (batch * num_kv_heads + selected // group).reshape(-1)

@@ -5,10 +5,10 @@ operators and their gradients are in ``models/kernels/triton_ops.py``.
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.models.attention import Inputs, Tokens
+from headcount.models.attention import Inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.autocast import to_autocast_dtype
@@ -18,12 +18,13 @@ from headcount.models.kernels.grouped import with_output_bias
 from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
+from headcount.models.shapes import Queries, QueryMask
 
 # by compilation for compute capability 9.0: heads of 128 need 262,144 bytes of shared memory, and 232,448 are there
 WIDEST_FLOAT32_HEAD_OF_MQA = 64
 
 
-def run(layer: nn.Module, inputs: Inputs) -> Tokens:
+def run(layer: nn.Module, inputs: Inputs) -> Queries:
     """Return the reference's output. Raises ConfigError for a dtype that the kernels do not take."""
     inputs = inputs._replace(query=to_autocast_dtype(inputs.query))
     check_dtype(inputs.query)
@@ -88,7 +89,7 @@ def _selected(layer: nn.Module, inputs: Inputs) -> Tensor:
 
 
 def _route(
-    layer: nn.Module, x: Float[Tensor, "batch tgt d_model"], padding_mask: Bool[Tensor, "batch tgt"] | None
+    layer: nn.Module, x: Queries, padding_mask: QueryMask
 ) -> tuple[Float[Tensor, "batch tgt top_k"], Int[Tensor, "batch tgt chosen"], Int[Tensor, "rows"], Int[Tensor, "ends"]]:
     """Return gates, experts, and the rows in the order of their experts; the last three are empty where K = E."""
     router, config = layer.router, layer.config

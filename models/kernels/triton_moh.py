@@ -7,16 +7,17 @@ gradient is wanted, and under dropout, that core computes every head, as in ``fu
 import torch
 from torch import nn
 
-from headcount.models.attention import Inputs, Tokens, split_heads
+from headcount.models.attention import Inputs, split_heads
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.fused import attend_shared
 from headcount.models.kernels.triton_configs import WIDEST_HEAD_OF_RAGGED
 from headcount.models.kernels.triton_moa import check_dtype, needs_gradient
 from headcount.models.moh import fused
 from headcount.models.rotary import rotate
+from headcount.models.shapes import Queries
 
 
-def run(layer: nn.Module, inputs: Inputs) -> Tokens:
+def run(layer: nn.Module, inputs: Inputs) -> Queries:
     """Return the layer's output (Eq. 3-4). Raises ConfigError for a dtype that the kernels do not take."""
     config, x, key, value, hidden = layer.config, *inputs[:3], inputs.key_padding_mask
     is_wide = config.head_dim > WIDEST_HEAD_OF_RAGGED
