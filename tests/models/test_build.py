@@ -122,14 +122,6 @@ def test_sinusoidal_positions_match_formula(d_model):
             assert table[t, i].item() == pytest.approx(math.cos(angle) if i % 2 else math.sin(angle), abs=1e-5)
 
 
-def test_first_two_learned_positions_are_reserved():
-    config = MODELS["masked-moa"]
-    model = build(config, dtype=torch.float64)
-    model(**example_inputs(config, LENGTHS)).square().sum().backward()
-    used = model.position_embedding.weight.grad.ne(0).any(-1)
-    assert used.tolist() == [False] * 2 + [True] * 5 + [False] * 12
-
-
 def test_missing_length_raises():
     message = r"^lengths needs src_len; all of batch_size, src_len, tgt_len are wanted$"
     with pytest.raises(ConfigError, match=message):

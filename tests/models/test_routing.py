@@ -1,8 +1,7 @@
-"""Routers: selection and losses against loops, noise, and the recorded routing of a forward."""
+"""Routers: noise, precision of losses, and the recorded routing of a forward."""
 
 import copy
 import io
-import math
 
 import pytest
 import torch
@@ -10,13 +9,8 @@ import torch
 from headcount.models import losses
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from headcount.models.configs.moa import Gates
 from headcount.models.router import TopKRouter
-from tests.cases import features, padding
-
-# batch, tokens, top_k, num_experts
-SIZES = {"B2-T5-K3-E11": (2, 5, 3, 11), "B3-T7-K1-E5": (3, 7, 1, 5), "B1-T13-K5-E5": (1, 13, 5, 5), "E1": (2, 3, 1, 1)}
-every_size = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+from tests.cases import features, padding, randomise
 
 MOA = {"attention": "moa", "d_model": 14, "num_experts": 5, "top_k": 3, "head_dim": 7}
 MOH = {"attention": "moh", "d_model": 14, "num_heads": 5, "num_shared_heads": 2, "top_k": 1, "head_dim": 7}
@@ -35,44 +29,8 @@ ROUTED = {
 every_routed = pytest.mark.parametrize("name", ROUTED)
 
 
-def random_routing(batch, tokens, top_k, num_experts, real=None):
-    """Return random logits, probabilities, experts, a mask, and the positions of real tokens."""
-    logits = 2 * features(batch, tokens, num_experts)
-    probs = logits.exp() / logits.exp().sum(-1, keepdim=True)
-    generator = torch.Generator().manual_seed(1)
-    indices = torch.stack([torch.randperm(num_experts, generator=generator)[:top_k] for _ in range(batch * tokens)])
-    mask = None if real is None else padding(real, tokens)
-    places = [(b, t) for b in range(batch) for t in range(tokens) if mask is None or not mask[b, t]]
-    return logits.requires_grad_(), probs, indices.view(batch, tokens, top_k), mask, places
-
-
-def make_router(batch, tokens, top_k, num_experts, **options):
-    router = TopKRouter(13, num_experts, top_k, **options).double().eval()
-    with torch.no_grad():
-        for n, parameter in enumerate(router.parameters()):
-            parameter.copy_(features(*parameter.shape, seed=n))
-    return router, features(batch, tokens, 13, seed=7)
-
-
-@pytest.mark.parametrize("gates", Gates)
-@every_size
-def test_routing_matches_loop(sizes, gates):
-    batch, tokens, top_k, num_experts = sizes
-    router, x = make_router(*sizes, gates=gates)
-    routing = router(x)
-    for b, t in random_routing(*sizes)[-1]:
-        logits = [float(torch.dot(x[b, t], w)) for w in router.proj.weight.detach()]
-        probs = [math.exp(z) / sum(map(math.exp, logits)) for z in logits]
-        best = sorted(range(num_experts), key=lambda i: -probs[i])[:top_k]
-        total = 1 if gates is Gates.RELEASED else sum(probs[i] for i in best)
-        assert routing.indices[b, t].tolist() == best
-        assert routing.weights[b, t].tolist() == pytest.approx([probs[i] / total for i in best], rel=1e-12)
-        assert routing.logits[b, t].tolist() == pytest.approx(logits, rel=1e-10)
-        assert routing.probs[b, t].tolist() == pytest.approx(probs, rel=1e-10)
-
-
 def test_noise_scale_and_absence_in_eval():
-    router, x = make_router(3, 1009, 2, 7, noisy=True)
+    router, x = randomise(TopKRouter(13, 7, 2, noisy=True).double().eval(), 1.0), features(3, 1009, 13)
     clean = router(x).logits
     torch.testing.assert_close(clean, x @ router.proj.weight.T)
     router.train()
@@ -90,26 +48,32 @@ def test_noise_scale_and_absence_in_eval():
     assert torch.equal(noisy.indices, noisy.logits.topk(2).indices)
 
 
-@pytest.mark.parametrize("is_padded", [False, True], ids=["", "padded"])
-@every_size
-def test_losses_and_counts_match_loops(sizes, is_padded):
-    batch, tokens, _, num_experts = sizes
-    logits, probs, indices, mask, real = random_routing(*sizes, (1, *[tokens] * (batch - 1)) if is_padded else None)
-    f = [sum(i in indices[token].tolist() for token in real) for i in range(num_experts)]
-    p = [sum(probs[token][i].item() for token in real) for i in range(num_experts)]
-    balance = num_experts * sum(fi / sum(f) * pi / sum(p) for fi, pi in zip(f, p, strict=True))
-    z = sum(math.log(sum(map(math.exp, logits[token].tolist()))) ** 2 for token in real) / len(real)
-    assert losses.expert_counts(indices, num_experts, mask).tolist() == f
-    assert losses.balance_loss(probs, indices, mask).item() == pytest.approx(balance, rel=1e-12)
-    assert losses.z_loss(logits, mask).item() == pytest.approx(z, rel=1e-12)
-
-
 def test_half_precision_losses_are_float32():
-    logits, probs, indices, *_ = random_routing(3, 1009, 3, 11)
+    logits = 2 * features(3, 1009, 11)
+    probs, indices = logits.softmax(-1), logits.flip(-1).topk(3).indices
     for loss, x, rest in ((losses.balance_loss, probs, (indices,)), (losses.z_loss, logits, ())):
         value = loss(x.bfloat16(), *rest)
         assert value.dtype == torch.float32
         assert value.item() == pytest.approx(loss(x.bfloat16().double(), *rest).item(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "gates, scale, combine", [("printed", 1, lambda *each: sum(each)), ("released", 4, lambda a, b: (a + b) / 2)]
+)
+def test_head_balance_loss_over_layers(gates, scale, combine):
+    """Printed losses are summed over layers; released ones are E times as large, and averaged."""
+    layers = []
+    for h, s, r in ((7, 3, 2), (5, 0, 3), (3, 3, 0)):
+        heads = dict(num_heads=h, num_shared_heads=s, top_k=r, gates=gates, balance_loss_weight=0.5)
+        layers.append(build(make_config(MOH | heads), dtype=torch.float64).train())
+        layers[-1](features(2, 7, 14))
+    first, second, idle = layers
+    routing = first.router.recorded.routing
+    loss = 0.5 * scale * losses.head_balance_loss(routing.probs, routing.indices)
+    torch.testing.assert_close(losses.auxiliary_loss(first), loss)
+    torch.testing.assert_close(losses.auxiliary_loss(torch.nn.ModuleList([first, idle])), loss)
+    total = losses.auxiliary_loss(torch.nn.ModuleList(layers))
+    torch.testing.assert_close(total, combine(loss, losses.auxiliary_loss(second)))
 
 
 def make_model(name):

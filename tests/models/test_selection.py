@@ -177,12 +177,6 @@ def test_shapes_are_static_without_host_reads(impl, config, monkeypatch):
     assert seen[0] == seen[1] and not {name for name, _ in seen[0]} & Operations.READS_BACK
 
 
-def test_loop_raises_on_meta():
-    layer = build(SOME, device="meta", impl="loop")
-    with pytest.raises(NotImplementedError, match="nonzero"):
-        layer(torch.empty(3, 13, 11, device="meta"))
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="synchronisation is CUDA's; meta is its CPU twin")
 @routed_configs
 @static_impls
