@@ -1,38 +1,45 @@
-"""``bench.macs --module``: the tables of one user module under every counter. Imports no torch."""
+"""Tables of one counted target: the tree of its modules, and every counter's count of it. Imports no torch."""
 
 import re
 from collections.abc import Iterator
-from fractions import Fraction
+from dataclasses import replace
+from itertools import zip_longest
 
-from headcount.bench.contractions.summary import cut, folded, merged, sizes
+from headcount.bench.contractions import summary
+from headcount.bench.contractions.summary import merged, sizes
+from headcount.bench.errors import require_package
 from headcount.bench.isolated.module_count import ModuleCount
-from headcount.bench.macs.entries import CAUSES, SHARE, causes_section, share
+from headcount.bench.macs.entries import CAUSES, causes_section
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, collective_rows
+from headcount.bench.output.figure import check_figure_path, figure
+from headcount.bench.output.files import check_writable
 from headcount.bench.table import TONES, Column, Row, Section, Table, plural
-from headcount.formulas import prices
+
+MAX_BARS = 30
+LONGEST = 50
+"""The most bars of a plot, and characters of a label."""
 
 
-def sections(ledger: Section, count: ModuleCount, check: bool = False) -> Iterator[Section]:
-    """Yield ``ledger``, every counter, why each reported count differs, and what the count leaves out.
+def sections(spec: str, count: ModuleCount, depth: int, elementwise: bool, check: bool) -> list[Section]:
+    """Return the tree of the target ``spec``, ``depth`` levels deep, every counter, and why each count differs.
 
-    A counter that fails is a failure; with ``check`` so is a count that the trace does not explain.
+    Products written elementwise are listed where ``elementwise`` or where any is a contraction that is not counted. A
+    counter that fails is a failure; with ``check`` so is a count that the trace does not explain.
     """
-    yield ledger
+    found = [_tree(spec, count, depth)]
     if count.collectives:
         layout = Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS)
-        yield Section(layout, collective_rows(count.collectives, _dtype_bytes))
+        found.append(Section(layout, collective_rows(count.collectives, _dtype_bytes)))
     if count.counters:
-        yield _counters_section(count, check)
-        yield causes_section("module-causes", CAUSES, count.counters)
-    if count.elementwise:
-        yield _elementwise_section(count)
+        found.append(_counters_section(count, check))
+        found.append(causes_section("module-causes", CAUSES, count.counters))
+    if count.elementwise and (elementwise or count.with_elementwise != count.macs):
+        found.append(_elementwise_section(count))
     if count.unsupported:
-        layout = Table(
-            "unsupported",
-            "unsupported operators",
-            [Column("text", "operation", wraps=20, code=True)],
-        )
-        yield Section(layout, [Row({"text": line["text"]}, records=[line]) for line in count.unsupported])
+        columns = [Column("text", "operation", wraps=20, code=True)]
+        rows = [Row({"text": line["text"]}, records=[line]) for line in count.unsupported]
+        found.append(Section(Table("unsupported", "unsupported operators", columns), rows))
+    return found
 
 
 def _dtype_bytes(name: str) -> int:
@@ -41,80 +48,26 @@ def _dtype_bytes(name: str) -> int:
     return int(bits[0]) // 8 if bits else 1
 
 
-BLANK = dict.fromkeys(("path", "kind", "sizes"), "") | dict.fromkeys(("macs", "share", "params"))
-
-
-def where_counted(count: ModuleCount) -> list[str]:
-    """Return the device and the passes of a count, and why it was not on meta, in words."""
+def _tree(spec: str, count: ModuleCount, depth: int) -> Section:
+    """Return the tree of modules with totals and notes below; JSON has products, parameters and operations too."""
     reason = [f"Not on meta: {count.why_not_meta.rstrip('.')}."] if count.why_not_meta else []
-    return [f"Counted on {count.device}, {count.passes} over the whole batch.", *reason]
-
-
-def ledger_section(spec: str, count: ModuleCount, depth: int | None) -> Section:
-    """Return the count by module and kind."""
-    params: dict[str, int] = {}
-    for parameter in count.parameters:
-        path = cut(folded(parameter["path"]), depth)
-        params[path] = params.get(path, 0) + parameter["params"]
-    notes = where_counted(count)
-    notes.append("A * stands for the index of a repeated layer; sizes are rows m, summed k and columns n, b times.")
-    rows = []
-    for entry in merged(count.ledger, depth):
-        values = {
-            "path": entry.path or "(model)",
-            "kind": entry.kind,
-            "sizes": "" if depth is not None else sizes(entry),
-            "macs": entry.size,
-            "share": share(entry.size, count.macs),
-            "params": params.pop(entry.path, None),
-        }
-        rows.append(Row(values))
-    rows += [Row({**BLANK, "path": path or "(model)", "params": number}) for path, number in params.items()]
-    total = {"path": "total", "macs": count.macs, "params": count.params, "share": share(count.macs, count.macs)}
-    rows.append(Row({**BLANK, **total}, records=count.ledger.as_records(), total=True))
-    layout = Table(
-        "module",
-        f"{spec}: {_title(count)}, {count.headline}",
-        [
-            Column("path", "module", code=True),
-            Column("kind", "kind"),
-            Column("sizes", "sizes", priority=3),
-            Column("macs", "MACs", kind="int", of="MACs", priority=0),
-            SHARE,
-            Column("params", "params", kind="int", of="params", priority=2),
-        ],
-        notes_above=notes,
-    )
-    names = ("device", "why_not_meta", "macs", "headline", "dispatched", "with_elementwise", "params")
-    names += ("trainable_params", "parameters", "audit", "libraries")
-    names += ("bytes_moved", "causal_macs", "other_flops")
-    facts = {"spec": spec, **{name: getattr(count, name) for name in names}}
-    facts["uncalled_modules"] = count.uncalled_modules()
-    below = [f"{count.trainable_params:,} of {count.params:,} parameters are trainable."]
-    if count.with_elementwise != count.dispatched:
-        line = (
-            f"{count.dispatched:,} dispatched contractions, {count.with_elementwise:,} with elementwise contractions."
-        )
-        below.insert(0, line)
-    return Section(layout, rows, below=[*below, *_costs(count), *count.notes], facts=facts, detail=True)
-
-
-def _costs(count: ModuleCount) -> Iterator[str]:
-    """Yield bytes moved, MACs of unmasked pairs and FLOPs of other operations as sentences."""
-    moved = Column("intensity", "", kind="fixed", digits=2).text(Fraction(count.macs, count.bytes_moved or 1))
-    rule = "each operation reads its operands and writes its result once"
-    yield f"{count.bytes_moved:,} bytes moved, {moved} MACs a byte: {rule}."
-    if count.causal_macs is not None:
-        yield f"{count.causal_macs:,} MACs without the pairs that attention's masks hide."
-    price = prices.PRICES
-    other = [f"{kind} {flops:,} ({price[kind]} an element)" for kind, flops in count.other_flops.items() if flops]
-    if other:
-        yield f"FLOPs of operations without MACs, in no count: {', '.join(other)}."
-
-
-def _title(count: ModuleCount) -> str:
-    left_out = sum(line["calls"] for line in count.unsupported)
-    return f"partial count without {plural(left_out, 'unsupported call')}" if left_out else "headcount"
+    notes = [f"Counted on {count.device}, {count.passes} over the whole batch.", *reason]
+    if count.with_elementwise != count.macs:
+        apart = count.with_elementwise - count.dispatched
+        notes.append(f"Not in it: {apart:,} MACs written elementwise and summed (--elementwise include counts them).")
+    if count.unsupported:
+        calls = sum(line["calls"] for line in count.unsupported)
+        notes.append(f"A partial count, without {plural(calls, 'unsupported call')}.")
+    names = "device why_not_meta macs headline dispatched with_elementwise params trainable_params active_params"
+    names += " weight_bytes inputs parameters audit libraries notes bytes_moved causal_macs other_flops measured"
+    facts = {name: getattr(count, name) for name in names.split()}
+    facts |= {
+        "class": count.name,
+        "spec": spec,
+        "ledger": count.ledger.as_records(),
+        "uncalled_modules": count.uncalled_modules(),
+    }
+    return replace(summary.section(count, [*notes, *count.notes], depth), facts=facts)
 
 
 def _verdict_if_equal(count: ModuleCount) -> str:
@@ -183,3 +136,40 @@ def _counters_section(count: ModuleCount, check: bool) -> Section:
         values = {key: cell[key] for key in ("counter", "version", "device", "macs", "difference")}
         rows.append(Row({**values, "explained": verdict}, notes=notes, records=[cell], failures=failures))
     return Section(layout, rows)
+
+
+def check_plot(path: str) -> None:
+    """Raise UsageError for a path that no plot can be written to, EnvironmentMissing without matplotlib."""
+    check_figure_path(path)
+    require_package("matplotlib")
+    check_writable(path)
+
+
+def plot(path: str, printed: Section) -> None:
+    """Draw the share of MACs of each innermost module of a tree that has any, in the order of the model."""
+    bars = [(label, float(row.values["share"])) for label, row in leaves(printed.rows) if row.values["share"]]
+    large = sorted(sorted(range(len(bars)), key=lambda number: -bars[number][1])[:MAX_BARS])
+    others = [share for number, (_, share) in enumerate(bars) if number not in large]
+    bars = [bars[number] for number in large] + ([(plural(len(others), "other"), sum(others))] if others else [])
+    labels = [label if len(label) <= LONGEST else f"…{label[-LONGEST:]}" for label, _ in bars]
+    shares = [share for _, share in bars]
+    with figure(path, 8, 1.2 + 0.28 * len(bars)) as (_, axes):
+        # labels may be equal
+        drawn = axes.barh(range(len(bars)), shares, color="steelblue")
+        axes.bar_label(drawn, [f"{share:.1f}" if share >= 0.05 else "<0.1" for share in shares], padding=3, fontsize=8)
+        axes.set_yticks(range(len(bars)), labels, fontsize=8)
+        axes.invert_yaxis()
+        axes.set(xlabel="share of MACs in %", xlim=(0, 1.1 * max(shares, default=1)))
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(f"{printed.table.title}: {printed.facts['macs']:,} MACs", fontsize=10)
+
+
+def leaves(rows: list[Row]) -> Iterator[tuple[str, Row]]:
+    """Iterate over the rows of a tree without rows inside, each with its path."""
+    names: list[str] = []
+    levels = [len(row.values["module"]) - len(row.values["module"].lstrip()) for row in rows]
+    for row, level, after in zip_longest(rows, levels, levels[1:], fillvalue=0):
+        depth = level // len(summary.INDENT)
+        names[depth:] = [row.values["module"].strip()]
+        if after <= level:
+            yield ".".join(names[1:] or names), row

@@ -27,9 +27,8 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     plan_options(out.add_argument_group("many devices"))
     add_output(out)
     # what only the verbs offer
-    unset = ("b", "input", "dtype", "image_size", "images", "ranks", "rank", "plot")
-    out.set_defaults(**dict.fromkeys(unset), backward=False, decode=False)
-    out.set_defaults(rule="", find_rule=False, trust=False)
+    unset = ("b", "input", "dtype", "image_size", "images", "ranks", "rank", "plot", "own_rule")
+    out.set_defaults(**dict.fromkeys(unset), **dict.fromkeys(("backward", "decode", "find_rule", "trust"), False))
     return out
 
 
@@ -55,7 +54,6 @@ def _what(group) -> None:
     )  # fmt: skip
     add("--module", metavar="SPEC", help="your module: FILE.py:FUNCTION or package.module:FUNCTION")
     add("--audit", action="store_true", help="compare all counters on equivalent formulations of each layer")
-    add("--published", help=argparse.SUPPRESS)
     add("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
     add("--list", action="store_true", help="list tables, presets, counters, columns")
 

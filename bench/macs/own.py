@@ -10,9 +10,7 @@ from typing import Any
 
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
-from headcount.bench.cli import Work
 from headcount.bench.counters.base import CounterError
-from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
@@ -34,21 +32,19 @@ def is_file(text: str) -> bool:
     return text.endswith((".toml", ".csv"))
 
 
-def plan(args: Namespace) -> Work:
+def sections(args: Namespace) -> list[Section]:
     """Return the tables of the files ``args.table``. Raises UsageError, with file and line, for what is wrong there."""
     if others := [name for name in args.table if not is_file(name)]:
         raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
-    if args.columns or args.counter or args.params or args.device:
-        raise UsageError("--columns, --counter, --params and --device go with the papers' tables, not with a file")
-    sections: list[Section] = []
+    found: list[Section] = []
     for path in args.table:
         try:
-            table = own.load(path, read_file(path).decode("utf-8-sig", "replace"), args.rule)
+            table = own.load(path, read_file(path).decode("utf-8-sig", "replace"), args.own_rule or "")
             models = _Models(table, args.trust)
-            sections += _rules_found(table, models) if args.find_rule else [_judged(table, models)]
+            found += _rules_found(table, models) if args.find_rule else [_judged(table, models)]
         except (ValueError, ZeroDivisionError) as error:
             raise UsageError(str(error)) from None
-    return Work(iter(sections), strict=args.check, remark=peak_memory, result=lambda printed, **_: _result(printed))
+    return found
 
 
 @dataclass(frozen=True)
@@ -186,7 +182,8 @@ def _found(head: str, fits: Sequence[RuleFit], total: int) -> str:
     return f"{head}: none of {tried} tried prints every row; {most}{nearest}."
 
 
-def _result(printed: Sequence[Section]) -> str:
+def result(printed: Sequence[Section], in_flops: bool) -> str:
+    """Return the result: the number of cells by verdict, or the rules that print them."""
     judged = [row for section in printed for row in section.rows if "verdict" in row.values]
     if not judged:
         return " ".join(section.below[0] for section in printed)

@@ -106,7 +106,7 @@ def module_result(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{macs(facts['macs'], in_flops)} ({facts['headline']}), {facts['params']:,} parameters{reported}."
 
 
-def ranks_result(printed: Sequence[Section]) -> str:
+def ranks_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a plan: how many classes of ranks are counted, and equal to their closed form."""
     found = [row.values["verdict"] for row in printed[0].rows]
     counted = len(found) - found.count(None) - found.count("closed form only")

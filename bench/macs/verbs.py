@@ -1,35 +1,20 @@
 """Verbs, each a job of bench.macs: ``headcount count``, ``table``, ``grid``, ``compare``, ``audit`` and ``convert``."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from headcount.bench import accounts
-from headcount.bench.case import Case
 from headcount.bench.cli import Parser, Work, add_output, serve
-from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.module_count import MEASURED
-from headcount.bench.isolated.target import add_ranks, add_target_options, parse_target
-from headcount.bench.macs import __main__ as macs
-from headcount.bench.macs import columns, module, options, own, results, rules, tree
-from headcount.bench.measure import parse_counters
+from headcount.bench.isolated.target import add_ranks, add_target_options
+from headcount.bench.macs import jobs, options, own
+from headcount.bench.measure import CLOSED_FORM
 from headcount.bench.output.arguments import BriefHelp
-from headcount.bench.snapshot.sections import COMPARED
-from headcount.bench.snapshot.sections import sections as saved_sections
-from headcount.bench.snapshot.snapshot import snapshot_of_rank
-from headcount.bench.table import Section
-from headcount.formulas.ledger import Ledger
-from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import figures, tables
 from headcount.formulas.published.own import RULES
-from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
+from headcount.models.configs.presets import PRESETS
 
 TARGET = "preset, FILE.py:FUNCTION or :CLASS, config.json, hf:NAME"
-DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
-"""Columns of --decode."""
 FURTHER = (
     "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes",
     "peak_macs_per_s", "bytes_per_s", "tokens", "seconds", "devices", "wide", "unit", "version",
@@ -39,12 +24,15 @@ FURTHER = (
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb's ``usage`` and description, the function that adds its options, and the one that plans its work."""
+    """A verb's ``usage`` and description, the function that adds its options, and the one that names its job.
+
+    ``select`` sets the option of bench.macs that selects the job (bench.macs.jobs); None where the verb has it.
+    """
 
     usage: str
     description: str
     add_options: Callable[[Parser], None]
-    plan: Callable[[argparse.Namespace], Work | str]
+    select: Callable[[argparse.Namespace], None] | None = None
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -70,8 +58,10 @@ def main(argv: Sequence[str] | None = None, prog: str = "headcount count") -> in
 def _plan(prog: str, args: argparse.Namespace) -> Work | str:
     # options that a verb does not offer have the defaults of bench.macs
     defaults = vars(options.parser(prog, "").parse_args([]))
-    given = {name: value for name, value in vars(args).items() if value is not None}
-    return VERBS[prog.split()[-1]].plan(argparse.Namespace(**defaults | given))
+    args = argparse.Namespace(**defaults | {name: value for name, value in vars(args).items() if value is not None})
+    if select := VERBS[prog.split()[-1]].select:
+        select(args)
+    return jobs.plan(args)
 
 
 def _add_count(out: Parser) -> None:
@@ -92,59 +82,11 @@ def _add_count(out: Parser) -> None:
     add_ranks(devices)
 
 
-def _count(args: argparse.Namespace) -> Work:
-    counters = parse_counters(args.counter) if args.counter else []
-    if args.plan and (counters or args.decode or args.device):
-        raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
+def _count(args: argparse.Namespace) -> None:
     if args.plan and args.ranks is None and args.target in PRESETS:
-        args.preset, args.counter = [args.target], ["headcount"]
-        return Work(macs.rank_sections(args), remark=peak_memory, result=results.ranks_result)
-    if args.backward and counters:
-        raise UsageError("--backward goes without --counter: the other tools count the forward pass")
-    return _work(args, _target_sections(args, counters))
-
-
-def _work(args: argparse.Namespace, sections: Iterator[Section]) -> Work:
-    """Return the tables of one target."""
-    result = partial(results.module_result, in_flops=args.flops)
-    return Work(sections, remark=peak_memory, result=result)
-
-
-def _target_sections(args: argparse.Namespace, counters: Sequence[str]) -> Iterator[Section]:
-    """Return the tables of a target, and those of --columns and --decode."""
-    is_preset = args.target in PRESETS
-    if args.decode:
-        args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
-    if args.rules and not (is_preset or args.columns):
-        raise UsageError(f"--rules without --columns goes with a preset, and {args.target} is none")
-    given, extra = macs.assumptions(args), {}
-    if is_preset:
-        accounts.check(args.columns, given)
-        target = parse_target(args.target, args)
-        case = Case.of(target.spec, target.settings, target.lengths)
-        case.check_runs()
+        args.preset, args.counter = [args.target], args.counter or ["headcount"]
     else:
-        columns.check_of_module(args.columns)
-        extra = {"columns": [name for name in args.columns if name in MEASURED], "context": given.context}
-        extra["element_bytes"] = given.element_bytes
-    if args.plot:
-        tree.check_plot(args.plot)
-    count = macs.count_target(args.target, args, counters, **extra)
-    # its bytes need no count, so that a reason is of the step
-    if args.decode and isinstance(why_not := count.measured.get("kv_bytes"), str):
-        raise UsageError(why_not)
-    shown = count if args.elementwise else replace(count, elementwise=Ledger(()))
-    found = tree.section(args.target, count, args.depth or 3)
-    parts = [module.sections(found, shown, args.check)]
-    if args.plot:
-        tree.plot(args.plot, found)
-    if args.columns and is_preset:
-        parts.append([columns.section_of([case], args.target, args.columns, given)])
-    elif args.columns:
-        parts.append([columns.of_module(count, args.target, args.columns, given)])
-    elif args.rules:
-        parts.append([rules.section(case, args.rules)])
-    return chain(*parts)
+        args.module, args.counter = args.target, args.counter or [CLOSED_FORM]
 
 
 class _Names(tuple[str, ...]):
@@ -160,7 +102,9 @@ def _add_table(out: Parser) -> None:
         help="a name of headcount macs --list, or your FILE.toml or .csv (default: those of arXiv 2210.05144)",
     )  # fmt: skip
     file = out.add_argument_group("your table")
-    file.add_argument("--rule", metavar="RULE", choices=RULES, help=f"in place of the file's: {', '.join(RULES)}")
+    file.add_argument(
+        "--rule", dest="own_rule", metavar="RULE", choices=RULES, help=f"in place of the file's: {', '.join(RULES)}"
+    )
     file.add_argument("--find-rule", action="store_true", help="list all rules by the number of rows that they print")
     file.add_argument("--trust", action="store_true", help="run code from outside of the table's folder too")
     how = out.add_argument_group("how to count")
@@ -168,14 +112,6 @@ def _add_table(out: Parser) -> None:
     _add_check(how)
     options.add_counters(how)
     options.add_memory(out.add_argument_group("memory and decoding"))
-
-
-def _table(args: argparse.Namespace) -> Work | str:
-    if any(map(own.is_file, args.table)):
-        return own.plan(args)
-    if args.rule or args.find_rule or args.trust:
-        raise UsageError("--rule, --find-rule and --trust go with a file of your own, FILE.toml or FILE.csv")
-    return macs.plan(args)
 
 
 def _add_grid(out: Parser) -> None:
@@ -204,37 +140,16 @@ def _add_compare(out: Parser) -> None:
     options.add_rules(out.add_argument_group("training"))
 
 
-def _compare(args: argparse.Namespace) -> Work | str:
-    if args.plan:
-        args.compare = [args.a] if args.b is None else [args.a, args.b]
-        return Work(_rank_difference(args), remark=peak_memory)
-    if args.b:
-        if args.rules and not args.columns:
-            raise UsageError("two --rules go with one model: headcount compare A --rules palm 6n")
-        args.compare = [args.a, args.b]
+def _compare(args: argparse.Namespace) -> None:
+    if args.b and args.rules and not args.columns:
+        raise UsageError("two --rules go with one model: headcount compare A --rules palm 6n")
+    if args.plan or args.b:
+        args.compare = [args.a, args.b] if args.b else [args.a]
     elif not args.rules or args.columns:
         raise UsageError("one model has nothing to compare with; write B, --rules palm 6n, or --plan P Q")
     else:
         name, *changed = args.a.split(",")
         args.preset, args.set = [name], [*args.set, *changed]
-    return macs.plan(args)
-
-
-def _rank_difference(args: argparse.Namespace) -> list[Section]:
-    """Return the differences of a rank's closed form, of two plans or of two presets under one."""
-    pairs = [(text, plan) for text in args.compare for plan in args.plan]
-    if len(pairs) != 2:
-        raise UsageError("--plan takes two plans for one preset, or one plan for two")
-    if others := [text for text in args.compare if text.partition(",")[0] not in PRESETS]:
-        raise UsageError(f"--plan compares presets, and {others[0]} is none")
-    found = []
-    for text, plan in pairs:
-        name = text.partition(",")[0]
-        fields = parse_overrides(name, assignments(",".join((text, *args.set))))
-        costs = Case.of(name, fields, macs.lengths_of(args), plan=parse_plan(plan)).ranks
-        slowest = max(costs, key=lambda cost: cost.step_macs)
-        found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
-    return saved_sections(*found, COMPARED)
 
 
 def _add_audit(out: Parser) -> None:
@@ -247,11 +162,8 @@ def _add_audit(out: Parser) -> None:
     options.add_modules(how)
 
 
-def _audit(args: argparse.Namespace) -> Work | str:
-    if args.target:
-        return _work(args, _target_sections(args, parse_counters(args.counter)))
-    args.audit = True
-    return macs.plan(args)
+def _audit(args: argparse.Namespace) -> None:
+    args.module, args.audit = args.target, not args.target
 
 
 def _add_convert(out: Parser) -> None:
@@ -259,12 +171,11 @@ def _add_convert(out: Parser) -> None:
     options.add_sizes(out.add_argument_group("sizes"))
 
 
-def _convert(args: argparse.Namespace) -> Work | str:
+def _convert(args: argparse.Namespace) -> None:
     args.preset = [word for word in args.words if "=" not in word]
     args.convert = [word for word in args.words if "=" in word]
     if not args.convert:
         raise UsageError("nothing to convert to; write headcount convert PRESET s=16 r=8")
-    return macs.plan(args)
 
 
 VERBS = {
@@ -292,7 +203,6 @@ VERBS = {
     headcount table mypaper.csv --find-rule
 """,
         _add_table,
-        _table,
     ),
     "grid": Verb(
         "SPEC …",
@@ -301,7 +211,6 @@ VERBS = {
     headcount grid 'K=1,2,4 E=8 D=64 T=10,128'
 """,
         _add_grid,
-        macs.plan,
     ),
     "compare": Verb(
         "A [B]",

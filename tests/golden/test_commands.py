@@ -78,7 +78,7 @@ MACS = {
     **in_formats("macs-module", MODULE, "md", "latex"),
     "macs-module-brief": f"{MODULE} --set n=7 --brief",
     "macs-module-json": f"{MODULE} --counter headcount --format json",
-    "macs-module-csv": f"{MODULE} --brief --format csv",
+    "macs-module-csv": f"{MODULE} --counter headcount --format csv",
     "macs-module-unknown": "macs --module model.py:spectrum --counter headcount",
     "macs-module-allowed": "macs --module model.py:spectrum --counter headcount --allow-uncounted",
     "macs-module-formula": "macs --module model.py:spectrum --counter headcount --formula _fft_r2c=a0*8",

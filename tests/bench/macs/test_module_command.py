@@ -76,7 +76,7 @@ def test_project_with_our_package_names_is_counted(project, capfd, monkeypatch):
     ledger, counters, _ = json.loads(out)["tables"]
     linear, product = 2 * B * T * D * D, B * T * T * D
     assert (ledger["macs"], ledger["params"], ledger["device"]) == (linear + product, 2 * (D * D + D), "meta")
-    assert {row["path"]: row["macs"] for row in ledger["rows"]} == {
+    assert {row["path"]: row["macs"] for row in ledger["ledger"]} == {
         "layers.0": linear // 2,
         "layers.1": linear // 2,
         "": product,

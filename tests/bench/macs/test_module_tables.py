@@ -5,7 +5,7 @@ import pytest
 from headcount.bench.contractions.modules import ModuleRecord
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
-from headcount.bench.macs import tree
+from headcount.bench.macs import module
 from headcount.bench.macs.module import _counters_section
 from headcount.bench.output.figure import drawing
 from headcount.formulas.ledger import Entry, Ledger
@@ -52,19 +52,19 @@ def test_plot_has_a_bar_for_each_innermost_module(monkeypatch, tmp_path):
     sizes = {"attn.q": 200, "attn": 300, "idle": 0, "mlp": 500}
     ledger = Ledger(tuple(Entry(path, "scores", {"i": size}) for path, size in sizes.items() if size))
     modules = tuple(ModuleRecord(path, "Part", calls=1) for path in ("", "attn", "attn.q", "idle", "mlp"))
-    found = tree.section("m.py:make", count(ledger=ledger, modules=modules, macs=1000))
+    found = module._tree("m.py:make", count(ledger=ledger, modules=modules, macs=1000), 3)
     pyplot, figures = drawing(), []
     with monkeypatch.context() as patch:
         patch.setattr(pyplot, "close", figures.append)
-        patch.setattr(tree, "MAX_BARS", 2)
-        tree.plot(str(tmp_path / "a.svg"), found)
+        patch.setattr(module, "MAX_BARS", 2)
+        module.plot(str(tmp_path / "a.svg"), found)
     (axes,) = figures[0].axes
     # the smallest is one of the others
     assert [label.get_text() for label in axes.get_yticklabels()] == ["attn.(scores)", "mlp", "1 other"]
     assert [bar.get_width() for bar in axes.patches] == [30, 50, 20]
     pyplot.close(figures[0])
-    tree.plot(str(tmp_path / "b.pdf"), found)
-    tree.plot(str(tmp_path / "c.pdf"), found)
+    module.plot(str(tmp_path / "b.pdf"), found)
+    module.plot(str(tmp_path / "c.pdf"), found)
     assert (tmp_path / "b.pdf").read_bytes() == (tmp_path / "c.pdf").read_bytes()
 
 
@@ -72,4 +72,4 @@ def test_plot_has_a_bar_for_each_innermost_module(monkeypatch, tmp_path):
 def test_unwritable_plot_is_refused_before_counting(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError):
-        tree.check_plot(path)
+        module.check_plot(path)

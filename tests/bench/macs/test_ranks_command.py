@@ -40,15 +40,15 @@ def test_collectives_add_up_to_the_row(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([*LLAMA, "--plan", "tp=3"], "tp=3 does not divide h = 32; nearest that fit: 2, 4"),
-        (["--plan", "tp=2"], "--plan goes with --preset"),
-        ([*LLAMA, "--reduce-bytes", "4"], "--reduce-bytes with --plan"),
+        (["--plan", "tp=2"], "--plan needs --preset"),
+        ([*LLAMA, "--reduce-bytes", "4"], "it goes with --plan"),
         ([*LLAMA, "--plan", "tp=2", "--reduce-bytes", "0"], "--reduce-bytes must be at least 1, not 0"),
     ],
 )
-def test_wrong_plans(words, said, capsys):
+def test_wrong_plans(words, message, capsys):
     assert main(words) == 2
     out, err = capsys.readouterr()
-    assert said in err and err.count("\n") == 1 and not out
+    assert message in err and err.count("\n") == 1 and not out

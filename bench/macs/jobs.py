@@ -1,0 +1,384 @@
+"""Jobs of bench.macs: the options that each takes, and the tables that it prints.
+
+A job has the name of the option that selects it. The verbs (bench.macs.verbs) set these options too.
+"""
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from itertools import chain
+
+from headcount.bench import accounts
+from headcount.bench.case import LENGTHS, Case
+from headcount.bench.cli import Work
+from headcount.bench.counters import registry
+from headcount.bench.env import peak_memory
+from headcount.bench.errors import UsageError, require_package
+from headcount.bench.hardware import parse_peak
+from headcount.bench.isolated import target as targets
+from headcount.bench.isolated.module_count import MEASURED, ModuleCount, count_module, parse_formulas
+from headcount.bench.isolated.target import Target, check_ranks, parse_target
+from headcount.bench.macs import cases as compared_cases
+from headcount.bench.macs import columns, convert, entries, grid, module, own, published, ranks, results, rules
+from headcount.bench.macs import figures as figure_tables
+from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, measure, parse_counters
+from headcount.bench.output.base import Style
+from headcount.bench.output.progress import stage
+from headcount.bench.output.text import wrap_note
+from headcount.bench.render import FORMATS
+from headcount.bench.snapshot.sections import COMPARED
+from headcount.bench.snapshot.sections import sections as saved_sections
+from headcount.bench.snapshot.snapshot import snapshot_of_rank
+from headcount.bench.table import Section
+from headcount.bench.variants.variant import variants_with
+from headcount.formulas.conventions import TRAINING
+from headcount.formulas.plan import parse as parse_plan
+from headcount.formulas.published import figures, tables
+from headcount.formulas.rank import BYTES, REDUCTION
+from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
+
+DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
+"""Columns of --decode."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The tables of a job, its result, and the options that it takes besides --check and those of output.
+
+    ``needs``: an option without which there is nothing to do. ``strict``: failures of rows count without --check too.
+    """
+
+    sections: Callable[[Namespace], Iterable[Section]]
+    result: Callable[[Sequence[Section], bool], str]
+    takes: Sequence[str]
+    needs: str = ""
+    strict: bool = False
+
+
+def plan(args: Namespace) -> Work | str:
+    """Return the tables that ``args`` asks for. Raises for wrong usage before anything is printed."""
+    if args.list:
+        return _listing()
+    # with --columns, a rule is an assumption of theirs
+    asked = (name for name in JOBS if getattr(args, name, None) and not (name == "rules" and args.columns))
+    name = "file" if any(map(own.is_file, args.table or ())) else next(asked, "table")
+    check_options(name, args)
+    job, is_checked = JOBS[name], args.check or args.audit
+    return Work(
+        job.sections(args),
+        strict=job.strict or is_checked,
+        remark=peak_memory,
+        verdict="every verdict and every count is as stated" if is_checked else "",
+        result=partial(job.result, in_flops=args.flops),
+    )
+
+
+def check_options(name: str, args: Namespace) -> None:
+    """Raise UsageError for an option that the job ``name`` does not take, and without the one that it needs."""
+    job = JOBS[name]
+    for option in dict.fromkeys((*JOBS, *chain.from_iterable(one.takes for one in JOBS.values()))):
+        if option in (name, *job.takes) or not getattr(args, option, None):
+            continue
+        others = ", ".join(_flag(other) for other, one in JOBS.items() if option in one.takes)
+        raise UsageError(
+            f"{_flag(option)} does not go with {_flag(name)}" + (f"; it goes with {others}" if others else "")
+        )
+    if job.needs and not getattr(args, job.needs):
+        raise UsageError(f"{_flag(name)} needs {_flag(job.needs)}")
+
+
+def _flag(option: str) -> str:
+    return FLAGS.get(option, f"--{option.replace('_', '-')}")
+
+
+def assumptions(args: Namespace) -> accounts.Assumptions:
+    """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
+    names = [one.name for one in fields(accounts.Assumptions) if one.name != "rule"]
+    values = {name: value for name in names if (value := getattr(args, name)) is not None}
+    if values and not args.columns:
+        raise UsageError(f"{', '.join(map(_flag, values))} needs --columns")
+    for name, value in values.items():
+        if name == "seconds" and value <= 0:
+            raise UsageError(f"--seconds must be more than 0, not {value}")
+        if name != "seconds" and not isinstance(value, str) and value < 1:
+            raise UsageError(f"{_flag(name)} must be at least 1, not {value}")
+    if args.prices:
+        values["prices"] = accounts.read_prices(args.prices)
+    if args.peak:
+        values["peak"] = parse_peak(args.peak)
+    if args.rules and args.columns:
+        values["rule"], *others = args.rules
+        if others:
+            raise UsageError(f"--columns take one of --rules, not {', '.join(args.rules)}")
+    given = accounts.Assumptions(**values)
+    # other tables have columns of their own, which they check
+    has_accounts_only = args.preset or args.grid or args.module in PRESETS
+    accounts.check([name for name in args.columns if has_accounts_only or name in accounts.ACCOUNTS], given)
+    return given
+
+
+def _cases(args: Namespace) -> list[Case]:
+    lengths = {name: getattr(args, name) for name in LENGTHS}
+    return [Case.of(name, parse_overrides(name, args.set), lengths) for name in args.preset]
+
+
+def _tables(args: Namespace) -> Iterator[Section]:
+    """Return the tables of papers, presets and grids."""
+    given = assumptions(args)
+    names = args.table or ([] if args.preset or args.grid else tables.names(paper="moa"))
+    of_figures = [name for name in names if name in figures.names()]
+    if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
+        option = "--columns" if args.columns else "--counter"
+        raise UsageError(f"{option} goes with tables of MACs, not with {of_figures[0]}: closed forms only")
+    are_counted = of_figures != names or args.preset or args.grid
+    counters = _counters(args) if are_counted else []
+    parts = [_reproduced([name for name in names if name not in of_figures], counters, args, given)]
+    parts.append(map(figure_tables.section, of_figures))
+    if args.preset:
+        parts.append(_presets(args, counters, given))
+    for number, spec in enumerate(args.grid or (), 1):
+        section = grid.section(grid.parse(spec), counters, args.device)
+        if number > 1:
+            section = replace(section, table=replace(section.table, name=f"{section.table.name}-{number}"))
+        parts.append([columns.extended(section, args.columns, given) if args.columns else section])
+    return chain.from_iterable(parts)
+
+
+def _counters(args: Namespace) -> list[str]:
+    """Return the counters of ``args``. Raises EnvironmentMissing for those and for a device that are not there."""
+    counters = parse_counters(args.counter)
+    if counters:
+        require_package("torch")
+        check_device(args.device)
+    return counters
+
+
+def _reproduced(names, counters, args, given) -> Iterator[Section]:
+    reproduced = [published.ReproducedTable(tables.load(name)) for name in names]
+    cases = [case for table in reproduced for case in table.cases.values()]
+    with published.counting(cases, counters, args.device) as counted:
+        for table in reproduced:
+            rows = (table.row(row, counted(case)) for row, case in table.cases.items())
+            # without counters the rows are known now, and column widths fit them
+            main, vocabularies = table.section(counters, rows if counters else list(rows)), table.vocabularies()
+            main = columns.of_table(main, args.columns, given) if args.columns else main
+            yield main if args.params or not vocabularies else published.without_vocabularies(main)
+            yield from vocabularies if args.params else ()
+
+
+def _presets(args, counters, given) -> Iterator[Section]:
+    cases = _cases(args)
+    for case in cases:
+        # Raise for a length beyond the model's positions before anything is printed.
+        _ = case.ledger
+        if counters:
+            case.check_runs()
+    changed = f" with {', '.join(args.set)}" if args.set else ""
+
+    def sections():
+        for case in cases:
+            with stage(f"counting {case.name}"):
+                measured = measure(case, counters, device=args.device, causes=True)
+            for section in entries.sections(case.name, measured, f"{case.name}{changed}: ledger"):
+                # with --columns, the ledger is detail
+                yield replace(section, detail=section.detail or bool(args.columns))
+        if args.columns:
+            heading = f"{', '.join(case.name for case in cases)}{changed}"
+            yield columns.section_of(cases, heading, args.columns, given)
+
+    return sections()
+
+
+def _comparison(args: Namespace) -> Iterable[Section]:
+    if args.plan:
+        return _rank_difference(args)
+    given = assumptions(args)
+    lengths = {name: getattr(args, name) for name in (*LENGTHS, *targets.LENGTHS)}
+    if files := [text for text in args.compare if compared_cases.is_saved(text)]:
+        if args.set or args.counter or args.columns or any(size is not None for size in lengths.values()):
+            raise UsageError(
+                f"{files[0]} is a count that was made: --set, --counter, --columns and lengths change nothing in it"
+            )
+        # files first: a missing one is the error, not the preset on the other side
+        found = {text: compared_cases.parse_saved(text, files[0]) for text in (*files, *args.compare)}
+        return saved_sections(*(found[text] for text in args.compare), COMPARED)
+    from headcount.bench.macs import compare
+
+    a, b = (compared_cases.parse(text, args.set, lengths, args.input or (), args.dtype) for text in args.compare)
+    # By default one counter validates each crossover.
+    counters = parse_counters(args.counter or ["torch"])
+    if counters:
+        check_device(args.device)
+        for case in (a, b):
+            case.check_runs()
+    sections = compare.sections(a, b, counters, args.device)
+    return columns.of_comparison(sections, (a, b), args.columns, given) if args.columns else sections
+
+
+def _rank_difference(args: Namespace) -> list[Section]:
+    """Return the differences of a rank's closed form, of two plans or of two presets under one."""
+    pairs = [(text, plan) for text in args.compare for plan in args.plan]
+    if len(pairs) != 2:
+        raise UsageError("--plan takes two plans for one preset, or one plan for two")
+    found = []
+    for text, plan in pairs:
+        name = text.partition(",")[0]
+        if name not in PRESETS:
+            raise UsageError(f"--plan compares presets, and {text} is none")
+        fields = parse_overrides(name, assignments(",".join((text, *args.set))))
+        lengths = {length: getattr(args, length) for length in LENGTHS}
+        slowest = max(Case.of(name, fields, lengths, plan=parse_plan(plan)).ranks, key=lambda cost: cost.step_macs)
+        found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
+    return saved_sections(*found, COMPARED)
+
+
+def _module(args: Namespace) -> Iterable[Section]:
+    """Return the tables of a target: a user module, a configuration or a preset as a module."""
+    counters = parse_counters(args.counter)
+    if args.plan and (counters or args.decode or args.device):
+        raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
+    if args.backward and counters:
+        raise UsageError("--backward goes without --counter: the other tools count the forward pass")
+    if args.rules and not (args.module in PRESETS or args.columns or args.decode):
+        raise UsageError(f"--rules without --columns goes with a preset, and {args.module} is none")
+    if args.decode:
+        args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
+    given, case = assumptions(args), None
+    target = parse_target(args.module, args)
+    if args.module in PRESETS:
+        case = Case.of(target.spec, target.settings, target.lengths)
+        case.check_runs()
+    else:
+        columns.check_of_module(args.columns)
+    if args.plot:
+        module.check_plot(args.plot)
+    count = _count(target, args, counters, [] if case else args.columns, given)
+    # its bytes need no count, so that a reason is of the step
+    if args.decode and isinstance(why_not := count.measured.get("kv_bytes"), str):
+        raise UsageError(why_not)
+    found = module.sections(args.module, count, args.depth or 3, bool(args.elementwise), args.check)
+    if args.plot:
+        module.plot(args.plot, found[0])
+    if args.columns and case:
+        found.append(columns.section_of([case], args.module, args.columns, given))
+    elif args.columns:
+        found.append(columns.of_module(count, args.module, args.columns, given))
+    elif args.rules:
+        found.append(rules.section(case, args.rules))
+    return found
+
+
+def _count(
+    target: Target, args: Namespace, counters: Sequence[str], names: Sequence[str], given: accounts.Assumptions
+) -> ModuleCount:
+    """Count a target, and measure its columns ``names``. Raises UsageError for wrong usage."""
+    require_package("torch")
+    check_device(args.device)
+    if args.depth is not None and args.depth < 1:
+        raise UsageError(f"--depth must be at least 1, not {args.depth}")
+    check_ranks(args.module, args.plan, args.ranks, args.rank)
+    return count_module(
+        **vars(target),
+        counters=[name for name in counters if name in registry.NAMES],
+        device=args.device,
+        backward=args.backward,
+        allow_unsupported=args.allow_unsupported,
+        elementwise=args.elementwise or "report",
+        formulas=parse_formulas(args.formula),
+        formula_set=args.formula_set,
+        plan=args.plan,
+        ranks=args.ranks,
+        rank=args.rank or 0,
+        columns=[name for name in names if name in MEASURED],
+        context=given.context,
+        element_bytes=given.element_bytes,
+    )
+
+
+def _ranks(args: Namespace) -> Iterator[Section]:
+    """Return the tables of a rank of each preset under --plan, counted too where --counter names headcount."""
+    if args.reduce_bytes is not None and args.reduce_bytes < 1:
+        raise UsageError(f"--reduce-bytes must be at least 1, not {args.reduce_bytes}")
+    counters = parse_counters(args.counter or [CLOSED_FORM])
+    if others := [name for name in counters if name != "headcount"]:
+        raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")
+    element_bytes = {**BYTES, REDUCTION: args.reduce_bytes or BYTES[REDUCTION]}
+    parts = []
+    for case in _cases(args):
+        case = replace(case, plan=parse_plan(args.plan))
+        target = Target(case.preset, parse_overrides(case.preset, args.set), lengths=case.lengths) if counters else None
+        options = {"target": target, "training": args.backward}
+        parts += ranks.sections(case, args.columns, element_bytes, **options)
+    return iter(parts)
+
+
+def _conversions(args: Namespace) -> Iterator[Section]:
+    how = convert.parse(args.convert)
+    return chain.from_iterable([convert.sections(case, how) for case in _cases(args)])
+
+
+def _rules(args: Namespace) -> list[Section]:
+    return [rules.section(case, args.rules) for case in _cases(args)]
+
+
+def _audit(args: Namespace) -> Iterator[Section]:
+    counters = _counters(args)
+    from headcount.bench.macs import audit
+
+    return audit.sections([name for name in counters if name in registry.NAMES], args.device)
+
+
+FLAGS = {
+    "peak_macs_per_s": "--peak-macs",
+    "bytes_per_s": "--bandwidth",
+    "file": "a file of a table",
+    "own_rule": "--rule",
+}
+"""Options whose flag is not their name."""
+COUNTED = ("counter", "device")
+COLUMNS = ("columns", "rules", *(one.name for one in fields(accounts.Assumptions) if one.name != "rule"))
+TABLES = ("table", "grid", "params", *COUNTED, *COLUMNS)
+PRESETS_CHANGED = ("set", *LENGTHS)
+TARGET = ("set", "input", "dtype", *targets.LENGTHS)
+MODULE = ("depth", "allow_unsupported", "formula", "formula_set", "elementwise", "backward", "decode", "plot")
+RANKS = ("plan", "ranks", "rank")
+JOBS = {
+    "module": Job(_module, results.module_result, (*TARGET, *COUNTED, *COLUMNS, *MODULE, *RANKS), strict=True),
+    "compare": Job(_comparison, results.comparison_result, (*TARGET, *LENGTHS, *COUNTED, *COLUMNS, "plan")),
+    "plan": Job(
+        _ranks,
+        results.ranks_result,
+        ("preset", *PRESETS_CHANGED, "counter", "columns", "backward", "reduce_bytes"),
+        needs="preset",
+        strict=True,
+    ),
+    "convert": Job(_conversions, results.conversion_result, ("preset", *PRESETS_CHANGED), needs="preset"),
+    "rules": Job(_rules, results.rules_result, ("preset", *PRESETS_CHANGED), needs="preset"),
+    "audit": Job(_audit, results.audit_result, COUNTED, strict=True),
+    "preset": Job(_tables, results.tables_result, (*TABLES, *PRESETS_CHANGED)),
+    "grid": Job(_tables, results.tables_result, TABLES),
+    "table": Job(_tables, results.tables_result, TABLES),
+    "file": Job(own.sections, own.result, ("table", "own_rule", "find_rule", "trust")),
+}
+"""Jobs in the order in which options select them; ``file`` is a table of the user."""
+
+
+def _listing() -> str:
+    *others, last = (f"{', '.join(one.grid.letters)} ({one.label})" for one in variants_with("grid").values())
+    grids = f"{', '.join(others)} or {last}"
+    lines = [
+        "tables    " + ", ".join(tables.names()),
+        "figures   " + ", ".join(figures.names()),
+        "presets   " + ", ".join(PRESETS),
+        "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
+        "devices   " + ", ".join(DEVICES),
+        "formats   " + ", ".join(FORMATS),
+        "columns   " + ", ".join(accounts.ACCOUNTS),
+        "rules     " + ", ".join(TRAINING),
+        f"grids     {grids}, with d_m, T, S, B",
+        "fields    of a preset: any wrong --set FIELD=VALUE names them",
+    ]
+    width = Style.of(sys.stdout).width
+    return "\n".join(wrap_note(line, width) if width else line for line in lines)
