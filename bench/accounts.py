@@ -6,7 +6,7 @@ Importable without torch.
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -20,6 +20,7 @@ from headcount.bench.table import Column, plural
 from headcount.bench.training_flops import (
     CountedModule,
     find_rule,
+    first_input,
     flops_per_token,
     model_rule,
     tokens_of,
@@ -402,9 +403,12 @@ def _utilisation(case: Case | CountedModule, rule: Rule, given: Assumptions) -> 
 @_account("training\nstate bytes", "state", of="bytes", width=19)
 def training_state_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes of weights, gradients and optimizer states, without activations."""
-    recipe, ledger = RECIPES[given.optimizer], case.ledger
-    trained = ledger.params - ledger.frozen_params
-    return trained * sum(recipe.values()) + ledger.frozen_params * recipe["weights"]
+    return _state_bytes(case.ledger.params - case.ledger.frozen_params, case.ledger.frozen_params, given)
+
+
+def _state_bytes(trained: int, frozen: int, given: Assumptions) -> int:
+    recipe = RECIPES[given.optimizer]
+    return trained * sum(recipe.values()) + frozen * recipe["weights"]
 
 
 @_account("saved\nactivations", "saved", in_bytes=True)
@@ -451,45 +455,49 @@ def _measure(case: Case, given: Assumptions, *, training: bool = True, recompute
         raise NoAccount(f"peak bytes not measured: {reason}") from None
 
 
-def _other_flops(case: Case, given: Assumptions, kinds: Iterable[str]) -> int:
+OTHER_FLOPS = {f"{name}_flops": kinds for name, kinds in prices.GROUPS.items()} | {"other_flops": tuple(prices.PRICES)}
+"""Kinds of operations without multiply-accumulates by account."""
+
+
+def _other_flops(case: Case, given: Assumptions, name: str) -> int:
     by_kind = prices.other_flops(case.ledger, given.prices)
-    return sum(by_kind[kind] for kind in kinds)
+    return sum(by_kind[kind] for kind in OTHER_FLOPS[name])
 
 
 @_account("softmax", "prices", of="FLOPs", unit="FLOPs")
 def softmax_flops(case: Case, given: Assumptions) -> int:
     """Return the FLOPs of softmax."""
-    return _other_flops(case, given, prices.GROUPS["softmax"])
+    return _other_flops(case, given, "softmax_flops")
 
 
 @_account("norms", "prices", of="FLOPs", unit="FLOPs")
 def norm_flops(case: Case, given: Assumptions) -> int:
     """Return the FLOPs of norms."""
-    return _other_flops(case, given, prices.GROUPS["norm"])
+    return _other_flops(case, given, "norm_flops")
 
 
 @_account("elementwise", "prices", of="FLOPs", unit="FLOPs")
 def elementwise_flops(case: Case, given: Assumptions) -> int:
     """Return the FLOPs of activations, biases, other elementwise operations, rotary positions and pooling."""
-    return _other_flops(case, given, prices.GROUPS["elementwise"])
+    return _other_flops(case, given, "elementwise_flops")
 
 
 @_account("other\noperations", "prices", of="FLOPs", unit="FLOPs", width=19)
 def other_flops(case: Case, given: Assumptions) -> int:
     """Return the FLOPs of all operations without multiply-accumulates."""
-    return _other_flops(case, given, given.prices)
+    return _other_flops(case, given, "other_flops")
 
 
 OPTIONS = {"peak_macs_per_s": "--peak-macs", "bytes_per_s": "--bandwidth", "rule": "--rules"}
 """Options of assumptions with another name."""
 
 
-def check(names: Sequence[str], given: Assumptions) -> None:
-    """Raise UsageError for columns that do not exist, are repeated, or need hardware peaks that were not given."""
+def check(names: Sequence[str], given: Assumptions, more: Collection[str] = ()) -> None:
+    """Raise UsageError for columns not in ACCOUNTS or ``more``, repeated ones, and those that lack assumptions."""
     for name in names:
-        if name not in ACCOUNTS:
-            raise UsageError(f"unknown column {name!r}; {choices(name, ACCOUNTS, 'headcount macs --list')}")
-        needs = ACCOUNTS[name].needs
+        if name not in (*ACCOUNTS, *more):
+            raise UsageError(f"unknown column {name!r}; {choices(name, (*ACCOUNTS, *more), 'headcount macs --list')}")
+        needs = () if name in more else ACCOUNTS[name].needs
         if any(getattr(given, need) is None for need in needs):
             needed = " and ".join(OPTIONS.get(need, f"--{need}") for need in needs)
             raise UsageError(f"column {name} needs {needed}")
@@ -498,7 +506,43 @@ def check(names: Sequence[str], given: Assumptions) -> None:
 
 
 MODULE_ACCOUNTS = ("training_flops_per_token", "training_flops_per_step", "mfu", "hfu")
-"""Accounts that a CountedModule has too."""
+"""Accounts whose functions take a CountedModule too."""
+OF_RUN = {
+    "bytes_moved": Column("bytes_moved", "bytes\nmoved", kind="int", of="bytes", width=14),
+    "intensity": Column("intensity", "MACs per\nbyte moved", kind="fixed", digits=3, width=11),
+}
+"""Columns of a user module that no preset has: of its operations as executed, each by itself."""
+
+
+def _module_value(name: str, module: CountedModule, given: Assumptions) -> Any:
+    """Return the value of an account or of a column of OF_RUN. Raises NoAccount where a module has none."""
+    count = module.count
+    if name in ("macs_per_token", *MODULE_ACCOUNTS) and not module.tokens:
+        raise NoAccount("the inputs have no tokens: no input_ids, integers, nor B x T x width")
+    if name in MODULE_ACCOUNTS:
+        return ACCOUNTS[name].value(module, given)
+    if name in count.measured:
+        if isinstance(reason := count.measured[name], str):
+            raise NoAccount(reason)
+        return count.measured[name]
+    if name == "macs_per_token":
+        return divide(count.macs, module.tokens)
+    if name == "macs_per_sample":
+        sizes, _ = first_input(count.inputs)
+        return divide(count.macs, sizes[0] if sizes else 1)
+    if name == "training_state_bytes":
+        return _state_bytes(count.trainable_params, count.params - count.trainable_params, given)
+    if name == "causal_macs":
+        if count.causal_macs is None:
+            raise NoAccount("a mask is not known")
+        return count.causal_macs
+    if name in OTHER_FLOPS and given.prices == prices.PRICES:
+        return sum(count.other_flops.get(kind, 0) for kind in OTHER_FLOPS[name])
+    if name == "bytes_moved":
+        return count.bytes_moved
+    if name == "intensity":
+        return Fraction(count.macs, count.bytes_moved or 1)
+    raise NoAccount("known of presets alone")
 
 
 def read_prices(path: str | Path) -> dict[str, int]:
@@ -546,9 +590,10 @@ def values(
     found, missing = {}, {}
     for name in names:
         try:
-            if isinstance(case, CountedModule) and name not in MODULE_ACCOUNTS:
-                raise NoAccount(f"a module has {', '.join(MODULE_ACCOUNTS)} only")
-            found[name] = ACCOUNTS[name].value(case, given)
+            if isinstance(case, CountedModule):
+                found[name] = _module_value(name, case, given)
+            else:
+                found[name] = ACCOUNTS[name].value(case, given)
         except (NoAccount, UsageError) as reason:
             found[name], missing[name] = None, str(reason)
     return found, missing

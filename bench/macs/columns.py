@@ -7,8 +7,7 @@ from typing import Any
 
 from headcount.bench.accounts import (
     ACCOUNTS,
-    MODULE_ACCOUNTS,
-    RECIPES,
+    OF_RUN,
     Assumptions,
     ideal_statement,
     statement,
@@ -18,10 +17,8 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.table import Column, Row, Section, Table
-from headcount.bench.training_flops import CountedModule, first_input, input_tokens
-from headcount.formulas import prices
-from headcount.formulas.ledger import divide
-from headcount.models.configs.suggest import choices, did_you_mean
+from headcount.bench.training_flops import CountedModule, input_tokens
+from headcount.models.configs.suggest import did_you_mean
 
 IDEAL = "_ideal"
 """The suffix of column keys for the ideal form."""
@@ -93,68 +90,19 @@ def selected(section: Section, names: Sequence[str]) -> Section:
     return replace(found, table=replace(found.table, columns=columns))
 
 
-OF_RUN = {
-    "bytes_moved": Column("bytes_moved", "bytes\nmoved", kind="int", of="bytes", width=14),
-    "intensity": Column("intensity", "MACs per\nbyte moved", kind="fixed", digits=3, width=11),
-}
-"""Columns of a user module that no preset has: of its operations as executed, each by itself."""
-
-
-def check_of_module(names: Sequence[str]) -> None:
-    """Raise UsageError for a column that neither presets nor user modules have."""
-    for name in names:
-        if name not in (*ACCOUNTS, *OF_RUN):
-            raise UsageError(f"unknown column {name!r}; {choices(name, (*ACCOUNTS, *OF_RUN), 'headcount macs --list')}")
-
-
 def of_module(count: ModuleCount, heading: str, names: Sequence[str], given: Assumptions) -> Section:
     """Return a table of one row, with a reason for each column that is not known of a user module."""
-    found = {name: _of_module(name, count, given) for name in names}
-    missing = {name: value for name, value in found.items() if isinstance(value, str)}
-    found = {name: None if name in missing else value for name, value in found.items()}
-    layout = Table(
-        "memory",
-        f"{heading}: memory and decoding",
-        [Column("row", "model", code=True), *(OF_RUN.get(name) or ACCOUNTS[name].column(given) for name in names)],
-        notes_above=[statement([name for name in names if name in ACCOUNTS], given, "the model")],
-        note_column="row",
-    )
-    record = {"model": heading, **_plain(found), "missing": missing}
-    return Section(layout, [Row({"row": count.name, **found}, _reasons(missing), [record])])
+    module = CountedModule(count, input_tokens(count.inputs))
+    notes = [statement([name for name in names if name in ACCOUNTS], given, "the model")]
+    row = _row(count.name, names, module, given, model=heading)
+    return _memory(heading, Column("row", "model", code=True), names, given, notes, [row])
 
 
-def _of_module(name: str, count: ModuleCount, given: Assumptions) -> Any:
-    """Return the value of a column of a user module, or as a text why there is none."""
-    tokens = input_tokens(count.inputs)
-    if name in count.measured:
-        return count.measured[name]
-    if name == "macs_per_sample":
-        sizes, _ = first_input(count.inputs)
-        return divide(count.macs, sizes[0] if sizes else 1)
-    if name in ("macs_per_token", *MODULE_ACCOUNTS):
-        if not tokens:
-            return "the inputs have no tokens: no input_ids, integers, nor B x T x width"
-        if name == "macs_per_token":
-            return divide(count.macs, tokens)
-        found, missing = values([name], CountedModule(count, tokens), given)
-        return missing.get(name, found[name])
-    if name == "training_state_bytes":
-        recipe = RECIPES[given.optimizer]
-        trained = count.trainable_params
-        return trained * sum(recipe.values()) + (count.params - trained) * recipe["weights"]
-    if name == "causal_macs":
-        return "a mask is not known" if count.causal_macs is None else count.causal_macs
-    if name in FLOPS and given.prices == prices.PRICES:
-        return sum(count.other_flops.get(kind, 0) for kind in FLOPS[name])
-    if name == "bytes_moved":
-        return count.bytes_moved
-    if name == "intensity":
-        return Fraction(count.macs, count.bytes_moved or 1)
-    return "known of presets alone"
-
-
-FLOPS = {f"{name}_flops": kinds for name, kinds in prices.GROUPS.items()} | {"other_flops": tuple(prices.PRICES)}
-"""Kinds of operations without multiply-accumulates by column."""
+def _memory(
+    heading: str, first: Column, names: Sequence[str], given: Assumptions, notes: Sequence[str], rows: Sequence[Row]
+) -> Section:
+    columns = [first, *(OF_RUN.get(name) or ACCOUNTS[name].column(given) for name in names)]
+    return Section(Table("memory", f"{heading}: memory and decoding", columns, notes, note_column="row"), rows)
 
 
 def _columns(name: str, given: Assumptions, ideal: bool) -> list[Column]:
@@ -188,27 +136,18 @@ def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given:
         inputs.setdefault(describe_input(case.lengths), []).append(case.name)
     rows = []
     for case in cases:
-        rows.append(_row(case.name, None, names, case, given))
-        if case.ideal not in (None, case):
-            rows.append(_row(f"{case.name}, ideal", "ideal", names, case.ideal, given))
-    table = Table(
-        "memory",
-        f"{heading}: memory and decoding",
-        [Column("row", "preset"), *(ACCOUNTS[name].column(given) for name in names)],
-        notes_above=[
-            *(f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()),
-            statement(names, given),
-            *filter(None, [ideal_statement(cases)]),
-        ],
-        note_column="row",
-    )
-    return Section(table, rows)
+        forms = {None: case} if case.ideal in (None, case) else {None: case, "ideal": case.ideal}
+        for form, one in forms.items():
+            label = f"{case.name}, {form}" if form else case.name
+            rows.append(_row(label, names, one, given, preset=case.preset, form=form, input=dict(case.lengths)))
+    notes = [f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()]
+    notes += [statement(names, given), *filter(None, [ideal_statement(cases)])]
+    return _memory(heading, Column("row", "preset"), names, given, notes, rows)
 
 
-def _row(label: str, form: str | None, names: Sequence[str], case: Case, given: Assumptions) -> Row:
+def _row(label: str, names: Sequence[str], case: Case | CountedModule, given: Assumptions, **facts: Any) -> Row:
     found, missing = values(names, case, given)
-    record = {"preset": case.preset, "form": form, "input": dict(case.lengths), **_plain(found), "missing": missing}
-    return Row({"row": label, **found}, _reasons(missing), [record])
+    return Row({"row": label, **found}, _reasons(missing), [{**facts, **_plain(found), "missing": missing}])
 
 
 def _plain(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,9 +113,10 @@ def assumptions(args: Namespace) -> accounts.Assumptions:
         if others:
             raise UsageError(f"--columns take one of --rules, not {', '.join(args.rules)}")
     given = accounts.Assumptions(**values)
-    # other tables have columns of their own, which they check
-    has_accounts_only = args.preset or args.grid or args.module in PRESETS
-    accounts.check([name for name in args.columns if has_accounts_only or name in accounts.ACCOUNTS], given)
+    # tables and comparisons have columns of their own, which they check
+    has_accounts_only = args.preset or args.grid or args.module
+    names = [name for name in args.columns if has_accounts_only or name in accounts.ACCOUNTS]
+    accounts.check(names, given, accounts.OF_RUN if args.module and args.module not in PRESETS else ())
     return given
 
 
@@ -245,13 +246,10 @@ def _module(args: Namespace) -> Iterable[Section]:
         raise UsageError(f"--rules without --columns goes with a preset, and {args.module} is none")
     if args.decode:
         args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
-    given, case = assumptions(args), None
-    target = parse_target(args.module, args)
+    given, case, target = assumptions(args), None, parse_target(args.module, args)
     if args.module in PRESETS:
         case = Case.of(target.spec, target.settings, target.lengths)
         case.check_runs()
-    else:
-        columns.check_of_module(args.columns)
     if args.plot:
         module.check_plot(args.plot)
     count = _count(target, args, counters, [] if case else args.columns, given)
