@@ -2,8 +2,6 @@
 
 import importlib
 import os
-import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
 from headcount.bench.latency import targets as latency_targets
-from headcount.bench.latency.__main__ import SUBCOMMANDS
 from headcount.bench.macs import verbs
 from headcount.bench.output.arguments import Value
 from headcount.bench.table import Column, Row, Section, Table
@@ -100,14 +97,6 @@ def test_temporary_file_of_another_process_stays(capsys, tmp_path):
 def test_missing_own_file_is_internal(capsys):
     with pytest.raises(FileNotFoundError):
         cli.run("prog", lambda: open(Path(cli.headcount.__file__).with_name("missing.json")))
-
-
-def test_parsers_need_no_torch():
-    below = [f"latency.{name}" for name in SUBCOMMANDS]
-    modules = [f"bench.{name}" for name in below] + [module for module, _ in COMMANDS.values()]
-    read = f"import importlib\nfor name in {modules}: importlib.import_module(f'headcount.{{name}}').parser('x count')"
-    done = subprocess.run([sys.executable, "-c", f"import sys\nsys.modules['torch'] = None\n{read}"], text=True)
-    assert done.returncode == 0
 
 
 @pytest.mark.parametrize(

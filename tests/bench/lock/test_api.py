@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -135,9 +134,3 @@ def test_lock_name_is_unique(pytester):
     done = pytester.runpytest(*PLUGIN, "--macs-lock-update")
     done.assert_outcomes(failed=2, passed=1)
     done.stdout.fnmatch_lines("*ValueError: *test_twice.lock is already the lock of *; give each lock its own name=*")
-
-
-def test_plugin_imports_no_torch(pytester, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(hc.__file__).parents[1]))
-    pytester.makepyfile("def test_nothing(): import sys; assert 'torch' not in sys.modules")
-    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)

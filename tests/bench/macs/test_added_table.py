@@ -1,11 +1,15 @@
 """A published table is one TOML file: found, judged and printed without another edit."""
 
 import io
+import json
 import shutil
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
 
+from headcount.bench.counters import registry
+from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.published import ReproducedTable
 from headcount.bench.render import emit
 from headcount.formulas.published import tables
@@ -77,6 +81,17 @@ def test_added_table_is_judged(folder):
     assert "unexplained" in misprinted
     (failure,) = (failure for row in printed.rows for failure in row.failures)
     assert failure.endswith("the verdict is 'unexplained', typed as 'reproduced'")
+
+
+def test_every_counter_counts_a_row(folder, capsys, monkeypatch):
+    table = tables.load("made-up", folder)
+    monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=table.rows[:1]))
+    assert main(["--table", "jetmoe", "--format", "json"]) == 0
+    records = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
+    macs = {record["counter"]: record["macs"] for record in records}
+    assert macs.keys() == {"closed-form", *registry.NAMES}
+    assert macs["torch"] == macs["closed-form"] == min(macs.values()) == 606_085_120
+    assert {record["counted_params"] for record in records} == {60_522_496}
 
 
 def test_unknown_quantity_or_key_raises(folder):

@@ -1,40 +1,18 @@
 """python -m bench.macs: counts, exit codes and imports."""
 
-import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from headcount.bench.counters import base, registry
+from headcount.bench.counters import base
 from headcount.bench.macs.__main__ import main
 
 ROOT = Path(__file__).parents[3]
-CLOSED = ["--counter", "closed-form"]
 
 
 def run(capsys, *argv):
     return main(argv), *capsys.readouterr()
-
-
-def json_of(capsys, *argv):
-    code, out, _ = run(capsys, *argv, "--format", "json")
-    assert code == 0
-    return json.loads(out)
-
-
-def test_every_counter_counts_every_row(capsys, monkeypatch):
-    # one processor: no second process, as the command before has
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    counted = {}
-    for record in json_of(capsys, "--table", "moa-table1")["tables"][0]["rows"]:
-        counted.setdefault(record["row"], {})[record["counter"]] = record["macs"]
-        assert record["params"] == record["counted_params"]
-    assert len(counted) == 11
-    for readings in counted.values():
-        assert readings.keys() == {"closed-form", *registry.NAMES}
-        assert readings["torch"] == readings["closed-form"] == min(readings.values())
 
 
 def test_check_fails_on_wrong_prediction(capsys, monkeypatch):
@@ -47,12 +25,26 @@ def test_check_fails_on_wrong_prediction(capsys, monkeypatch):
     assert run(capsys, *argv)[0] == 0
 
 
-def test_closed_form_imports_no_torch():
-    program = (
-        "import sys; from headcount.bench.macs.__main__ import main; main(['--counter', 'closed-form']); "
-        "print(sorted(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
-    modules = done.stdout.splitlines()[-1]
-    for name in ("torch", "pandas", "sympy", "numpy"):
-        assert f"'{name}'" not in modules
+NO_TORCH = """
+import importlib, sys
+sys.modules["torch"] = None
+from headcount.bench.macs.__main__ import main
+
+assert main(["--counter", "closed-form"]) == 0
+assert not {"pandas", "sympy", "numpy"} & sys.modules.keys()
+from headcount.formulas.published import figures
+
+assert main(["--table", *figures.names()]) == 0
+from headcount.__main__ import COMMANDS
+from headcount.bench.latency.__main__ import SUBCOMMANDS
+
+modules = [f"bench.latency.{name}" for name in SUBCOMMANDS] + [module for module, _ in COMMANDS.values()]
+for name in modules:
+    importlib.import_module(f"headcount.{name}").parser("x count")
+import headcount.bench.lock.pytest_plugin
+"""
+
+
+def test_closed_forms_parsers_and_plugin_need_no_torch():
+    done = subprocess.run([sys.executable, "-c", NO_TORCH], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr

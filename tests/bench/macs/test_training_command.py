@@ -59,7 +59,7 @@ def test_utilisation_states_rule_and_peak(capsys):
 
 
 @pytest.mark.parametrize("verb", ["compare", "count"])
-def test_two_rules_by_entry(capsys, verb):
+def test_two_rules_by_entry(capsys, verb, warm):
     sizes = ["num_layers=2", "num_heads=3", "num_kv_heads=1", "d_model=26", "head_dim=10", "d_ff=29", "vocab_size=31"]
     argv = ["llama3-8b", "--set", *sizes, "--seq-len", "13", "--rules", "palm", "6n", "--format", "json"]
     assert verbs.main(argv, f"headcount {verb}") == 0
