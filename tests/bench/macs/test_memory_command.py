@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from headcount.bench.macs.__main__ import main
 
 CLOSED = ["--counter", "closed-form"]
@@ -54,7 +56,7 @@ def test_ideal_columns_match_hand_formulas(capsys):
     assert row["decode_macs_ideal"] is None and row["missing"] == {"decode_macs_ideal": "every head is used"}
 
 
-def test_table_has_the_columns_that_are_asked_for(capsys):
+def test_table_with_columns(capsys):
     code, out, _ = run(capsys, "--table", "moa-table3", "--format", "csv", "--columns", "verdict", "macs", "kv_bytes")
     head, base, *_ = out.splitlines()
     # four attentions of 6 + 6 decoder layers share one context of 10 tokens: K, V of 128, two bytes each
@@ -64,19 +66,18 @@ def test_table_has_the_columns_that_are_asked_for(capsys):
     assert code == 0 and out.startswith("row,decode_macs,decode_macs_ideal,notes\n")
 
 
-def test_comparison_has_the_columns_that_are_asked_for(capsys):
+@pytest.mark.parametrize("columns, tables", [
+    (["difference_exact"], ["compare-block", "compare-kind"]),
+    (["a_params", "kv_bytes"], ["compare-params", "memory"]),
+    (["letter", "above"], ["compare-crossovers"]),
+])  # fmt: skip
+def test_comparison_with_columns(columns, tables, capsys):
     both = ["--compare", "moa-16K32E256D", "transformer-big", "--format", "json"]
-    names = {"block": "compare-block", "kind": "compare-kind", "params": "compare-params"}
-    for asked, tables in (
-        (["difference_exact"], [names["block"], names["kind"]]),
-        (["a_params", "kv_bytes"], [names["params"], "memory"]),
-        (["letter", "above"], ["compare-crossovers"]),
-    ):
-        code, out, _ = run(capsys, *both, "--columns", *asked)
-        assert (code, [table["name"] for table in json.loads(out)["tables"]]) == (0, tables)
+    code, out, _ = run(capsys, *both, "--columns", *columns)
+    assert (code, [table["name"] for table in json.loads(out)["tables"]]) == (0, tables)
 
 
-def test_unknown_column_names_those_of_the_table(capsys):
+def test_unknown_column_lists_those_of_the_table(capsys):
     for argv in (["--table", "moa-table3"], ["--compare", "moa-8K8E128D", "transformer-base"]):
         code, out, err = run(capsys, *argv, "--columns", "kv_byte")
         assert (code, out) == (2, "") and "unknown column 'kv_byte'; did you mean kv_bytes" in err
