@@ -11,16 +11,16 @@ from headcount.bench.latency import peaks
 from headcount.bench.render import realised
 
 STREAMED = (
-    "macs --audit --counter torch ptflops-pytorch --device meta",
     "latency --layer mha-base --seq-len 2 --tokens 2 --pass forward --blocks 1 --threads 1",
     "latency gates --layer mha-base --dtype float32",
 )
 """Commands whose rows are printed one by one."""
 COMMANDS = (
     *STREAMED,
+    "macs --audit --counter ptflops-pytorch --device meta",
     "macs --counter closed-form --params",
     "macs --counter closed-form --table moh-llm moh-llama3 moh-dit moh-vit jetmoe transnext --columns kv_bytes",
-    "macs --preset moa-8K8E128D --seq-len 512",
+    "macs --preset mlm-moa-8K8E128D --seq-len 16 --counter ptflops-pytorch",
     "macs --grid 'K=1,2,4,8 E=8,16,32 D=64,128 T=10,128,512' --counter closed-form",
     "macs --grid 'h=8 s=2 r=3 d_h=64 T=10,8192' --counter torch",
     "macs --compare moa-16K32E256D transformer-big --counter closed-form",
@@ -28,8 +28,8 @@ COMMANDS = (
     "macs --preset jetmoe-8b --seq-len 4096 --counter closed-form",
     "macs --preset llama3-8b --convert s=16 r=8",
     "budget --macs 1.2G --params 250M",
-    "derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model",
-    "latency --estimate --device h200",
+    "derive --preset moa-8K8E128D --vars T,K,D",
+    "latency --estimate --device h200 --layer mha-base --seq-len 128",
 )
 
 

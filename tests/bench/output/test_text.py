@@ -91,9 +91,8 @@ def in_terminal(columns, *argv, **environment):
     return text.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_terminal_width_and_colours(width):
-    argv = ["bench.macs", "--counter", "closed-form"]
+def test_terminal_width_and_colours():
+    argv, width = ["bench.macs", "--counter", "closed-form"], 80
     text = in_terminal(width, *argv)
     plain = re.sub(r"\033\[\d+m", "", text)
     assert max(map(len, plain.splitlines())) <= width and "\033[32mreproduced\033[0m" in text
