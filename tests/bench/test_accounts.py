@@ -31,8 +31,8 @@ EDGES = {
 DECODING = {name: config for name, config in configurations("form", "router") if not config.no_step}
 DECODING |= {name: make_config(values) for name, values in EDGES.items()}
 UNEVEN = MOH | dict(num_heads=(10, 4, 10), num_kv_heads=(5, 4, 2), num_shared_heads=(2, 1, 10), top_k=(3, 2, 0))
-LLAMA = dict(model="llama", d_ff=19, num_layers=3, vocab_size=29)
-TRANSLATION = dict(model="encoder_decoder", d_ff=29, num_encoder_layers=3, num_decoder_layers=2, vocab_size=41)
+LLAMA = dict(model="llama", d_ff=19, num_layers=2, vocab_size=29)
+TRANSLATION = dict(model="encoder_decoder", d_ff=29, num_encoder_layers=2, num_decoder_layers=1, vocab_size=41)
 
 
 def in_model(model, config):
@@ -42,7 +42,10 @@ def in_model(model, config):
 
 LANGUAGE = {name: in_model(LLAMA, config) for name, config in DECODING.items() if config.rotary}
 LANGUAGE |= {name: make_config(MODEL_FIELDS[name]) for name in ("jetmoe", "deepseek", "decoder-learned")}
-LANGUAGE |= {f"uneven-{form}": make_config(LLAMA | UNEVEN | dict(form=form)) for form in ("released", "ideal")}
+LANGUAGE |= {name: make_config(MODEL_FIELDS[name]) for name in ("jetmoe", "deepseek", "decoder-learned")}
+LANGUAGE |= {
+    f"uneven-{form}": make_config(LLAMA | UNEVEN | dict(form=form, num_layers=3)) for form in ("released", "ideal")
+}
 CACHED = {name: in_model(TRANSLATION, config) for name, config in configurations() if not hasattr(config, "side")}
 
 
@@ -73,11 +76,11 @@ def counted(call):
 
 @pytest.mark.parametrize("name", DECODING)
 def test_layer_cache_and_macs(name):
-    layer, case = build(DECODING[name]), Case(name, DECODING[name], lengths(3, 7))
+    layer, case = build(DECODING[name]), Case(name, DECODING[name], lengths(3, 5))
     cache, x = layer.make_cache(3, 11), example_inputs(case.config, case.lengths)["query"]
     each, stored = [], []
     with torch.no_grad():
-        for i in range(7):
+        for i in range(5):
             each.append(counted(lambda i=i: layer(x[:, i : i + 1], cache=cache)))
             stored.append(cache.num_bytes)
     assert stored[-1] == value("kv_bytes", case) == 2 * value("kv_bytes", case, Assumptions(element_bytes=2))
@@ -90,11 +93,11 @@ def test_layer_cache_and_macs(name):
 
 @pytest.mark.parametrize("name", LANGUAGE)
 def test_language_model_cache_and_macs(name):
-    model, case = build(LANGUAGE[name]), Case(name, LANGUAGE[name], {"batch_size": 3, "seq_len": 7})
+    model, case = build(LANGUAGE[name]), Case(name, LANGUAGE[name], {"batch_size": 3, "seq_len": 5})
     (tokens,) = example_inputs(case.config, case.lengths).values()
-    caches, each, stored = model.make_caches(3, 7), [], []
+    caches, each, stored = model.make_caches(3, 5), [], []
     with torch.no_grad():
-        for i in range(7):
+        for i in range(5):
             each.append(counted(lambda i=i: model(tokens[:, i : i + 1], caches=caches)))
             stored.append(sum(cache.num_bytes for cache in caches))
     assert stored[-1] == value("kv_bytes", case)
@@ -102,9 +105,9 @@ def test_language_model_cache_and_macs(name):
     assert each[-1] == value("decode_macs", case)
     assert sum(each) == value("generate_macs", case)
     assert remakes_keys(case.config.attention) or sum(each) == value("causal_macs", case)
-    caches = model.make_caches(3, 7)
+    caches = model.make_caches(3, 5)
     with torch.no_grad():
-        assert counted(lambda: model(tokens, caches=caches)) == accounts.step(case, 7, 7).macs == case.ledger.macs
+        assert counted(lambda: model(tokens, caches=caches)) == accounts.step(case, 5, 5).macs == case.ledger.macs
 
 
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
@@ -143,11 +146,11 @@ def test_ideal_step_reads_predicted_weights(router, shared, routed):
 @pytest.mark.parametrize("name", CACHED)
 def test_translation_model_cache_and_macs(name):
     config = CACHED[name]
-    model, case = build(config), Case(name, config, lengths(2, 5, 17))
+    model, case = build(config), Case(name, config, lengths(2, 3, 11))
     source, target = example_inputs(config, case.lengths).values()
     states, each = [], []
-    prefill = counted(lambda: states.append(model.encode(source, max_len=5)))
-    for i in range(5):
+    prefill = counted(lambda: states.append(model.encode(source, max_len=3)))
+    for i in range(3):
         each.append(counted(lambda i=i: model.step(states[0], target[:, i : i + 1])))
     assert sum(layer.num_bytes for layer in states[0].caches) == value("kv_bytes", case)
     assert prefill == value("prefill_macs", case)
@@ -257,7 +260,7 @@ def test_other_flops_by_hand():
     twice = Assumptions(prices={kind: 2 * price for kind, price in FLOATS.prices.items()})
     assert value("other_flops", case, twice) == 2 * (3 * softmax + bias)
     llama = Case("llama", LANGUAGE["mqa"], {"batch_size": 3, "seq_len": 7})
-    assert value("norm_flops", llama) == 4 * (2 * 3 + 1) * 3 * 7 * 35
+    assert value("norm_flops", llama) == 4 * (2 * 2 + 1) * 3 * 7 * 35
 
 
 def test_prices_refuse_unknown_kinds(tmp_path):

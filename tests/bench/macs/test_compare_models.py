@@ -1,6 +1,5 @@
 """python -m bench.macs --compare: where a difference comes from, and where the ranking changes."""
 
-import json
 import math
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headcount.bench.macs import cases
-from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.crossover import crossovers
 from headcount.formulas.symbols import symbol
 
@@ -17,22 +15,12 @@ CLOSED = ["--counter", "closed-form"]
 BIG = ["--compare", "moa-16K32E256D", "transformer-big"]
 
 
-def run(capsys, *argv):
-    return main(argv), *capsys.readouterr()
-
-
-def tables_of(capsys, *argv):
-    code, out, err = run(capsys, *argv, "--format", "json")
-    assert code == 0, err
-    return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}
-
-
 def by(rows, key):
     return {row[key]: row for row in rows}
 
 
-def test_blocks_match_hand_formulas(capsys):
-    blocks = by(tables_of(capsys, *BIG, *CLOSED)["compare-block"], "block")
+def test_blocks_match_hand_formulas(tables):
+    blocks = by(tables(*BIG, *CLOSED)["compare-block"], "block")
     # encoder 6 and decoder 2 * 6 layers; d_m 512, K D = 4096, E 32 against d_m 1024, each of 10 tokens
     attention = 18 * 10 * (2 * 512 * 4096 + 2 * 512 * 256 + 512 * 32) - 18 * 10 * 4 * 1024 * 1024
     assert attention == 50_135_040
@@ -51,10 +39,10 @@ KINDS = ["linear", "expert_linear", "scores", "values", "conv"]
 @pytest.mark.parametrize(
     "pair", [BIG[1:], ["mlm-transformer", "mlm-moa-8K64E256D"], ["lightconv", "mae-7"]], ids="-".join
 )
-def test_parts_sum_to_total(pair, capsys):
-    tables = tables_of(capsys, "--compare", *pair, *CLOSED)
+def test_parts_sum_to_total(pair, tables):
+    found = tables("--compare", *pair, *CLOSED)
     for what in ("block", "kind"):
-        *rows, total = tables[f"compare-{what}"]
+        *rows, total = found[f"compare-{what}"]
         names = [row[what] for row in rows]
         assert names == [name for name in [*BLOCKS, *KINDS] if name in names]
         for account in ("rule", "exact") if "sum_rule" in total else ("exact",):
@@ -66,35 +54,35 @@ def test_parts_sum_to_total(pair, capsys):
             assert sums == total[f"a_{account}"]
 
 
-def test_wrong_count_at_crossover_fails_check(capsys, monkeypatch):
+def test_wrong_count_at_crossover_fails_check(macs, monkeypatch):
     def off_by_one(case, counters, device):
         return {"torch": case.ledger.macs + (case.preset == "transformer-big")}
 
     monkeypatch.setattr(cases, "counted", off_by_one)
-    code, out, err = run(capsys, *BIG, "--counter", "torch", "--check")
+    code, out, err = macs(*BIG, "--counter", "torch", "--check")
     assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err and "  no [" in out
 
 
-def test_fields_differ_between_sides(capsys):
-    data = tables_of(capsys, "--compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
+def test_fields_differ_between_sides(tables):
+    data = tables("--compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
     attention = by(data["compare-block"], "block")["attention"]["difference_exact"]
     # K = 4 not 8: two projections and two products; E = 16 not 8: the router
     assert attention == 18 * 10 * (-4 * (2 * 512 * 128 + 2 * 10 * 128) + 8 * 512)
     assert {r["letter"] for r in data["compare-crossovers"]} == {"T", "K of A", "E of A", "K of B", "E of B"}
 
 
-def crossovers_of(capsys, *argv):
-    rows = tables_of(capsys, "--compare", *argv)["compare-crossovers"]
-    return {(r["letter"], r["below"], r["above"], r["at_below"], r["at_above"], r["counted"]) for r in rows}
+def crossovers_of(found):
+    keys = ("letter", "below", "above", "at_below", "at_above", "counted")
+    return {tuple(row[key] for key in keys) for row in found["compare-crossovers"]}
 
 
-def test_crossovers_of_ideal_moh_in_heads(capsys):
+def test_crossovers_of_ideal_moh_in_heads(tables):
     d_m, T, N, d_h = 768, 2048, 2, 64
     # of one head: queries and output, keys and values, the products with scores
     own, kv, pairs = N * 2 * T * d_m * d_h, N * 2 * T * d_m * d_h, N * 2 * T * T * d_h
     routers = N * T * d_m * (12 + 2)
     models = ["moh-llm-s-75,form=ideal", "llm-s", "--set", f"num_layers={N}"]
-    found = crossovers_of(capsys, *models, "--counter", "torch")
+    found = crossovers_of(tables("--compare", *models, "--counter", "torch"))
     # 3 heads fewer than 12 are saved with s = 3 and r = 6, none with s + r = 12, and the routers are added
     for letter, total in (("s of A", 6), ("r of A", 9)):
         assert (letter, total - 1, total, routers - own - pairs, routers, "torch") in found
@@ -104,25 +92,26 @@ def test_crossovers_of_ideal_moh_in_heads(capsys):
     assert ("T", None, None, None, None, "no crossover") in found and len(found) == 4
 
 
-def test_crossovers_without_a_router(capsys):
+def test_crossovers_without_a_router(tables):
     small = ["d_model=8", "num_heads=4", "d_ff=3", "num_layers=1", "vocab_size=11"]
     a = ",".join(["moh-llm-s-75", *small, "num_shared_heads=1", "top_k=2"])
     b = ",".join(["moh-llm-s-75", *small, "num_shared_heads=2", "top_k=1"])
-    found = crossovers_of(capsys, a, b, "--seq-len", "7", "--counter", "torch")
+    found = tables("--compare", a, b, "--seq-len", "7", "--counter", "torch")
     row = 7 * 8
     # with routed heads: 4 columns for s = 0, 5 for s = 1, 6 from s = 2 on; without: those of the shared heads
-    assert {one for one in found if one[0] in ("s of A", "r of B")} == {
+    assert {one for one in crossovers_of(found) if one[0] in ("s of A", "r of B")} == {
         ("s of A", 1, 2, -row, 0, "torch"),
         ("r of B", 0, 1, 3 * row, -row, "torch"),
     }
-    rows = [r for r in tables_of(capsys, "--compare", a, b, "--seq-len", "7", *CLOSED)["compare-crossovers"]]
-    assert by(rows, "letter")["s of A"]["exceptions"] == {"0": -2 * row, "1": -row}
-    assert by(rows, "letter")["r of A"]["exceptions"] == {"0": -6 * row}
+    by_letter = by(found["compare-crossovers"], "letter")
+    assert by_letter["s of A"]["exceptions"] == {"0": -2 * row, "1": -row}
+    assert by_letter["r of A"]["exceptions"] == {"0": -6 * row}
 
 
-def test_crossover_uses_valid_sizes(capsys):
+def test_crossover_uses_valid_sizes(tables):
     a = "moh-llama3-8b,num_layers=1,vocab_size=128256"
-    found = {one for one in crossovers_of(capsys, a, "llama3-8b,num_layers=1", *CLOSED) if one[0] == "h of A"}
+    crossed = crossovers_of(tables("--compare", a, "llama3-8b,num_layers=1", *CLOSED))
+    found = {one for one in crossed if one[0] == "h of A"}
     # 8 key/value heads divide 24, 32 and 40, and nothing between; the query-norm router costs no product
     T, d_m, d_h = 8192, 4096, 128
     eight = 8 * (2 * T * d_m * d_h + 2 * T * T * d_h)
@@ -166,11 +155,11 @@ def layer(T, d):
 """
 
 
-def test_preset_against_user_module(warm, capsys, tmp_path):
+def test_preset_against_user_module(warm, tables, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(USER)
     small = "moa-8K8E128D,vocab_size=11,d_ff=7,num_encoder_layers=1,num_decoder_layers=1"
-    data = tables_of(capsys, "--compare", small, f"{path}:layer,T=10,d=1792", "--counter", "torch")
+    data = tables("--compare", small, f"{path}:layer,T=10,d=1792", "--counter", "torch")
     d, D, h = 1792, 128, 8
     assert by(data["compare-block"], "block")["attention"]["b_exact"] == 4 * 10 * d * d + 2 * 10 * 10 * d
     assert by(data["compare-params"], "block")["total"]["b_params"] == 4 * d * d

@@ -1,10 +1,7 @@
 """headcount macs --compare of two modules, of two files of counts, and of one with the other."""
 
-import json
-
 import pytest
 
-from headcount.bench.macs.__main__ import main
 from headcount.bench.snapshot.file import text
 from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, Parameter
 from headcount.formulas.ledger import Entry
@@ -36,23 +33,16 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def tables(capsys, *sides):
-    assert main(["--compare", *sides, "--format", "json"]) == 0
-    return {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
-
-
-def test_json_lock_and_module_are_equal(folder, capsys):
+def test_json_lock_and_module_are_equal(folder, macs, tables):
     """The JSON of --module, a lock that a program made, and the module itself are the same count."""
-    assert main(["--module", "model.py:make", "--counter", "headcount", "--format", "json", "--out", "count.json"]) == 0
-    capsys.readouterr()
+    assert macs("--module", "model.py:make", "--counter", "headcount", "--out", "count.json")[0] == 0
     for other in ("13.lock", "model.py:make", "model.py:make,width=13,n=7"):
-        found = tables(capsys, "count.json", other)
+        found = tables("--compare", "count.json", other)
         assert found.keys() == {"compare-changes", "compare-how"}
         equal, total = found["compare-changes"]
         assert (equal["a"], equal["b"], total["difference"]) == (1001, 1001, 0)
 
 
-def test_preset_name_wins_over_file(folder, capsys):
+def test_preset_name_wins_over_file(folder, tables):
     (folder / "transformer-base").write_text(text(saved(13)))
-    assert main(["--compare", "transformer-base", "transformer-big", "--counter", "closed-form"]) == 0
-    assert "by block" in capsys.readouterr().out
+    assert "compare-block" in tables("--compare", "transformer-base", "transformer-big", "--counter", "closed-form")

@@ -1,25 +1,10 @@
 """``python -m bench.macs --convert``: a dense preset's forms, their break-even, the paper's stages, and wrong usage."""
 
-import json
-
 from headcount.bench.case import Case
-from headcount.bench.macs.__main__ import main
 
 
-def run(capsys, *argv):
-    code = main(list(argv))
-    out = capsys.readouterr()
-    return code, out.out, out.err
-
-
-def tables(capsys, *argv):
-    code, out, _ = run(capsys, *argv, "--format", "json")
-    assert code == 0
-    return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}
-
-
-def test_llama3_8b_conversion_matches_hand_formula(capsys):
-    found = tables(capsys, "--preset", "llama3-8b", "--convert", "s=16", "r=8")
+def test_llama3_8b_conversion_matches_hand_formula(macs, tables):
+    found = tables("--preset", "llama3-8b", "--convert", "s=16", "r=8")
     d, h, g, c, F, V, L, T, k = 4096, 32, 8, 128, 14336, 128256, 32, 8192, 24
     dense = T * (L * (2 * d * h * c + 2 * d * g * c + 2 * h * T * c + 3 * d * F) + d * V)
     # all queries, whose norms route; scores, values and outputs of 24 heads
@@ -36,16 +21,16 @@ def test_llama3_8b_conversion_matches_hand_formula(capsys):
         (2, "released", 100 * 10**9, 100 * 10**9 * 3 * dense // T),
         (2, "ideal", 100 * 10**9, 100 * 10**9 * 3 * ideal // T),
     ]
-    _, out, _ = run(capsys, "--preset", "llama3-8b", "--convert", "s=16", "r=8")
+    _, out, _ = macs("--preset", "llama3-8b", "--convert", "s=16", "r=8")
     text = " ".join(out.split())
     assert "ideal computes less than dense at every length" in text
     tokens = -(-100 * 10**9 * 3 * dense // (dense - ideal))
     assert f"repays the second stage after {tokens:,} (released)" in text
 
 
-def test_conversion_matches_moh_preset(capsys):
+def test_conversion_matches_moh_preset(tables):
     (_, released, ideal) = tables(
-        capsys, "--preset", "llm-s", "--set", "num_layers=2", "--convert", "s=3,2", "r=6,8", "router=linear"
+        "--preset", "llm-s", "--set", "num_layers=2", "--convert", "s=3,2", "r=6,8", "router=linear"
     )["conversion"]
     fields = {"num_layers": 2, "num_shared_heads": (3, 2), "top_k": (6, 8)}
     case = Case.of("moh-llm-s-75", fields)
@@ -53,13 +38,13 @@ def test_conversion_matches_moh_preset(capsys):
     assert (ideal["macs"], ideal["params"]) == (case.ideal_ledger.macs, case.ideal_ledger.params)
 
 
-def test_break_even_length(capsys):
+def test_break_even_length(macs, tables):
     """6 heads of width 2, 5 of them used: 4 d_m T and 4 T^2 saved in a layer, 8 d_m T spent on routers."""
     sizes = ["--set", "d_model=64", "num_heads=6", "head_dim=2", "--convert", "s=2", "r=3", "router=linear"]
-    _, out, _ = run(capsys, "--preset", "llm-s", *sizes)
+    _, out, _ = macs("--preset", "llm-s", *sizes)
     assert "Break-even: ideal computes less than dense from 65 tokens on." in out
     macs = {}
     for length in ("64", "65"):
-        rows = tables(capsys, "--preset", "llm-s", "--seq-len", length, *sizes)["conversion"]
+        rows = tables("--preset", "llm-s", "--seq-len", length, *sizes)["conversion"]
         macs[length] = rows[2]["macs"] - rows[0]["macs"]
     assert macs["64"] == 0 > macs["65"]

@@ -1,29 +1,15 @@
 """bench.macs --grid: one layer at every combination of sizes, the printed equation and the exact count."""
 
-import json
-
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.grid import parse, section
 
 CLOSED = ["--counter", "closed-form"]
 
 
-def run(capsys, *argv):
-    return main(argv), *capsys.readouterr()
-
-
-def json_of(capsys, *argv):
-    code, out, _ = run(capsys, *argv, "--format", "json")
-    assert code == 0
-    return json.loads(out)
-
-
-def test_printed_equation_plus_omitted_is_exact(capsys):
-    data = json_of(capsys, "--grid", "K=3 E=5 D=7 d_m=11 T=13,17 B=2", *CLOSED)
-    for row in data["tables"][0]["rows"]:
+def test_printed_equation_plus_omitted_is_exact(tables):
+    for row in tables("--grid", "K=3 E=5 D=7 d_m=11 T=13,17 B=2", *CLOSED)["grid"]:
         assert row["printed_equation_macs"] + sum(row["omitted_macs"].values()) == row["macs"]
         t = row["point"]["T"]
         assert row["eq19_macs"] == 2 * (t * t * 11 + 4 * t * 11 * 11)
@@ -45,6 +31,6 @@ def test_active_params_exclude_skipped_heads():
 
 
 @pytest.mark.parametrize("sizes", ["h=3 d_h=7 d_m=30", "h=4 g=2 d_m=32"])
-def test_equation_19_only_where_it_applies(sizes, capsys):
-    (row,) = json_of(capsys, "--grid", f"{sizes} T=13", *CLOSED)["tables"][0]["rows"]
+def test_equation_19_only_where_it_applies(sizes, tables):
+    (row,) = tables("--grid", f"{sizes} T=13", *CLOSED)["grid"]
     assert row["printed_equation_macs"] is None and row["macs"]

@@ -6,23 +6,18 @@ import sys
 from pathlib import Path
 
 from headcount.bench.counters import base
-from headcount.bench.macs.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 
 
-def run(capsys, *argv):
-    return main(argv), *capsys.readouterr()
-
-
-def test_check_fails_on_wrong_prediction(capsys, monkeypatch):
+def test_check_fails_on_wrong_prediction(macs, monkeypatch):
     monkeypatch.setattr(base, "predict", lambda tool, ledger, device: 7)
     argv = ["--preset", "mlm-transformer", "--seq-len", "5", "--counter", "torch"]
-    code, out, err = run(capsys, *argv, "--check")
+    code, out, err = macs(*argv, "--check")
     assert code == 1
     assert re.search(r"mlm-transformer: torch on meta reads [\d,]+, its rules predict 7", err)
     assert "check: 1 disagree" in err and "no: 7" in out
-    assert run(capsys, *argv)[0] == 0
+    assert macs(*argv)[0] == 0
 
 
 NO_TORCH = """

@@ -2,19 +2,15 @@
 
 import csv
 import io
-import json
 
 import pytest
-
-from headcount.bench.macs.__main__ import main
 
 LLAMA = ["--preset", "llama3-8b", "--seq-len", "8192"]
 
 
-def test_a_row_has_the_counted_figures_of_a_rank(capsys):
+def test_a_row_has_the_counted_figures_of_a_rank(macs):
     # counted from DTensors on a fake process group, torch 2.13
-    assert main([*LLAMA, "--plan", "tp=8,sp", "--format", "csv", "--brief"]) == 0
-    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    (row,) = csv.DictReader(io.StringIO(macs(*LLAMA, "--plan", "tp=8,sp", "--format", "csv", "--brief")[1]))
     wanted = {
         "ranks": 8, "rank_macs": 9_883_793_489_920, "step_macs": 29_651_380_469_760, "rank_params": 1_004_015_616,
         "sent_bytes": 7_633_633_280, "step_sent_bytes": 15_267_266_560, "sync_bytes": 931_840,
@@ -24,10 +20,9 @@ def test_a_row_has_the_counted_figures_of_a_rank(capsys):
     assert {name: int(row[name]) for name in wanted} == wanted
 
 
-def test_collectives_add_up_to_the_row(capsys):
-    assert main([*LLAMA, "--plan", "tp=8,sp,dp=16,fsdp", "--reduce-bytes", "4", "--format", "json"]) == 0
-    tables = {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
-    (row,), moved = tables["llama3-8b-ranks"], tables["llama3-8b-collectives"]
+def test_collectives_add_up_to_the_row(tables):
+    found = tables(*LLAMA, "--plan", "tp=8,sp,dp=16,fsdp", "--reduce-bytes", "4")
+    (row,), moved = found["llama3-8b-ranks"], found["llama3-8b-collectives"]
     sums = {
         phase: sum(one["bytes"] for one in moved if one["phase"] == phase) for phase in ("forward", "backward", "sync")
     }
@@ -48,7 +43,6 @@ def test_collectives_add_up_to_the_row(capsys):
         ([*LLAMA, "--plan", "tp=2", "--reduce-bytes", "0"], "--reduce-bytes must be at least 1, not 0"),
     ],
 )
-def test_wrong_plans(words, message, capsys):
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert message in err and err.count("\n") == 1 and not out
+def test_wrong_plans(words, message, macs):
+    code, out, err = macs(*words)
+    assert code == 2 and message in err and err.count("\n") == 1 and not out

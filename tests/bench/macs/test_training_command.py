@@ -5,7 +5,6 @@ import json
 import pytest
 
 from headcount.bench.macs import verbs
-from headcount.bench.macs.__main__ import main
 
 L, d, h, g, d_h, F, V, T, B = 2, 4096, 32, 8, 128, 14336, 128256, 101, 3
 SMALL = ["--preset", "llama3-8b", "--set", f"num_layers={L}", "--seq-len", str(T), "--batch-size", str(B)]
@@ -15,47 +14,44 @@ PALM = 6 * N + 12 * L * h * d_h * T
 RATE = ["--columns", "training_flops_per_token", "training_flops_per_step", "mfu", "hfu", "--seconds", "0.5"]
 
 
-def rows(capsys, *argv):
-    code = main([*argv, "--counter", "closed-form", "--format", "json"])
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return json.loads(out)["tables"][-1]["rows"]
+@pytest.fixture
+def last_rows(tables):
+    """Return a function that runs ``headcount macs`` on closed forms and returns the rows of its last table."""
+    return lambda *argv: [*tables(*argv, "--counter", "closed-form").values()][-1]
 
 
-def test_columns_of_a_preset(capsys):
-    (row,) = rows(capsys, *SMALL, "--rules", "palm", *RATE, "--devices", "7", "--peak", "H100 SXM bf16")
+def test_columns_of_a_preset(last_rows):
+    (row,) = last_rows(*SMALL, "--rules", "palm", *RATE, "--devices", "7", "--peak", "H100 SXM bf16")
     assert (row["training_flops_per_token"], row["training_flops_per_step"]) == (PALM, PALM * B * T)
     assert row["mfu"] == pytest.approx(100 * PALM * B * T / (0.5 * 7 * 989.5e12))
     assert row["hfu"] is None and row["missing"] == {"hfu": "rule palm counts no recomputation"}
 
 
-def test_tokens_and_recomputation(capsys):
+def test_tokens_and_recomputation(last_rows):
     options = ["--tokens", "1009", "--peak", "2P bf16"]
-    (row,) = rows(capsys, *SMALL, "--rules", "megatron2021", *RATE, *options)
+    (row,) = last_rows(*SMALL, "--rules", "megatron2021", *RATE, *options)
     layers, logits = L * (2 * d * h * d_h + 2 * d * g * d_h + 3 * d * F + 2 * h * d_h * T), V * d
     assert row["training_flops_per_token"] == 8 * layers + 6 * logits
     assert row["mfu"] == pytest.approx(100 * 6 * (layers + logits) * 1009 / 0.5 / 2e15)
     assert row["hfu"] == pytest.approx(100 * (8 * layers + 6 * logits) * 1009 / 0.5 / 2e15)
 
 
-def test_columns_of_a_grid(capsys):
+def test_columns_of_a_grid(last_rows):
     argv = ["--grid", "K=2 E=5 D=7 d_m=11 T=13 B=2", "--columns", "training_flops_per_step"]
-    (row,) = rows(capsys, *argv, "--rules", "megatron_model")
+    (row,) = last_rows(*argv, "--rules", "megatron_model")
     assert row["training_flops_per_step"] == 6 * row["macs"] == 6 * 26 * (11 * 5 + 2 * 2 * 77 + 2 * 77 + 2 * 2 * 13 * 7)
 
 
-def test_other_models_have_a_dash(capsys):
-    (row,) = rows(capsys, "--preset", "dit-s2", "--rules", "palm", "--columns", "training_flops_per_token")
+def test_other_models_have_a_dash(last_rows):
+    (row,) = last_rows("--preset", "dit-s2", "--rules", "palm", "--columns", "training_flops_per_token")
     assert row["training_flops_per_token"] is None and "one sequence" in row["missing"]["training_flops_per_token"]
 
 
-def test_utilisation_states_rule_and_peak(capsys):
+def test_utilisation_states_rule_and_peak(macs):
     argv = [*SMALL, "--counter", "closed-form", "--rules", "palm", *RATE, "--peak"]
-    assert main([*argv, "A100 80GB SXM bf16"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
+    out = " ".join(macs(*argv, "A100 80GB SXM bf16")[1].split())
     assert all(part in out for part in ("rule palm", "A100 80GB SXM bf16 312 TFLOP/s"))
-    assert main([*argv, "989T"]) == 0
-    assert "no stated dtype 989 TFLOP/s" in " ".join(capsys.readouterr().out.split())
+    assert "no stated dtype 989 TFLOP/s" in " ".join(macs(*argv, "989T")[1].split())
 
 
 @pytest.mark.parametrize("verb", ["compare", "count"])
