@@ -1,4 +1,4 @@
-"""Memory and decoding: the ledger's figures against real caches and counters, with ==."""
+"""Memory and decoding in closed form equal real caches and counters."""
 
 from dataclasses import asdict
 from fractions import Fraction
@@ -87,7 +87,7 @@ def test_layer_cache_and_macs(name):
     assert stored[-1] - stored[-2] == 3 * value("kv_token_bytes", case)
     assert each[-1] == value("decode_macs", case)
     assert sum(each) == value("generate_macs", case)
-    # the steps meet the pairs of a query and a key that a causal mask leaves
+    # steps and a causal mask have the same pairs of a query and a key
     assert remakes_keys(case.config) or sum(each) == value("causal_macs", case)
 
 

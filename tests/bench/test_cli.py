@@ -69,7 +69,7 @@ def test_errors_are_one_line(plan, argv, code, message, capsys, tmp_path):
 def test_unwritable_output_fails_first(name, capsys, tmp_path):
     (tmp_path / "file").write_text("old")
     place = f"{tmp_path}/{name}"
-    assert command(lambda args: pytest.fail("this draws, measures and stores"), "--out", place) == 2
+    assert command(lambda args: pytest.fail("the command was run"), "--out", place) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(f"a command: error: cannot write {place}: ")
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and (tmp_path / "file").read_text() == "old"
@@ -80,16 +80,16 @@ def test_input_is_not_overwritten(named, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.txt").write_text("theirs")
     argv = ["--module", named.format(tmp_path / "in.txt"), "--out", "in.txt"]
-    assert command(lambda args: pytest.fail("this draws, measures and stores"), *argv) == 2
+    assert command(lambda args: pytest.fail("the command was run"), *argv) == 2
     assert capsys.readouterr() == ("", "a command: error: --out in.txt is an input of this command\n")
     assert (tmp_path / "in.txt").read_text() == "theirs"
 
 
 def test_temporary_file_of_another_process_stays(capsys, tmp_path):
-    """In two containers that share a folder two processes may have one number."""
+    """Processes in two containers may share a folder and have equal process ids."""
     out, theirs = tmp_path / "out.csv", tmp_path / f".out.csv.{os.getpid()}.tmp"
     theirs.write_text("half a table")
-    assert command(lambda args: pytest.fail("this draws, measures and stores"), "--out", str(out)) == 2
+    assert command(lambda args: pytest.fail("the command was run"), "--out", str(out)) == 2
     assert capsys.readouterr() == ("", f"a command: error: cannot write {out}: File exists\n")
     assert [path.name for path in tmp_path.iterdir()] == [theirs.name] and theirs.read_text() == "half a table"
 

@@ -1,4 +1,4 @@
-"""What hc.count, hc.assert_macs and hc.lock take as a module and as its inputs."""
+"""Modules and inputs that hc.count, hc.assert_macs and hc.lock accept."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ def make(d=D):
         pytest.param((), {"input_size": [(B, D), (H, 2)]}, MACS + B * H * 2, id="sizes"),
     ],
 )
-def test_inputs_are_named_or_made(inputs, keywords, macs):
+def test_inputs_by_name_or_size(inputs, keywords, macs):
     assert hc.count(Net(), *inputs, **keywords).macs == macs
     hc.assert_macs(Net(), *inputs, expected=macs, **keywords)
     assert hc.lock(Net(), *inputs, **keywords).macs == macs
@@ -63,7 +63,7 @@ def test_sizes_have_types():
     assert hc.count(model[1], input_size=torch.Size([E, D])).modules[0].output == f"{E}x{H}"
 
 
-def test_pair_that_forward_takes_stays_whole():
+def test_pair_is_not_unpacked_for_one_parameter():
     pair = (X, torch.ones(D, H))
     assert hc.count(Pair(), pair).macs == hc.count(Pair(), dict(zip("ab", pair, strict=True))).macs == MACS
 
@@ -83,13 +83,13 @@ def test_function_method_and_exported_program():
 
 
 @pytest.mark.parametrize("model, what", [(None, "None"), (nn.Linear, "the class Linear"), ("gpt2", "'gpt2'")])
-def test_what_cannot_run_is_one_line(model, what):
+def test_object_that_cannot_run_raises(model, what):
     with pytest.raises(TypeError, match=f"^cannot count {what}: give an nn.Module, [^\n]*$"):
         hc.count(model, X)
 
 
 @pytest.mark.parametrize("size, types", [(5, None), ("1,3", None), ((B, 1.5), None), ((B, D), [torch.long] * 2)])
-def test_wrong_sizes_are_one_line(size, types):
+def test_wrong_sizes_raise(size, types):
     with pytest.raises(ValueError, match=r"^input_size=[^\n]*: give \(1, 3, 224, 224\)"):
         hc.count(Net(), input_size=size, dtypes=types)
     with pytest.raises(ValueError, match="give inputs or input_size, not both"):
@@ -105,7 +105,7 @@ def test_expected_macs_are_an_integer():
 
 @pytest.mark.parametrize("keywords", [{}, {"training": True}])
 def test_buffers_are_copied_once(keywords, monkeypatch):
-    """The run changes a copy: it neither copies it again in order to restore it, nor changes the user's."""
+    """The module runs on one copy of its buffers."""
     copies, norm = [], nn.BatchNorm1d(D)
     for name in ("clone", "__deepcopy__"):
         original = getattr(torch.Tensor, name)

@@ -31,7 +31,7 @@ def test_commit_and_dirty(tmp_path, monkeypatch):
     git("commit", "-m", "one")
     (tmp_path / "another").write_text("a")
     assert (env.commit(), env.dirty()) == (git("rev-parse", "HEAD"), False)
-    # another time alone: git would write the index, and where the disk is full leave its lock
+    # git status without --no-optional-locks would write the index
     os.utime(tmp_path / "file", (1, 1))
     index = (tmp_path / ".git" / "index").read_bytes()
     assert not env.dirty() and (tmp_path / ".git" / "index").read_bytes() == index
@@ -50,7 +50,7 @@ NO_DRIVER = SimpleNamespace(NVMLError=RuntimeError, nvmlInit=lambda: None, nvmlS
 
 @pytest.mark.parametrize("pynvml", [None, NO_DRIVER], ids=["no pynvml", "no driver"])
 def test_gpu_is_recorded_on_cuda_only(pynvml, monkeypatch):
-    """The current GPU is the second of the machine."""
+    """The current GPU is device 1."""
     second = SimpleNamespace(
         name="a GPU", total_memory=7, multi_processor_count=5, major=9, minor=1, uuid="GPU-11", L2_cache_size=3
     )

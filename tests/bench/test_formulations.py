@@ -12,7 +12,7 @@ from tests import plain
 
 
 def arrays(module):
-    """A layer's weights under one name each, whatever module or joint matrix holds them."""
+    """Return the weights of a layer by the names of the reference implementation."""
     found = {}
     for name, tensor in module.named_parameters():
         name = name.removeprefix("attention.").replace(".conv.", ".").replace("router.", "router.proj.")
@@ -20,7 +20,7 @@ def arrays(module):
         if name.startswith("in_proj_"):
             found |= {f"{one}_proj.{name[8:]}": part for one, part in zip("qkv", np.split(value, 3), strict=True)}
         else:
-            # a window of one
+            # a convolution with a window of 1
             found[name] = value[..., 0] if value.shape[-1] == 1 else value
     return found
 
@@ -52,7 +52,7 @@ def moa(a, query, key):
 
 
 def vocabulary(a, tokens):
-    """Rows of the embedding times all of them."""
+    """Return the logits of a tied output projection."""
     return a["embedding.weight"][tokens] @ a["embedding.weight"].T
 
 

@@ -33,7 +33,7 @@ def test_names_and_devices_are_unique():
 
 
 def test_rates_are_dense():
-    """A tensor core halves its rate with each doubling of a number's bits; data sheets round."""
+    """The rate of a tensor core halves where the bits of a number double; data sheets round."""
     for one in HARDWARE.values():
         rate = one.tflops
         assert rate.get("fp16", rate.get("bf16")) == rate.get("bf16", rate.get("fp16")), one.name
@@ -52,7 +52,6 @@ def test_missing_dtype_is_an_error():
 
 
 def test_each_figure_names_where_it_was_read():
-    """Figures without a place where they were read are typed from memory."""
     for one in HARDWARE.values():
         read = [figure for figures in one.read.values() for figure in figures]
         assert sorted(read) == sorted([*one.tflops, "bytes_per_s"]), one.name

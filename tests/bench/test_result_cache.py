@@ -1,4 +1,4 @@
-"""Cached results are used where sources, versions and the case are the same, and checked as any other."""
+"""Cached results are used for equal sources, versions and cases, and checked like new ones."""
 
 import copy
 import json
@@ -61,7 +61,7 @@ def test_wrong_stored_number_disagrees_with_the_rules(entry):
 
 
 def doubled(number):
-    """Return a list, as a call whose result is cached."""
+    """Return a result to cache."""
     return [2 * number]
 
 

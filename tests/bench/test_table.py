@@ -1,4 +1,4 @@
-"""Tables print raw numbers as their columns say, and an output file is complete or not there."""
+"""Cells of columns, streamed rows, and atomic output files."""
 
 import io
 import os

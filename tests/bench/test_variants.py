@@ -19,7 +19,7 @@ def test_grid_and_search_letters_exist(name):
     assert set(one.grid.may_be_zero) <= set(one.grid.letters)
     assert set(one.search.letters) == set(one.search.example) <= known.keys()
     assert set(one.search.cases) <= set(one.search.coupled) <= one.search.letters.keys()
-    # 0 where it may be, so that what is selected is no more than there is
+    # 0 where possible, so that no more heads are selected than exist
     point = {letter: 2 * (letter not in one.grid.may_be_zero[1:]) for letter in one.grid.required}
     layer = make_config({"attention": name, "d_model": 12, **one.fields(point)})
     assert one.dense(layer).d_model == 12
@@ -37,7 +37,7 @@ def test_search_example_is_valid(name):
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
 @pytest.mark.parametrize("form", ["released", "ideal"])
 def test_search_cases_separate_polynomials(form, router):
-    """By third differences in h, s and r alone: a polynomial of degree 2 in each has none."""
+    """Third differences in h, s and r are 0 for polynomials of degree 2."""
     base = {"attention": "moh", "d_model": 7, "head_dim": 3, "num_kv_heads": 1, "form": form, "router": router}
 
     def macs(h, s, r):

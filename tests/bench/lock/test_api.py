@@ -36,7 +36,6 @@ def test_check_raises_where_cost_changed(tmp_path):
 
 
 def test_check_reads_one_of_several_targets_with_its_limits(tmp_path):
-    """A limit allows another count below it."""
     x, path = torch.zeros(7, 11), tmp_path / "two.lock"
     limited = replace(hc.lock(net(13), x), name="wide", limits={"macs": 1904})
     path.write_text(file.text(hc.lock(net(3), x), limited))
@@ -50,7 +49,7 @@ def test_check_reads_one_of_several_targets_with_its_limits(tmp_path):
 
 
 class Spectrum(torch.nn.Module):
-    """An unsupported operation, a contraction written elementwise, and in training a product of 7 x 7 x 5."""
+    """Module with an unsupported operation, an elementwise contraction, and in training a product of 7 x 7 x 5."""
 
     def forward(self, x):
         y = torch.fft.rfft(x).abs()
@@ -71,7 +70,7 @@ def test_lock_takes_options_of_count():
 
 
 def test_failed_lock_names_opt_einsum(tmp_path, monkeypatch):
-    """It changes the order of products of an einsum of three operands."""
+    """opt_einsum changes the order of products in an einsum of three operands."""
     metadata = tmp_path / "opt_einsum-3.4.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: opt_einsum\nVersion: 3.4.0\n")
@@ -127,7 +126,7 @@ def test_lock_name_is_unique(pytester):
             macs_lock(torch.nn.Linear(11, 13), torch.zeros(7, 11))
 
         @pytest.mark.parametrize("size", ["a b", "a/b"])
-        def test_alike(macs_lock, size):
+        def test_similar(macs_lock, size):
             macs_lock(torch.nn.Linear(11, 13), torch.zeros(7, 11))
         """
     )

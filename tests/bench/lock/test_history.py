@@ -1,4 +1,4 @@
-"""A lock's history by commit, and its badge: read from git and from the file, and nothing is run."""
+"""The history of a lock in git and its badge, without counting."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from headcount.formulas.ledger import Entry
 
 
 def dense(layers, rows=5, name="model.py:make"):
-    """The count of layers of 7 to 7."""
+    """Return the count of ``layers`` linear layers of 7 to 7 on ``rows`` rows."""
     terms = [Entry(str(number), "linear", {"m": rows, "i": 7, "j": 7}) for number in range(layers)]
     parameters = [Parameter(f"{number}.weight", (7, 7)) for number in range(layers)]
     return CountSnapshot(name, tuple(terms), tuple(parameters), versions={"torch": "2.13.0"})
@@ -27,7 +27,7 @@ def commit(subject):
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository whose commits lock 2 layers, change a README, lock 3 layers, and break the lock."""
+    """Return a repository whose commits lock 2 layers, change a README, lock 3 layers, and break the lock."""
     monkeypatch.chdir(tmp_path)
     subprocess.run(["git", "init", "-qb", "main"], check=True)
     for layers in (2, 3):
@@ -41,7 +41,7 @@ def repository(tmp_path, monkeypatch):
 
 
 def test_history_of_several_targets(repository, capsys):
-    """A second target comes, changes and goes; the first is renamed where it is alone."""
+    """A second target is added, changed and removed; then the first is renamed."""
     steps = [(dense(3), dense(1, name="b")), (dense(3), dense(2, name="b")), (dense(3),), (dense(3, name="c"),)]
     for number, snapshots in enumerate(steps):
         (repository / "macs.lock").write_text(file.text(*snapshots))

@@ -39,7 +39,7 @@ def test_update_refuses_other_json(folder, capsys):
     assert (folder / "macs.json").read_text() == before
 
 
-def test_file_that_changes_within_a_second_is_read_again(folder):
+def test_file_with_the_same_time_is_read_again(folder):
     os.utime("model.py", (0, 0))
     assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
     (folder / "model.py").write_text(FACTORY.replace("width=13", "width=17"))
@@ -76,7 +76,6 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
 
 
 def test_module_that_no_longer_runs_is_named(folder, capsys):
-    """A norm has no multiply-accumulates: the terms stay, and the parameters too."""
     code = """
     import torch
     from torch import nn
@@ -101,7 +100,7 @@ def test_module_that_no_longer_runs_is_named(folder, capsys):
 
 
 def test_lock_of_class_counts_same_again(folder, capsys):
-    """Linear of 7 to 3 on 5 rows, once more for each gradient: 5 * 7 * 3 three times."""
+    """A linear layer of 7 to 3 on 5 rows and both gradients: 3 * 5 * 7 * 3 MACs."""
     (folder / "net.py").write_text("from torch import nn\nclass Net(nn.Linear):\n    pass\n")
     words = ["net.py:Net", "--set", "in_features=7", "out_features=3", "bias=false", "--input", "5,7", "--backward"]
     assert main([*words, "-o", "net.lock"]) == 0 and main(["--check", "net.lock"]) == 0
@@ -115,7 +114,7 @@ def rename_module(lock, spec):
 
 
 @pytest.mark.parametrize("target", [[], ["model.py:make"]])
-def test_lock_runs_a_foreign_plan_only_if_trusted(target, folder, capsys):
+def test_foreign_plan_needs_trust(target, folder, capsys):
     assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
     data = json.loads((folder / "macs.lock").read_text())
     data["options"] |= {"plan": "os:abort", "ranks": 2}
@@ -126,8 +125,8 @@ def test_lock_runs_a_foreign_plan_only_if_trusted(target, folder, capsys):
 
 
 @pytest.mark.parametrize("spec", ["os:abort", "../outside.py:make", "installed.outside:make", "link.py:make"])
-def test_lock_runs_code_outside_its_folder_only_if_trusted(spec, folder, monkeypatch, capsys):
-    """The outside code leaves a file where it is run; os.abort would end the process."""
+def test_code_outside_the_folder_needs_trust(spec, folder, monkeypatch, capsys):
+    """The code outside creates a file when it runs; os.abort would end the process."""
     assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
     work = folder / "work"
     work.mkdir()
@@ -152,7 +151,7 @@ def test_lock_runs_code_outside_its_folder_only_if_trusted(spec, folder, monkeyp
 
 
 def test_lock_runs_code_of_its_repository(folder, monkeypatch):
-    """A file above the lock's folder, and a package of a source folder that is on sys.path."""
+    """Code may be above the lock's folder, or in a package of a source folder on sys.path."""
     (folder / ".git").mkdir()
     (folder / "src" / "net").mkdir(parents=True)
     (folder / "src" / "net" / "parts.py").write_text(FACTORY)
@@ -175,7 +174,7 @@ def test_check_keeps_module_of_lock(spec, folder, capsys):
 
 @pytest.mark.parametrize("spec", ["model.py:system", "model.py:Linear", "model.py:shell", "model.py:alias"])
 def test_function_of_another_file_needs_trust(spec, folder, capsys):
-    """A name in the repository's file may be of a function that is defined elsewhere, and here is never called."""
+    """A name in the repository's file may be bound to a function that is defined elsewhere."""
     imports = "from os import system\nfrom functools import partial\nfrom torch.nn import Linear\n"
     (folder / "model.py").write_text(f"{imports}alias = system\nshell = partial(system, 'touch ran')\n{FACTORY}")
     assert main(["model.py:make", "-o", "macs.lock"]) == 0
@@ -189,7 +188,7 @@ def test_function_of_another_file_needs_trust(spec, folder, capsys):
 
 
 def test_function_imported_from_the_repository_is_run(folder):
-    """Decorators of packages are around functions of the repository."""
+    """A decorator of another package does not make a function foreign."""
     decorated = FACTORY.replace("def make", "@torch.no_grad()\ndef make")
     (folder / "parts.py").write_text(decorated)
     (folder / "model.py").write_text("from parts import make")
@@ -267,7 +266,7 @@ def test_wrong_limits_are_one_line(limit, folder, capsys):
 
 @pytest.fixture
 def two(folder):
-    """A lock of two targets: 3 x 7 x 11 x 11 + 7 x 11 x 13 MACs, and 5 x 7 x 3."""
+    """Return the folder of a lock of two targets: 3 x 7 x 11 x 11 + 7 x 11 x 13 MACs, and 5 x 7 x 3."""
     (folder / "small.py").write_text("import torch\ndef make(): return torch.nn.Linear(7, 3), (torch.zeros(5, 7),)")
     assert main(["model.py:make", "small.py:make", "--max", "macs=4k", "-o", "two.lock"]) == 0
     return folder

@@ -1,4 +1,4 @@
-"""The workflow for GitHub Actions: its steps run, with a stand-in for the two programs that they call."""
+"""Steps of the GitHub Actions workflow, run with replacements of gh and headcount."""
 
 import json
 import os
@@ -24,11 +24,11 @@ exit 0
 
 @pytest.fixture
 def run(tmp_path):
-    """A function that runs a step's script as the runner does: bash -e, with the outputs of the step before."""
+    """Return a function that runs the script of a step as the runner does: with bash -e and its environment."""
     (tmp_path / "gh").write_text(GH)
 
     def step(name, code=0, table="a table"):
-        (tmp_path / "headcount").write_text(f"#!/bin/sh\nprintf '%s' '{table}'\necho \"$@\" > asked\nexit {code}\n")
+        (tmp_path / "headcount").write_text(f"#!/bin/sh\nprintf '%s' '{table}'\necho \"$@\" > arguments\nexit {code}\n")
         for program in ("gh", "headcount"):
             (tmp_path / program).chmod(0o755)
         env = {
@@ -40,10 +40,10 @@ def run(tmp_path):
     return step
 
 
-@pytest.mark.parametrize(("code", "table", "goes_on"), [(0, "x", True), (1, "x", True), (1, "", False), (2, "", False)])
-def test_count_step_fails_without_a_table(run, tmp_path, code, table, goes_on):
-    assert (run("Count again", code, table).returncode == 0) == goes_on
-    assert (tmp_path / "asked").read_text() == "lock --check macs.lock --format md\n"
+@pytest.mark.parametrize(("code", "table", "passes"), [(0, "x", True), (1, "x", True), (1, "", False), (2, "", False)])
+def test_count_step_fails_without_a_table(run, tmp_path, code, table, passes):
+    assert (run("Count again", code, table).returncode == 0) == passes
+    assert (tmp_path / "arguments").read_text() == "lock --check macs.lock --format md\n"
     assert (tmp_path / "outputs").read_text() == f"code={code}\n"
     assert (tmp_path / "summary").read_text() == table
 
@@ -65,7 +65,7 @@ def test_comment_is_created_then_edited(run, tmp_path):
 
 
 def test_scripts_contain_no_expressions():
-    """What comes from the event reaches a script by its environment alone."""
+    """Values of the event reach scripts through environment variables only."""
     steps = [*STEPS.values(), *yaml.safe_load(ACTION.read_text())["runs"]["steps"]]
     assert all("${{" not in step["run"] for step in steps if "run" in step)
 
@@ -75,7 +75,7 @@ def test_only_the_job_without_foreign_code_may_write():
     assert JOBS["count"]["permissions"] == {"contents": "read"}
     assert STEPS["Count again"] in JOBS["count"]["steps"] and "env" not in STEPS["Count again"]
     assert JOBS["comment"]["permissions"] == {"pull-requests": "write"}
-    # a fork's run may not comment
+    # runs of forks have no permission to comment
     assert "head.repo.full_name == github.repository" in JOBS["comment"]["if"]
     commands = [step.get("run", "") for step in JOBS["comment"]["steps"]]
     assert not any(word in command for command in commands for word in ("lock --check", "pip ", "python"))

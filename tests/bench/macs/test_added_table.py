@@ -1,4 +1,4 @@
-"""A published table is one TOML file: found, judged and printed without another edit."""
+"""A TOML file in the folder of published tables is found, judged and printed."""
 
 import io
 import json
@@ -51,7 +51,7 @@ verdict = "reproduced"
 
 @pytest.fixture
 def folder(tmp_path):
-    """The published tables with one more file."""
+    """Return a copy of the folder of published tables with one more file."""
     for file in files("headcount.formulas.published").iterdir():
         if file.name.endswith(".toml"):
             shutil.copy(file, tmp_path)

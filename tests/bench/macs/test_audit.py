@@ -1,4 +1,4 @@
-"""bench.macs --audit: every cell is explained by the calls that make it, and a wrong rule makes it fail."""
+"""Audit: calls explain the difference of every count, and a wrong rule fails."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ FAILING = {
     },
     ("mha-conv", "meta", "fvcore"): "TypeError: cond must be a bool",
 }
-"""The cells without a reading, and why. None is every counter, our own too: the layer itself cannot run there."""
+"""Error by formulation, device and counter that has no count; None where no counter runs the formulation."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""python -m bench.macs --compare: where a difference comes from, and where the ranking changes."""
+"""Comparison of two models: parts of the difference, and sizes at which its sign changes."""
 
 import math
 

@@ -25,7 +25,7 @@ def saved(width):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A module, and the locks of two that are like it."""
+    """Return a folder with a module, and the locks of two modules that differ in width."""
     (tmp_path / "model.py").write_text(FACTORY)
     for width in (13, 17):
         (tmp_path / f"{width}.lock").write_text(text(saved(width)))
@@ -34,7 +34,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_json_lock_and_module_are_equal(folder, macs, tables):
-    """The JSON of --module, a lock that a program made, and the module itself are the same count."""
     assert macs("--module", "model.py:make", "--counter", "headcount", "--out", "count.json")[0] == 0
     for other in ("13.lock", "model.py:make", "model.py:make,width=13,n=7"):
         found = tables("--compare", "count.json", other)

@@ -1,4 +1,4 @@
-"""bench.macs --module: a user's module, in a project that has our package names too."""
+"""``headcount macs --module`` on modules of a project, whose packages have the names of headcount's."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def run(capfd, *argv):
 
 
 def test_project_with_our_package_names_is_counted(project, capfd, monkeypatch):
-    # by a process that is started for it, as a user's is
+    # a new process, not the fixture warm
     monkeypatch.undo()
     code, out, err = run(capfd, f"{project}/factory.py:net", "--set", f"d={D}", "--format", "json", "--check")
     assert code == 0 and "printed by the project" not in err
@@ -85,7 +85,7 @@ def test_project_with_our_package_names_is_counted(project, capfd, monkeypatch):
     biases = 2 * B * T * D
     assert rows["torch"]["difference"] == rows["fvcore"]["difference"] == 0
     assert rows["ptflops-aten"]["difference"] == biases
-    # on the CPU, as its users run it: @ is not patched, and addmm calls no torch.mm
+    # on the CPU @ is not patched, and addmm calls no torch.mm
     assert rows["ptflops-pytorch"]["difference"] == biases - product
     assert [cause["what"] for cause in rows["ptflops-pytorch"]["causes"]] == ["added", "missed"]
     assert all(row["explained"] and row["device"] == "cpu" for row in rows.values())
@@ -109,7 +109,6 @@ def test_formula_counts_unknown_operation(project, capfd):
 
 
 def test_large_module_is_counted_on_meta(tmp_path, capfd):
-    """There no value of it takes memory."""
     make = "with torch.device('meta'): return torch.nn.Linear(8192, 8192), (torch.zeros(4096, 8192),)"
     (tmp_path / "large.py").write_text(f"import torch\ndef make():\n    {make}\n")
     code, out, _ = run(capfd, tmp_path / "large.py:make", "--format", "json", "--counter", "all")

@@ -1,4 +1,4 @@
-"""Rows of headcount macs --module: a counter that is not explained fails."""
+"""Tables of a counted module: verdicts of counters, and the plot of shares."""
 
 import pytest
 
@@ -17,7 +17,7 @@ COST = 7 * 13 * 11
 
 
 def count(**fields):
-    """A count of 1,001 MACs, but for ``fields``."""
+    """Return a count of 1,001 MACs with some ``fields`` replaced."""
     usual = {"device": "cpu", "why_not_meta": None, "headline": "exact", "inputs": ()}
     usual |= dict.fromkeys(("macs", "dispatched", "with_elementwise"), COST) | {"ledger": Ledger(())}
     usual |= dict.fromkeys(("elementwise", "parameters", "counters", "audit"), ()) | {"libraries": {}}
@@ -59,7 +59,7 @@ def test_plot_has_a_bar_for_each_innermost_module(monkeypatch, tmp_path):
         patch.setattr(module, "MAX_BARS", 2)
         module.plot(str(tmp_path / "a.svg"), found)
     (axes,) = figures[0].axes
-    # the smallest is one of the others
+    # the smallest share is in "1 other"
     assert [label.get_text() for label in axes.get_yticklabels()] == ["attn.(scores)", "mlp", "1 other"]
     assert [bar.get_width() for bar in axes.patches] == [30, 50, 20]
     pyplot.close(figures[0])

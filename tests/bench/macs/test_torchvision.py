@@ -56,8 +56,7 @@ def test_printed_operations_are_counted(row):
 
 
 def count(models, kind, name, weights):
-    """Parameters and MACs of one row's model; quantised models as their floating-point originals, as torchvision
-    does."""
+    """Return parameters and MACs of a row's model; of a quantised model those of its floating-point original."""
     chosen = models.get_weight(weights)
     if kind == "quantization":
         chosen, name = chosen.meta["unquantized"], name.removeprefix("quantized_")
@@ -72,7 +71,7 @@ def count(models, kind, name, weights):
 
 
 def build(builder, weights):
-    """The model on the meta device; no weights are downloaded or loaded."""
+    """Return the model on the meta device, without downloading weights."""
     enum = importlib.import_module("torchvision.models._api").WeightsEnum
     with torch.device("meta"), patched(
         (enum, "get_state_dict", lambda *_, **__: {}), (nn.Module, "load_state_dict", lambda *_, **__: None)
@@ -81,7 +80,7 @@ def build(builder, weights):
 
 
 class Backbone(nn.Module):
-    """The part of a detector that runs on every image: its backbone and its first head."""
+    """The backbone and the first head of a detector."""
 
     def __init__(self, model):
         super().__init__()
@@ -93,7 +92,7 @@ class Backbone(nn.Module):
 
 
 def detector_macs(model, name):
-    """MACs of a detector: its backbone, and its second stage on as many boxes and objects as the model allows."""
+    """Return the MACs of a detector with as many boxes and objects as the model allows."""
     side = DETECTION_SIDES.get(name, 800)
     images = model.transform([torch.zeros(3, side, side, device="meta")])[0].tensors
     macs = count_macs(Backbone(model), images).macs

@@ -1,4 +1,4 @@
-"""A table as its reader has it: the cells below each head."""
+"""Printed cells of a table by column."""
 
 import re
 
