@@ -94,16 +94,11 @@ def _flag(option: str) -> str:
 
 
 def assumptions(args: Namespace) -> accounts.Assumptions:
-    """Return the assumptions of --columns. Raises UsageError for its options without it, and for sizes below 1."""
+    """Return the assumptions of --columns. Raises UsageError for its options without it."""
     names = [one.name for one in fields(accounts.Assumptions) if one.name != "rule"]
     values = {name: value for name in names if (value := getattr(args, name)) is not None}
     if values and not args.columns:
         raise UsageError(f"{', '.join(map(_flag, values))} needs --columns")
-    for name, value in values.items():
-        if name == "seconds" and value <= 0:
-            raise UsageError(f"--seconds must be more than 0, not {value}")
-        if name != "seconds" and not isinstance(value, str) and value < 1:
-            raise UsageError(f"{_flag(name)} must be at least 1, not {value}")
     if args.prices:
         values["prices"] = accounts.read_prices(args.prices)
     if args.peak:
@@ -274,8 +269,6 @@ def _count(
     """Count a target, and measure its columns ``names``. Raises UsageError for wrong usage."""
     require_package("torch")
     check_device(args.device)
-    if args.depth is not None and args.depth < 1:
-        raise UsageError(f"--depth must be at least 1, not {args.depth}")
     check_ranks(args.module, args.plan, args.ranks, args.rank)
     return count_module(
         **vars(target),
@@ -297,8 +290,6 @@ def _count(
 
 def _ranks(args: Namespace) -> Iterator[Section]:
     """Return the tables of a rank of each preset under --plan, counted too where --counter names headcount."""
-    if args.reduce_bytes is not None and args.reduce_bytes < 1:
-        raise UsageError(f"--reduce-bytes must be at least 1, not {args.reduce_bytes}")
     counters = parse_counters(args.counter or [CLOSED_FORM])
     if others := [name for name in counters if name != "headcount"]:
         raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")

@@ -8,9 +8,14 @@ from headcount.bench.cli import Parser, add_output
 from headcount.bench.contractions import linalg
 from headcount.bench.counters import registry
 from headcount.bench.measure import CLOSED_FORM, DEVICES
+from headcount.bench.output.arguments import Value
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.published import figures, tables
+from headcount.models.configs.numbers import parse_float, parse_int
+
+COUNT = Value("number from 1 on", parse_int, lambda number: number >= 1)
+POSITIVE = Value("number above 0", parse_float, lambda number: number > 0)
 
 
 def parser(prog: str, description: str) -> argparse.ArgumentParser:
@@ -64,9 +69,9 @@ def add_rules(group: argparse._ArgumentGroup) -> None:
         "--rules", nargs="+", metavar="NAME", choices=TRAINING,
         help=f"training FLOPs per token by two rules, entry by entry, or one for --columns: {', '.join(TRAINING)}",
     )  # fmt: skip
-    group.add_argument("--tokens", type=int, metavar="N", help="tokens of a training step (default: the input's)")
-    group.add_argument("--seconds", type=float, metavar="N", help="seconds of that step")
-    group.add_argument("--devices", type=int, metavar="N", help="devices that ran it (default: 1)")
+    group.add_argument("--tokens", type=COUNT, metavar="N", help="tokens of a training step (default: the input's)")
+    group.add_argument("--seconds", type=POSITIVE, metavar="N", help="seconds of that step")
+    group.add_argument("--devices", type=COUNT, metavar="N", help="devices that ran it (default: 1)")
     group.add_argument("--peak", metavar="PEAK", help="peak of a device: 'H100 SXM bf16', or FLOP/s: 989T")
 
 
@@ -92,7 +97,7 @@ def add_counters(group: argparse._ArgumentGroup) -> None:
 
 def add_modules(group: argparse._ArgumentGroup) -> None:
     """Add the options of a module: depth, and operators without a rule."""
-    group.add_argument("--depth", type=int, metavar="N", help="merge modules below depth N")
+    group.add_argument("--depth", type=COUNT, metavar="N", help="merge modules below depth N")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
         group.add_argument(f"--allow-{name}", dest="allow_unsupported", action="store_true", help=text)
     group.add_argument(
@@ -112,21 +117,21 @@ def add_memory(group: argparse._ArgumentGroup) -> None:
     """Add --columns and its assumptions."""
     add = group.add_argument
     add("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
-    add("--context", type=int, metavar="N", help="stored tokens after a decode step (default: the input's length)")
-    add("--generate", type=int, metavar="N", help="tokens generated one by one (default: as many as the context)")
-    add("--element-bytes", type=int, metavar="N", help="bytes of an element (default: 2)")
-    add("--window", type=int, metavar="N", help="sliding window: keys of a query, its own included")
+    add("--context", type=COUNT, metavar="N", help="stored tokens after a decode step (default: the input's length)")
+    add("--generate", type=COUNT, metavar="N", help="tokens generated one by one (default: as many as the context)")
+    add("--element-bytes", type=COUNT, metavar="N", help="bytes of an element (default: 2)")
+    add("--window", type=COUNT, metavar="N", help="sliding window: keys of a query, its own included")
     add("--optimizer", choices=accounts.RECIPES, help="training state per parameter (default: adamw-mixed, 16 bytes)")
     add("--prices", metavar="FILE", help="TOML of FLOPs per element of other operations: softmax = 5")
     for dest, text in (
         ("peak_macs_per_s", "peak of the hardware in MACs/s"),
         ("bytes_per_s", "memory bandwidth in bytes/s"),
     ):
-        add(accounts.OPTIONS[dest], dest=dest, type=float, metavar="N", help=text)
+        add(accounts.OPTIONS[dest], dest=dest, type=POSITIVE, metavar="N", help=text)
 
 
 def plan_options(group) -> None:
     """Add the options of a parallel plan."""
     add = group.add_argument
     add("--plan", metavar="PLAN", help=f"one rank of a preset under a parallel plan: {GRAMMAR}")
-    add("--reduce-bytes", type=int, metavar="N", help="bytes of an element of summed gradients (default: 2)")
+    add("--reduce-bytes", type=COUNT, metavar="N", help="bytes of an element of summed gradients (default: 2)")

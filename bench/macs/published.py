@@ -15,7 +15,6 @@ from headcount.bench.measure import Measurement, as_records, is_cached, measure
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
 from headcount.bench.trace.collector import keep_freed_memory
 from headcount.formulas import moh
-from headcount.formulas.mha import causal_half
 from headcount.formulas.published import columns
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import VocabularyRange, common_vocabulary, implied_vocabulary, judge
@@ -275,7 +274,5 @@ def _facts(column: columns.Column, row: columns.Row, case: Case, params: int) ->
         "released_macs": exact.macs if ideal else None,
         "ideal_macs": ideal and ideal.macs,
         "to_baseline": Fraction(ideal.macs, dense.macs) if ideal else None,
-        "baseline_causal_half_macs": causal_half(dense).macs,
-        "ideal_causal_half_macs": ideal and causal_half(ideal).macs,
         "ideal_active_params": ideal and ideal.active_params,
     }

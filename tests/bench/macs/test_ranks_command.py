@@ -40,7 +40,7 @@ def test_collectives_add_up_to_the_row(tables):
         ([*LLAMA, "--plan", "tp=3"], "tp=3 does not divide h = 32; nearest that fit: 2, 4"),
         (["--plan", "tp=2"], "--plan needs --preset"),
         ([*LLAMA, "--reduce-bytes", "4"], "it goes with --plan"),
-        ([*LLAMA, "--plan", "tp=2", "--reduce-bytes", "0"], "--reduce-bytes must be at least 1, not 0"),
+        ([*LLAMA, "--plan", "tp=2", "--reduce-bytes", "0"], "--reduce-bytes: invalid number from 1 on value: '0'"),
     ],
 )
 def test_wrong_plans(words, message, macs):
