@@ -5,7 +5,6 @@ Importable without torch.
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -14,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from headcount.bench.case import Case, attentions, layers_of, model_form
-from headcount.bench.errors import UsageError, read_file
+from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.hardware import Peak
 from headcount.bench.table import Column, plural
 from headcount.bench.training_flops import (
@@ -547,10 +546,7 @@ def _module_value(name: str, module: CountedModule, given: Assumptions) -> Any:
 
 def read_prices(path: str | Path) -> dict[str, int]:
     """Return the prices of a TOML file, with the stated ones of other kinds. Raise UsageError for unknown kinds."""
-    try:
-        found = tomllib.loads(read_file(path).decode())
-    except ValueError as error:
-        raise UsageError(f"prices in {path} are no TOML: {error}") from None
+    found = read_toml(path)
     for kind, price in found.items():
         if kind not in prices.PRICES or type(price) is not int or price < 0:
             kinds = ", ".join(prices.PRICES)

@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import sys
+import tomllib
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,6 +53,14 @@ def read_file(path: str | Path) -> bytes:
     except ValueError as error:
         # a file name that contains a null byte
         raise UsageError(f"cannot read {path}: {error}") from None
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the content of a TOML file that the user named. Raise UsageError where it cannot be read or is no TOML."""
+    try:
+        return tomllib.loads(read_file(path).decode())
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
 
 
 def excerpt(found: Any) -> str:

@@ -104,15 +104,6 @@ def measure(
     return Measurement(case, params, tuple(counts[tool] for tool in tools))
 
 
-def is_cached(case: Case, counters: Sequence[str], device: str | None) -> bool:
-    """Return whether each of ``counters`` has counted the case in this process."""
-    # a counter's file imports torch, which may wait until something is counted
-    return bool(RESULTS) and all(
-        (case.model, counter_device(tool, case.ledger, device), tool.NAME) in RESULTS
-        for tool in map(registry.counter, counters)
-    )
-
-
 class _Call:
     """A case on a device, counted by ``tools``; the module is built when a result is not in the cache."""
 

@@ -2,16 +2,14 @@
 
 import itertools
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case
-from headcount.bench.errors import UsageError, read_file
+from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.measure import as_records, measure
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column, plural
 from headcount.bench.variants.mha import NARROWED
@@ -48,7 +46,7 @@ def parse(text: str) -> Grid:
 
     Raises UsageError, with the valid keys, for a key, a value or a file that cannot be used.
     """
-    values = _read_toml(Path(text)) if text.endswith(".toml") else _read_words(text)
+    values = _read_toml(text) if text.endswith(".toml") else _read_words(text)
     variants = list(variants_with("grid").values())
     letters = {letter for variant in variants for letter in variant.grid.letters} | set(COMMON)
     for key in values:
@@ -96,14 +94,9 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
     return values
 
 
-def _read_toml(path: Path) -> dict[str, tuple[int, ...]]:
-    text = read_file(path)
-    try:
-        data = tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from None
+def _read_toml(path: str) -> dict[str, tuple[int, ...]]:
     values = {}
-    for key, given in data.items():
+    for key, given in read_toml(path).items():
         sizes = given if isinstance(given, list) else [given]
         if not sizes or not all(type(size) is int for size in sizes):
             raise UsageError(f"{path}: {key} takes a whole number or a list of them, not {given!r}")

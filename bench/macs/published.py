@@ -11,7 +11,7 @@ from typing import Any
 from headcount.bench import result_cache
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, describe_input
-from headcount.bench.measure import Measurement, as_records, is_cached, measure
+from headcount.bench.measure import Measurement, as_records, measure
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
 from headcount.bench.trace.collector import keep_freed_memory
 from headcount.formulas import moh
@@ -42,7 +42,7 @@ def counting(
     A second process counts too, from the largest model on. Equal models are counted once.
     """
     here = partial(measure, counters=counters, device=device)
-    models = {case.model: case for case in cases if case.config.has_module and not is_cached(case, counters, device)}
+    models = {case.model: case for case in cases if case.config.has_module}
     if counters:
         keep_freed_memory()
     if not counters or len(models) < MIN_MODELS or device == "cuda" or (os.cpu_count() or 1) < 2:
