@@ -61,9 +61,9 @@ def plan(args: Namespace) -> Work | str:
     """Return the tables that ``args`` asks for. Raises for wrong usage before anything is printed."""
     if args.list:
         return _listing()
-    # with --columns, a rule is an assumption of theirs
-    asked = (name for name in JOBS if getattr(args, name, None) and not (name == "rules" and args.columns))
-    name = "file" if any(map(own.is_file, args.table or ())) else next(asked, "table")
+    # with --columns, --rules is one of their assumptions
+    selected = (name for name in JOBS if getattr(args, name, None) and not (name == "rules" and args.columns))
+    name = "file" if any(map(own.is_file, args.table or ())) else next(selected, "table")
     check_options(name, args)
     job, is_checked = JOBS[name], args.check or args.audit
     return Work(
@@ -329,7 +329,7 @@ FLAGS = {
 COUNTED = ("counter", "device")
 COLUMNS = ("columns", "rules", *(one.name for one in fields(accounts.Assumptions) if one.name != "rule"))
 TABLES = ("table", "grid", "params", *COUNTED, *COLUMNS)
-PRESETS_CHANGED = ("set", *LENGTHS)
+SIZES = ("set", *LENGTHS)
 TARGET = ("set", "input", "dtype", *targets.LENGTHS)
 MODULE = ("depth", "allow_unsupported", "formula", "formula_set", "elementwise", "backward", "decode", "plot")
 RANKS = ("plan", "ranks", "rank")
@@ -339,14 +339,14 @@ JOBS = {
     "plan": Job(
         _ranks,
         results.ranks_result,
-        ("preset", *PRESETS_CHANGED, "counter", "columns", "backward", "reduce_bytes"),
+        ("preset", *SIZES, "counter", "columns", "backward", "reduce_bytes"),
         needs="preset",
         strict=True,
     ),
-    "convert": Job(_conversions, results.conversion_result, ("preset", *PRESETS_CHANGED), needs="preset"),
-    "rules": Job(_rules, results.rules_result, ("preset", *PRESETS_CHANGED), needs="preset"),
+    "convert": Job(_conversions, results.conversion_result, ("preset", *SIZES), needs="preset"),
+    "rules": Job(_rules, results.rules_result, ("preset", *SIZES), needs="preset"),
     "audit": Job(_audit, results.audit_result, COUNTED, strict=True),
-    "preset": Job(_tables, results.tables_result, (*TABLES, *PRESETS_CHANGED)),
+    "preset": Job(_tables, results.tables_result, (*TABLES, *SIZES)),
     "grid": Job(_tables, results.tables_result, TABLES),
     "table": Job(_tables, results.tables_result, TABLES),
     "file": Job(own.sections, own.result, ("table", "own_rule", "find_rule", "trust")),

@@ -86,7 +86,7 @@ def test_views_and_freed_tensors_are_not_live():
     assert live.live_bytes == 3 * (2 + 8)
 
 
-@pytest.mark.parametrize("element_bytes", [1, 2, 3, 8])
+@pytest.mark.parametrize("element_bytes", [1, 3])
 def test_multi_query_attention_by_hand(element_bytes):
     B, T, S, d_m, h, d_h = 2, 7, 5, 13, 3, 11
     fields = dict(attention="mha", d_model=d_m, num_heads=h, num_kv_heads=1, head_dim=d_h, bias=False)
