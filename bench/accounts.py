@@ -19,7 +19,6 @@ from headcount.bench.table import Column, plural
 from headcount.bench.training_flops import (
     CountedModule,
     find_rule,
-    first_input,
     flops_per_token,
     model_rule,
     tokens_of,
@@ -402,10 +401,11 @@ def _utilisation(case: Case | CountedModule, rule: Rule, given: Assumptions) -> 
 @_account("training\nstate bytes", "state", of="bytes", width=19)
 def training_state_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes of weights, gradients and optimizer states, without activations."""
-    return _state_bytes(case.ledger.params - case.ledger.frozen_params, case.ledger.frozen_params, given)
+    return state_bytes(case.ledger.params - case.ledger.frozen_params, case.ledger.frozen_params, given)
 
 
-def _state_bytes(trained: int, frozen: int, given: Assumptions) -> int:
+def state_bytes(trained: int, frozen: int, given: Assumptions) -> int:
+    """Return the bytes of ``trained`` and ``frozen`` parameters with gradients and optimizer states."""
     recipe = RECIPES[given.optimizer]
     return trained * sum(recipe.values()) + frozen * recipe["weights"]
 
@@ -506,42 +506,6 @@ def check(names: Sequence[str], given: Assumptions, more: Collection[str] = ()) 
 
 MODULE_ACCOUNTS = ("training_flops_per_token", "training_flops_per_step", "mfu", "hfu")
 """Accounts whose functions take a CountedModule too."""
-OF_RUN = {
-    "bytes_moved": Column("bytes_moved", "bytes\nmoved", kind="int", of="bytes", width=14),
-    "intensity": Column("intensity", "MACs per\nbyte moved", kind="fixed", digits=3, width=11),
-}
-"""Columns of a user module that no preset has: of its operations as executed, each by itself."""
-
-
-def _module_value(name: str, module: CountedModule, given: Assumptions) -> Any:
-    """Return the value of an account or of a column of OF_RUN. Raises NoAccount where a module has none."""
-    count = module.count
-    if name in ("macs_per_token", *MODULE_ACCOUNTS) and not module.tokens:
-        raise NoAccount("the inputs have no tokens: no input_ids, integers, nor B x T x width")
-    if name in MODULE_ACCOUNTS:
-        return ACCOUNTS[name].value(module, given)
-    if name in count.measured:
-        if isinstance(reason := count.measured[name], str):
-            raise NoAccount(reason)
-        return count.measured[name]
-    if name == "macs_per_token":
-        return divide(count.macs, module.tokens)
-    if name == "macs_per_sample":
-        sizes, _ = first_input(count.inputs)
-        return divide(count.macs, sizes[0] if sizes else 1)
-    if name == "training_state_bytes":
-        return _state_bytes(count.trainable_params, count.params - count.trainable_params, given)
-    if name == "causal_macs":
-        if count.causal_macs is None:
-            raise NoAccount("a mask is not known")
-        return count.causal_macs
-    if name in OTHER_FLOPS and given.prices == prices.PRICES:
-        return sum(count.other_flops.get(kind, 0) for kind in OTHER_FLOPS[name])
-    if name == "bytes_moved":
-        return count.bytes_moved
-    if name == "intensity":
-        return Fraction(count.macs, count.bytes_moved or 1)
-    raise NoAccount("known of presets alone")
 
 
 def read_prices(path: str | Path) -> dict[str, int]:
@@ -579,17 +543,19 @@ def ideal_statement(cases: Iterable[Case]) -> str:
     return " ".join(f"Ideal: {text}" for text in texts)
 
 
+def value_of(name: str, case: Case | CountedModule, given: Assumptions) -> Any:
+    """Return the value of an account. Raises NoAccount or UsageError where there is none."""
+    return ACCOUNTS[name].value(case, given)
+
+
 def values(
-    names: Sequence[str], case: Case | CountedModule, given: Assumptions
+    names: Sequence[str], case: Case | CountedModule, given: Assumptions, value: Callable[..., Any] = value_of
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the raw values of accounts by name, and the reason for each that is None."""
+    """Return the raw values of accounts by name, each as ``value`` gives it, and the reason for each that is None."""
     found, missing = {}, {}
     for name in names:
         try:
-            if isinstance(case, CountedModule):
-                found[name] = _module_value(name, case, given)
-            else:
-                found[name] = ACCOUNTS[name].value(case, given)
+            found[name] = value(name, case, given)
         except (NoAccount, UsageError) as reason:
             found[name], missing[name] = None, str(reason)
     return found, missing

@@ -7,17 +7,23 @@ from typing import Any
 
 from headcount.bench.accounts import (
     ACCOUNTS,
-    OF_RUN,
+    MODULE_ACCOUNTS,
+    OTHER_FLOPS,
     Assumptions,
+    NoAccount,
     ideal_statement,
+    state_bytes,
     statement,
+    value_of,
     values,
 )
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.table import Column, Row, Section, Table
-from headcount.bench.training_flops import CountedModule, input_tokens
+from headcount.bench.training_flops import CountedModule, first_input, input_tokens
+from headcount.formulas import prices
+from headcount.formulas.ledger import divide
 from headcount.models.configs.suggest import did_you_mean
 
 IDEAL = "_ideal"
@@ -90,11 +96,49 @@ def selected(section: Section, names: Sequence[str]) -> Section:
     return replace(found, table=replace(found.table, columns=columns))
 
 
+OF_RUN = {
+    "bytes_moved": Column("bytes_moved", "bytes\nmoved", kind="int", of="bytes", width=14),
+    "intensity": Column("intensity", "MACs per\nbyte moved", kind="fixed", digits=3, width=11),
+}
+"""Columns of a user module that no preset has: of its operations as executed, each by itself."""
+
+
+def _module_value(name: str, module: CountedModule, given: Assumptions) -> Any:
+    """Return the value of an account or of a column of OF_RUN. Raises NoAccount where a module has none."""
+    count = module.count
+    if name in ("macs_per_token", *MODULE_ACCOUNTS) and not module.tokens:
+        raise NoAccount("the inputs have no tokens: no input_ids, integers, nor B x T x width")
+    if name in MODULE_ACCOUNTS:
+        return value_of(name, module, given)
+    if name in count.measured:
+        if isinstance(reason := count.measured[name], str):
+            raise NoAccount(reason)
+        return count.measured[name]
+    if name == "macs_per_token":
+        return divide(count.macs, module.tokens)
+    if name == "macs_per_sample":
+        sizes, _ = first_input(count.inputs)
+        return divide(count.macs, sizes[0] if sizes else 1)
+    if name == "training_state_bytes":
+        return state_bytes(count.trainable_params, count.params - count.trainable_params, given)
+    if name == "causal_macs":
+        if count.causal_macs is None:
+            raise NoAccount("a mask is not known")
+        return count.causal_macs
+    if name in OTHER_FLOPS and given.prices == prices.PRICES:
+        return sum(count.other_flops.get(kind, 0) for kind in OTHER_FLOPS[name])
+    if name == "bytes_moved":
+        return count.bytes_moved
+    if name == "intensity":
+        return Fraction(count.macs, count.bytes_moved or 1)
+    raise NoAccount("known of presets alone")
+
+
 def of_module(count: ModuleCount, heading: str, names: Sequence[str], given: Assumptions) -> Section:
     """Return a table of one row, with a reason for each column that is not known of a user module."""
     module = CountedModule(count, input_tokens(count.inputs))
     notes = [statement([name for name in names if name in ACCOUNTS], given, "the model")]
-    row = _row(count.name, names, module, given, model=heading)
+    row = _row(count.name, values(names, module, given, _module_value), model=heading)
     return _memory(heading, Column("row", "model", code=True), names, given, notes, [row])
 
 
@@ -139,14 +183,14 @@ def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given:
         forms = {None: case} if case.ideal in (None, case) else {None: case, "ideal": case.ideal}
         for form, one in forms.items():
             label = f"{case.name}, {form}" if form else case.name
-            rows.append(_row(label, names, one, given, preset=case.preset, form=form, input=dict(case.lengths)))
+            rows.append(_row(label, values(names, one, given), preset=case.preset, form=form, input=dict(case.lengths)))
     notes = [f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()]
     notes += [statement(names, given), *filter(None, [ideal_statement(cases)])]
     return _memory(heading, Column("row", "preset"), names, given, notes, rows)
 
 
-def _row(label: str, names: Sequence[str], case: Case | CountedModule, given: Assumptions, **facts: Any) -> Row:
-    found, missing = values(names, case, given)
+def _row(label: str, found_and_missing: tuple[dict[str, Any], dict[str, str]], **facts: Any) -> Row:
+    found, missing = found_and_missing
     return Row({"row": label, **found}, _reasons(missing), [{**facts, **_plain(found), "missing": missing}])
 
 

@@ -111,7 +111,7 @@ def assumptions(args: Namespace) -> accounts.Assumptions:
     # tables and comparisons have columns of their own, which they check
     has_accounts_only = args.preset or args.grid or args.module
     names = [name for name in args.columns if has_accounts_only or name in accounts.ACCOUNTS]
-    accounts.check(names, given, accounts.OF_RUN if args.module and args.module not in PRESETS else ())
+    accounts.check(names, given, columns.OF_RUN if args.module and args.module not in PRESETS else ())
     return given
 
 
