@@ -59,6 +59,8 @@ class Job:
 
 def plan(args: Namespace) -> Work | str:
     """Return the tables that ``args`` asks for. Raises for wrong usage before anything is printed."""
+    if args.published:
+        raise UsageError("--published was removed; count a torchvision model with --module FILE.py:FUNCTION")
     if args.list:
         return _listing()
     # with --columns, --rules is one of their assumptions

@@ -59,6 +59,7 @@ def _what(group) -> None:
     )  # fmt: skip
     add("--module", metavar="SPEC", help="your module: FILE.py:FUNCTION or package.module:FUNCTION")
     add("--audit", action="store_true", help="compare all counters on equivalent formulations of each layer")
+    add("--published", help=argparse.SUPPRESS)
     add("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
     add("--list", action="store_true", help="list tables, presets, counters, columns")
 

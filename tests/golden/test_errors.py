@@ -210,7 +210,7 @@ ROUTING_LOCK_REPORT = [
     ("routing --example --tokens x", 2, ["--tokens", "--example"]),
     ("routing --example mae", 2, ["'mae'", "moa"]),
     ("routing --example moh", 2, ["'moh'", "moa", "--checkpoint"]),
-    ("macs --published torchvision", 2, ["--published"]),
+    ("macs --published torchvision", 2, ["--published", "--module"]),
     ("report --html", 2, ["--html", "--out"]),
     ("routing --example --min-count 0", 2, ["--min-count", "0"]),
     ("routing --checkpoint x --tokens x --preset x", 2, ["'x'"]),

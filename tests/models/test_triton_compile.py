@@ -114,3 +114,10 @@ for launched in found:
 print(len(found) >= 7)
 """
     assert outside(code) == "True\n"
+
+
+def test_compile_command_names_its_replacement():
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.latency.compile", "--arch", "90"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "") and "make kernels" in done.stderr
