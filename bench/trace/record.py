@@ -1,8 +1,10 @@
 """Run a module once and record the run as events."""
 
 import copy
+import copyreg
 import sys
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,8 +18,11 @@ from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
-from headcount.bench.trace.recorder import Recorder
+from headcount.bench.trace.recorder import MODULE_STATE, Recorder
 from headcount.bench.trace.shapes import cache_shapes
+
+_IMMUTABLE = frozenset({bool, int, float, str, type(None)})
+_COPY_METHODS = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__new__")
 
 
 def record(
@@ -118,10 +123,29 @@ def fresh(module: nn.Module) -> nn.Module:
     """Return a copy that shares the parameters and has its own state; the module itself if it cannot be copied."""
     memo: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
     try:
+        copies = [(part, object.__new__(type(part))) for part in module.modules() if _is_copied_plainly(type(part))]
+        memo.update((id(part), copied) for part, copied in copies)
+        for part, copied in copies:
+            # Most of a module's attributes are flags and empty dictionaries of hooks, which deepcopy is slow for.
+            state = vars(copied)
+            for name, value in vars(part).items():
+                if type(value) in _IMMUTABLE:
+                    state[name] = value
+                elif name in MODULE_STATE and not value:
+                    state[name] = type(value)()
+                else:
+                    state[name] = copy.deepcopy(value, memo)
         copied = copy.deepcopy(module, memo)
     except Exception:
         return module
     return copied if isinstance(copied, nn.Module) else module
+
+
+@cache
+def _is_copied_plainly(kind: type) -> bool:
+    """Return whether deepcopy of a module of this class copies its attributes and does nothing else."""
+    plain = all(getattr(kind, name, None) is getattr(nn.Module, name, None) for name in _COPY_METHODS)
+    return plain and not getattr(kind, "__slots__", ()) and kind not in copyreg.dispatch_table
 
 
 def _is_lazy(module: nn.Module) -> bool:
