@@ -42,7 +42,6 @@ def in_model(model, config):
 
 LANGUAGE = {name: in_model(LLAMA, config) for name, config in DECODING.items() if config.rotary}
 LANGUAGE |= {name: make_config(MODEL_FIELDS[name]) for name in ("jetmoe", "deepseek", "decoder-learned")}
-LANGUAGE |= {name: make_config(MODEL_FIELDS[name]) for name in ("jetmoe", "deepseek", "decoder-learned")}
 LANGUAGE |= {
     f"uneven-{form}": make_config(LLAMA | UNEVEN | dict(form=form, num_layers=3)) for form in ("released", "ideal")
 }
