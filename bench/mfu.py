@@ -87,7 +87,10 @@ class MFU:
 
     @contextmanager
     def step(self, tokens: int) -> Iterator["MFU"]:
-        """Time the block as a training step over ``tokens`` tokens, and update; waits for CUDA before and after."""
+        """Time the block as a training step over ``tokens`` tokens and call ``update``.
+
+        Synchronises CUDA before and after the block.
+        """
         started = _now()
         yield self
         self.update(tokens, _now() - started)

@@ -13,7 +13,7 @@ from headcount.models.shapes import Queries
 
 
 def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Queries:
-    """Compute the equations as written, of any layer with a dense query projection: heads, then ``layer.combine``."""
+    """Compute the paper's equations for a layer with a dense query projection; ``layer.combine`` sums the heads."""
     q = rotate(split_heads(layer.q_proj(inputs.query), layer.config.head_dim), inputs.rotary)
     out = attend(q, inputs.key, inputs.value, **inputs.core)
     if inputs.head_weights is not None:
@@ -22,6 +22,7 @@ def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Qu
 
 
 fused = partial(reference, attend=fused_attend)
+"""``reference`` with F.scaled_dot_product_attention."""
 
 
 class MultiHeadAttention(Attention):

@@ -17,7 +17,7 @@ from headcount.models.shapes import Queries, QueryHeads, Sources
 
 
 def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Queries:
-    """Compute the equations as written: keys and values of every stored token from its latent."""
+    """Compute the paper's equations: expand the latents of all stored tokens to keys and values, then attend."""
     config = layer.config
     plain, turned = layer.queries(inputs.query, inputs.rotary)
     latent, shared = inputs.key.split((config.kv_rank, config.rotary_dim), dim=-1)
@@ -30,13 +30,14 @@ def reference(layer: nn.Module, inputs: Inputs, attend: Callable = attend) -> Qu
 
 
 fused = partial(reference, attend=fused_attend)
+"""``reference`` with F.scaled_dot_product_attention."""
 
 
 class MultiHeadLatentAttention(Attention):
     """u = W^O [o_1; ...; o_h], o_i = Softmax([q^C_i; q^R_i] [k^C_i; k^R]^T / sqrt(d_h + d_r)) v_i (Eq. 9-19).
 
-    A cache holds one head per token: c^KV, normalised, and k^R, turned, side by side, so that a step can read both
-    without a copy; nothing is stored as values. models/mla_ideal.py has the same parameters and results.
+    The cache stores one head per token, the concatenation of the normalised c^KV and the rotated k^R, and no values.
+    models/mla_ideal.py has the same parameters and results.
     """
 
     def __init__(

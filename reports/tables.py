@@ -1,4 +1,4 @@
-"""The published tables: costs as printed, under the rule, exact and counted, with verdicts; quality and training."""
+"""Report sections of the papers' tables: printed and counted costs with verdicts, parameters, quality and training."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.papers import rated
 
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
-"""Columns of models in all their forms, which another table shows."""
+"""Columns that compare the forms of a model; another table shows them."""
 
 DATA, QUALITY = "tables.csv", "quality.csv"
 SIZES = ("trainable_params", "params")
@@ -28,22 +28,24 @@ def verdicts(facts: Facts) -> str:
 
 
 def count_verdicts(found: Mapping[str, Sequence[str]], what: str) -> str:
-    """Return a table of the number of verdicts of each kind in ``found``, by table and in total; kinds that no table
-    has are left out. ``what``: the heading of the number of all."""
+    """Return a table of the number of verdicts of each kind in ``found``, by table and in total.
+
+    Kinds with a total of 0 have no column. ``what`` is the heading of the number of all verdicts.
+    """
     rows = [{"table": name, what: len(own), **{v: own.count(v) for v in VERDICTS}} for name, own in found.items()]
     rows.append({key: "all" if key == "table" else sum(row[key] for row in rows) for key in rows[0]})
     return document.records([{key: row[key] for key in row if rows[-1][key]} for row in rows])
 
 
 def counted(facts: Facts, name: str) -> str:
-    """Return one table's MACs: printed, under the rule, exact, and the arithmetic of the verdicts."""
+    """Return the MACs of the rows of table ``name``: printed, under the table's rule, exact, and the verdict."""
     section = facts.counted(name)
     shown = document.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
     return f"Rule: {facts.tables[name].rule}\n\n{shown}"
 
 
 def counter_errors(facts: Facts, name: str) -> str:
-    """Return the range of each counter's errors over one table's rows, in percent."""
+    """Return the lowest and highest error of each counter over the rows of table ``name``, in percent."""
     section = facts.counted(name)
     parts = []
     keys = [column.key for column in section.table.columns]
@@ -78,7 +80,7 @@ def data(facts: Facts) -> str:
 
 
 def parameters(facts: Facts, name: str) -> str:
-    """Return one table's parameters: counted, active, printed, and the vocabularies that the printed ones imply."""
+    """Return the parameters of table ``name``: counted, active and printed, and the implied vocabularies."""
     sizes, (_, implied) = facts.counted(name).only("row", "params", "active_params"), facts.closed(name)
     printed = [key.removeprefix("printed_") for key in implied.rows[0].values if key.startswith("printed_")]
     columns = list(sizes.table.columns)
@@ -122,25 +124,25 @@ def _quality(facts: Facts) -> list[dict[str, Any]]:
 
 
 def quality(facts: Facts) -> str:
-    """Return the paper's quality figures."""
+    """Return the quality figures that the MoA paper prints, such as BLEU and perplexity."""
     rows = _quality(facts)
     table = document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"}))
     return f"{document.text('moa.quality')} {document.link_csv(QUALITY)}\n\n{table}"
 
 
 def quality_data(facts: Facts) -> str:
-    """Return the same as CSV."""
+    """Return the quality figures of the MoA paper as CSV."""
     return document.table_as_csv(_quality(facts))
 
 
 def sizes(facts: Facts) -> str:
-    """Return Table 5, whose sizes are those of the presets."""
+    """Return Table 5 of the MoA paper, the sizes of its models."""
     table = facts.data["moa-table5"]
     return f"{_head(table)} Every preset has them.\n\n{data_table(table)}"
 
 
 def training(facts: Facts) -> str:
-    """Return Table 6, a column for each run, with the MACs of an update."""
+    """Return Table 6 of the MoA paper: a column of settings for each training run, with the MACs of an update."""
     table = facts.data["moa-table6"]
     runs = []
     for entry in table.entries:

@@ -1,0 +1,1 @@
+"""``headcount budget``: search model sizes or parallel plans within limits of MACs, parameters or memory."""

@@ -1,4 +1,4 @@
-"""The module hooks of ptflops 0.7.5 (pytorch_ops.py): what one call adds, by exact module type."""
+"""Rules of the module hooks of ptflops 0.7.5 (pytorch_ops.py): the operations that a call of each module type adds."""
 
 from collections.abc import Callable, Mapping
 from math import prod
@@ -100,4 +100,4 @@ HOOKED: Mapping[type, tuple[Callable[[Event, ModuleFact], Parts], str]] = {
     nn.LSTMCell: (_recurrent(10), "105-127, 163-177"),
     nn.MultiheadAttention: (_multihead, "180-243"),
 }
-"""Types with a hook: the rule, and its lines in pytorch_ops.py (the table itself is :271-336)."""
+"""Rule and lines in pytorch_ops.py of each type with a hook. ptflops lists the types in lines 271-336."""

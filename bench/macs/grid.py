@@ -1,4 +1,4 @@
-"""Grids: one attention layer at every combination of sizes, with Eq. 18 and 19, exact MACs and counts."""
+"""``macs --grid``: printed equations, exact MACs and counts of one attention layer at every combination of sizes."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ from headcount.models.configs.suggest import did_you_mean
 
 DEFAULT_D_MODEL = 512
 MAX_POINTS = 100_000
-"""Limit of the points; a layer is built for each before the first row is printed."""
+"""Limit of the number of points; all layers are built before the first row is printed."""
 COMMON = ("d_m", "T", "S", "B")
 OMITTED = "omitted_macs."
 """The prefix of JSON keys of the terms that an equation omits."""
@@ -31,18 +31,18 @@ OMITTED = "omitted_macs."
 
 @dataclass(frozen=True)
 class Grid:
-    """A variant and, for each letter, its values in the order in which they vary, the last one fastest."""
+    """An attention variant and the values of each letter; in the rows the last letter varies fastest."""
 
     variant: Variant
     values: Mapping[str, tuple[int, ...]]
 
     def points(self) -> list[dict[str, int]]:
-        """Return every combination."""
+        """Return every combination of values as a size for each letter."""
         return [dict(zip(self.values, point, strict=True)) for point in itertools.product(*self.values.values())]
 
 
 def parse(text: str) -> Grid:
-    """Return the grid of ``'K=1,2 E=8 D=64 T=10,128'`` or of a TOML file with the same keys.
+    """Return the grid of a text such as ``'K=1,2 E=8 D=64 T=10,128'``, or of a TOML file with the same keys.
 
     Raises UsageError, with the valid keys, for a key, a value or a file that cannot be used.
     """

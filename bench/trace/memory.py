@@ -1,8 +1,8 @@
-"""Measure bytes of activations, saved and at the peak: run a module and add up the storage that is live.
+"""Measure activation memory, saved for backward and at the peak: run a module and add up its live storage.
 
 PyTorch has no statistics of the CPU's allocator. A dispatch mode sees every tensor that an operation returns, and a
-finalizer runs when its storage is freed. Temporary storage inside an operation is not counted. On meta nothing is
-computed, and attention is fused where the CPU fuses it.
+finalizer runs when its storage is freed. Temporary storage inside an operation is not counted. On the meta device,
+attention is fused in the same calls as on the CPU.
 """
 
 import weakref
@@ -23,7 +23,7 @@ from headcount.bench.trace.record import run_backward
 class LiveStorage(TorchDispatchMode):
     """Track the bytes of storage that operations allocate while the mode is on.
 
-    ``element_bytes``: of every floating-point number, whatever the type in which the model runs; None for its own.
+    ``element_bytes`` is the assumed size of every floating-point element (default: the size in the tensor's dtype).
     """
 
     def __init__(self, element_bytes: int | None) -> None:
@@ -70,7 +70,7 @@ class Activations:
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Run attention on meta as the CPU runs it: there no scores are stored where it is fused."""
+    """Run attention on meta as the fused operation where the CPU does, which stores no scores."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}

@@ -1,4 +1,4 @@
-"""Models on many devices: what a rank computes, holds and sends, and sentences about experts and heads on ranks."""
+"""Report page "Models on many devices": the MACs, memory and communication of one rank under parallel plans."""
 
 import shlex
 from fractions import Fraction
@@ -21,7 +21,7 @@ from headcount.reports.plots.plot import files
 
 SIZES = "moa-table3"
 NONE_AT = ("8K8E128D", "16K32E256D")
-"""Sizes of which the sentence about dispatch names that no number of ranks sends less."""
+"""Sizes at which dispatch sends less than replication for no number of ranks, according to the page's text."""
 TOKENS = 2048
 RANKS = 8
 PRODUCTS = "MACs of T x S products"
@@ -32,7 +32,7 @@ DATA = "parallel.csv"
 
 
 def page(facts: Facts) -> Page:
-    """Return the page."""
+    """Return the page with its sections, commands and files."""
     return Page(
         "parallel",
         "Models on many devices",
@@ -48,7 +48,7 @@ def page(facts: Facts) -> Page:
 
 
 def _commands(preset: str = "") -> list[str]:
-    """Return the commands that print the costs of plans, of a preset or of all."""
+    """Return the commands that print the costs of the plans of ``preset`` (default: of all presets)."""
     planned = [one for one in parallel.PLANNED if preset in ("", one["preset"])]
     return [_command(one["preset"], one.get("fields", {}), one["seq_len"], one["plan"]) for one in planned]
 
@@ -69,7 +69,7 @@ HEADS = {
 
 
 def ranks(facts: Facts) -> str:
-    """Return a summary and a table of what a rank computes, holds and sends."""
+    """Return the table of MACs, state and sent bytes of a rank by model and plan, with a summary."""
     found = parallel.ranks()
     spans = {
         name: [choose(row[name] for row in found) / 10**9 for choose in (min, max)]
@@ -83,18 +83,21 @@ def ranks(facts: Facts) -> str:
 
 
 def _sent(form: Ledger, plan: Plan) -> Size:
-    """Return the elements of rows, keys and values that a rank sends in a forward pass, without indices."""
+    """Return the number of elements that a rank sends in a forward pass: rows, keys and values, not indices."""
     (cost,) = rank_costs(form, plan)
     return sum(one.sent for one in cost.transfers if one.phase == "forward" and one.element != INDEX)
 
 
 def _both_sent(form: Ledger, e: Size) -> tuple[Size, Size]:
-    """Return what a rank sends where rows go to their experts' ranks, and where each rank has all tokens."""
+    """Return the elements that a rank sends with dispatch of rows to experts, and with all tokens on each rank."""
     return _sent(form, Plan(cp=e, ep=e)), _sent(form, Plan(tp=e, ep=e, replicated=True))
 
 
 def dispatch(facts: Facts) -> str:
-    """Return for which numbers of ranks dispatch sends less than replication, by the formula and by the closed form."""
+    """Return the numbers of ranks for which dispatch of rows to experts sends less than replication of all tokens.
+
+    Both are computed from the closed form, and their ratio is compared with a formula.
+    """
     letters = {letter: symbol(letter) for letter in ("T", "d_m", "E", "K", "D")}
     dispatched, replicated = _both_sent(moa.layer("", B=1, S=letters["T"], **letters), sympy.Symbol("e", positive=True))
     ratio = sympy.expand(sympy.simplify(dispatched / replicated))
@@ -127,7 +130,7 @@ def dispatch(facts: Facts) -> str:
 
 
 def heads(facts: Facts) -> str:
-    """Return what the slowest of eight ranks does for the heads of MoH-LLaMA3-8B, contiguous and dealt."""
+    """Return the MACs of the slowest of RANKS ranks of MoH-LLaMA3-8B, with contiguous heads and with dealt pairs."""
     dense, moh = (Case.of(name, lengths={"seq_len": TOKENS}) for name in ("llama3-8b", "moh-llama3-8b"))
     found = {
         "dense": (dense.ledger, ""),
@@ -156,7 +159,7 @@ def heads(facts: Facts) -> str:
 
 
 def blocks(facts: Facts) -> str:
-    """Return the share of the square of scores that a rank computes of causal attention, by blocks of tokens."""
+    """Return the share of its T x S scores that a rank computes in causal attention, for two divisions of tokens."""
     rows, holds = [], True
     for c in (2, 4, 8, 16):
         contiguous = [_share([[rank] for rank in range(c)], rank) for rank in range(c)]
@@ -170,9 +173,9 @@ def blocks(facts: Facts) -> str:
 
 
 def _share(held: list[list[int]], rank: int) -> Fraction:
-    """Return the pairs of a query's and a key's block that ``rank`` computes, of all pairs with its queries.
+    """Return the share of the (query block, key block) pairs with queries of ``rank`` that it computes.
 
-    ``held``: the blocks of each rank. Own queries and keys are one square, which the kernel computes whole.
+    ``held`` lists the blocks of each rank. The kernel computes all pairs of the rank's own queries and keys.
     """
     own = held[rank]
     pairs = [(query, key) for query in own for blocks in held for key in blocks]
