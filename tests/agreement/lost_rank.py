@@ -1,4 +1,7 @@
-"""``latency --plan`` whose rank 1 ``hangs`` or ``dies`` in its step; run by several processes."""
+"""``python -m tests.agreement.lost_rank FAULT ...``: run ``latency --plan`` with a rank 1 that hangs or dies.
+
+test_processes.py starts it on several ranks. FAULT is a key of FAULTS, and the other arguments are those of latency.
+"""
 
 import os
 import signal
@@ -12,7 +15,7 @@ FAULTS = {"hangs": lambda: time.sleep(600), "dies": lambda: os.kill(os.getpid(),
 
 
 def fail_rank_1(fault):
-    """Make rank 1 fail before it sums gradients."""
+    """Replace the sum of gradients by one that fails first on rank 1."""
     run = ShardedStep._sum_gradients
 
     def fail_first(*args):

@@ -1,4 +1,4 @@
-"""Relations of the papers' sentences at the papers' own sizes, and their crossovers."""
+"""Cost comparisons that the papers' sentences state: whether they hold at given sizes, and where they flip."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -14,7 +14,7 @@ from headcount.formulas.published.expressions import relation
 FOUND = claims.load()
 
 
-def form(linear, square):
+def make_ledger(linear, square):
     return ledger(Entry("x", "linear", {"T": 10, "d_m": linear}), Entry("x", "scores", {"T": 10, "S": 10, "h": square}))
 
 
@@ -40,7 +40,7 @@ CHECK = Rows("made-up", relation("one <= other"), {"one": ("moa-table1", "a"), "
     ],
 )
 def test_crossovers_match_brute_force(text, one, other, expected):
-    check, forms = replace(CHECK, relation=relation(text)), {"one": form(*one), "other": form(*other)}
+    check, forms = replace(CHECK, relation=relation(text)), {"one": make_ledger(*one), "other": make_ledger(*other)}
     assert sentences.crossovers(check, forms) == expected
     every = [sentences.holds_at(check, forms, t) for t in range(1, 60)]
     assert [t for t in range(2, 60) if every[t - 1] != every[t - 2]] == expected

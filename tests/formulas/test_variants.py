@@ -1,4 +1,4 @@
-"""Sizes of rotary positions of each attention variant."""
+"""Closed forms of all attention variants: elements that rotary positions rotate."""
 
 import pytest
 

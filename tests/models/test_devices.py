@@ -1,4 +1,4 @@
-"""Tensors made in a forward are on its inputs' device, have their batch, and do not depend on the default dtype."""
+"""Tensors that a forward pass creates: on the device of the inputs, with their batch, whatever the default dtype."""
 
 import pytest
 import torch
@@ -19,9 +19,9 @@ MODELS = (
     "llama-gqa", "llama-mixture", "jetmoe", "deepseek-predictors", "decoder-learned", "decoder-parallel", "dit-moh",
     "images-moh", "images-mixture", "light", "dynamic-mae", "dynamic-band",
 )  # fmt: skip
-"""Cases of every kind of model; each attention alone is tried as a layer."""
+"""Cases of every kind of model. LAYERS has every attention variant as a single layer."""
 CONFIGS = dict(configurations("form", "router", "gates", "gate"))
-# the loop reads sizes back, which meta does not have
+# the implementation "loop" reads values from the device, and meta tensors have none
 LAYERS = [
     pytest.param(config, impl, id=f"{name}-{impl.name}")
     for name, config in CONFIGS.items()

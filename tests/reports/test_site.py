@@ -1,4 +1,4 @@
-"""The documentation site: it builds without a warning, loads nothing from the network, and no link is broken."""
+"""The documentation site builds without warnings, loads nothing from the network, and has no broken links."""
 
 import re
 import subprocess
@@ -17,14 +17,14 @@ GUIDES = ROOT / "reports" / "site" / "guides"
 OTHER_NAMES = {"count_macs", "gqa", "mqa"}
 """Other names of ``count`` and ``mha``."""
 LONG = {"reports/site/guides/api.html", "404.html"}
-"""Pages that may be higher than 9,000 px: the reference, and the page without styles unless a server sends it."""
+"""Pages that may be higher than 9,000 px: the API reference, and 404.html, which finds its styles only on a server."""
 FILES = "--allow-file-access-from-files"
-"""Option that lets a page read its frames."""
-needed = pytest.mark.skipif(find_spec("mkdocstrings") is None, reason="mkdocs is not installed: make docs installs it")
+"""Option of Chromium that lets a page read the content of its frames."""
+needs_mkdocs = pytest.mark.skipif(find_spec("mkdocstrings") is None, reason="mkdocs is missing: make docs installs it")
 
 
 class Page(HTMLParser):
-    """The identifiers of a page, the addresses that it loads, and those that it links to."""
+    """A parsed HTML page: its element ids, the addresses that it loads, and the addresses that it links to."""
 
     def __init__(self, text):
         super().__init__()
@@ -45,8 +45,8 @@ def is_external(address):
     return bool(parts.netloc) or parts.scheme not in ("", "data")
 
 
-def broken(path, address, pages, root):
-    """Return whether an address in the page at ``path`` names no file, or no identifier of a page."""
+def is_broken(path, address, pages, root):
+    """Return whether a link in the page at ``path`` leads to a missing file or to a missing element id."""
     parts = urlsplit(address)
     if parts.scheme:
         return False
@@ -60,7 +60,7 @@ def broken(path, address, pages, root):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Return the folder of the built site."""
+    """Build the site and return its folder."""
     folder = tmp_path_factory.mktemp("site").resolve()
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", "reports/site/mkdocs.yml", "-d", folder]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -73,7 +73,7 @@ def pages(site):
     return {path: Page(path.read_text("utf-8")) for path in site.rglob("*.html")}
 
 
-@needed
+@needs_mkdocs
 def test_site_loads_nothing_external(site, pages):
     found = {str(path): [one for one in page.loaded if is_external(one)] for path, page in pages.items()}
     for path in site.rglob("*.css"):
@@ -82,9 +82,9 @@ def test_site_loads_nothing_external(site, pages):
     assert len(pages) > 20 and {name: bad for name, bad in found.items() if bad} == {}
 
 
-@needed
+@needs_mkdocs
 def test_theme_scripts_load_nothing_external(site):
-    """The theme loads a repository's stars from GitHub and mermaid from unpkg.com, on pages with such elements only."""
+    """Its scripts load GitHub stars and mermaid only on pages with such elements, and no page has any."""
     texts = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
     assert [str(path) for path, text in texts.items() if re.search(r'="source"|class="[^"]*mermaid', text)] == []
     hosts = {host for path in (site / "assets").rglob("*.js") for host in hosts_loaded(path.read_text("utf-8"))}
@@ -95,10 +95,10 @@ def hosts_loaded(script):
     return re.findall(r"""(?:fetch|import|[A-Za-z_$]+)\(["'`]https?://([^/"'`]+)""", script)
 
 
-@needed
+@needs_mkdocs
 def test_links_resolve(site, pages):
     found = {
-        str(path.relative_to(site)): [one for one in page.loaded + page.linked if broken(path, one, pages, site)]
+        str(path.relative_to(site)): [one for one in page.loaded + page.linked if is_broken(path, one, pages, site)]
         for path, page in pages.items()
     }
     assert {name: bad for name, bad in found.items() if bad} == {}
@@ -126,11 +126,13 @@ for (const name of names) {
 }
 answer(found);
 """
-"""Return by page, at 1,012 px and without its scripts: the height, and with folded parts open the elements that are too
-wide, and the first cells that take several lines."""
+"""Script that opens each page at a width of 1,012 px without the page's scripts.
+
+It returns the height, and with all details open the elements that are too wide and the short first cells that wrap.
+"""
 
 
-@needed
+@needs_mkdocs
 @chromium.needed
 def test_pages_fit_1012_px(site, pages):
     names = [path.relative_to(site).as_posix() for path in pages]
@@ -139,7 +141,7 @@ def test_pages_fit_1012_px(site, pages):
     assert {key: one["height"] for key, one in found.items() if one["height"] > 9000 and key not in LONG} == {}
 
 
-@needed
+@needs_mkdocs
 def test_pages_have_formulas_and_search(site, pages):
     text = (site / "reports/generated/notation.html").read_text("utf-8")
     assert "<math" in text and "arithmatex" not in text
@@ -153,8 +155,8 @@ def test_broken_links_and_requests_are_found(tmp_path):
     path = tmp_path / "page.html"
     path.write_text(text)
     page = Page(text)
-    assert [one for one in page.linked if broken(path, one, {path: page}, tmp_path)] == ["#a", "no.html"]
-    assert not broken(path, "page.html#b", {path: page}, tmp_path)
+    assert [one for one in page.linked if is_broken(path, one, {path: page}, tmp_path)] == ["#a", "no.html"]
+    assert not is_broken(path, "page.html#b", {path: page}, tmp_path)
     assert [one for one in page.loaded if is_external(one)] == ["//cdn.org/x.png", "https://f.org"]
 
 

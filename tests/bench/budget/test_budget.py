@@ -1,4 +1,4 @@
-"""headcount budget over MoA: the Pareto front, ranges and recorded times."""
+"""``headcount budget`` for MoA: the Pareto front of sizes within limits, ranges of sizes, and recorded times."""
 
 import json
 from dataclasses import MISSING, fields
@@ -36,7 +36,10 @@ def rows_of(capsys, *argv):
 
 
 def moa_costs(K, E, D, T, N, d_m=512, F=2048, V=32000):
-    """Return the costs of transformer-base by hand: N encoder layers with one attention, N decoder layers with two."""
+    """Return the hand-computed costs of transformer-base with MoA.
+
+    Each of N encoder layers has one attention, and each of N decoder layers has two.
+    """
     attention = T * d_m * E + 2 * T * K * D * d_m + 2 * T * D * d_m + 2 * K * T * T * D
     fed = 2 * T * d_m * F
     norms = (2 + 3) * 2 * d_m * N
@@ -57,10 +60,10 @@ def dominates(p, q):
     return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
 
 
-def assert_front(around, ranges, points, budgets):
-    """Assert what a search over ``ranges`` finds, given the costs of all ``points`` by hand.
+def assert_front(host, ranges, points, budgets):
+    """Assert that a search over ``ranges`` finds the Pareto front of ``points``, their sizes and hand-computed costs.
 
-    ``budgets``: the share of the sorted costs that is within the budget, by metric.
+    ``budgets`` gives for each metric the share of the points whose cost is within the limit.
     """
     limits = {}
     for metric, share in budgets.items():
@@ -71,14 +74,14 @@ def assert_front(around, ranges, points, budgets):
     ask = {"maximise": ["params", "active_params"], "first": None, "limit": 0, "device": "cpu", "records": ()}
     if not fitting:
         with pytest.raises(UsageError, match="no point|no candidate"):
-            search(around, ranges, limits, min_distance=0, **ask)
+            search(host, ranges, limits, min_distance=0, **ask)
         return
-    answer = search(around, ranges, limits, min_distance=0, **ask)
+    answer = search(host, ranges, limits, min_distance=0, **ask)
     found = [tuple(answer.found.at(i).values()) for i in answer.listed]
     assert len(found) == len(set(found)) and set(found) == expected
     for i in answer.listed:
         assert {m: int(v[i]) for m, v in answer.found.costs.items()} == points[tuple(answer.found.at(i).values())]
-    apart = search(around, ranges, limits, min_distance=0.05, **ask)
+    apart = search(host, ranges, limits, min_distance=0.05, **ask)
     assert {tuple(apart.found.at(i).values()) for i in apart.listed} <= expected
     assert found[0] == tuple(apart.found.at(apart.listed[0]).values())
 
@@ -93,13 +96,13 @@ SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(sor
 )  # fmt: skip
 def test_front_matches_brute_force(K, E, D, T, budgets):
     points = {(k, e, d): moa_costs(k, e, d, T, 2) for k, e, d in product(K, E, D) if k <= e}
-    around = HostModel(
+    host = HostModel(
         FAMILIES["moa"],
         "moa-8K8E128D",
         {"num_encoder_layers": 2, "num_decoder_layers": 2},
         {"batch_size": 1, "src_len": T, "tgt_len": T},
     )
-    assert_front(around, {"K": K, "E": E, "D": D}, points, budgets)
+    assert_front(host, {"K": K, "E": E, "D": D}, points, budgets)
 
 
 POINTS = st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=1, max_size=15)
@@ -108,7 +111,7 @@ POINTS = st.lists(st.tuples(*[st.integers(0, 12)] * 3), min_size=1, max_size=15)
 @settings(deadline=None)
 @given(POINTS, st.sampled_from([0, 0.25, 0.5]), st.data())
 def test_front_is_sorted_and_distant(points, distance, data):
-    """Expect points with a time first, then the others by cost; times are compared only between two that have one."""
+    """Points with a time are listed first, then the others by cost. Only two points with a time compare times."""
     times = data.draw(st.lists(st.sampled_from([None, 1, 2, 3]), min_size=len(points), max_size=len(points)))
 
     def beats(a, b):
@@ -150,13 +153,13 @@ def record(name, impl, ms, **changed):
 
 
 def test_recorded_layer_has_its_time(capsys, tmp_path, monkeypatch):
-    def stored(name, *rows):
+    def store(name, *rows):
         append(tmp_path / name / slug(device_name("cpu")) / "one.jsonl", *rows)
         return tmp_path / name
 
-    shipped = stored("shipped", record("moa-8K32E128D", "grouped", 3.5), record("moa-8K32E128D", "loop", 7.5))
-    stored("shipped", record("moa-8K8E128D", "loop", 1.5, smoke=True), record("moa-8K16E256D", "loop", 1.5, seq_len=11))
-    own = stored("own", record("moa-8K32E128D", "grouped", 2.5), record("mha-base", "fused", 1.5))
+    shipped = store("shipped", record("moa-8K32E128D", "grouped", 3.5), record("moa-8K32E128D", "loop", 7.5))
+    store("shipped", record("moa-8K8E128D", "loop", 1.5, smoke=True), record("moa-8K16E256D", "loop", 1.5, seq_len=11))
+    own = store("own", record("moa-8K32E128D", "grouped", 2.5), record("mha-base", "fused", 1.5))
     monkeypatch.setattr(records, "folders", lambda: (shipped,))
     argv = ["--macs", "635M", "--range", "D=128", *ALL]
     # cross-attention of another length has no recorded time

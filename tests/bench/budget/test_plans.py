@@ -1,4 +1,4 @@
-"""Search over parallel plans: the plans, their Pareto front, and costs by hand."""
+"""``headcount budget --ranks``: the listed parallel plans, their Pareto front, and costs against hand formulas."""
 
 from itertools import product
 

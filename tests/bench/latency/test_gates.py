@@ -1,4 +1,4 @@
-"""Correctness checks without timing."""
+"""``latency gates``: correctness checks of timing cases, without timing."""
 
 from headcount.bench import records
 from headcount.bench.latency import measure
@@ -20,15 +20,15 @@ def test_record_states_error_bound_and_choices(layers):
     assert [one["choices"] for one in found] == [0, None, None, None]
 
 
-def check(case):
-    """Return a record for each implementation without a run, or raise DeviceLost at a length of 5."""
+def fake_check_case(case):
+    """Return a record for each implementation without running it; raise DeviceLost for a length of 5."""
     if case.seq_len == 5:
         raise DeviceLost("some loop", "failed: gone")
     return [measure.check_record(case, impl) | {"status": "agrees"} for impl in measure.failed_impls(case, KeyError())]
 
 
 def test_lost_device_is_stored_and_the_next_case_runs(layers, monkeypatch, tmp_path):
-    monkeypatch.setattr(measure, "check_case", check)
+    monkeypatch.setattr(measure, "check_case", fake_check_case)
     section = realised(CheckSession(tmp_path / "r.jsonl").section(CASES))
     skipped = "skipped: some loop left the device unusable"
     assert {row.values["status"] for row in section.rows} == {"failed: gone", skipped, "agrees"}
