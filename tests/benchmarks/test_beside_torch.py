@@ -1,6 +1,6 @@
-"""What our count takes beside PyTorch's plain counter, time and memory, the two by turns in one run.
+"""Benchmark time and memory of hc.count against torch's FlopCounterMode, alternating in one run.
 
-A limit is no claim about counts, and a busy machine breaks it: so it stands here and not among the tests.
+The limits depend on the machine's load, so these are benchmarks and not tests.
 """
 
 import re
@@ -18,7 +18,7 @@ from headcount.bench.count import count_macs
 
 ROOT = Path(__file__).parents[2]
 MEMORY = 1.5
-"""At most so many times the plain counter's."""
+"""Limit of the peak memory, as a multiple of that of FlopCounterMode."""
 
 
 class Recurrence(nn.Module):
@@ -33,7 +33,7 @@ class Recurrence(nn.Module):
 
 
 class SelectiveScan(nn.Module):
-    """A state-space layer as Python writes it where no kernel is installed."""
+    """A state-space layer as a Python loop, the fallback without a compiled kernel."""
 
     def forward(self, decay, step, c):
         state, out = torch.zeros_like(step[:, 0]), []
@@ -44,7 +44,7 @@ class SelectiveScan(nn.Module):
 
 
 class Generation(nn.Module):
-    """One token after another, each attending to a cache that grows."""
+    """Token-by-token generation with a growing cache."""
 
     def forward(self, x):
         cache, out = x[:0], []
@@ -55,7 +55,7 @@ class Generation(nn.Module):
 
 
 class Experts(nn.Module):
-    """Mixtral's loop: each expert takes its tokens out, and adds its result to theirs."""
+    """Mixtral's loop over experts: gather an expert's tokens, apply the expert, add its output with index_add_."""
 
     def __init__(self, num_experts, top_k=2, d_model=16, d_ff=24):
         super().__init__()
@@ -107,16 +107,16 @@ CASES = {
 }
 
 
-def plainly(model, inputs):
+def run_flop_counter(model, inputs):
     with torch.no_grad(), FlopCounterMode(display=False):
         model.eval()(*inputs)
 
 
-def ours(model, inputs):
+def run_count_macs(model, inputs):
     count_macs(model, *inputs)
 
 
-WHO = {"torch": plainly, "ours": ours}
+COUNTERS = {"torch": run_flop_counter, "ours": run_count_macs}
 
 
 def processor_seconds(function, *args):
@@ -126,48 +126,48 @@ def processor_seconds(function, *args):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_time_beside_the_plain_counter(benchmark, case):
+def test_time_against_flop_counter(benchmark, case):
     model, inputs = CASES[case]()
-    plainly(model, inputs)
+    run_flop_counter(model, inputs)
     plain = []
 
-    def by_turns():
-        plain.append(processor_seconds(plainly, model, inputs))
+    def prepare():
+        plain.append(processor_seconds(run_flop_counter, model, inputs))
         return (model, inputs), {}
 
     counted = []
     benchmark.pedantic(
-        lambda *args: counted.append(processor_seconds(ours, *args)), setup=by_turns, rounds=4, iterations=1
+        lambda *args: counted.append(processor_seconds(run_count_macs, *args)), setup=prepare, rounds=4, iterations=1
     )
     ratio = min(counted) / min(plain)
     benchmark.extra_info.update(torch_s=min(plain), ours_s=min(counted), ratio=ratio)
 
 
-def test_a_recurrence_four_times_as_long_takes_four_times_as_long(benchmark):
+def test_time_is_linear_in_steps(benchmark):
     short, long = (CASES[f"recurrence of {steps} steps"]() for steps in ("1,000", "4,000"))
-    ours(*short)
+    run_count_macs(*short)
     seconds = {"short": [], "long": []}
 
-    def once():
-        seconds["short"].append(processor_seconds(ours, *short))
-        seconds["long"].append(processor_seconds(ours, *long))
+    def run_both():
+        seconds["short"].append(processor_seconds(run_count_macs, *short))
+        seconds["long"].append(processor_seconds(run_count_macs, *long))
 
-    benchmark.pedantic(once, rounds=3, iterations=1)
+    benchmark.pedantic(run_both, rounds=3, iterations=1)
     growth = min(seconds["long"]) / min(seconds["short"])
     benchmark.extra_info["growth"] = growth
-    # Quadratic would be 16.
+    # a quadratic time would grow by 16
     assert growth < 5.5
 
 
 @pytest.mark.parametrize("case", ["recurrence of 4,000 steps", "generation of 800 tokens", "150 convolutions"])
-def test_memory_beside_the_plain_counter(benchmark, case):
+def test_memory_against_flop_counter(benchmark, case):
     peaks = {}
 
     def measure():
-        for who in WHO:
-            command = [sys.executable, "-m", "tests.benchmarks.test_beside_torch", who, case]
+        for counter in COUNTERS:
+            command = [sys.executable, "-m", "tests.benchmarks.test_beside_torch", counter, case]
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-            peaks[who] = int(done.stdout)
+            peaks[counter] = int(done.stdout)
 
     benchmark.pedantic(measure, rounds=1, iterations=1)
     benchmark.extra_info.update(peaks, ratio=peaks["ours"] / peaks["torch"])
@@ -175,6 +175,6 @@ def test_memory_beside_the_plain_counter(benchmark, case):
 
 
 if __name__ == "__main__":
-    WHO[sys.argv[1]](*CASES[sys.argv[2]]())
-    # Not getrusage, which takes over the parent's peak.
+    COUNTERS[sys.argv[1]](*CASES[sys.argv[2]]())
+    # getrusage would include the peak of the parent process
     print(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])

@@ -1,4 +1,4 @@
-"""How long the commands take, start-up included, as a user waits for them (pytest-benchmark)."""
+"""Benchmark the wall time of commands, including start-up."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*argv: str) -> dict[str, float | str]:
-    """One run in a process of its own: seconds to the first row, and its own last word on stderr."""
+    """Run bench.macs in a new process; return the seconds to the first row, and stderr."""
     command = [sys.executable, "-u", "-m", "bench.macs", *argv]
     started = time.perf_counter()
     first_row = None
@@ -18,33 +18,33 @@ def run(*argv: str) -> dict[str, float | str]:
         for line in process.stdout:
             if first_row is None and line.startswith("Transformer base"):
                 first_row = time.perf_counter() - started
-        said = process.stderr.read().strip()
-    assert process.returncode == 0, said
-    return {"first_row_s": first_row, "said": said}
+        errors = process.stderr.read().strip()
+    assert process.returncode == 0, errors
+    return {"first_row_s": first_row, "said": errors}
 
 
 def test_three_tables_with_four_counters(benchmark):
-    said = benchmark.pedantic(run, rounds=3, iterations=1)
-    benchmark.extra_info.update(said, command="python -m bench.macs")
+    found = benchmark.pedantic(run, rounds=3, iterations=1)
+    benchmark.extra_info.update(found, command="python -m bench.macs")
 
 
 def test_three_tables_in_closed_form(benchmark):
-    said = benchmark.pedantic(run, args=("--counter", "closed-form"), rounds=5, iterations=1, warmup_rounds=1)
-    benchmark.extra_info.update(said, command="python -m bench.macs --counter closed-form")
+    found = benchmark.pedantic(run, args=("--counter", "closed-form"), rounds=5, iterations=1, warmup_rounds=1)
+    benchmark.extra_info.update(found, command="python -m bench.macs --counter closed-form")
 
 
-def checked() -> None:
-    """A report that is as it should be; it says nothing."""
+def check_report() -> None:
+    """Run ``reports --check``, which must succeed."""
     subprocess.run([sys.executable, "-m", "reports", "--check"], check=True, cwd=ROOT)
 
 
 def test_the_check_of_the_report(benchmark):
-    benchmark.pedantic(checked, rounds=3, iterations=1, warmup_rounds=1)
+    benchmark.pedantic(check_report, rounds=3, iterations=1, warmup_rounds=1)
     benchmark.extra_info.update(command="python -m reports --check")
 
 
-def suite() -> float:
-    """Lint and every test, with type checks: seconds of processor time."""
+def run_suite() -> float:
+    """Run ``make test`` with shape checks; return its seconds of processor time."""
     env = {name: value for name, value in os.environ.items() if name != "JAXTYPING_DISABLE"}
     before = os.times()
     subprocess.run(["make", "test"], check=True, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
@@ -53,5 +53,5 @@ def suite() -> float:
 
 
 def test_the_suite(benchmark):
-    used = benchmark.pedantic(suite, rounds=1, iterations=1)
+    used = benchmark.pedantic(run_suite, rounds=1, iterations=1)
     benchmark.extra_info.update(command="make test", processor_s=used)

@@ -1,7 +1,6 @@
-"""Attention layers under pytest-benchmark: the arms of bench.latency at a few sizes, for its save, compare and fail.
+"""Benchmark attention layers with pytest-benchmark: the implementations of bench.latency at a few sizes.
 
-``pytest tests/benchmarks/test_layers.py --benchmark-only`` runs them; callables synchronise, so that wall time is what
-a user waits.
+``pytest tests/benchmarks/test_layers.py --benchmark-only`` runs them. Each call synchronises the device.
 """
 
 import pytest
