@@ -66,7 +66,7 @@ def remakes_keys(config):
     return config.variant == "mla" and config.form == "released"
 
 
-def counted(call):
+def count(call):
     with FlopCounterMode(display=False) as mode:
         call()
     assert mode.get_total_flops() % 2 == 0
@@ -80,7 +80,7 @@ def test_layer_cache_and_macs(name):
     each, stored = [], []
     with torch.no_grad():
         for i in range(5):
-            each.append(counted(lambda i=i: layer(x[:, i : i + 1], cache=cache)))
+            each.append(count(lambda i=i: layer(x[:, i : i + 1], cache=cache)))
             stored.append(cache.num_bytes)
     assert stored[-1] == value("kv_bytes", case) == 2 * value("kv_bytes", case, Assumptions(element_bytes=2))
     assert stored[-1] - stored[-2] == 3 * value("kv_token_bytes", case)
@@ -97,7 +97,7 @@ def test_language_model_cache_and_macs(name):
     caches, each, stored = model.make_caches(3, 5), [], []
     with torch.no_grad():
         for i in range(5):
-            each.append(counted(lambda i=i: model(tokens[:, i : i + 1], caches=caches)))
+            each.append(count(lambda i=i: model(tokens[:, i : i + 1], caches=caches)))
             stored.append(sum(cache.num_bytes for cache in caches))
     assert stored[-1] == value("kv_bytes", case)
     assert stored[0] == 3 * value("kv_token_bytes", case)
@@ -106,7 +106,7 @@ def test_language_model_cache_and_macs(name):
     assert remakes_keys(case.config.attention) or sum(each) == value("causal_macs", case)
     caches = model.make_caches(3, 5)
     with torch.no_grad():
-        assert counted(lambda: model(tokens, caches=caches)) == accounts.step(case, 5, 5).macs == case.ledger.macs
+        assert count(lambda: model(tokens, caches=caches)) == accounts.step(case, 5, 5).macs == case.ledger.macs
 
 
 @pytest.mark.parametrize("router", ["linear", "query_norm"])
@@ -148,15 +148,15 @@ def test_translation_model_cache_and_macs(name):
     model, case = build(config), Case(name, config, lengths(2, 3, 11))
     source, target = example_inputs(config, case.lengths).values()
     states, each = [], []
-    prefill = counted(lambda: states.append(model.encode(source, max_len=3)))
+    prefill = count(lambda: states.append(model.encode(source, max_len=3)))
     for i in range(3):
-        each.append(counted(lambda i=i: model.step(states[0], target[:, i : i + 1])))
+        each.append(count(lambda i=i: model.step(states[0], target[:, i : i + 1])))
     assert sum(layer.num_bytes for layer in states[0].caches) == value("kv_bytes", case)
     assert prefill == value("prefill_macs", case)
     assert each[-1] == value("decode_macs", case)
     assert prefill + sum(each) == value("generate_macs", case)
     assert remakes_keys(config.attention) or prefill + sum(each) == value("causal_macs", case)
-    backward = counted(lambda: model.train()(source, target).sum().backward())
+    backward = count(lambda: model.train()(source, target).sum().backward())
     assert backward == value("training_macs", case)
 
 
@@ -199,7 +199,7 @@ def test_prefill_macs_read_the_prompt():
     model, case, prompt = build(config), Case("llama", config, {"batch_size": 3, "seq_len": 7}), Assumptions(context=11)
     (tokens,) = example_inputs(config, {"batch_size": 3, "seq_len": 11}).values()
     with torch.no_grad():
-        assert value("prefill_macs", case, prompt) == counted(lambda: model(tokens, caches=model.make_caches(3, 11)))
+        assert value("prefill_macs", case, prompt) == count(lambda: model(tokens, caches=model.make_caches(3, 11)))
     layer = Case("mqa", DECODING["mqa"], lengths(3, 7))
     assert value("prefill_macs", layer, prompt) == 3 * (11 * (2 * 35 * 70 + 2 * 35 * 14) + 2 * 5 * 11 * 11 * 14)
 

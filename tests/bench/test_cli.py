@@ -46,7 +46,7 @@ def wrong_plan(args):
     raise UsageError("no such thing")
 
 
-def interrupted():
+def rows_until_interrupt():
     yield Row({"n": 1})
     raise KeyboardInterrupt
 
@@ -56,7 +56,7 @@ def interrupted():
     [
         (wrong_plan, [], 2, "a command: error: no such thing"),
         (wrong_plan, ["--share", "1"], 2, "a command: error: argument --share: invalid share below 1 value: '1'"),
-        (lambda args: Work([Section(TABLE, interrupted())]), [], 130, "\na command: interrupted"),
+        (lambda args: Work([Section(TABLE, rows_until_interrupt())]), [], 130, "\na command: interrupted"),
     ],
 )
 def test_errors_are_one_line(plan, argv, code, message, capsys, tmp_path):

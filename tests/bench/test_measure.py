@@ -24,7 +24,7 @@ def empty_cache():
     result_cache.clear_cache()
 
 
-def measured(case, device, counters=(*registry.NAMES, "headcount"), **options):
+def measure_case(case, device, counters=(*registry.NAMES, "headcount"), **options):
     config = make_config(MODEL_FIELDS[case])
     wanted = dict(batch_size=B, tgt_len=T, src_len=S, seq_len=T)
     lengths = resolve_lengths(config, {name: wanted[name] for name in config.lengths})
@@ -34,7 +34,7 @@ def measured(case, device, counters=(*registry.NAMES, "headcount"), **options):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
 def test_ledger_and_trace_predict_every_count(case, device):
-    found = measured(case, device, causes=True)
+    found = measure_case(case, device, causes=True)
     assert found.disagreements(case) == []
     for count in found.counts:
         assert count.macs == count.predicted_macs == count.explanation.predicted_macs
@@ -47,13 +47,13 @@ def test_count_runs_once(monkeypatch):
     calls = []
     original = torch.read
     monkeypatch.setattr(torch, "read", lambda *args, **named: calls.append(args) or original(*args, **named))
-    first, again = (measured("llama-moh", "meta", ["torch"]) for _ in range(2))
+    first, again = (measure_case("llama-moh", "meta", ["torch"]) for _ in range(2))
     assert len(calls) == 1 and first == again
-    assert measured("llama-moh", "cpu", ["torch"]).counts[0].device == "cpu" and len(calls) == 2
-    measured("masked-moh-ideal", "meta", ["torch"])
+    assert measure_case("llama-moh", "cpu", ["torch"]).counts[0].device == "cpu" and len(calls) == 2
+    measure_case("masked-moh-ideal", "meta", ["torch"])
     assert len(calls) == 3
     result_cache.clear_cache()
-    measured("llama-moh", "meta", ["torch"])
+    measure_case("llama-moh", "meta", ["torch"])
     assert len(calls) == 4
 
 

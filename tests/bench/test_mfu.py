@@ -38,7 +38,7 @@ def llama():
 
 
 @pytest.fixture(scope="module")
-def counted():
+def count():
     return hc.count(llama(), input_ids=torch.zeros(B, T, dtype=torch.long))
 
 
@@ -55,21 +55,21 @@ def counted():
         ("maxtext_before_644", 6 * N + 3 * SQUARE),
     ],
 )
-def test_flops_of_a_module_by_rule(counted, rule, flops):
-    mfu = hc.MFU(counted, torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
+def test_flops_of_a_module_by_rule(count, rule, flops):
+    mfu = hc.MFU(count, torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
     assert mfu.flops_per_token == flops
     assert mfu.hardware_flops_per_token == flops + (6 * SQUARE if rule == "megatron_hardware" else 0)
 
 
 @pytest.mark.parametrize("rule", ["kaplan", "chinchilla", "6n_no_embedding", "torchtitan", "megatron2021"])
-def test_rule_that_needs_more_than_a_run_is_refused(counted, rule):
+def test_rule_that_needs_more_than_a_run_is_refused(count, rule):
     with pytest.raises(UsageError, match=f"^rule {rule} treats .* apart"):
-        hc.MFU(counted, torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
+        hc.MFU(count, torch.zeros(B, T, dtype=torch.long), peak=PEAK, rule=rule)
 
 
-def test_columns_of_a_module(counted):
+def test_columns_of_a_module(count):
     given = accounts.Assumptions(rule="megatron_hardware", seconds=0.5, devices=3, peak=Peak(1e12))
-    found, missing = accounts.values(accounts.MODULE_ACCOUNTS, CountedModule(counted, B * T), given)
+    found, missing = accounts.values(accounts.MODULE_ACCOUNTS, CountedModule(count, B * T), given)
     model, hardware = 6 * (PRODUCTS + SQUARE), 6 * (PRODUCTS + 2 * SQUARE)
     assert found == {
         "training_flops_per_token": hardware,
@@ -78,14 +78,14 @@ def test_columns_of_a_module(counted):
         "hfu": Fraction(100 * hardware * B * T * 2, 3 * 10**12),
     }
     assert not missing
-    assert "apart" in accounts.values(["mfu"], CountedModule(counted, B * T), replace(given, rule="kaplan"))[1]["mfu"]
+    assert "apart" in accounts.values(["mfu"], CountedModule(count, B * T), replace(given, rule="kaplan"))[1]["mfu"]
 
 
 def test_backward_pass_is_not_counted_twice():
     x = torch.ones(B, T, d)
-    counted = hc.count(nn.Linear(d, d), x, backward=True)
+    count = hc.count(nn.Linear(d, d), x, backward=True)
     with pytest.raises(UsageError, match="forward pass only"):
-        hc.MFU(counted, x, peak=PEAK)
+        hc.MFU(count, x, peak=PEAK)
 
 
 def test_mixture_counts_active_parameters():
@@ -93,13 +93,13 @@ def test_mixture_counts_active_parameters():
     experts, top_k = 7, 2
     config = transformers.MixtralConfig(**SIZES, num_local_experts=experts, num_experts_per_tok=top_k)
     ids = torch.zeros(B, T, dtype=torch.long)
-    counted = hc.count(transformers.MixtralForCausalLM(config), input_ids=ids)
+    count = hc.count(transformers.MixtralForCausalLM(config), input_ids=ids)
     active = N + L * (d * experts + (top_k - 1) * FFN)
-    assert hc.MFU(counted, ids, peak=PEAK, rule="6n").flops_per_token == 6 * active
+    assert hc.MFU(count, ids, peak=PEAK, rule="6n").flops_per_token == 6 * active
     every = active + L * (experts - top_k) * FFN
-    assert hc.MFU(counted, ids, peak=PEAK, rule="maxtext_before_644").flops_per_token == 6 * every + 3 * SQUARE
+    assert hc.MFU(count, ids, peak=PEAK, rule="maxtext_before_644").flops_per_token == 6 * every + 3 * SQUARE
     with pytest.raises(UsageError, match="^rule deepseek_whole treats routers"):
-        hc.MFU(counted, ids, peak=PEAK, rule="deepseek_whole")
+        hc.MFU(count, ids, peak=PEAK, rule="deepseek_whole")
 
 
 class LinearAttention(nn.Module):

@@ -24,7 +24,7 @@ def test_corrupt_lines_are_reported(tmp_path):
     assert all(len(problem) < 120 + len(str(path)) and problem.isprintable() for problem in problems)
 
 
-def shipped():
+def example():
     """Return the first shipped record as stored."""
     lines = [line for path in sorted(records.shipped().rglob("*.jsonl")) for line in path.read_text().splitlines()]
     return next(found for found in map(json.loads, lines) if found["kind"] == "latency")
@@ -39,7 +39,7 @@ EQUAL = {"float": ("Count", "float"), "dict": ("dict", "Interval")}
 
 @pytest.mark.parametrize("field", fields(records.LatencyRecord), ids=lambda field: field.name)
 def test_wrong_field_is_reported(field, tmp_path):
-    path, whole = tmp_path / "r.jsonl", {records.OLD_KEYS.get(key, key): value for key, value in shipped().items()}
+    path, whole = tmp_path / "r.jsonl", {records.OLD_KEYS.get(key, key): value for key, value in example().items()}
     key, optional = {"which": "pass"}.get(field.name, field.name), "None" in str(field.type)
     kind = getattr(field.type, "__name__", str(field.type)).partition(" ")[0].rpartition(".")[2]
     right = RIGHT[kind] if key != "environment" else whole[key]
@@ -59,7 +59,7 @@ def test_wrong_field_is_reported(field, tmp_path):
 
 
 def test_old_keys_are_renamed(tmp_path):
-    old = shipped()
+    old = example()
     (tmp_path / "r.jsonl").write_text(json.dumps(old))
     (found,), problems = records.read(tmp_path / "r.jsonl")
     assert found == {records.OLD_KEYS.get(key, key): value for key, value in old.items()} and problems == []

@@ -60,13 +60,13 @@ def test_wrong_stored_number_disagrees_with_the_rules(entry):
     assert [line.split(" ")[1] for line in lines] == ["torch", "the"]
 
 
-def doubled(number):
+def double(number):
     """Return a result to cache."""
     return [2 * number]
 
 
 class Refusing(Here):
-    """Executor that runs nothing."""
+    """Executor that fails instead of running a call."""
 
     def submit(self, call, /, *args, **named):
         raise AssertionError(f"{args} was run again")
@@ -78,27 +78,27 @@ def calls(executor, stored=None):
 
 @pytest.fixture
 def store():
-    """Return the store of a run with one call."""
+    """Return the store after a run with one call."""
     found = calls(Here())
-    assert found.result(doubled, 3) == [6]
+    assert found.result(double, 3) == [6]
     return json.loads(found.to_store())
 
 
 def test_stored_call_is_not_run_again(store):
     found = calls(Refusing(), store)
-    assert found.result(doubled, 3) == [6]
+    assert found.result(double, 3) == [6]
     assert json.loads(found.to_store()) == store
     with pytest.raises(AssertionError, match="was run again"):
-        found.result(doubled, 5)
+        found.result(double, 5)
 
 
 @pytest.mark.parametrize("field", ["sources", "readings", "versions"])
 def test_stale_store_is_not_used(field, store):
     found = calls(Refusing(), {**store, field: "0" * 64})
     with pytest.raises(AssertionError, match="was run again"):
-        found.result(doubled, 3)
+        found.result(double, 3)
     # counters' results do not depend on the other sources
-    assert found.earlier(doubled, 3) == ([6] if field == "sources" else None)
+    assert found.earlier(double, 3) == ([6] if field == "sources" else None)
 
 
 def test_results_survive_json():

@@ -1,4 +1,4 @@
-"""Budgets as text, the nearest candidate of an impossible budget, and the plot."""
+"""``headcount budget``: parsed limits, the nearest candidate to an impossible limit, and the plot."""
 
 import numpy as np
 import pytest

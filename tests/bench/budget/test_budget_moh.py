@@ -1,4 +1,4 @@
-"""headcount budget over MoH, and around every kind of model."""
+"""``headcount budget`` for MoH, and for the attention of every kind of model."""
 
 import json
 from itertools import product

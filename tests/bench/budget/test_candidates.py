@@ -19,7 +19,7 @@ def test_array_costs_match_each_model(name):
     one, given = variant(name), Assumptions()
     example = one.search.example
     around = Case.of(one.search.preset, {**one.search.defaults, **one.fields(example)}, {"batch_size": 3})
-    # even sizes suit positions and divide one another where they must; cases have polynomials of their own
+    # even sizes suit rotary positions, and sizes divide one another where they must; each case has its own polynomials
     ranges = {
         letter: (*one.search.cases.get(letter, ()), size, size + 2 if size % 2 == 0 else size + 1)
         for letter, size in example.items()
@@ -59,6 +59,6 @@ def test_search_around_any_model(name, like):
     base, overrides = preset_for(name, like, model)
     found = preset(base, {**overrides, **one.search.defaults, **one.fields(one.search.example)})
     assert (found.attention.variant, found.d_ff) == (name, model.d_ff)
-    # a preset found with this attention keeps its own biases
+    # the preset's own biases are used
     exchanged = base == like and hasattr(found.attention, "bias")
     assert not exchanged or found.attention.bias == model.attention.bias

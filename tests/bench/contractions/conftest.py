@@ -1,4 +1,4 @@
-"""transformers imports torchvision where it is installed; its compiled operators may not fit this torch."""
+"""Import torchvision before transformers does: its compiled operators may not fit this version of torch."""
 
 from contextlib import suppress
 

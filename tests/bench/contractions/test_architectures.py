@@ -11,7 +11,7 @@ transformers = pytest.importorskip("transformers", reason="the optional extra hf
 B, T, D, F, V, L, H, G = 2, 11, 48, 56, 61, 2, 4, 2
 ROWS, HEAD = B * T, D // H
 E, K, INNER = 5, 3, 24
-"""Experts, those of a token, and their width."""
+"""Number of experts, experts of a token, and their inner width."""
 IDS = {"bos_token_id": 1, "eos_token_id": 2}
 SIZES = {"hidden_size": D, "num_hidden_layers": L, "intermediate_size": F, "vocab_size": V}
 DECODER = {**SIZES, **IDS, "num_attention_heads": H, "pad_token_id": 0}
@@ -27,19 +27,19 @@ def attention(head=HEAD, queries=T, keys=T):
     return 2 * B * H * queries * keys * head
 
 
-def gated(inner=F):
+def glu(inner=F):
     return 3 * ROWS * D * inner
 
 
-def plain(inner=F):
+def mlp(inner=F):
     return 2 * ROWS * D * inner
 
 
 VOCABULARY = ROWS * D * V
-GATED = L * (projections(G) + attention() + gated()) + VOCABULARY
-"""A decoder with grouped-query attention, gated feed-forward layers and a language model head."""
-SPARSE = L * (projections(G) + attention() + ROWS * D * E + K * gated(INNER)) + VOCABULARY
-PLAIN = L * (projections() + attention() + plain()) + VOCABULARY
+GATED = L * (projections(G) + attention() + glu()) + VOCABULARY
+"""MACs of a decoder with grouped-query attention, gated feed-forward layers and a language model head."""
+SPARSE = L * (projections(G) + attention() + ROWS * D * E + K * glu(INNER)) + VOCABULARY
+PLAIN = L * (projections() + attention() + mlp()) + VOCABULARY
 GPT = {"n_embd": D, "n_layer": L, "n_head": H, "n_inner": F, "vocab_size": V, **IDS}
 EXPERTS = {"num_experts_per_tok": K, "moe_intermediate_size": INNER}
 
@@ -47,13 +47,13 @@ DECODERS = {
     **dict.fromkeys(("Llama", "Mistral", "Qwen2", "Phi3", "Olmo2", "Cohere", "Granite"), (GROUPED, GATED)),
     **dict.fromkeys(("Qwen3", "Gemma", "Gemma2", "Gemma3Text"), ({**GROUPED, "head_dim": HEAD}, GATED)),
     "Phi": (DECODER, PLAIN),
-    "Starcoder2": (GROUPED, L * (projections(G) + attention() + plain()) + VOCABULARY),
+    "Starcoder2": (GROUPED, L * (projections(G) + attention() + mlp()) + VOCABULARY),
     "GPTNeoX": (DECODER, PLAIN),
     "GPT2": (GPT, PLAIN),
     "GPTJ": ({**GPT, "rotary_dim": 4}, PLAIN),
     "OPT": ({**DECODER, "ffn_dim": F, "word_embed_proj_dim": D}, PLAIN),
     # Its feed-forward layers are four times as wide.
-    "Bloom": ({**DECODER, "n_layer": L, "n_head": H}, L * (projections() + attention() + plain(4 * D)) + VOCABULARY),
+    "Bloom": ({**DECODER, "n_layer": L, "n_head": H}, L * (projections() + attention() + mlp(4 * D)) + VOCABULARY),
     "Mixtral": ({**GROUPED, "num_local_experts": E, "num_experts_per_tok": K, "intermediate_size": INNER}, SPARSE),
     "Qwen3Moe": ({**GROUPED, **EXPERTS, "num_experts": E, "head_dim": HEAD, "decoder_sparse_step": 1}, SPARSE),
 }
@@ -103,7 +103,7 @@ def test_encoder_decoder():
     ids = torch.ones(B, source, dtype=torch.long, device="meta")
     encoder = L * (B * source * (4 * D * D + 3 * D * F) + attention(queries=source, keys=source))
     crossed = 2 * ROWS * D * D + 2 * B * source * D * D + attention(keys=source)
-    decoder = L * (projections() + attention() + crossed + gated())
+    decoder = L * (projections() + attention() + crossed + glu())
     assert dispatched_macs(model, input_ids=ids, decoder_input_ids=tokens()) == encoder + decoder + VOCABULARY
 
 
@@ -125,8 +125,8 @@ def test_latent_attention_with_experts():
     down = ROWS * D * (query_rank + rank + rope)
     up = ROWS * (query_rank * H * (nope + rope) + rank * H * (nope + value) + H * value * D)
     inside = B * H * T * T * (nope + rope + value)
-    sparse = ROWS * D * E + (K + shared) * gated(INNER)
-    assert dispatched_macs(model, input_ids=tokens()) == L * (down + up + inside) + gated() + sparse + VOCABULARY
+    sparse = ROWS * D * E + (K + shared) * glu(INNER)
+    assert dispatched_macs(model, input_ids=tokens()) == L * (down + up + inside) + glu() + sparse + VOCABULARY
 
 
 def test_jetmoe_is_explained():
@@ -138,5 +138,5 @@ def test_jetmoe_is_explained():
     kv = G * width
     inside = ROWS * (D * E + 2 * D * kv + K * 2 * D * kv) + 2 * B * T * T * K * kv
     found = read(model, (), {"input_ids": ids}, label="jetmoe")
-    assert found.headcount.macs == L * (inside + ROWS * D * E + K * gated()) + VOCABULARY
+    assert found.headcount.macs == L * (inside + ROWS * D * E + K * glu()) + VOCABULARY
     assert all(cell.explained and not cell.reason for cell in found.counters), found.counters

@@ -1,4 +1,4 @@
-"""Counts of what runs: failed calls, sparse operands, tensor subclasses, padding, scripted and exported modules."""
+"""Counts of executed calls: failed calls, sparse operands, tensor subclasses, scripted and exported modules."""
 
 from dataclasses import dataclass
 
@@ -29,14 +29,14 @@ def assert_explained(model, args, macs, **options):
 
 
 def test_failed_call_is_not_counted():
-    def tried(a, b):
+    def retry(a, b):
         try:
             return torch.mm(a, b.t())
         except RuntimeError:
             return torch.mm(a, b)
 
     # fvcore's tracer crashes the process on it
-    assert_explained(module(tried), (A, B), M * K * N, counters=["ptflops-pytorch", "ptflops-aten", "torch"])
+    assert_explained(module(retry), (A, B), M * K * N, counters=["ptflops-pytorch", "ptflops-aten", "torch"])
 
 
 SPARSE = torch.where((torch.arange(M * K) % 9 == 0).view(M, K), 1.0, 0.0)
@@ -110,7 +110,7 @@ def test_weighted_embedding_bag():
     assert both.by_kind() == dict.fromkeys(["contraction", "contraction_dx", "contraction_dw"], 3 * 2 * 11)
 
 
-def differentiated(a, b):
+def gradient_in_forward(a, b):
     with torch.enable_grad():
         x = a.detach().requires_grad_()
         return torch.autograd.grad((x @ b).sum(), x)[0]
@@ -126,7 +126,7 @@ CALLS = {
     "vmap": (lambda a, b: torch.vmap(lambda x: x @ b)(a), 1),
     "operator": (lambda a, b: torch.ops.aten.mm.default(a, b), 1),
     "compiled": (lambda a, b: compiled(a, b), 1),
-    "gradient in forward": (differentiated, 2),
+    "gradient in forward": (gradient_in_forward, 2),
     # torch also multiplies the zero tangent of the other operand
     "tangent": (tangent, 3),
 }
@@ -160,13 +160,13 @@ def test_growing_cache_is_restored():
 
 
 def test_long_loop_of_copies():
-    def grown(x):
+    def grow_by_copies(x):
         cache = x[:1]
         for _ in range(3000):
             cache = torch.cat([cache[:2], x[:1]])
         return cache @ x.mT
 
-    assert count_macs(module(grown), A).macs == 3 * K * M
+    assert count_macs(module(grow_by_copies), A).macs == 3 * K * M
 
 
 LENGTHS = (3, 4)

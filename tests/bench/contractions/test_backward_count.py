@@ -67,7 +67,7 @@ def test_checkpoint_is_recomputed(reentrant):
     first, second = 13 * 5 * 7, 13 * 7 * 3
     again = {("inner.0", "linear_recompute"): first}
     if reentrant:
-        # without reentrancy it stops at the second layer's input, which is all that backward needs
+        # non-reentrant recomputation stops at the second layer's input: backward needs no more
         again["inner.1", "linear_recompute"] = second
     forward_and_gradients = {
         (path, f"linear{part}"): size

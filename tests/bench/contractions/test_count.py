@@ -133,7 +133,7 @@ class Block(nn.Module):
 
 @pytest.fixture(scope="module")
 def blocks():
-    """The count of two blocks and a head."""
+    """Return the count of two blocks and a head."""
     model = nn.Sequential(nn.Sequential(Block(), Block()), nn.Linear(D, 2, bias=False))
     return hc.count(model, torch.zeros(B, T, D))
 

@@ -56,7 +56,7 @@ EITHER = {
     "3 dimensions, mask of 4": lambda q, k: attend(q[0], k[0], (2, H, T, S)),
     "3 dimensions, keys of one head": lambda q, k: attend(q[0], k[0, :1]),
 }
-"""Whether a CPU fuses these depends on torch's version."""
+"""Calls that a CPU fuses only in some versions of torch."""
 
 
 @pytest.mark.parametrize("name", [*FUSED, *NOT_FUSED, *EITHER])
@@ -138,7 +138,7 @@ STEPS, IN, HIDDEN = 5, 13, 11
     ("layer", "gates", "added"), [(nn.RNN, 1, 0), (nn.GRU, 3, 0), (nn.LSTM, 4, 2), (nn.LSTMCell, 4, 2)]
 )
 def test_recurrent_layer(layer, gates, added, device):
-    """``added``: the products of f c + i g of an LSTM, which are elementwise unless a kernel fuses them."""
+    """``added``: products of f c + i g of an LSTM, which only the unfused kernels run as elementwise operations."""
     steps = 1 if layer is nn.LSTMCell else STEPS
     x = torch.ones(steps, B, IN, device=device)
     model, inputs = layer(IN, HIDDEN).to(device), x[0] if steps == 1 else x

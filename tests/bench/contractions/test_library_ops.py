@@ -48,25 +48,25 @@ def test_library_operation(name):
     assert count_macs(module(function), *(torch.ones(shape) for shape in shapes)).macs == macs
 
 
-def nested(rows):
+def make_nested(rows):
     return torch.nested.as_nested_tensor(list(rows.split([2, 3])))
 
 
-def jagged(rows, ends):
+def make_jagged(rows, ends):
     return torch.nested.nested_tensor_from_jagged(rows, ends)
 
 
-def repeated(values):
+def sparse_rows(values):
     """Return a sparse matrix (3, 7) of full rows, two with the same index."""
     return torch.sparse_coo_tensor(torch.tensor([[0, 1, 1]]), values, (3, 7))
 
 
 SUMMED = {
-    "nested-padded": (lambda a, b: (nested(a) * nested(b)).to_padded_tensor(0.0).sum(1), [(5, 7)] * 2, 5 * 7),
-    "nested-halves": (lambda a, b: (nested(a) / 2).to_padded_tensor(0.0).sum(1), [(5, 7)] * 2, 0),
-    "jagged-padded": (lambda a, b, n: (jagged(a, n) * jagged(b, n)).to_padded_tensor(0.0).sum(1),
+    "nested-padded": (lambda a, b: (make_nested(a) * make_nested(b)).to_padded_tensor(0.0).sum(1), [(5, 7)] * 2, 5 * 7),
+    "nested-halves": (lambda a, b: (make_nested(a) / 2).to_padded_tensor(0.0).sum(1), [(5, 7)] * 2, 0),
+    "jagged-padded": (lambda a, b, n: (make_jagged(a, n) * make_jagged(b, n)).to_padded_tensor(0.0).sum(1),
                       [(5, 7), (5, 7), torch.tensor([0, 2, 5])], 5 * 7),
-    "jagged-summed": (lambda a, b, n: (jagged(a, n) * jagged(b, n)).sum(1),
+    "jagged-summed": (lambda a, b, n: (make_jagged(a, n) * make_jagged(b, n)).sum(1),
                       [(5, 7), (5, 7), torch.tensor([0, 2, 5])], 5 * 7),
     "coo": (lambda a, b: (coo(a) * coo(b)).to_dense().sum(1), [(3,), (3,)], 3),
     "coo-by-dense": (lambda a, b: (coo(a) * b).to_dense().sum(1), [(3,), (3, 7)], 3),
@@ -77,7 +77,7 @@ SUMMED = {
     "made-sparse": (lambda a, b: (a * b).to_sparse().to_dense().sum(1), [(3, 7)] * 2, 3 * 7),
     "coo-of-products": (lambda a, b: coo(a * b).to_dense().sum(1), [(3,), (3,)], 3),
     "csr-of-products": (lambda a, b: csr(a * b).to_dense().sum(1), [(3,), (3,)], 3),
-    "same-rows": (lambda a, b: repeated(a * b).coalesce().to_dense(), [(3, 7)] * 2, 3 * 7),
+    "same-rows": (lambda a, b: sparse_rows(a * b).coalesce().to_dense(), [(3, 7)] * 2, 3 * 7),
     "other-rows": (lambda a, b: (a * b).to_sparse().coalesce().to_dense(), [(3, 7)] * 2, 0),
     "storage": (lambda a, b: a.new_empty(0).set_((a * b).untyped_storage(), 0, (3, 7), (7, 1)).sum(1),
                 [(3, 7)] * 2, 3 * 7),

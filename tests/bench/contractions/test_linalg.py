@@ -1,4 +1,4 @@
-"""The formula set linalg against textbook algorithms, of which each counts its multiply-accumulates."""
+"""MACs of torch.linalg operations against textbook algorithms that count their own multiply-accumulates."""
 
 import pytest
 import torch
@@ -27,13 +27,13 @@ def substitution(n):
     return sum(1 for i in range(n) for _ in range(i))
 
 
-def reflections(m, n, steps):
+def reflect(m, n, steps):
     """Reflect the columns behind k by (1, v): t = a[k] + sum of v[i] * a[i]; a[i] -= v[i] * t."""
     return sum(2 for k in range(steps) for _ in range(k + 1, n) for _ in range(k + 1, m))
 
 
-def reflected(m, steps, columns):
-    """Apply the reflections (1, v) to other columns."""
+def apply_reflections(m, steps, columns):
+    """Apply the reflections (1, v) of ``steps`` to ``columns`` columns."""
     return sum(2 for k in range(steps) for _ in range(columns) for _ in range(k + 1, m))
 
 
@@ -72,15 +72,15 @@ CASES = {
                          lambda n: 11 * substitution(n)),
     "old-triangular": (lambda a, b: torch.triangular_solve(b, a[0]), [11], lambda n: 11 * substitution(n)),
     "cholesky-solve": (lambda a, b: torch.cholesky_solve(b, a), [11], lambda n: 22 * substitution(n)),
-    "qr": (lambda a: linalg.qr(a[..., :2]), [], lambda n: reflections(n, 2, 2) + reflections(n, 2, 2)),
+    "qr": (lambda a: linalg.qr(a[..., :2]), [], lambda n: reflect(n, 2, 2) + reflect(n, 2, 2)),
     "qr-complete": (lambda a: linalg.qr(a[..., :2], "complete"), [],
-                    lambda n: reflections(n, 2, 2) + reflections(n, n, 2)),
-    "qr-r": (lambda a: linalg.qr(a, mode="r"), [], lambda n: reflections(n, n, n)),
-    "ormqr": (lambda a, b: torch.ormqr(a[..., :2], a[..., 0, :2], b), [11], lambda n: reflected(n, 2, 11)),
+                    lambda n: reflect(n, 2, 2) + reflect(n, n, 2)),
+    "qr-r": (lambda a: linalg.qr(a, mode="r"), [], lambda n: reflect(n, n, n)),
+    "ormqr": (lambda a, b: torch.ormqr(a[..., :2], a[..., 0, :2], b), [11], lambda n: apply_reflections(n, 2, 11)),
     "ormqr-right": (lambda a, b: torch.ormqr(a[..., :2], a[..., 0, :2], b.mT, left=False), [11],
-                    lambda n: reflected(n, 2, 11)),
+                    lambda n: apply_reflections(n, 2, 11)),
     "cholesky-inverse": (torch.cholesky_inverse, [], cholesky_inverse),
-    "householder": (lambda a: linalg.householder_product(a, a[..., 0, :2]), [], lambda n: reflections(n, n, 2)),
+    "householder": (lambda a: linalg.householder_product(a, a[..., 0, :2]), [], lambda n: reflect(n, n, 2)),
 }  # fmt: skip
 
 
@@ -100,9 +100,9 @@ def test_least_squares_match_algorithm(shape):
     """QR of the matrix or its transpose, reflections of the right-hand sides, then a triangular solve."""
     a, b = torch.ones(BATCH, *shape), torch.ones(BATCH, shape[0], 11)
     long, short = max(shape), min(shape)
-    factors = reflections(long, short, short)
+    factors = reflect(long, short, short)
     for x, columns in (b, 11), (b[..., 0], 1):
-        macs = BATCH * (factors + reflected(long, short, columns) + columns * substitution(short))
+        macs = BATCH * (factors + apply_reflections(long, short, columns) + columns * substitution(short))
         assert count_macs(module(linalg.lstsq), a, x, formula_set="linalg").macs == macs
     with pytest.raises(
         ValueError, match="linalg_lstsq with driver gelsd has no formula.*drivers with one: gels, gelsy"

@@ -21,7 +21,7 @@ DEVICES = pytest.mark.parametrize("device", ["cpu", "meta"])
 
 
 def count(function, shapes, device="cpu", backward=False):
-    """Return the count of a function of ones of these shapes; tensors are passed as they are."""
+    """Return the count of ``function`` on inputs of ones with the given shapes; a tensor is passed as it is."""
     inputs = [torch.ones(s, device=device) if isinstance(s, tuple) else s.to(device) for s in shapes]
     return count_contractions(record(module(function), inputs, backward=backward))
 
@@ -35,7 +35,7 @@ def macs_by_kind(function, *shapes, **options):
     return out
 
 
-def unrolled(dim):
+def unrolled_trilinear(dim):
     """Return the product of (N, I), (O, I, J) and (N, J) with ``dim`` unrolled."""
     return lambda x, w, y: torch.ops.aten._trilinear(x, w, y, [1, 3], [0], [1, 2], [2, 3], unroll_dim=dim)
 
@@ -45,7 +45,7 @@ def without_function_mode(x, w):
         return F.conv1d(x, w)
 
 
-def profiled(a):
+def add_in_profiler(a):
     with torch.profiler.record_function("here"):
         return a + 1
 
@@ -61,7 +61,7 @@ CALLS = [
     (lambda a, b: torch.addr(a.new_zeros(7, 11), a, b), [(7,), (11,)], 7 * 11),
     (lambda theta: F.affine_grid(theta, (2, 3, 5, 7), align_corners=False), [(2, 2, 3)], 2 * 5 * 7 * 2 * 3),
     # i is summed before the product with j, unless i is unrolled
-    *((unrolled(dim), [(7, 5), (11, 5, 3), (7, 3)], 7 * 11 * 3 * (5 if dim == 2 else 6)) for dim in range(4)),
+    *((unrolled_trilinear(dim), [(7, 5), (11, 5, 3), (7, 3)], 7 * 11 * 3 * (5 if dim == 2 else 6)) for dim in range(4)),
     # torch.refs, which run prims
     (lambda a, b: refs.sum(refs.mul(a, b), 1), [(7, 13)] * 2, 7 * 13),
     (lambda a, b: refs.sum(refs.mul(refs.unsqueeze(a, 1), refs.unsqueeze(b, 0)), -1), [(7, 13)] * 2, 7 * 7 * 13),
@@ -78,7 +78,7 @@ CALLS = [
     (lambda a: torch.special.bessel_j0(a) + torch.special.ndtr(a) + torch.special.entr(a), [(7, 13)], 0),
     (lambda a: torch._chunk_cat([a, a], 0, 2), [(7, 13)], 0),
     (lambda a: torch._foreach_add([a, a], 1.0)[0], [(7, 13)], 0),
-    (profiled, [(7, 13)], 0),
+    (add_in_profiler, [(7, 13)], 0),
 ]
 
 
@@ -121,7 +121,7 @@ def index(rows, columns, like=None):
     return torch.arange(rows, device=None if like is None else like.device) % columns
 
 
-def gathered(y, g, i, how):
+def scatter_reduce(y, g, i, how):
     return zeros(y).scatter_reduce(0, i[:, None].expand(13, 11), y * g, reduce=how)
 
 
@@ -155,26 +155,26 @@ def zeros(y):
     return torch.zeros_like(y)[:7]
 
 
-def joined_nested(x, y):
+def join_nested(x, y):
     nested = torch.nested.nested_tensor([torch.ones(3, 5), torch.ones(2, 5)])
     torch.cat([nested, nested])
     return (x * y).sum()
 
 
-def partly_written(x, y, z, w):
+def write_part(x, y, z, w):
     state = x * y
     state[:, :2] = (z * w)[:, :2]
     return state
 
 
-def rows(x, y):
+def assign_rows(x, y):
     out = torch.zeros(7, 5, device=x.device)
     for n in range(7):
         out[n] = x[n] * y[n]
     return out
 
 
-def rows_added(x, y):
+def add_rows(x, y):
     out = torch.zeros(7, 5, device=x.device)
     for n in range(7):
         out[n] += x[n] * y[n]
@@ -185,14 +185,14 @@ def complexes(*shape):
     return torch.ones(shape, dtype=torch.complex64)
 
 
-def rotated(x):
+def rotate(x):
     angles = torch.arange(7.0, device=x.device)[:, None] * 10.0 ** -torch.arange(4.0, device=x.device)
     cos, sin = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
     left, right = x.chunk(2, -1)
     return x * cos + torch.cat([-right, left], -1) * sin
 
 
-def written(y, g, i):
+def write_rows(y, g, i):
     out = torch.zeros_like(y)
     out[i] = y * g
     return out
@@ -223,14 +223,14 @@ SUMMED = [
     ("trace", lambda x, w: (x * w).trace(), [(7, 7), (7, 7)], 7 * 7),
     ("segments", lambda a, b, n: torch.segment_reduce(a * b, "sum", lengths=n, unsafe=True),
      [(7,), (7,), torch.tensor([3, 4])], 7),
-    ("scatter_reduce-mean", lambda y, g, i: gathered(y, g, i, "mean"), SCATTERED_COLUMN, 13 * 11),
+    ("scatter_reduce-mean", lambda y, g, i: scatter_reduce(y, g, i, "mean"), SCATTERED_COLUMN, 13 * 11),
     ("embedding-gradient", lambda i, v, w: torch.ops.aten.embedding_dense_backward(v * w, i, 3, -1, False),
      [index(13, 3), (13, 11), (13, 1)], 13 * 11),
     ("unfold-backward", lambda x, w: torch.ops.aten.unfold_backward(x * w, [11], 0, 3, 2), [(5, 3), (5, 3)], 5 * 3),
     ("adaptive-pool", lambda x, w: torch.ops.aten._adaptive_avg_pool2d(x * w, [1, 2]), [(2, 3, 5, 7)] * 2, 6 * 5 * 7),
     ("pool-3d", lambda x, w: F.avg_pool3d(x * w, 2), [(2, 3, 5, 7, 11)] * 2, 2 * 3 * 5 * 7 * 11),
-    ("joined-nested", joined_nested, [(3, 5)] * 2, 3 * 5),
-    ("written-in-part", lambda *of: partly_written(*of).sum(0), [(3, 5)] * 4, 2 * 3 * 5),
+    ("joined-nested", join_nested, [(3, 5)] * 2, 3 * 5),
+    ("written-in-part", lambda *of: write_part(*of).sum(0), [(3, 5)] * 4, 2 * 3 * 5),
     # operations between product and sum
     *((f"{name}-then-sum", lambda a, b, move=move: move(a * b).sum(-1), [(7, 5)] * 2, 7 * 5) for name, move in {
         "scatter": lambda x: zeros(x).scatter(0, index(35, 7, x).view(7, 5), x),
@@ -259,15 +259,15 @@ SUMMED = [
     ("complex-of-products", lambda a, b: torch.complex(a * b, a).real.sum(1), [(7, 5)] * 2, 7 * 5),
     ("complex-viewed-as-real", lambda a, b: torch.view_as_real(a * b).sum(1),
      [complexes(7, 5), complexes(7, 5)], 7 * 5),
-    ("rotary-angles", rotated, [(2, 7, 8)], 7 * 4),
+    ("rotary-angles", rotate, [(2, 7, 8)], 7 * 4),
 ]  # fmt: skip
 
 NOT_SUMMED = [
     ("columns-do-not-carry-the-index", lambda a, b, c: (a.expand(7, 5) * b * c).sum(1), [(7, 1), (7, 1), (7, 5)]),
-    ("parts-added-once", rows_added, [(7, 5)] * 2),
+    ("parts-added-once", add_rows, [(7, 5)] * 2),
     ("indexed-axis-of-one", lambda a, b: (a * b)[None][index(1, 1, a)][None].sum(1), [(7, 5)] * 2),
     ("flattened-axes-of-one", lambda a, b: (a * b)[None, None].flatten(0, 1).sum(0), [(7, 5)] * 2),
-    ("written-axis-of-one", lambda a, b: written((a * b)[None], a.new_ones(()), index(1, 1, a))[None].sum(1),
+    ("written-axis-of-one", lambda a, b: write_rows((a * b)[None], a.new_ones(()), index(1, 1, a))[None].sum(1),
      [(7, 5)] * 2),
     ("a-fill-copied", lambda a: (a * torch.empty_like(a).copy_(torch.full_like(a, 3))).sum(), [(7, 5)]),
     ("a-mask-of-truth-values", lambda a: (a * (a > 2)).sum(), [(7, 5)]),
@@ -297,7 +297,7 @@ SCALINGS = [
     # products of different pairs of tensors are not terms of one sum
     ("two-pairs", lambda x, y, v, w, c: (c + (-x) * v) + (-y) * w, [(5, 5)] * 5, 2 * 25),
     ("two-weights", lambda x, w, c: (c + x[:, :5] * -w) + x[:, 1:] * w.triu(), [(5, 6), (5, 5), (5, 5)], 2 * 25),
-    ("written-in-part", lambda *of: partly_written(*of) + of[0], [(3, 5)] * 4, 2 * 3 * 5),
+    ("written-in-part", lambda *of: write_part(*of) + of[0], [(3, 5)] * 4, 2 * 3 * 5),
 ]
 PROGRAMS = [
     pytest.param(function, shapes, {kind: size[0]} if size else {}, id=name)
@@ -318,8 +318,8 @@ def test_summed_index_is_named():
 
     assert dims(lambda x, w: (x * w).sum((1, 2)), (3, 5, 7), (5, 7)) == [{"m": 3, "i": 35}]
     # a row has only the second index, so sum(0) adds rows and sum(1) sums products
-    assert dims(lambda x, y: rows(x, y).sum(0), (7, 5), (7, 5)) == [{"m": 5}] * 7
-    assert dims(lambda x, y: rows(x, y).sum(1), (7, 5), (7, 5)) == [{"m": 1, "i": 5}] * 7
+    assert dims(lambda x, y: assign_rows(x, y).sum(0), (7, 5), (7, 5)) == [{"m": 5}] * 7
+    assert dims(lambda x, y: assign_rows(x, y).sum(1), (7, 5), (7, 5)) == [{"m": 1, "i": 5}] * 7
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.complex64, torch.int64], ids=str)
@@ -342,7 +342,7 @@ LINEAR_IN_N = {
     "outer": (lambda w, v: w[:, None] * v[None], ["n", "d"], "nd"),
     "outer, other order": (lambda v, w: v[:, None] * w[None], ["d", "n"], "nd"),
     "state": (lambda g, s, k, v: g[:, None, None] * s + k[:, :, None] * v[:, None], ["n", "ndd", "nd", "nd"], "2ndd"),
-    "combine": (lambda y, g, i: written(y, g, i).view(3, -1, 7).sum(1), ["3nd", "3n1"], "3nd"),
+    "combine": (lambda y, g, i: write_rows(y, g, i).view(3, -1, 7).sum(1), ["3nd", "3n1"], "3nd"),
     "einsum": (lambda a, b: torch.einsum("ikc,jkc->ijc", a, b), ["nnd", "nnd"], "nnnd"),
     "gate": (lambda g, x: (g * x).sum(1), ["n1", "nd"], ""),
     "residual": (lambda x, g, y: x + g * y, ["nd", "n1", "nd"], "nd"),
@@ -399,13 +399,13 @@ def test_products_are_followed_through_operation(way):
 
 @pytest.mark.parametrize("dim", [0, 1, 2, -3, -2, -1])
 def test_stacked_products(dim):
-    def summed(over):
+    def macs_of_sum(over):
         return macs_by_kind(lambda a, b, c, d: torch.stack([a * b, c * d], dim).sum(over), *[(7, 5), (5,)] * 2)
 
     # of the two indices that are not new, only the second is in both operands
     first, second = [axis for axis in range(3) if axis != dim % 3]
-    assert summed(dim % 3) == summed(second) == {CONTRACTION: 2 * 35}
-    assert summed(first) == {}
+    assert macs_of_sum(dim % 3) == macs_of_sum(second) == {CONTRACTION: 2 * 35}
+    assert macs_of_sum(first) == {}
 
 
 def test_weighted_bincount():

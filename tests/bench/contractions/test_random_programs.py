@@ -50,7 +50,7 @@ def order(length):
     return np.random.default_rng(length).permutation(length)
 
 
-def moved(x, step, lib):
+def apply_step(x, step, lib):
     """Return the array or tensor after one step; ``lib`` is numpy or torch."""
     if step == "permute":
         return x.transpose(*reversed(range(x.ndim))) if lib is np else x.permute(*reversed(range(x.ndim)))
@@ -87,7 +87,7 @@ def moved(x, step, lib):
 def run(x, steps, axis, lib):
     """Return the array or tensor after the steps, and the axis of the reduction."""
     for step in steps:
-        x = moved(x, step, lib)
+        x = apply_step(x, step, lib)
     return x, axis % x.ndim
 
 
@@ -172,23 +172,23 @@ def by_convolution(x, w, stride, padding, dilation, groups):
     return F.conv1d(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups)
 
 
-def unfolded(x, w, stride, padding, dilation, groups):
+def unfold_windows(x, w, stride, padding, dilation, groups):
     """Return windows (batch, group, channel, position, tap) and weights (group, out, channel, tap)."""
     x = F.pad(x, (padding, padding)).unfold(2, dilation * (w.shape[-1] - 1) + 1, stride)[..., ::dilation]
     return x.unflatten(1, (groups, -1)), w.unflatten(0, (groups, -1))
 
 
 def by_einsum(*args):
-    return torch.einsum("bgcpt,goct->bgop", *unfolded(*args))
+    return torch.einsum("bgcpt,goct->bgop", *unfold_windows(*args))
 
 
 def by_sum(*args):
-    x, w = unfolded(*args)
+    x, w = unfold_windows(*args)
     return (x[:, :, None] * w[:, :, :, None]).sum((3, 5))
 
 
 def by_matmul(*args):
-    x, w = unfolded(*args)
+    x, w = unfold_windows(*args)
     return w.flatten(2) @ x.transpose(3, 4).flatten(2, 3)
 
 
@@ -207,7 +207,7 @@ def test_random_convolution(case, form, device):
 B, T = 2, 5
 
 
-def weighted(function, *shape):
+def make_weighted(function, *shape):
     """Return a module ``function(weight, x)`` with one parameter of this shape."""
     return Calls(lambda m, x: function(m.weight, x), weight=nn.Parameter(torch.ones(*shape)))
 
@@ -248,11 +248,11 @@ def parts(d):
         (nn.Linear(d, d, bias=False), linear),
         (nn.Sequential(nn.Linear(d, 3), nn.GELU(), nn.Linear(3, d)), 2 * B * T * d * 3),
         (nn.LayerNorm(d), 0),
-        *((weighted(lambda w, x, call=call: call(x, w), d, d), linear) for call in by_weight),
+        *((make_weighted(lambda w, x, call=call: call(x, w), d, d), linear) for call in by_weight),
         # (B, T, 1, d) x (T, d, d): a weight for each position
-        (weighted(lambda w, x: torch.matmul(x[:, :, None], w)[:, :, 0], T, d, d), linear),
-        *((weighted(call, 1), attention) for call in of_itself),
-        (weighted(lambda w, x: torch.logsumexp(x, -1, keepdim=True) * F.silu(x), 1), 0),
+        (make_weighted(lambda w, x: torch.matmul(x[:, :, None], w)[:, :, 0], T, d, d), linear),
+        *((make_weighted(call, 1), attention) for call in of_itself),
+        (make_weighted(lambda w, x: torch.logsumexp(x, -1, keepdim=True) * F.silu(x), 1), 0),
         (attended, B * T * d * 4 * d + attention),
     ]
 

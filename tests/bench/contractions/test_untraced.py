@@ -1,4 +1,4 @@
-"""Computation outside the trace: an error names how data left; data from before the run raises none."""
+"""Computation outside the trace raises an error that names how data left; data from before the run does not."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -145,17 +145,17 @@ def test_collective_writes_its_output(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
 def test_torch_code_may_disable_modes():
-    def linearized(a, b):
+    def linearize(a, b):
         return torch.func.linearize(lambda x: x @ b, a)[1](a)
 
-    assert not count_macs(module(linearized), A, B, allow_unsupported=True).unsupported
+    assert not count_macs(module(linearize), A, B, allow_unsupported=True).unsupported
 
 
 def test_forked_future_is_counted():
-    def forked(a, b):
+    def fork(a, b):
         return torch.jit.wait(torch.jit.fork(lambda a, b: a @ b, a, b)) + 1
 
-    assert count_macs(module(forked), A, B).macs == 7 * 13 * 11
+    assert count_macs(module(fork), A, B).macs == 7 * 13 * 11
 
 
 def test_data_from_before_the_run_is_allowed():

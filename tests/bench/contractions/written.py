@@ -1,10 +1,10 @@
-"""Modules made of functions."""
+"""Wrap functions as modules."""
 
 from torch import nn
 
 
 class Calls(nn.Module):
-    """A forward that is a function of the module and its inputs, with children and other attributes by keyword."""
+    """Module whose forward calls ``function(module, *inputs)``; keyword arguments become attributes and children."""
 
     def __init__(self, function, **attributes):
         super().__init__()
@@ -17,5 +17,5 @@ class Calls(nn.Module):
 
 
 def module(function):
-    """A module whose forward is ``function``."""
+    """Return a module whose forward calls ``function(*inputs)``."""
     return Calls(lambda _, *inputs: function(*inputs))

@@ -19,7 +19,7 @@ ELEMENTS, LINEAR, BIAS, SQUARE = 3 * 5 * 7, 3 * 5 * 7 * 11, 3 * 5 * 11, 3 * 5 * 
 
 
 def by_all(macs):
-    """Return the same count for every tool."""
+    """Return ``macs`` as the expected count of every tool."""
     return dict.fromkeys((PTFLOPS, ATEN, FVCORE, TORCH, DEEPSPEED), macs)
 
 
@@ -29,11 +29,11 @@ class Twice(torch.autograd.Function):
         return torch.mm(x, w)
 
 
-class Mine(nn.Linear):
+class LinearSubclass(nn.Linear):
     """A subclass of nn.Linear."""
 
 
-def shared():
+def shared_layer():
     inner = nn.Linear(7, 7, bias=False)
     return nn.Sequential(inner, nn.Sequential(inner, nn.ReLU()), inner)
 
@@ -72,17 +72,17 @@ def with_unused_linear(x, w):
     return x + 1
 
 
-def checkpointed(m, x):
+def run_checkpointed(m, x):
     return torch.utils.checkpoint.checkpoint(m.a, x, use_reentrant=False)
 
 
-def under_a_mode(m, x):
+def run_in_device_mode(m, x):
     # torch.device is a function mode: operators and stored references then arrive by their patched names.
     with torch.device(x.device):
         return F.softmax(x @ x.T + F.relu(m.a(x)), -1)
 
 
-def in_inference_mode(m, x):
+def run_in_inference_mode(m, x):
     with torch.inference_mode():
         return m.a(x)
 
@@ -164,7 +164,7 @@ MODULES = {
         lambda: Calls(lambda m, x: m.a(m.a(x)), a=nn.Linear(7, 7, bias=False)), [X], by_all(2 * SQUARE),
     ),
     # ptflops-pytorch adds a module's sum once for each parent that holds it.
-    "shared by two parents": (shared, [X], {**by_all(3 * SQUARE), PTFLOPS: 2 * 3 * SQUARE + 2 * ELEMENTS}),
+    "shared by two parents": (shared_layer, [X], {**by_all(3 * SQUARE), PTFLOPS: 2 * 3 * SQUARE + 2 * ELEMENTS}),
     "layer norm module": (lambda: nn.LayerNorm(7), [X], {PTFLOPS: ELEMENTS, ATEN: 0, FVCORE: 5 * ELEMENTS, TORCH: 0}),
     # The hook of nn.GELU and the F.gelu that it calls.
     "activation module": (nn.GELU, [X], {**by_all(0), PTFLOPS: 2 * ELEMENTS}),
@@ -192,9 +192,9 @@ MODULES = {
     "gru": (lambda: nn.GRU(7, 11), [X], {}),
     "cells": (lambda: Calls(lambda m, x: m.b(m.a(x)[0]), a=nn.LSTMCell(7, 11), b=nn.GRUCell(11, 8)), [(5, 7)], {}),
     "non-contiguous": (lambda: Calls(lambda m, x: m.a(x.transpose(0, 1)), a=nn.Linear(7, 11)), [X], {}),
-    "function mode": (lambda: Calls(under_a_mode, a=nn.Linear(7, 5)), [(5, 7)], {}),
-    "inference mode": (lambda: Calls(in_inference_mode, a=nn.Linear(7, 11)), [(5, 7)], {}),
-    "checkpoint": (lambda: Calls(checkpointed, a=nn.Linear(7, 11)), [(5, 7)], {}),
+    "function mode": (lambda: Calls(run_in_device_mode, a=nn.Linear(7, 5)), [(5, 7)], {}),
+    "inference mode": (lambda: Calls(run_in_inference_mode, a=nn.Linear(7, 11)), [(5, 7)], {}),
+    "checkpoint": (lambda: Calls(run_checkpointed, a=nn.Linear(7, 11)), [(5, 7)], {}),
     "forward called directly": (lambda: Calls(lambda m, x: m.a.forward(x), a=nn.Linear(7, 11)), [(5, 7)], {}),
     "encoder": (lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 11), 2, enable_nested_tensor=False),
                 [(3, 5, 6)], {}),
@@ -237,7 +237,7 @@ CAUSES = [
     (PTFLOPS, lambda x, w: matmul(x, w), [(5, 7), Y], MISSED, -5 * 7 * 11, f"matmul {NOT_BY_NAME}"),
     (PTFLOPS, lambda x, w: F.linear(x, w), [X, WEIGHT], MISSED, -LINEAR, "linear is not patched"),
     (PTFLOPS, lambda x: nn.Linear(7, 11)(x), [X], MISSED, -LINEAR, "linear is not patched"),
-    (PTFLOPS, Mine(7, 11), [X], MISSED, -LINEAR, "Mine is not exactly nn.Linear: no hook"),
+    (PTFLOPS, LinearSubclass(7, 11), [X], MISSED, -LINEAR, "Mine is not exactly nn.Linear: no hook"),
     (PTFLOPS, overridden_forward(), [X], TWICE, LINEAR, "patched torch.matmul in Linear"),
     (PTFLOPS, nn.Sequential(overridden_forward()), [X], TWICE, LINEAR, "patched torch.matmul in Linear"),
     (FVCORE, lambda x, w: F.conv1d(x, w, padding="same"), [X, (11, 5, 3)], DIFFERS, -3 * 7 * 11 * 5 * 3,
@@ -343,7 +343,7 @@ def test_library_operation_is_explained(macs):
 
 def test_shared_module_counts_per_parent():
     # Three calls of one layer, registered under two parents; the ReLU counts by its hook and by the F.relu in it.
-    (cell,) = read(shared(), [torch.ones(X)], label="shared", counters=[PTFLOPS]).counters
+    (cell,) = read(shared_layer(), [torch.ones(X)], label="shared", counters=[PTFLOPS]).counters
     causes = [(cause.what, cause.amount) for cause in cell.explanation.causes]
     assert causes == [(TWICE, 3 * SQUARE), (ADDED, ELEMENTS), (ADDED, ELEMENTS)]
 

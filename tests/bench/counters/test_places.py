@@ -21,7 +21,7 @@ def requires_version(name, number):
 
 
 def is_at(place, function):
-    """Return whether a function, without its wrappers and decorators, begins in a place: "file.py:3-5, 7-9"."""
+    """Return whether a function begins in a place such as "file.py:3-5, 7-9"; wrappers and decorators are skipped."""
     function = inspect.unwrap(function.func if isinstance(function, functools.partial) else function)
     lines, first = inspect.getsourcelines(function)
     line = first + next(number for number, text in enumerate(lines) if text.lstrip().startswith("def "))

@@ -1,4 +1,4 @@
-"""headcount derive: the closed form of a module, found by running it."""
+"""``headcount derive``: the closed form of a module, derived from runs of it."""
 
 import pytest
 from jaxtyping import config

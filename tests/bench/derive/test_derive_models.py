@@ -25,11 +25,11 @@ def test_moh_equals_closed_form(form, router):
     assert table["domain"] == ["r <= h - s", "s > 1" if router == "linear" else "h - s >= 2"]
 
 
-def gated(d, F):
+def gated_ffn(d, F):
     return 3 * d * F
 
 
-def plain(d, F):
+def plain_ffn(d, F):
     return 2 * d * F
 
 
@@ -38,39 +38,39 @@ MODELS = {
         "T,S,d_model,d_ff,V",
         "--set num_encoder_layers=1 num_decoder_layers=1",
         lambda T, S, d, F, V: (
-            S * (4 * d * 512 + plain(d, F)) + 2 * S * S * 512
-            + T * (6 * d * 512 + plain(d, F)) + 2 * S * d * 512 + 2 * 512 * (T * T + T * S) + T * d * V
+            S * (4 * d * 512 + plain_ffn(d, F)) + 2 * S * S * 512
+            + T * (6 * d * 512 + plain_ffn(d, F)) + 2 * S * d * 512 + 2 * 512 * (T * T + T * S) + T * d * V
         ),
     ),
     "mlm-moa-8K16E256D": (
         "T,K,E,D,d_model",
         "--set num_layers=1",
         lambda T, K, E, D, d: (
-            T * (d * E + 2 * K * d * D + 2 * d * D + 2 * K * T * D + plain(d, 2048)) + T * d * d + T * d * 50265
+            T * (d * E + 2 * K * d * D + 2 * d * D + 2 * K * T * D + plain_ffn(d, 2048)) + T * d * d + T * d * 50265
         ),
     ),
     "mlm-transformer": (
         "N",
         "--set d_model=48 num_heads=2 head_dim=24 d_ff=56 --base N=1",
-        lambda N: N * 128 * (4 * 48 * 48 + 2 * 128 * 48 + plain(48, 56)) + 128 * 48 * 48 + 128 * 48 * 50265,
+        lambda N: N * 128 * (4 * 48 * 48 + 2 * 128 * 48 + plain_ffn(48, 56)) + 128 * 48 * 48 + 128 * 48 * 50265,
     ),
     "llm-s": (
         "T,d_model,h,d_h,d_ff",
         "--set num_layers=1",
-        lambda T, d, h, d_h, F: T * (4 * d * h * d_h + 2 * T * h * d_h + gated(d, F)) + T * d * 65536,
+        lambda T, d, h, d_h, F: T * (4 * d * h * d_h + 2 * T * h * d_h + gated_ffn(d, F)) + T * d * 65536,
     ),
     "jetmoe-small": (
         "T,d_model,K,E,K_ff,E_ff",
         "--set num_layers=1",
         lambda T, d, K, E, K_ff, E_ff: (
-            T * (d * (E + E_ff) + 2 * 256 * (K * d + d + K * T) + K_ff * gated(d, 512)) + T * d * 32000
+            T * (d * (E + E_ff) + 2 * 256 * (K * d + d + K * T) + K_ff * gated_ffn(d, 512)) + T * d * 32000
         ),
     ),
     "dit-s2": (
         "B,d_model,latent_size,mlp_ratio",
         "--set num_layers=1",
         lambda B, d, side, ratio: (
-            B * (side**2 / 4 * (4 * d * 384 + 2 * 384 * side**2 / 4 + plain(d, ratio * d)) + 6 * d * d)
+            B * (side**2 / 4 * (4 * d * 384 + 2 * 384 * side**2 / 4 + plain_ffn(d, ratio * d)) + 6 * d * d)
             + B * (side**2 / 4 * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d)
         ),
     ),
@@ -90,7 +90,7 @@ def test_equal_layers_have_a_letter():
     sizes = ("--set", "num_layers=1", "latent_size=4")
     rows, table = run_derive("N", "--preset", "dit-s2", "--part", "model", *sizes, "--base", "N=1")
     d, tokens = 384, 4 * 4 // 4
-    layer = tokens * (4 * d * d + 2 * d * tokens + plain(d, 4 * d)) + 6 * d * d
+    layer = tokens * (4 * d * d + 2 * d * tokens + plain_ffn(d, 4 * d)) + 6 * d * d
     ends = tokens * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d
     assert rows["total"] == symbol("N") * layer + ends
     assert table["equals_closed_form"] is True

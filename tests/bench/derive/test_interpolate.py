@@ -57,7 +57,7 @@ def test_missing_kind_counts_0():
 
 
 def domain(*guards):
-    """Return the simplified conditions of guards that the module's own code made, as texts."""
+    """Return the simplified conditions of the guards that the module's own code causes, as texts."""
     own = [SimpleNamespace(expr=guard, sloc=SimpleNamespace(framework_loc=None)) for guard in guards]
     return [format_guard(guard) for guard in simplify_guards(own, {}).conditions]
 

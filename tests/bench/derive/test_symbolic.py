@@ -16,14 +16,14 @@ from headcount.formulas.symbols import symbol
 from tests.bench.contractions.written import module
 
 
-def widened(T, D, E):
+def layer_of_integers(T, D, E):
     """Return a layer that converts its widths to integers, and its inputs."""
     return module(lambda x: nn.functional.linear(x, torch.ones(int(E), int(D)))), (torch.ones(T, D),), {}
 
 
 def test_pinned_sizes_are_named():
     with pytest.raises(NotSymbolic, match="^it pins .*D = 5") as caught:
-        count_symbolic(widened, {"T": 11, "D": 5, "E": 7})
+        count_symbolic(layer_of_integers, {"T": 11, "D": 5, "E": 7})
     assert caught.value.pinned == ("D", "E")
 
 
@@ -47,7 +47,7 @@ def test_equation_between_sizes_is_named(equal, reason, pinned):
 
 
 def test_other_sizes_stay_symbols():
-    found = count_symbolic(lambda T, **numbers: widened(T, **numbers), {"T": 11}, {"D": 5, "E": 7})
+    found = count_symbolic(lambda T, **numbers: layer_of_integers(T, **numbers), {"T": 11}, {"D": 5, "E": 7})
     assert found.by_kind == {"contraction": 35 * symbol("T")}
 
 

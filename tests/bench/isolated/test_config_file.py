@@ -15,7 +15,7 @@ from tests.bench.isolated.conftest import LLAMA, write
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
 MACS = 2 * (13 * 24 * 24 * 2 + 13 * 24 * 24 + 2 * 4 * 13 * 13 * 6 + 3 * 13 * 24 * 32) + 13 * 24 * 53
-"""Of 13 tokens: queries and outputs, keys and values, scores, feed-forwards, the head."""
+"""MACs of 13 tokens: queries and outputs, keys and values, scores, feed-forwards, the head."""
 GPT2 = dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], n_embd=20, n_layer=1, n_head=4, n_positions=31)
 BERT = dict(
     hidden_size=20, intermediate_size=28, num_hidden_layers=1, num_attention_heads=4, vocab_size=53,
@@ -37,7 +37,7 @@ LENGTH = {"seq_len": 13}
 
 @pytest.fixture
 def build(tmp_path):
-    """A function that builds the model of a configuration."""
+    """Return a function that builds the model of a configuration."""
 
     def make(config, lengths=LENGTH, fields=(), inputs=(), dtype=None, device="meta"):
         return build_from_config(write(tmp_path, config), dict(fields), lengths, dict(inputs), dtype, device)
@@ -195,7 +195,7 @@ def test_configuration_is_counted_on_cpu(count):
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache of the hub with one configuration; the hub itself cannot be reached."""
+    """Set up a cache of the Hugging Face hub with one configuration, and make the hub unreachable."""
     import huggingface_hub
 
     repository = tmp_path / "models--some--llama"

@@ -70,7 +70,7 @@ def needs_rows(rows, width=5): pass
 
 @pytest.fixture
 def answer(count, tmp_path):
-    """A function that counts the module of a function of FACTORY."""
+    """Return a function that counts the module that a function of FACTORY builds."""
     (tmp_path / "a_factory_of_modules.py").write_text(FACTORY)
 
     def answer(function, device=None, counters=(), **options):
@@ -154,7 +154,7 @@ def test_tools_count_large_models_on_meta(answer, monkeypatch):
 
 
 def test_tools_count_on_a_device_that_runs_the_module(answer):
-    """The CPU for a module that needs values; meta, with the reason, for one that fails on the CPU."""
+    """Tools use the CPU for a module that needs values, and meta, with the reason, for one that fails on the CPU."""
     for function in ("of_values", "of_numbers"):
         (tool,) = answer(function, counters=["torch"]).counters
         assert (tool["device"], tool["counted_there_because"], tool["explained"]) == ("cpu", None, True)

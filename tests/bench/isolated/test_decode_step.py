@@ -30,7 +30,7 @@ def llama(**sizes): return LlamaForCausalLM(LlamaConfig(**sizes)), {"input_ids":
 
 
 @pytest.fixture
-def measured(count, tmp_path):
+def measure_columns(count, tmp_path):
     (tmp_path / "decoding_net.py").write_text(CODE)
 
     def measure(target, columns, context=STORED, **request):
@@ -39,10 +39,10 @@ def measured(count, tmp_path):
     return measure
 
 
-def test_columns_of_a_llama_match_formulas(measured):
+def test_columns_of_a_llama_match_formulas(measure_columns):
     lengths = {"seq_len": 5, "batch_size": 3}
     names = ["decode_macs", "decode_bytes", "kv_bytes", "kv_token_bytes", "training_macs", "forward_bytes"]
-    found = measured(LLAMA, names, lengths=lengths)
+    found = measure_columns(LLAMA, names, lengths=lengths)
     step = 3 * (WEIGHTS + 2 * 2 * 4 * D_H * STORED)
     stored = 2 * 2 * 2 * D_H
     forward = 3 * (5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5)
@@ -56,20 +56,20 @@ def test_columns_of_a_llama_match_formulas(measured):
     }  # fmt: skip
 
 
-def test_default_context_is_the_input_length(measured):
+def test_default_context_is_the_input_length(measure_columns):
     sizes = {name: LLAMA[name] for name in LLAMA if name not in ("model_type", "architectures")}
-    found = measured("decoding_net.py:llama", ["decode_macs"], context=None, settings=sizes)
+    found = measure_columns("decoding_net.py:llama", ["decode_macs"], context=None, settings=sizes)
     assert found == {"decode_macs": 3 * (WEIGHTS + 2 * 2 * 4 * D_H * 5)}
 
 
-def test_bytes_and_training_macs_of_a_layer(measured):
-    found = measured("decoding_net.py:alone", ["forward_bytes", "training_macs"])
+def test_bytes_and_training_macs_of_a_layer(measure_columns):
+    found = measure_columns("decoding_net.py:alone", ["forward_bytes", "training_macs"])
     assert found == {"forward_bytes": 2 * (5 * 7 + 7 + 3 * 5 + 3 * 7), "training_macs": 3 * 105}
-    assert measured("decoding_net.py:checkpointed", ["training_macs"]) == {"training_macs": 3 * (105 + 231)}
+    assert measure_columns("decoding_net.py:checkpointed", ["training_macs"]) == {"training_macs": 3 * (105 + 231)}
 
 
-def test_decode_step_of_an_encoder_decoder(measured):
-    found = measured(T5, ["decode_macs"], lengths={"seq_len": 11, "batch_size": 2})
+def test_decode_step_of_an_encoder_decoder(measure_columns):
+    found = measure_columns(T5, ["decode_macs"], lengths={"seq_len": 11, "batch_size": 2})
     # keys and values of the encoder are in the cache
     step = 6 * D * 4 * D_H + 2 * 4 * D_H * (STORED + 11) + 2 * D * FF + D * V
     assert found == {"decode_macs": 2 * step}
@@ -83,13 +83,13 @@ def test_decode_step_of_an_encoder_decoder(measured):
         ({**LLAMA, "model_type": "bert", "architectures": ["BertModel"]}, {"lengths": {"seq_len": 5}}, "returned no"),
     ],
 )
-def test_model_without_steps_has_a_reason(measured, spec, options, part):
-    found = measured(spec, ["decode_macs", "decode_bytes", "forward_bytes"], **options)
+def test_model_without_steps_has_a_reason(measure_columns, spec, options, part):
+    found = measure_columns(spec, ["decode_macs", "decode_bytes", "forward_bytes"], **options)
     assert found["decode_macs"] == found["decode_bytes"] and part in found["decode_macs"]
     assert found["forward_bytes"] > 0
 
 
-def test_decode_of_a_model_without_steps_is_one_line(measured, warm, capsys):
+def test_decode_of_a_model_without_steps_is_one_line(measure_columns, warm, capsys):
     assert verbs.main(["decoding_net.py:alone", "--decode"], "headcount count") == 2
     out, err = capsys.readouterr()
     assert out == "" and "Linear takes input" in err and err.count("error:") == 1

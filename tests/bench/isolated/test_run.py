@@ -1,4 +1,4 @@
-"""The process of user code: its errors, its isolation, and its end."""
+"""The process that runs user code: its errors, its isolation, and how it ends."""
 
 import os
 import signal
@@ -78,7 +78,7 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
         assert main(["--counter", "torch", "--module", f"{factory}:{function}"]) == code
         lines = capfd.readouterr().err.splitlines()
         assert ("a warning" in lines) == (function in ("warns_and_fails", "warns_and_ends")), function
-    # is_no_module: an error that headcount words, in one line
+    # is_no_module: headcount's own error, in one line
     assert len(lines) == 1
 
 
@@ -134,7 +134,7 @@ def has_ended(number):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_signal_ends_all_processes(number, tmp_path):
-    """Ctrl-C reaches every process of the group in the foreground, SIGKILL the command alone."""
+    """Ctrl-C reaches every process of the foreground group, and SIGKILL only the command."""
     temporary, marker = tmp_path / "tmp", tmp_path / "marker"
     temporary.mkdir()
     env = {**os.environ, "MARKER": str(marker), "TMPDIR": str(temporary)}

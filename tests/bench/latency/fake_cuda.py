@@ -25,11 +25,11 @@ CUDA = torch.device("cuda", 0)
 
 
 class Hung(BaseException):
-    """Stands for a call that does not return."""
+    """Raised in place of a call that does not return."""
 
 
 class Stream:
-    """A queue of kernels, numbered from 1; ``seen`` is the last kernel of each stream that its next one waits for."""
+    """A queue of kernels, numbered from 1; its next kernel waits for the kernels of other streams up to ``seen``."""
 
     def __init__(self, name):
         self.name, self.launched, self.seen = name, 0, {}
@@ -82,11 +82,11 @@ class Graph:
 
 
 class Device:
-    """The device, with a ``log`` of events and captures, and its times ``host`` and ``free`` in seconds.
+    """The device. ``log`` lists events and captures; ``host`` and ``free`` are the times of both clocks in seconds.
 
-    ``on_operation`` is called with the name of every operation and may raise; ``compiling_s`` are the host's seconds
-    before the first operation of a name; ``capture_error`` is what ends a capture; ``dead`` is the message of an error
-    that stays, and ``failing`` of one that stays from the next synchronisation on.
+    ``on_operation`` is called with the name of every operation and may raise. ``compiling_s`` is the compilation time
+    on the host before the first operation of each name. ``capture_error`` is the message of an error that ends a
+    capture, ``dead`` that of an error in every later call, and ``failing`` that of one from the next synchronisation.
     """
 
     def __init__(self):

@@ -1,4 +1,4 @@
-"""Timing needs no package but torch and numpy."""
+"""Timing works with torch and numpy as the only packages."""
 
 import json
 import subprocess

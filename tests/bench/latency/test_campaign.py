@@ -1,4 +1,4 @@
-"""A campaign on the fake device: its order, its time limit, and what it stores."""
+"""A campaign on the fake device: its order, its time limit, and its records."""
 
 import json
 from dataclasses import replace

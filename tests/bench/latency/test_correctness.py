@@ -35,7 +35,7 @@ def test_every_impl_agrees(name, dtype, which, layers):
 
 
 def test_flipped_heads_are_replayed(layers):
-    """A query-norm router is not steered: in bfloat16 some tokens choose other heads than in float64."""
+    """A query-norm router cannot be steered: in bfloat16 some tokens choose other heads than in float64."""
     run = runs("norms", seq_len=60)["dense fused"]
     own, replayed = (error_of(run, replays) for replays in (False, True))
     assert own > 3 * replayed

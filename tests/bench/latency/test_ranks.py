@@ -82,13 +82,13 @@ def test_one_process_has_a_utilization(alone, monkeypatch, capsys):
 def test_model_that_differs_is_not_timed(alone, monkeypatch, capsys):
     divide = sharded_step.ShardedStep.divide
 
-    def changed(self, *args):
+    def change(self, *args):
         model = divide(self, *args)
         with torch.no_grad():
             model.layers[0].feed_forward.up_proj.weight[3, 5] += 1e-6
         return model
 
-    monkeypatch.setattr(sharded_step.ShardedStep, "divide", changed)
+    monkeypatch.setattr(sharded_step.ShardedStep, "divide", change)
     assert main([*COMMAND, "--plan", "dp=1"]) == 1
     assert "is not the whole one in float64: logits" in capsys.readouterr().err
 

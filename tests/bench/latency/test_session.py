@@ -1,4 +1,4 @@
-"""Sessions store and skip finished cases, keep the time limit, and leave a lost device to a new process."""
+"""Sessions store and skip finished cases, stop at the time limit, and restart the process after a lost device."""
 
 import json
 import os
@@ -46,13 +46,13 @@ def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
     argv = [*CPU, "--pass", "forward", "both", "--out-dir", str(tmp_path), "--commit", "abc123"]
     plain, calls = measure.measure_case, []
 
-    def interrupted(case, peaks, **options):
+    def interrupt(case, peaks, **options):
         calls.append(case.which)
         if case.which == "both" and len(calls) < 4:
             raise KeyboardInterrupt
         return plain(case, peaks, **options)
 
-    monkeypatch.setattr(measure, "measure_case", interrupted)
+    monkeypatch.setattr(measure, "measure_case", interrupt)
     assert [main(argv) for _ in range(3)] == [130, 130, 0]
     assert calls == ["forward", "both", "both", "both"]
     assert [(r["pass"], r["layer"], r["implementation_used"]) for r in rows_of(path)] == [
@@ -75,10 +75,10 @@ def test_last_run_of_a_case_is_finished(tmp_path):
 
 
 def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
-    def none(device, dtype):
+    def no_cases(device, dtype):
         raise ValueError("no clock")
 
-    monkeypatch.setattr(measure, "CaseTensors", none)
+    monkeypatch.setattr(measure, "CaseTensors", no_cases)
     argv = [*CPU, "--pass", "forward", "--layer", "some", "--implementation", "loop"]
     assert main([*argv, "--json", str(tmp_path / "r.jsonl")]) == 1
     found = [(one["layer"], one["status"], one["peaks"]) for one in rows_of(tmp_path / "r.jsonl")]

@@ -75,7 +75,7 @@ def test_mode_reaches_the_module(one_pass):
 
 
 def test_targets_are_compared_by_time_and_macs(capsys, tmp_path):
-    """The option of a length is of the configuration, not of the user module."""
+    """Options of lengths apply to the configuration, not to the user module."""
     pytest.importorskip("transformers", reason="the optional extra hf is not installed")
     sizes = {"hidden_size": 24, "head_dim": 6, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 53}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}

@@ -13,7 +13,7 @@ from headcount.formulas.ledger import Entry
 
 
 def dense(layers, rows=5, name="model.py:make"):
-    """Return the count of ``layers`` linear layers of 7 to 7 on ``rows`` rows."""
+    """Return the count of ``layers`` linear layers of width 7 on ``rows`` rows."""
     terms = [Entry(str(number), "linear", {"m": rows, "i": 7, "j": 7}) for number in range(layers)]
     parameters = [Parameter(f"{number}.weight", (7, 7)) for number in range(layers)]
     return CountSnapshot(name, tuple(terms), tuple(parameters), versions={"torch": "2.13.0"})

@@ -33,7 +33,7 @@ def test_blocks_match_hand_formulas(tables):
 
 BLOCKS = ["attention", "feed-forward", "vocabulary", "other"]
 KINDS = ["linear", "expert_linear", "scores", "values", "conv"]
-"""The order of rows, wherever a model begins."""
+"""The order of rows, whichever model comes first."""
 
 
 @pytest.mark.parametrize(

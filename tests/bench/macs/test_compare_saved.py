@@ -17,7 +17,7 @@ def make(width=13, n=7):
 pytestmark = pytest.mark.usefixtures("warm")
 
 
-def saved(width):
+def make_snapshot(width):
     term = Entry("", "linear", {"m": 7, "i": 11, "j": width})
     parameters = (Parameter("weight", (width, 11)), Parameter("bias", (width,)))
     return CountSnapshot("net", (term,), parameters, request=CountRequest("x.py:net"))
@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
     """Return a folder with a module, and the locks of two modules that differ in width."""
     (tmp_path / "model.py").write_text(FACTORY)
     for width in (13, 17):
-        (tmp_path / f"{width}.lock").write_text(text(saved(width)))
+        (tmp_path / f"{width}.lock").write_text(text(make_snapshot(width)))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -43,5 +43,5 @@ def test_json_lock_and_module_are_equal(folder, macs, tables):
 
 
 def test_preset_name_wins_over_file(folder, tables):
-    (folder / "transformer-base").write_text(text(saved(13)))
+    (folder / "transformer-base").write_text(text(make_snapshot(13)))
     assert "compare-block" in tables("--compare", "transformer-base", "transformer-big", "--counter", "closed-form")

@@ -33,7 +33,7 @@ def cases():
 
 
 class Other(Here):
-    """Executor in place of the second process: it counts the first ``limit`` models and starts no other."""
+    """Executor that replaces the second process: it counts the first ``limit`` models and never starts the others."""
 
     def __init__(self, limit):
         self.limit, self.submitted = limit, []

@@ -1,4 +1,4 @@
-"""``headcount macs --module`` on modules of a project, whose packages have the names of headcount's."""
+"""``headcount macs --module`` on modules of a project whose packages are named like headcount's."""
 
 import json
 from pathlib import Path

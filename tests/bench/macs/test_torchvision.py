@@ -1,8 +1,8 @@
 """Compare torchvision's operation counts with headcount's, row by row.
 
-torchvision.csv beside this file holds ``num_params`` and ``_ops`` of every weight of torchvision 0.28. One rule: the
-printed number is MACs / 10^9 with three digits, of one forward pass over one image, film or pair of images. Two-stage
-detectors process boxes, and objects with masks or keypoints, at the limits that the model itself holds.
+torchvision.csv has ``num_params`` and ``_ops`` of every weight of torchvision 0.28. One rule: the printed
+number is MACs / 10^9 with three digits, of one forward pass over one image, film or pair of images. Two-stage
+detectors process as many boxes, and objects with masks or keypoints, as the model's own limits allow.
 """
 
 import csv
@@ -29,7 +29,7 @@ DETECTION_SIDES = {
     "ssd300_vgg16": 300,
     "ssdlite320_mobilenet_v3_large": 320,
 }
-"""Images of detectors that do not get 800 (test/test_extended_models.py)."""
+"""Image sizes of detectors whose images are not 800 pixels (test/test_extended_models.py)."""
 DIFFERING = {
     "FasterRCNN_MobileNet_V3_Large_FPN_Weights.COCO_V1": "printed without any box",
     "FasterRCNN_MobileNet_V3_Large_320_FPN_Weights.COCO_V1": "printed without any box",

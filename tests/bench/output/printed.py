@@ -1,4 +1,4 @@
-"""Sections of commands, made once for tests that print them in several formats."""
+"""Sections of commands, computed once for tests that print them in several formats."""
 
 import re
 import shlex

@@ -18,7 +18,7 @@ SCHEMA = json.loads(files("headcount.bench.output").joinpath("schema.json").read
 CLOSED = ["--counter", "closed-form"]
 
 
-def printed(form, section):
+def render(form, section):
     stream = io.StringIO()
     emit([section], form, stream)
     return stream.getvalue()
@@ -31,7 +31,7 @@ def numeric(column):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_pandas_reads_every_csv_as_numbers(command):
     for section in sections(command)[0]:
-        text = printed("csv", section)
+        text = render("csv", section)
         frame = pandas.read_csv(io.StringIO(text))
         rows = [row for row in section.rows if not row.total]
         assert len(frame) == len(rows)
@@ -77,7 +77,7 @@ PDFLATEX = shutil.which("pdflatex")
 
 @pytest.mark.skipif(PDFLATEX is None, reason="pdflatex is not installed (texlive-latex-recommended brings it)")
 def test_latex_compiles_within_the_width_of_its_page(tmp_path):
-    tables = [printed("latex", section) for command in COMMANDS for section in sections(command)[0] if section.rows]
+    tables = [render("latex", section) for command in COMMANDS for section in sections(command)[0] if section.rows]
     assert len(tables) >= 40
     parts = [f"{table}\n\\typeout{{TABLE {i}}}\\clearpage" for i, table in enumerate(tables)]
     preamble = "\\documentclass{article}\n\\usepackage{array,booktabs,graphicx,longtable}\n\\begin{document}\n"

@@ -173,7 +173,7 @@ def test_shapes_are_compared_before_building(heads, capsys):
     assert code == 2 and err.startswith("python -m bench.routing: error: the model is too large to run: ")
 
 
-def edited(change):
+def edit_state(change):
     def edit(tmp_path):
         state = torch.load(tmp_path / "model.pt", weights_only=True)
         change(state)
@@ -188,12 +188,12 @@ def write(text):
 
 ROUTER = "encoder.layers.0.self_attn.router.proj.weight"
 MALFORMED = {
-    "missing tensor": (edited(lambda s: s.pop(ROUTER)), f'Missing key(s) in state_dict: "{ROUTER}"'),
-    "shape": (edited(lambda s: s.update({ROUTER: torch.ones(7, 23)})), f"size mismatch for {ROUTER}"),
-    "nan": (edited(lambda s: s[ROUTER].fill_(float("nan"))), f"{ROUTER} holds values that are not finite"),
-    "extra": (edited(lambda s: s.update(more=torch.ones(1))), 'Unexpected key(s) in state_dict: "more"'),
-    "meta": (edited(lambda s: s.update({ROUTER: s[ROUTER].to("meta")})), f'"{ROUTER}"'),
-    "integers": (edited(lambda s: s.update({ROUTER: s[ROUTER].to(torch.int64)})), f'"{ROUTER}"'),
+    "missing tensor": (edit_state(lambda s: s.pop(ROUTER)), f'Missing key(s) in state_dict: "{ROUTER}"'),
+    "shape": (edit_state(lambda s: s.update({ROUTER: torch.ones(7, 23)})), f"size mismatch for {ROUTER}"),
+    "nan": (edit_state(lambda s: s[ROUTER].fill_(float("nan"))), f"{ROUTER} holds values that are not finite"),
+    "extra": (edit_state(lambda s: s.update(more=torch.ones(1))), 'Unexpected key(s) in state_dict: "more"'),
+    "meta": (edit_state(lambda s: s.update({ROUTER: s[ROUTER].to("meta")})), f'"{ROUTER}"'),
+    "integers": (edit_state(lambda s: s.update({ROUTER: s[ROUTER].to(torch.int64)})), f'"{ROUTER}"'),
     "no dict": (lambda p: torch.save([1], p / "model.pt"), "a mapping from names to tensors is expected"),
     "empty": (write(" \n\n"), "tokens.txt holds no tokens"),
     "out of range": (write("1 2\n3 40 41 42\n"), "line 2, position 3: 41 is not in the vocabulary 0..40"),

@@ -21,17 +21,17 @@ def test_targets_are_earlier_tokens_by_class():
 
 
 @pytest.fixture(scope="module")
-def trained():
-    """Return two runs that differ in the coefficient of L_a only, the second with L_a."""
+def training_runs():
+    """Return a training run without the balance loss L_a and one with it."""
     with one_thread():
         return [example.train(each) for each in ({**example.PAPER, "L_a": 0.0}, example.PAPER)]
 
 
 @pytest.mark.nightly
-def test_balance_loss_equalises_the_load(trained, figure):
-    _, balanced = trained
+def test_balance_loss_equalises_the_load(training_runs, figure):
+    _, balanced = training_runs
     (before, least_before), (after, least_after) = (
-        [float(of(one.layer.percent)) for of in (max, min)] for one in trained
+        [float(of(one.layer.percent)) for of in (max, min)] for one in training_runs
     )
     figure(f"L_a: largest share {before:.1f} % to {after:.1f} %, smallest {least_before:.1f} % to {least_after:.1f} %")
     assert least_before < least_after <= 100 / balanced.layer.num_experts <= after < before
@@ -39,8 +39,8 @@ def test_balance_loss_equalises_the_load(trained, figure):
 
 
 @pytest.mark.nightly
-def test_experts_specialise_by_class(trained):
-    layer = trained[1].layer
+def test_experts_specialise_by_class(training_runs):
+    layer = training_runs[1].layer
     section = expert_section([layer], 5, 5, class_of=example.class_of)
     special = {row.values["class"] for row in section.rows if row.values["class_pmi"] >= SPECIALISED}
     rows = [row.records[0] for row in class_section(layer, example.class_of).rows]
@@ -57,26 +57,26 @@ def test_training_is_deterministic():
 
 
 @pytest.fixture
-def short(monkeypatch):
-    """Train each run of the example for two steps."""
+def short_training(monkeypatch):
+    """Limit each training run of the example to two steps."""
     monkeypatch.setattr(example, "STEPS", 2)
 
 
-def printed(capsys, *argv):
+def run_tables(capsys, *argv):
     """Return the tables of the command by name, and its errors."""
     assert main([*argv, "--format", "json", "--least", "1"]) == 0
     out, err = capsys.readouterr()
     return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}, err
 
 
-def test_example_is_saved_and_recorded(short, monkeypatch, tmp_path, capsys):
+def test_example_is_saved_and_recorded(short_training, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(records, "writable", lambda: tmp_path / "records")
     monkeypatch.setattr(env, "commit", lambda: "0123456789abcdef")
     monkeypatch.setattr(env, "device_name", {"cpu": "A CPU, 7 cores"}.get)
-    tables, err = printed(capsys, "--example", "--record", "--save", str(tmp_path / "d"))
+    tables, err = run_tables(capsys, "--example", "--record", "--save", str(tmp_path / "d"))
     assert [row["coefficients"] for row in tables["runs"]] == example.RUNS
     command = next(line for line in err.splitlines() if line.startswith("analyse")).partition("bench.routing ")[2]
-    again, _ = printed(capsys, *command.split())
+    again, _ = run_tables(capsys, *command.split())
     one, other = ([(row["count"], row["macs"]) for row in rows] for rows in (again["experts"], tables["experts"]))
     assert one == other
     (path,) = tmp_path.glob("records/*/*.jsonl")

@@ -46,23 +46,23 @@ def test_several_targets_are_read_by_name(tmp_path):
             file.read(tmp_path / "two.lock", target)
 
 
-def edited(**fields):
+def edit_lock(**fields):
     return json.dumps({**json.loads(TEXT), **fields})
 
 
-def without(name):
+def drop_field(name):
     data = json.loads(TEXT)
     del data[name]
     return json.dumps(data)
 
 
-def term(**fields):
+def edit_term(**fields):
     first, *others = json.loads(TEXT)["contractions"]
-    return edited(contractions=[{**first, **fields}, *others])
+    return edit_lock(contractions=[{**first, **fields}, *others])
 
 
 FIELDS = [name for name in json.loads(TEXT) if name not in ("lock_version", "uncalled")]
-"""Fields that every lock has: one of an earlier version does not name uncalled modules."""
+"""Fields that every lock has; earlier versions have no field ``uncalled``."""
 CONFLICT = TEXT.replace(' "macs": 4207,', '<<<<<<< HEAD\n "macs": 4207,\n=======\n "macs": 1,\n>>>>>>> theirs')
 OPTIONS = LOCK.request.options()
 BROKEN = {
@@ -72,32 +72,32 @@ BROKEN = {
         "is not JSON: an object has a key twice",
     ),
     "other JSON": ('{"name": "x"}', "is neither "),
-    "later version": (edited(lock_version=4), "has lock_version 4"),
-    "no targets": (edited(lock_version=3, targets=[]), "is broken: it has a target twice, or none"),
+    "later version": (edit_lock(lock_version=4), "has lock_version 4"),
+    "no targets": (edit_lock(lock_version=3, targets=[]), "is broken: it has a target twice, or none"),
     "target twice": (
-        edited(lock_version=3, targets=[json.loads(TEXT)] * 2),
+        edit_lock(lock_version=3, targets=[json.loads(TEXT)] * 2),
         "is broken: it has a target twice, or none",
     ),
     "misspelt limit": (
-        edited(limits={"macs": 7, "param": 3}),
+        edit_lock(limits={"macs": 7, "param": 3}),
         "is broken: limits are of macs and params, not of param",
     ),
-    "boolean version": (edited(lock_version=True), "is "),
-    "other sum": (edited(macs=4208), "is broken: sum of macs"),
-    "other elementwise sum": (edited(elementwise_macs=1), "is broken: sum of elementwise_macs"),
-    "other sum of params": (edited(params=1), "is broken: sum of params"),
-    "edited size": (term(sizes={"b": 3}), "is broken: sum of macs"),
-    "fractional size": (term(times=2.0), "is broken: sum of macs"),
-    "unknown kind": (term(kind="speed"), "is broken: unknown kind 'speed'"),
-    "option of another type": (edited(options={**OPTIONS, "device": 7}), "is broken: device has the wrong type: 7"),
-    "misspelt option": (edited(options={**OPTIONS, "dtipe": "half"}), "is broken: unknown option 'dtipe'"),
+    "boolean version": (edit_lock(lock_version=True), "is "),
+    "other sum": (edit_lock(macs=4208), "is broken: sum of macs"),
+    "other elementwise sum": (edit_lock(elementwise_macs=1), "is broken: sum of elementwise_macs"),
+    "other sum of params": (edit_lock(params=1), "is broken: sum of params"),
+    "edited size": (edit_term(sizes={"b": 3}), "is broken: sum of macs"),
+    "fractional size": (edit_term(times=2.0), "is broken: sum of macs"),
+    "unknown kind": (edit_term(kind="speed"), "is broken: unknown kind 'speed'"),
+    "option of another type": (edit_lock(options={**OPTIONS, "device": 7}), "is broken: device has the wrong type: 7"),
+    "misspelt option": (edit_lock(options={**OPTIONS, "dtipe": "half"}), "is broken: unknown option 'dtipe'"),
     "boolean length": (
-        edited(options={**OPTIONS, "lengths": {"n": True}}),
+        edit_lock(options={**OPTIONS, "lengths": {"n": True}}),
         "is broken: lengths has the wrong type: True",
     ),
-    "terminal codes": (term(path=["\x1b[2J\nx"]), "is broken: path has the wrong type: ['\\x1b[2J\\nx']"),
-    **{f"{name} of another type": (edited(**{name: 7.5}), "is broken: ") for name in FIELDS},
-    **{f"no {name}": (without(name), f"is not the count of a module: it has no '{name}'") for name in FIELDS},
+    "terminal codes": (edit_term(path=["\x1b[2J\nx"]), "is broken: path has the wrong type: ['\\x1b[2J\\nx']"),
+    **{f"{name} of another type": (edit_lock(**{name: 7.5}), "is broken: ") for name in FIELDS},
+    **{f"no {name}": (drop_field(name), f"is not the count of a module: it has no '{name}'") for name in FIELDS},
     "other tables": ('{"schema_version": 1, "tables": [{"name": "grid"}]}', "is not the count of a module"),
     "later schema": ('{"schema_version": 99}', "has schema_version 99"),
 }
@@ -118,7 +118,7 @@ LINEAR = Entry("up", "linear", {"m": 7, "i": 11, "j": 13})
 WRITTEN = Entry("", "elementwise_contraction", {"m": 7, "i": 3}, times=2)
 
 
-def printed(*terms, macs, elementwise=()):
+def count_as_json(*terms, macs, elementwise=()):
     """Return what ``headcount macs --module`` prints as JSON of these terms, with an operation in each state."""
     states = {"addmm": "counted", "relu": "no contraction", "_fft_r2c": "unknown"}
     audit = [{"operation": name, "state": state, "text": f"{name} on 7x13"} for name, state in states.items()]
@@ -139,7 +139,7 @@ def read(tmp_path):
 
 
 def test_macs_json_is_read(read):
-    data = printed(LINEAR, macs=7 * 11 * 13)
+    data = count_as_json(LINEAR, macs=7 * 11 * 13)
     del data["tables"][1]
     weight = {"path": "up", "name": "weight", "shape": [13, 11], "trainable": False}
     data["tables"][0] |= {"params": 144, "parameters": [weight, weight | {"path": "", "shape": []}]}
@@ -153,7 +153,7 @@ def test_macs_json_is_read(read):
 
 def test_macs_json_with_elementwise_included(read):
     line = {"path": "", "kind": WRITTEN.kind, "dims": {"m": 7, "i": 3}, "times": 2}
-    apart = read(printed(LINEAR, macs=1001, elementwise=[line, line | {"kind": "square_sum"}]))
-    within = read(printed(LINEAR, WRITTEN, macs=1001 + 2 * 7 * 3, elementwise=[line]))
+    apart = read(count_as_json(LINEAR, macs=1001, elementwise=[line, line | {"kind": "square_sum"}]))
+    within = read(count_as_json(LINEAR, WRITTEN, macs=1001 + 2 * 7 * 3, elementwise=[line]))
     assert apart.terms == within.terms == (LINEAR, WRITTEN)
     assert (apart.macs, apart.included) == (1001, False) and (within.macs, within.included) == (1043, True)

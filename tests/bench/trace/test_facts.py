@@ -1,4 +1,4 @@
-"""What a recorded run states about its tensors."""
+"""Facts about tensors that a recorded run stores."""
 
 from dataclasses import dataclass
 

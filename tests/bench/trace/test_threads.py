@@ -28,7 +28,7 @@ def count_mlp(_: Any = None) -> int:
 
 
 def process_state() -> dict[Any, Any]:
-    """Return what a count patches in torch and threading, and the settings that it changes."""
+    """Return the functions of torch and threading that a count patches, and the settings that it changes."""
     owners = (nn.Module, F, torch.functional, torch.overrides, threading.Thread, eval_frame, flex_attention)
     names = {(owner, name): value for owner in owners for name, value in vars(owner).items() if callable(value)}
     settings = gc.get_threshold(), torch.is_grad_enabled(), eval_frame._stance, vars(flex_attention)[FLEX]
@@ -36,7 +36,7 @@ def process_state() -> dict[Any, Any]:
 
 
 @pytest.fixture(autouse=True)
-def unchanged() -> Iterator[None]:
+def check_process_state() -> Iterator[None]:
     # torch's first compilation replaces nn.Module.__init__ for good
     install_generation_tagging_init()
     before = process_state()

@@ -210,6 +210,6 @@ assert hc.count(lambda x: torch.compile(lambda x: x @ x.T @ x)(x), x).macs == 2 
 
 
 def test_models_that_compile_import_dynamo():
-    """The process ends silently: triton would print what is not freed."""
+    """The process prints nothing at exit, where triton would report objects that are not freed."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", DYNAMO], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
