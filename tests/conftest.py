@@ -21,9 +21,9 @@ from tests.warm import process
 
 MODELS = Path(__file__).parent / "models"
 UNTYPED = ("test_build.py", "test_decoding.py", "test_devices.py")
-"""Files of MODELS whose layers other files run with shape checks already."""
+"""Files of MODELS without shape checks: other files run their layers with them."""
 SLOW_S = 0.005
-"""Setups and teardowns that take longer are reported, for --durations."""
+"""Seconds from which --durations reports setups and teardowns."""
 
 # output that is no terminal has no width
 os.environ.pop("COLUMNS", None)
@@ -63,7 +63,7 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
-    """Send one report of a passed test to the controller: six messages cost more than many a test."""
+    """Send one report of a passed test to the controller: six messages take longer than many tests."""
     if not hasattr(item.config, "workerinput"):
         return None
     run = item.config.pluginmanager.get_plugin("runner").runtestprotocol
@@ -87,7 +87,7 @@ def _freeze():
 
 
 def pytest_unconfigure():
-    # Triton prints what is not freed
+    # Triton prints objects that are not freed
     gc.unfreeze()
 
 

@@ -29,7 +29,7 @@ OF_THE_PAPERS = "0.6.9"
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the command line."""
     out = Parser(prog=PROG, description=__doc__)
     out.add_argument("versions", metavar="VERSION", nargs="*", type=_version, default=[OF_THE_PAPERS])
     return out
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(args: argparse.Namespace) -> int:
-    found = [_count_with(place) for place in [*map(installed, args.versions), None]]
+    found = [_count_with(place) for place in [*map(install, args.versions), None]]
     exact = {name: macs for name, _, _, macs in subjects()}
     stored = {"torch": version("torch"), "models": models(), "exact": exact, "readings": found}
     RECORD.write_text(json.dumps(stored, indent=1) + "\n")
@@ -55,8 +55,8 @@ def _main(args: argparse.Namespace) -> int:
     return 0
 
 
-def installed(wanted: str) -> Path:
-    """Return the folder of that version, installed if it is not there. Raises EnvironmentMissing."""
+def install(wanted: str) -> Path:
+    """Install the version if its folder is missing, and return the folder. Raises EnvironmentMissing."""
     place = STAGE / wanted
     if not place.exists():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(place), f"ptflops=={wanted}"]
@@ -80,7 +80,7 @@ def answer() -> None:
 
 
 def models() -> list[str]:
-    """The presets of the MoA tables."""
+    """Return the presets of the MoA tables."""
     from headcount.formulas.published import tables
 
     rows = [row.preset for name in tables.names(paper="moa") for row in tables.load(name).rows]
@@ -88,7 +88,7 @@ def models() -> list[str]:
 
 
 def subjects() -> Iterator[tuple[str, Any, Mapping[str, Any], int]]:
-    """The name of each module, the module, its inputs by name and its exact MACs."""
+    """Yield the name of each module, the module, its inputs by name and its exact MACs."""
     from headcount.bench.case import Case
     from headcount.bench.formulations.catalog import FORMULATIONS
     from headcount.models.build import build, example_inputs

@@ -19,7 +19,7 @@ NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 
 
 def lines_of_code(source: str) -> int:
-    """Return the number of lines with code: no blank lines, comments or docstrings, as the tokenizer sees them."""
+    """Return the number of lines of code, without blank lines, comments and docstrings."""
     lines = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in NO_CODE:
@@ -34,13 +34,13 @@ def lines_of_code(source: str) -> int:
 
 
 def row_of(path: Path) -> str:
-    """Return the row of the nearest folder that has one."""
+    """Return the budget row of the nearest parent folder that has one."""
     return next(FOLDERS[str(folder)] for folder in path.parents if str(folder) in FOLDERS)
 
 
 @pytest.fixture(scope="module")
-def counted():
-    """Return the lines of code of each row: of files in the folders, whether git knows them or not."""
+def code_lines():
+    """Return the lines of code of each row, including files that git does not track."""
     found = Counter()
     for folder in (*PRODUCT, "tests"):
         for file in sorted((ROOT / folder).rglob("*.py")):
@@ -55,8 +55,8 @@ def counted():
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_lines_within_limit(name, counted):
-    assert counted[name] <= ROWS[name]["limit"]
+def test_lines_within_limit(name, code_lines):
+    assert code_lines[name] <= ROWS[name]["limit"]
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -66,8 +66,8 @@ def test_limit_above_goal_has_reason(name):
     assert row["limit"] >= row["goal"] and bool(row.get("reason")) == above
 
 
-def test_every_product_line_is_in_one_row(counted):
-    assert sum(counted[name] for name in BUDGETS["folders"]) == counted["product"]
+def test_every_product_line_is_in_one_row(code_lines):
+    assert sum(code_lines[name] for name in BUDGETS["folders"]) == code_lines["product"]
 
 
 def test_lines_of_code():

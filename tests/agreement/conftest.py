@@ -10,7 +10,7 @@ EMPTY_STACK = ThreadPoolExecutor(1)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem):
-    """Run the test in that thread."""
+    """Run the test in the thread of EMPTY_STACK."""
     test = pyfuncitem.obj
     pyfuncitem.obj = lambda **given: EMPTY_STACK.submit(test, **given).result()
     return (yield)

@@ -35,7 +35,7 @@ def features(config):
 
 
 def part(size, mesh=None):
-    """Return the slice of ``size`` elements that this rank of ``mesh`` (default: of all ranks) has."""
+    """Return this rank's slice of ``size`` elements that are divided over ``mesh`` (default: over all ranks)."""
     ranks, rank = (mesh.size(), mesh.get_local_rank()) if mesh else (dist.get_world_size(), dist.get_rank())
     each = size // ranks
     return slice(rank * each, (rank + 1) * each)
@@ -46,8 +46,8 @@ def assert_close(found, wanted, name):
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12, msg=lambda text: f"{name}: {text}")
 
 
-def differentiated(run, x):
-    """Return the output of ``run`` and the gradient of its input, for the sum of squares of the output."""
+def output_and_gradient(run, x):
+    """Return the output of ``run`` and the gradient of the output's sum of squares by the input."""
     y = run(x)
     y = y.full_tensor() if isinstance(y, DTensor) else y
     y.square().sum().backward()
@@ -57,10 +57,10 @@ def differentiated(run, x):
 def heads(mesh):
     for config in (MHA, MLA):
         whole, layer = make(config), make(config)
-        y, dx = differentiated(whole, features(config))
+        y, dx = output_and_gradient(whole, features(config))
         sharded.divide_heads(layer, mesh)
         with implicit_replication():
-            found, gradient = differentiated(layer, features(config))
+            found, gradient = output_and_gradient(layer, features(config))
         assert_close(found, y, "output")
         assert_close(gradient, dx, "gradient of the input")
         for name, parameter in layer.named_parameters():
@@ -85,10 +85,10 @@ def model(mesh):
 def keys(mesh, exchange=sharded.gather_keys):
     for config in (MHA, MLA) if exchange is sharded.gather_keys else (MHA, MOA):
         whole, layer = make(config), make(config)
-        y, dx = differentiated(whole, features(config))
+        y, dx = output_and_gradient(whole, features(config))
         exchange(layer, mesh)
         x = features(config).detach()[:, part(T)].clone().requires_grad_()
-        found, gradient = differentiated(layer, x)
+        found, gradient = output_and_gradient(layer, x)
         assert_close(found, y[:, part(T)], "output")
         assert_close(gradient, dx[:, part(T)], "gradient of the input")
 
@@ -102,12 +102,12 @@ def heads_and_keys(mesh):
     own = part(T, mesh["cp"])
     for config, exchange in ((MHA, sharded.gather_keys), (MLA, sharded.gather_keys), (MHA, sharded.rotate_keys)):
         whole, layer = make(config), make(config)
-        y, dx = differentiated(whole, features(config))
+        y, dx = output_and_gradient(whole, features(config))
         sharded.divide_heads(layer, mesh["tp"])
         exchange(layer, mesh["cp"])
         x = features(config).detach()[:, own].clone().requires_grad_()
         with implicit_replication():
-            found, gradient = differentiated(layer, x)
+            found, gradient = output_and_gradient(layer, x)
         assert_close(found, y[:, own], "output")
         assert_close(gradient, dx[:, own], "gradient of the input")
 
@@ -115,10 +115,10 @@ def heads_and_keys(mesh):
 def experts(mesh, run, own):
     for config in (MOA, MIXTURE):
         whole, layer = make(config), make(config)
-        y, _ = differentiated(whole, features(config))
+        y, _ = output_and_gradient(whole, features(config))
         sharded.own_experts(layer, mesh)
         x = features(config).detach()[:, own].clone().requires_grad_()
-        found, _ = differentiated(lambda tokens, layer=layer: run(layer, tokens, mesh), x)
+        found, _ = output_and_gradient(lambda tokens, layer=layer: run(layer, tokens, mesh), x)
         assert_close(found, y[:, own], "output")
         name = next(name for name, _ in whole.named_parameters() if "router" not in name)
         of_experts = whole.get_parameter(name).grad[part(config.num_experts)]

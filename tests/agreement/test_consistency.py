@@ -134,7 +134,7 @@ def switchhead_params(K, E, h, D, dm):
 
 
 def with_lengths(layers):
-    """Return every layer at a (T, S, B), neighbours at others; all S keys are new."""
+    """Return every layer with a (T, S, B) that varies from layer to layer; all S keys are new."""
     lengths = ((29, 29, 41), (29, 37, 1), (31, 31, 1), (31, 37, 41))
     chosen = [(layer, lengths[(i + i // 4) % 4]) for i, layer in enumerate(layers)]
     return [layer | dict(T=t, S=s, N=s, B=b) for layer, (t, s, b) in chosen]
@@ -178,7 +178,7 @@ VARIANTS = {
     "mla": (with_lengths(MLA), mla_terms, mla_params),
     "switchhead": (with_lengths(SWITCHHEAD), switchhead_terms, switchhead_params),
 }
-"""Variant -> its points, their MACs by term, their parameters."""
+"""Points, MACs by term and parameters of each variant."""
 
 
 def point_id(point):

@@ -24,7 +24,7 @@ SIZES = {
     # per block two modulations and two gated residuals of two operations each; table, label, final modulation
     ("dit", "elementwise"): 4 * 8 * B * 25 * 28 + B * 25 * 28 + B * 28 + 2 * B * 25 * 28,
 }
-"""Elements of what no counter counts, by case and kind."""
+"""Elements of the operations that no counter counts, by case and kind."""
 
 
 @pytest.mark.parametrize("case, kind", SIZES)
@@ -35,7 +35,7 @@ def test_sizes_beside_products(case, kind):
 
 
 def test_mae_7_in_both_causal_gates():
-    """MAE-7: 12 of them, each with 133,120 MACs for every token and not for the sequence."""
+    """MAE-7 has 12 such gates. Each costs 133,120 MACs for every token instead of once for the sequence."""
     memory, running = (Case.of("mae-7", {"causal_gate": gate}).ledger for gate in ("memory", "running"))
     assert memory.macs == 608_481_280 and memory.total_under(conventions.projections) == 606_638_080
     assert running.macs - memory.macs == 12 * 133_120 * 9 == 14_376_960

@@ -39,7 +39,7 @@ def build_case():
 
 
 @pytest.fixture(scope="module")
-def reading(build_case):
+def count_case(build_case):
     """Return a function that counts a case with a counter on a device once."""
 
     @cache
@@ -56,15 +56,15 @@ READINGS = [*product(registry.NAMES, ("cpu", "meta"))]
 @pytest.mark.parametrize(
     "name, case, device",
     [
-        # each case is read in one of these ways, in turn, and nightly in the others
+        # by default each case is counted by one counter on one device, in turn; nightly by all of them
         pytest.param(name, case, device, marks=() if i % len(READINGS) == j else pytest.mark.nightly)
         for i, case in enumerate(MODEL_CASES)
         for j, (name, device) in enumerate(READINGS)
     ],
 )
-def test_counter_matches_its_rules(name, case, device, build_case, reading):
+def test_counter_matches_its_rules(name, case, device, build_case, count_case):
     _, ledger, *_ = build_case(case, device)
-    assert reading(name, case, device).macs == base.predict(registry.counter(name), ledger, device)
+    assert count_case(name, case, device).macs == base.predict(registry.counter(name), ledger, device)
 
 
 @pytest.mark.parametrize("case", MODEL_CASES)
@@ -85,7 +85,7 @@ def test_active_parameters(case, build_case):
     config, ledger, model, _ = build_case(case)
     unused = 0
     if config.attention.variant in ("moa", "switchhead"):
-        # experts of one kind are one parameter; those of SwitchHead stand there head after head
+        # experts of one kind are one parameter; SwitchHead stores its experts head by head
         heads, routed = (1, "q_proj") if config.attention.variant == "moa" else (config.attention.num_heads, "v_proj")
         idle = heads * (config.attention.num_experts - config.attention.top_k)
         unused = sum(
@@ -113,9 +113,9 @@ def test_active_parameters(case, build_case):
 
 
 @pytest.mark.parametrize("case", MODEL_CASES)
-def test_macs_by_path(case, build_case, reading):
+def test_macs_by_path(case, build_case, count_case):
     _, ledger, model, _ = build_case(case)
-    cumulative = reading("torch", case)
+    cumulative = count_case("torch", case)
     paths = {name for name, _ in model.named_modules()}
     own = dict(cumulative.by_module)
     for path, macs in cumulative.by_module.items():
@@ -134,7 +134,7 @@ def test_macs_by_path(case, build_case, reading):
 
 @pytest.mark.parametrize("case", MODEL_CASES)
 def test_results_of_products(case, build_case):
-    """Sizes of products' results, of which a rank's saved activations are the sum."""
+    """A rank's saved activations are the sum of these sizes."""
     _, ledger, model, inputs = build_case(case, "cpu")
     sizes = Counter()
     for entry in ledger.at_layers():

@@ -68,16 +68,16 @@ EXPERTS = {
     "gated": MixtureFeedForwardConfig(**MIXTURE, gated=True),
     "plain": MixtureFeedForwardConfig(**MIXTURE, gated=False),
 }
-# DTensor divides the tokens of large gradients where nothing keeps them whole
+# DTensor shards large gradients over tokens unless their placement is fixed
 LONG = 4096
 
 
-def some(cases, number):
-    """Return the first ``number`` cases, or all, each once."""
+def pick(cases, number):
+    """Return the first ``number`` cases, or all cases with ALL_RANKS in the environment, without repetitions."""
     return list(dict.fromkeys(cases if "ALL_RANKS" in os.environ else cases[:number]))
 
 
-DEGREES = some([8, 2, 4], 1)
+DEGREES = pick([8, 2, 4], 1)
 DIVISIBLE = ["moh", "mla", "gqa", "mha", "moh_by_norms"]
 
 
@@ -91,7 +91,7 @@ def group():
 
 
 def mesh_of(**degrees):
-    """Return a mesh with these dimensions, and one more for the other ranks."""
+    """Return a mesh of all ranks with the dimensions ``degrees``, and a dimension ``rest`` for the other ranks."""
     sizes = (WORLD // int(torch.tensor([*degrees.values()]).prod()), *degrees.values())
     mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("rest", *degrees))
     for part in (mesh, *(mesh[name] for name in degrees)):
@@ -101,9 +101,9 @@ def mesh_of(**degrees):
 
 
 def check_transfers(counted, closed, by=("kind", "axis", "group")):
-    """Compare elements sent ``by`` these, and by forward or backward, to which sums of gradients belong.
+    """Assert that both lists send equal numbers of elements, by the attributes ``by`` and by pass.
 
-    Without any one transfer of either list they would differ.
+    Sums of gradients belong to the backward pass. Assert also that the sums differ without any one transfer.
     """
 
     def sums(transfers):
@@ -114,7 +114,7 @@ def check_transfers(counted, closed, by=("kind", "axis", "group")):
 
     wanted = sums(closed)
     assert sums(counted) == wanted
-    # a rank may have no rows for others, which have some for it
+    # a rank may send no rows and still receive some
     given = [one for one in counted if one.own or one.kind != "all_to_all"]
     for transfers in (given, list(closed)):
         for index in range(len(transfers)):
@@ -122,16 +122,16 @@ def check_transfers(counted, closed, by=("kind", "axis", "group")):
 
 
 def check(module, inputs, form, text, synced=False):
-    """Compare the counts of a forward pass, and of one with its backward pass, with the closed form.
+    """Compare the counts of a forward pass, and of a forward and backward pass, with the closed form.
 
-    Gradients are summed over ranks, ``synced``, only where FSDP wraps the module.
+    ``synced``: whether gradients are summed over ranks, which only FSDP does.
     """
     (cost,) = rank_costs(form, parse(text))
     with implicit_replication():
         step = hc.count(module, *inputs, backward=True)
         forward = hc.count(module, *inputs)
     assert (forward.macs, step.macs) == (cost.macs, cost.step_macs)
-    # torch has no backward pass of a send: each is an all-to-all that gives nothing to other ranks
+    # torch has no backward pass of a send: the module sends by an all-to-all with no elements for other ranks
     moved = [
         replace(one, kind="all_to_all") if one.kind == "send" else one
         for one in cost.transfers
@@ -153,7 +153,7 @@ def tokens(config, length=T, batch=B, device="meta"):
 
 
 @pytest.mark.parametrize("t", DEGREES)
-@pytest.mark.parametrize("name", some(DIVISIBLE, 4))
+@pytest.mark.parametrize("name", pick(DIVISIBLE, 4))
 def test_heads(name, t):
     layer = build(LAYERS[name], device="meta")
     sharded.divide_heads(layer, mesh_of(tp=t)["tp"])
@@ -204,7 +204,7 @@ def test_torch_computes_a_causal_ring_by_blocks(c):
 PAIRS = [("gqa", True), *((name, ring) for name in DIVISIBLE for ring in (False, True))]
 
 
-@pytest.mark.parametrize(("name", "ring"), some([one for one in PAIRS if one != ("mla", True)], 1))
+@pytest.mark.parametrize(("name", "ring"), pick([one for one in PAIRS if one != ("mla", True)], 1))
 def test_heads_and_context(name, ring):
     mesh = mesh_of(cp=2, tp=2)
     layer = build(LAYERS[name], device="meta")
@@ -216,7 +216,7 @@ def test_heads_and_context(name, ring):
 
 
 @pytest.mark.parametrize("d", DEGREES)
-@pytest.mark.parametrize("name", some(["moh", "gated", *LAYERS, "plain"], 2))
+@pytest.mark.parametrize("name", pick(["moh", "gated", *LAYERS, "plain"], 2))
 def test_weights(name, d):
     config, mesh, fake = (LAYERS | EXPERTS)[name], mesh_of(dp=d), FakeTensorMode(allow_non_fake_inputs=True)
     with fake:
@@ -228,7 +228,7 @@ def test_weights(name, d):
 
 @pytest.mark.parametrize(
     ("name", "axis"),
-    some([("mha", "tp"), ("gqa", "cp"), *((name, "tp") for name in DIVISIBLE), *((name, "cp") for name in LAYERS)], 2),
+    pick([("mha", "tp"), ("gqa", "cp"), *((name, "tp") for name in DIVISIBLE), *((name, "cp") for name in LAYERS)], 2),
 )
 def test_weights_and_another_axis(name, axis):
     data = "dp" if axis == "tp" else "replica"
@@ -303,8 +303,8 @@ def check_experts(config, e, *, shared, d=1, c=1, worst=False):
 @pytest.mark.parametrize(
     ("name", "worst"),
     [
-        *((name, False) for name in some(list(EXPERTS), 2) + some(["gated"], 1)),
-        *((name, True) for name in some(["moa-E32-K8", "gated", *EXPERTS], 2)),
+        *((name, False) for name in pick(list(EXPERTS), 2) + pick(["gated"], 1)),
+        *((name, True) for name in pick(["moa-E32-K8", "gated", *EXPERTS], 2)),
     ],
 )
 @pytest.mark.parametrize("shared", [True, False])
@@ -312,7 +312,7 @@ def test_experts(shared, name, worst, e):
     check_experts(EXPERTS[name], e, shared=shared, worst=worst)
 
 
-@pytest.mark.parametrize("name", some(["moa-E8-K8", "gated", *EXPERTS], 2))
+@pytest.mark.parametrize("name", pick(["moa-E8-K8", "gated", *EXPERTS], 2))
 @pytest.mark.parametrize("shared", [True, False])
 def test_experts_and_weights(shared, name):
     check_experts(EXPERTS[name], 2, shared=shared, d=2)
@@ -345,14 +345,14 @@ def small_model(name):
     return config, {length: (MODEL_LENGTHS | MODEL_CASES[name])[length] for length in config.lengths}
 
 
-@pytest.mark.parametrize("sequence", some([True, False], 1))
+@pytest.mark.parametrize("sequence", pick([True, False], 1))
 @pytest.mark.parametrize("t", DEGREES)
 def test_llama_by_tensor_and_sequence(sequence, t):
     mesh, text = mesh_of(tp=t)["tp"], f"tp={t},sp" if sequence else f"tp={t}"
     check_model(LLAMA, LLAMA_LENGTHS, text, lambda model: sharded.divide_model(model, mesh, sequence), device="meta")
 
 
-@pytest.mark.parametrize(("t", "d"), some([(1, 8), (2, 2), (1, 2), (1, 4), (2, 8), (4, 4)], 1))
+@pytest.mark.parametrize(("t", "d"), pick([(1, 8), (2, 2), (1, 2), (1, 4), (2, 8), (4, 4)], 1))
 def test_llama_by_weights(t, d):
     mesh = mesh_of(dp=d, tp=t)
 
@@ -374,7 +374,7 @@ WEIGHTS = [
 
 
 @pytest.mark.parametrize("d", DEGREES)
-@pytest.mark.parametrize("name", some(["dit-moh-ideal", "decoder-learned", "images-moh", "light", *WEIGHTS], 2))
+@pytest.mark.parametrize("name", pick(["dit-moh-ideal", "decoder-learned", "images-moh", "light", *WEIGHTS], 2))
 def test_models_by_weights(name, d):
     mesh = mesh_of(dp=d)["dp"]
 

@@ -1,4 +1,4 @@
-"""Arguments that no counting convention prints a set of rows."""
+"""Proofs that no counting convention gives the printed numbers of a set of rows."""
 
 from dataclasses import replace
 
@@ -8,13 +8,13 @@ from headcount.formulas.ledger import Entry, ledger
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 
 
-def printed(name, number, sizes, step=10):
+def make_row(name, number, sizes, step=10):
     entries = [Entry(path, "linear", {"T": size}) for path, size in sizes.items()]
     return PrintedRow(name, number, step, ledger(Entry("x", "linear", {"T": 7}), *entries))
 
 
 def two_rows(delta_a, delta_b, printed_a, printed_b):
-    return [printed("a", printed_a, {"y.z": delta_a}), printed("b", printed_b, {"y.z": delta_b})]
+    return [make_row("a", printed_a, {"y.z": delta_a}), make_row("b", printed_b, {"y.z": delta_b})]
 
 
 def test_printable_rows_are_not_contradicted():
@@ -49,16 +49,16 @@ def test_negative_multiple_is_contradiction():
 
 def test_other_contractions_are_not_compared():
     a, _ = two_rows(100, 200, 500, 555)
-    other = printed("c", 555, {})
+    other = make_row("c", 555, {})
     assert no_common_rule([a, other]) == {}
 
 
 def test_contractions_may_have_different_multiples():
-    a = printed("a", 500, {"y": 100, "z": 100})
-    assert no_common_rule([a, printed("b", 600, {"y": 200, "z": 100}), printed("c", 700, {"y": 100, "z": 200})]) == {}
+    a = make_row("a", 500, {"y": 100, "z": 100})
+    assert no_common_rule([a, make_row("b", 600, {"y": 200, "z": 100}), make_row("c", 700, {"y": 100, "z": 200})]) == {}
 
 
 def test_contradiction_names_every_contraction():
     sizes = {"encoder.layers.*.router.proj": 100, "output_proj": 300}
-    a, b = printed("a", 500, sizes), printed("b", 550, {name: size + 200 for name, size in sizes.items()})
+    a, b = make_row("a", 500, sizes), make_row("b", 550, {name: size + 200 for name, size in sizes.items()})
     assert "(router.proj linear, output_proj linear) does so by a multiple of 200" in no_common_rule([a, b])["a"]

@@ -1,4 +1,4 @@
-"""What each rule of training FLOPs counts of a ledger."""
+"""Terms of a ledger that each rule of training FLOPs counts."""
 
 from fractions import Fraction
 

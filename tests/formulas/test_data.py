@@ -1,4 +1,4 @@
-"""Data tables and departures, read from TOML."""
+"""Data tables and departures from the papers, read from TOML."""
 
 from headcount.formulas.published import data, departures
 

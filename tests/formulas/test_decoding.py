@@ -44,12 +44,12 @@ def test_total_is_sum_of_steps():
     for steps in (1, 2, 7):
         assert decoding.total(macs, steps) == sum(macs(stored) for stored in range(1, steps + 1))
 
-    def bounded(stored):
+    def capped_cost(stored):
         return 7 * (stored > 1) + min(stored, 4) + 3 * min(stored - 1, 4) + stored
 
     turns = 5, 4, 9, 5, 0, 1
     for steps in range(1, 12):
-        assert decoding.total(bounded, steps, turns) == sum(bounded(stored) for stored in range(1, steps + 1))
+        assert decoding.total(capped_cost, steps, turns) == sum(capped_cost(stored) for stored in range(1, steps + 1))
     n = sympy.Symbol("n")
     assert sympy.expand(decoding.total(lambda stored: stored, n) - n * (n + 1) / 2) == 0
 

@@ -32,7 +32,7 @@ OTHERS = {
     "2": {2},
     "6": {6},
 }
-"""Other sizes that a letter may name."""
+"""Sizes that a letter may have other than its own symbol."""
 LAYERS = dict(configurations("form", "router", "gates", "gate"))
 
 
@@ -41,7 +41,7 @@ def check_letters(form, listed=()):
     assert len(form) > 0
     for entry in (*form, *backward.backward(form)):
         for letter, size in (*entry.dims.items(), *entry.weight.items()):
-            # the smaller of two sizes, which steps that run notice
+            # the minimum of two sizes: counted steps test it
             if letter != "N_w" and (entry.kind, letter) != ("cache_read", "g"):
                 allowed = {symbol(letter), *OTHERS.get(letter, ()), *listed}
                 assert by_letter(letter) and size in allowed, (entry.path, entry.kind, letter)

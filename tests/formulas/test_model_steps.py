@@ -8,7 +8,7 @@ MAE = partial(mae.layer, "a", B=2, T=1, S=17, d_m=13, h=5, d_h=3, G=7, n=16)
 
 
 def other_cache_entries(form):
-    """Return cache entries other than keys and values, as (path, kind, dims)."""
+    """Return the (path, kind, dims) of cache entries that are neither keys nor values."""
     return [
         (e.path, e.kind, dict(e.dims)) for e in form if "cache" in e.kind and "S" not in e.dims and "T" not in e.dims
     ]

@@ -33,12 +33,12 @@ def moa(**fields):
     return layer("moa", **{"d_model": 24, "num_experts": 32, "top_k": 8, "head_dim": 5, **fields})
 
 
-def only(form, text, **options):
+def rank_cost(form, text, **options):
     (cost,) = rank_costs(form, parse(text), **options)
     return cost
 
 
-def sent(cost, axis, *phases):
+def sum_sent(cost, axis, *phases):
     return sum(one.sent for one in cost.transfers if one.axis == axis and one.phase in phases)
 
 
@@ -67,8 +67,8 @@ EVEN = {
 
 
 @cache
-def covered(name):
-    """Return the ledger of a covered model with even sizes."""
+def make_form(name):
+    """Return the ledger of a model whose sizes two ranks can divide."""
     values = MODEL_LENGTHS | MODEL_CASES[name]
     values |= {field: size for field, size in EVEN.items() if field in values}
     if values["attention"] in ("mla", "switchhead", "mae"):
@@ -101,15 +101,15 @@ def is_repeated(entry, plan):
     ],
 )
 def test_ranks_compute_the_model(name, text):
-    form, plan = covered(name), parse(text)
-    for whole, part in zip(form, only(form, text).ledger, strict=True):
+    form, plan = make_form(name), parse(text)
+    for whole, part in zip(form, rank_cost(form, text).ledger, strict=True):
         times = plan.ranks if plan.dp > 1 or is_repeated(whole, plan) else 1
         assert plan.ranks * part.macs == times * whole.macs, whole.path
 
 
 @pytest.mark.parametrize("name", COVERED)
 def test_stages_compute_the_model(name):
-    form = covered(name)
+    form = make_form(name)
     is_tied = any(entry.kind == "linear" and "V" in entry.dims and not entry.weight for entry in form)
     if is_tied or MODEL_CASES[name]["model"] == "dit":
         with pytest.raises(PlanError, match="a tied output projection" if is_tied else "for language models only"):
@@ -128,35 +128,35 @@ def test_llama_405b_on_16384_ranks():
     assert [cost.ranks for cost in (first, middle, last)] == [1024, 14 * 1024, 1024]
     assert middle.step_macs == 84_937_273_245_696
     everything = ("forward", "backward", "sync")
-    assert BFLOAT16 * sent(middle, "dp", *everything) == 18_978_164_736
-    assert BFLOAT16 * sent(middle, "tp", *everything) == 15_033_303_040
+    assert BFLOAT16 * sum_sent(middle, "dp", *everything) == 18_978_164_736
+    assert BFLOAT16 * sum_sent(middle, "tp", *everything) == 15_033_303_040
     # T / t rows of d_m to each neighbour
-    assert sent(middle, "pp", *everything) == 2 * sent(first, "pp", *everything) == 2 * 1024 * 16384
+    assert sum_sent(middle, "pp", *everything) == 2 * sum_sent(first, "pp", *everything) == 2 * 1024 * 16384
 
 
 def test_few_key_value_heads_are_repeated():
     # 8 ranks share 4 key/value heads of width 2: each holds one
-    one, all_of = only(llama(), "tp=8"), llama(num_kv_heads=8)
+    one, all_of = rank_cost(llama(), "tp=8"), llama(num_kv_heads=8)
     assert one.macs * 8 == all_of.macs
-    assert one.params == only(all_of, "tp=8").params
+    assert one.params == rank_cost(all_of, "tp=8").params
     # two ranks hold the same two matrices of 16 x 2, and add their gradients
-    assert sent(one, "tp", "sync") == 5 * 2 * 16 * 2
+    assert sum_sent(one, "tp", "sync") == 5 * 2 * 16 * 2
 
 
 def test_replicated_experts_sum_gradients_of_whole_weights():
     d, E, D, e = 24, 32, 5, 4
-    cost = only(moa(), f"tp={e},ep={e}:replicated")
+    cost = rank_cost(moa(), f"tp={e},ep={e}:replicated")
     # router, keys and values are whole on each rank, with the gradients of its own rows
-    assert sent(cost, "tp", "sync") == Fraction(2 * (e - 1) * (d * E + 2 * d * D), e)
+    assert sum_sent(cost, "tp", "sync") == Fraction(2 * (e - 1) * (d * E + 2 * d * D), e)
 
 
 def test_feed_forward_experts_with_sequence_parallel():
     mixture = {"ffn_num_experts": 8, "ffn_top_k": 2}
-    cost = only(llama(**mixture), "tp=4,sp,dp=2,ep=8")
+    cost = rank_cost(llama(**mixture), "tp=4,sp,dp=2,ep=8")
     one = next(x for x in cost.ledger if x.path.endswith("feed_forward.up_proj"))
     # 3 sequences of 56 / 4 tokens, 2 rows each; one expert of 16 x 24
     assert (one.macs, one.params) == (5 * 3 * 14 * 2 * 16 * 24, 5 * 16 * 24)
-    assert sent(cost, "ep", "backward") == 5 * 2 * 7 * Fraction(3 * 14 * 2 * 16, 8)
+    assert sum_sent(cost, "ep", "backward") == 5 * 2 * 7 * Fraction(3 * 14 * 2 * 16, 8)
 
 
 @pytest.mark.parametrize(
@@ -169,11 +169,11 @@ def test_slowest_rank_of_ideal_moh(heads, k, g):
     sizes = {"d_model": 32, "num_heads": 32, "num_kv_heads": 8, "num_shared_heads": 16, "top_k": 8}
     config = ATTENTIONS["moh"](**sizes, form="ideal")
     form = ledger_of(config, {"batch_size": 1, "tgt_len": 7, "src_len": 7})
-    cost = only(form, f"tp=8,heads={heads}")
+    cost = rank_cost(form, f"tp=8,heads={heads}")
     assert {x.dims["k"] for x in cost.ledger if x.kind in ("scores", "values")} == {k}
     assert {x.weight["g"] for x in cost.ledger if "g" in x.weight} == {g}
     # a key/value head on two ranks gets the gradients of both: k_proj and v_proj of d_m x 2 x d_h each
-    assert sent(cost, "tp", "sync") == (2 * 32 * 2 * 1 if g == 2 else 0)
+    assert sum_sent(cost, "tp", "sync") == (2 * 32 * 2 * 1 if g == 2 else 0)
 
 
 @pytest.mark.parametrize("text", ["dp=2", "tp=2", "tp=2,sp", "cp=4", "dp=4,fsdp", "tp=4,sp,dp=2,fsdp", "tp=2,pp=5"])
@@ -189,23 +189,23 @@ def test_every_weight_is_held_or_repeated(text):
 def test_fsdp_divides_experts_of_all_heads_together():
     # 3 x 5 rows on two ranks: eight rows of each projection, of both routers, and of both tensors of experts
     form = layer("switchhead", d_model=24, num_heads=3, head_dim=7, num_experts=5, top_k=2)
-    assert only(form, "dp=2,fsdp").held["weights"] == 2 * 11 * 24 + 2 * 8 * 24 + 2 * 8 * 24 * 7
+    assert rank_cost(form, "dp=2,fsdp").held["weights"] == 2 * 11 * 24 + 2 * 8 * 24 + 2 * 8 * 24 * 7
 
 
 def test_kept_weights_are_gathered_once():
-    assert sent(only(llama(), "dp=4,fsdp"), "dp", "backward") > 0
-    assert sent(only(llama(), "dp=4,fsdp:keep"), "dp", "backward") == 0
+    assert sum_sent(rank_cost(llama(), "dp=4,fsdp"), "dp", "backward") > 0
+    assert sum_sent(rank_cost(llama(), "dp=4,fsdp:keep"), "dp", "backward") == 0
 
 
 def test_sequence_parallel_divides_norms():
-    cost = only(llama(), "tp=4,sp")
+    cost = rank_cost(llama(), "tp=4,sp")
     assert {entry.dims["T"] for entry in cost.ledger if entry.kind == "rms_norm"} == {56 // 4}
 
 
 @pytest.mark.parametrize(("zero", "states"), [(0, 16), (1, 4 + 12 / 4), (2, 2 + 14 / 4), (3, 16 / 4)])
 def test_state_bytes_of_mixed_precision_adamw(zero, states):
     form = layer("mha", d_model=16, num_heads=4, bias=False)
-    cost = only(form, f"dp=4,zero={zero}" if zero else "dp=4")
+    cost = rank_cost(form, f"dp=4,zero={zero}" if zero else "dp=4")
     assert cost.state_bytes() == states * form.params
 
 
@@ -213,14 +213,14 @@ def test_state_bytes_of_mixed_precision_adamw(zero, states):
 def test_activations_of_each_layer_are_bounded(name):
     config = dict(configurations("form"))[name]
     form = ledger_of(config, dict(config.lengths))
-    assert 0 < only(form, "dp=1").activation_elements() <= sum(entry.size for entry in form)
+    assert 0 < rank_cost(form, "dp=1").activation_elements() <= sum(entry.size for entry in form)
 
 
 @pytest.mark.parametrize("name", [*dict(configurations("form")), *COVERED])
 def test_degree_one_is_the_plain_ledger(name):
     config = dict(configurations("form")).get(name)
-    form = ledger_of(config, dict(config.lengths)) if config else covered(name)
-    cost = only(form, "dp=1")
+    form = ledger_of(config, dict(config.lengths)) if config else make_form(name)
+    cost = rank_cost(form, "dp=1")
     assert (cost.ledger, cost.transfers, cost.step_macs) == (form, (), training_macs(form))
 
 
@@ -233,22 +233,22 @@ def test_reduce_scatter_and_all_gather_equal_all_reduce(n):
 
 @pytest.mark.parametrize("name", DENSE)
 def test_sequence_parallel_sends_as_much_as_tensor(name):
-    plain, sequence = (only(covered(name), text) for text in ("tp=2", "tp=2,sp"))
-    assert sent(plain, "tp", "forward", "backward") == sent(sequence, "tp", "forward", "backward") > 0
+    plain, sequence = (rank_cost(make_form(name), text) for text in ("tp=2", "tp=2,sp"))
+    assert sum_sent(plain, "tp", "forward", "backward") == sum_sent(sequence, "tp", "forward", "backward") > 0
 
 
 def test_zero_1_sends_as_much_as_an_all_reduce():
-    plain, divided = (only(llama(), text) for text in ("dp=4", "dp=4,zero=1"))
-    assert sent(plain, "dp", "sync") == sent(divided, "dp", "sync") > 0
+    plain, divided = (rank_cost(llama(), text) for text in ("dp=4", "dp=4,zero=1"))
+    assert sum_sent(plain, "dp", "sync") == sum_sent(divided, "dp", "sync") > 0
 
 
 def test_recomputation():
     form = layer("mha", d_model=16, num_heads=4, bias=False)
     square = sum(entry.macs for entry in form if entry.kind in ("scores", "values"))
-    assert only(form, "tp=2,recompute=selective").step_macs * 2 == 3 * form.macs + square
-    full = only(form, "tp=2,recompute=full")
+    assert rank_cost(form, "tp=2,recompute=selective").step_macs * 2 == 3 * form.macs + square
+    full = rank_cost(form, "tp=2,recompute=full")
     assert full.step_macs * 2 == 4 * form.macs
-    assert sent(full, "tp", "backward") == 2 * sent(full, "tp", "forward")
+    assert sum_sent(full, "tp", "backward") == 2 * sum_sent(full, "tp", "forward")
 
 
 def test_sent_bytes_as_a_formula():
@@ -271,23 +271,23 @@ def test_encoder_decoder_tensor_parallel(t):
     source, target = B * S * d_m, B * T * d_m
     # blocks: two of an encoder layer, three of a decoder layer; words of both sides
     blocks, words = 2 * layers * source + 3 * layers * target, source + target
-    plain, sequence = only(form, f"tp={t}"), only(form, f"tp={t},sp")
+    plain, sequence = rank_cost(form, f"tp={t}"), rank_cost(form, f"tp={t},sp")
     assert plain.macs * t == sequence.macs * t == form.macs
-    assert sent(plain, "tp", "forward") * t == 2 * (t - 1) * (blocks + words)
+    assert sum_sent(plain, "tp", "forward") * t == 2 * (t - 1) * (blocks + words)
     # backward: the inputs of blocks and logits, and the encoder's output, whose gradients of all layers are one sum
-    assert sent(plain, "tp", "backward") * t == 2 * (t - 1) * (blocks + target + source)
-    assert sent(sequence, "tp", "forward") * t == (t - 1) * (2 * blocks + words + target + source)
-    assert sent(sequence, "tp", "backward") == sent(sequence, "tp", "forward")
+    assert sum_sent(plain, "tp", "backward") * t == 2 * (t - 1) * (blocks + target + source)
+    assert sum_sent(sequence, "tp", "forward") * t == (t - 1) * (2 * blocks + words + target + source)
+    assert sum_sent(sequence, "tp", "backward") == sum_sent(sequence, "tp", "forward")
 
 
 def test_encoder_decoder_context_parallel():
     B, S, T, d_m, layers = 3, 28, 56, 16, 5
     sizes = {"d_model": d_m, "num_heads": 8, "num_encoder_layers": layers, "num_decoder_layers": layers}
     form = Case.of("transformer-base", sizes, {"batch_size": B, "src_len": S, "tgt_len": T}).ledger
-    cost = only(form, "cp=4")
+    cost = rank_cost(form, "cp=4")
     assert cost.macs * 4 == form.macs
     # keys and values of the source in encoder and decoder layers, of the target in decoder layers
-    assert sent(cost, "cp", "forward") == 3 * 2 * B * (2 * layers * S + layers * T) * d_m // 4
+    assert sum_sent(cost, "cp", "forward") == 3 * 2 * B * (2 * layers * S + layers * T) * d_m // 4
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_more_stages_than_layers():
 @pytest.mark.parametrize("text", ["tp=4,ep=4:replicated", "tp=4,ep=4:replicated,dp=3,fsdp"])
 def test_gradient_sum_is_independent_of_top_k(text):
     """With top_k = 2 on 4 ranks a rank computes whole rows instead of whole experts of a token."""
-    few, many = (only(moa(top_k=K, num_experts=8), text) for K in (2, 4))
+    few, many = (rank_cost(moa(top_k=K, num_experts=8), text) for K in (2, 4))
     assert few.sync_bytes() == many.sync_bytes()
     assert few.held == many.held
 

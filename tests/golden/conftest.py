@@ -151,15 +151,15 @@ REPLACEMENTS = (
     # wall clock and memory of this run
     (r"^\d+\.\d s(, peak memory )\d+\.\d\d", r"0.0 s\g<1>0.00"),
     (r"^\d+\.\d s(?=,|$)", "0.0 s"),
-    # versions of what counted
+    # versions of the counters
     (r'"versions": \{[^}]*\}', '"versions": {}'),
     (r"\b2\.\d\d\.\d(\+\w+)? *", "2.N "),
 )
-"""Pattern and replacement of what differs between machines, in this order."""
+"""Pattern and replacement of each text that differs between machines, in this order."""
 
 
 def normalised(text: str) -> str:
-    """Return the text without what differs between machines."""
+    """Return the text with the parts that differ between machines replaced."""
     for pattern, replacement in REPLACEMENTS:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return text.replace(f"{Path.cwd()}/", "")

@@ -14,7 +14,7 @@ from tests.golden.conftest import normalised, run
 CLOSED = "--counter closed-form"
 PRESETS = f"macs --preset moa-8K8E128D transformer-big {CLOSED} --brief"
 OF_LAYERS = [name for name in ACCOUNTS if name not in MODULE_ACCOUNTS]
-"""Columns that any preset has: rules of training are of language models."""
+"""Columns that every preset has; rules of training FLOPs need a language model."""
 COLUMNS = f"{PRESETS} --columns kv_bytes decode_macs training_macs"
 GRID = f"macs --grid 'K=1,2 E=8 D=64 T=10' {CLOSED}"
 COMPARED = f"macs --compare moa-16K32E256D transformer-big {CLOSED}"

@@ -1,6 +1,6 @@
 """Wrong command lines: exit code, one line on standard error, and the values that the line must name.
 
-The words are values and valid choices, never sentences: those are in the golden files and may be reworded.
+The words are values and valid choices. Whole sentences are in the golden files only, because they may be reworded.
 """
 
 import pytest
@@ -245,7 +245,7 @@ ENDINGS = [
     (["lock --module model.py:make -o macs.lock", "lock --check macs.lock --set f=11"], 1),
     (["lock --module model.py:make -o macs.lock", "lock --check macs.lock --module model.py:away"], 2),
 ]
-"""Lines, the last of which ends with a code whatever it prints."""
+"""Lines and the exit code of the last one; the others end with 0, and no output is checked."""
 ROWS = HEADCOUNT + MACS + LATENCY + DERIVE_BUDGET + ROUTING_LOCK_REPORT
 
 

@@ -36,7 +36,7 @@ def imports_of(path):
     return set().union(*map(imported_names, ast.walk(tree(path))))
 
 
-def imported(*folders):
+def find_imports(*folders):
     """Return the names of other distributions that the modules of some folders import."""
     return set().union(*map(imports_of, modules(*folders))) - sys.stdlib_module_names - {"headcount", "tests"}
 
@@ -51,19 +51,19 @@ def names_of(packages):
 
 
 def test_product_imports_are_declared():
-    assert imported(*PACKAGES) - PROVIDED <= names_of(AT_RUN_TIME)
+    assert find_imports(*PACKAGES) - PROVIDED <= names_of(AT_RUN_TIME)
     plugins = PROJECT["entry-points"]["pytest11"].values()
     found = [path for path in modules("bench") if "pytest" in imports_of(path)]
     assert found == [f"{name.removeprefix('headcount.').replace('.', '/')}.py" for name in plugins]
 
 
 def test_declared_packages_are_imported():
-    assert names_of(AT_RUN_TIME) - imported(*PACKAGES) == CONFIGURED
+    assert names_of(AT_RUN_TIME) - find_imports(*PACKAGES) == CONFIGURED
 
 
 def test_test_imports_are_declared():
     """Tests skip without the extras hf and docs."""
-    assert imported("tests") - OTHER_TOOLS - PROVIDED <= names_of(AT_RUN_TIME | EXTRAS["test"])
+    assert find_imports("tests") - OTHER_TOOLS - PROVIDED <= names_of(AT_RUN_TIME | EXTRAS["test"])
 
 
 def test_oldest_versions_are_lower_bounds():

@@ -24,14 +24,14 @@ JSON = f"{TABLE} --format json"
 BUDGET = "budget --macs 700M --limit 3"
 MANY = ",".join(map(str, range(1, 29)))
 LONG = f"macs --counter closed-form -o old.txt --grid\tK={MANY} E=41,43 D={MANY} T=7"
-"""A tab separates its last word, which holds spaces."""
+"""A command; its last word has spaces and follows a tab."""
 PYTHON = (("PYTHONOPTIMIZE", "2"), ("PYTHONWARNINGS", "error"), ("PYTHONSAFEPATH", "1"))
 FULL = "No space left on device"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A command, its shell line and environment, its exit code and words on stderr, and whether stdout is the usual."""
+    """A command, its shell line and environment, and the expected exit code, words on stderr and stdout."""
 
     command: str
     shell: str = '"$@"'

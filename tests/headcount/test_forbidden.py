@@ -1,4 +1,4 @@
-"""Product code runs no text, loads no code from data, starts no process and writes no file but where allowed."""
+"""Product code evaluates text, loads code from data, starts processes and writes files only where it is allowed."""
 
 import ast
 
@@ -13,7 +13,7 @@ ATTRIBUTES = {
     **dict.fromkeys(("fork", "forkpty", "posix_spawn", "startfile"), "os"),
     **dict.fromkeys(("read_pickle", "read_sql", "query", "eval"), "pandas"),
 }
-"""Forbidden function -> its module."""
+"""Module of each forbidden function."""
 MODULES = {"pickle", "cPickle", "dill", "joblib", "shelve", "marshal", "yaml", "code", "codeop", "pty", "subprocess"}
 MODULES |= {"xmlrpc", "socket", "urllib", "http", "requests", "ftplib", "telnetlib", "ctypes"}
 """Forbidden modules."""

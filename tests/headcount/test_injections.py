@@ -44,7 +44,7 @@ NAMES += ["`code`", "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "a\rb", "\u202eevi
 NAMES += ["*", "[3pt]", "\\immediate\\write18{touch pwned}", "%\\end{table}", "a_b^c&d#e~f"]
 
 
-def printed(form, name):
+def render(form, name):
     """Return a table that has the name in a cell, its title and its notes."""
     stream = io.StringIO()
     columns = [Column("name", "name", code=True), Column("plain", "plain"), Column("n", "n", kind="int")]
@@ -57,17 +57,17 @@ def printed(form, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_escaped(name):
     for form in ("text", "md", "latex"):
-        text = printed(form, name)
+        text = render(form, name)
         assert text == shown(text).replace("\\n", "\n") and "\x1b" not in text
-    outside_code = re.sub(r"<code>[^<]*</code>|`[^`\n]*`", "", printed("md", name))
+    outside_code = re.sub(r"<code>[^<]*</code>|`[^`\n]*`", "", render("md", name))
     assert not re.search(r"<[A-Za-z/!]|\]\(", outside_code)
-    assert json.loads(printed("json", name))["tables"][0]["rows"] == [{"name": name}]
-    latex = printed("latex", name)
+    assert json.loads(render("json", name))["tables"][0]["rows"] == [{"name": name}]
+    latex = render("latex", name)
     assert not re.search(r"\\(input|immediate|write18)", latex)
     # LaTeX reads a star after a line's end, and a length in brackets after both a line's end and a rule
     assert not re.search(r"(\\\\|rule)\s*[*\[]", latex)
     assert latex.count("\\begin{tab") == latex.count("\\end{tab") and latex.rstrip().endswith("\\end{table}")
-    (row,) = csv.DictReader(io.StringIO(printed("csv", name), newline=""))
+    (row,) = csv.DictReader(io.StringIO(render("csv", name), newline=""))
     assert row["name"].lstrip("'") == shown(name).lstrip("'") and row["name"][0] not in "=+-@\t\r"
 
 

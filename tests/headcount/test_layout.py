@@ -18,7 +18,7 @@ def test_variant_has_file_in_every_package(variant):
 
 
 def test_folders_of_data_are_packages():
-    """Folders with package data are listed as packages, else setuptools warns."""
+    """setuptools warns about folders with package data that are not listed as packages."""
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
     missing = {
         ".".join(("headcount", *file.parent.relative_to(ROOT).parts))

@@ -58,7 +58,7 @@ STARTS = ("count", "lock", "lock-update", "report-workers")
 START = isolated._run
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 NO_FILE = ("os.rename", "os.mkdir")
-"""Audit events that write without opening a file. Removal is none: it works on a full disk."""
+"""Audit events that write without opening a file. Removal is not among them: it works on a full disk."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def contents(folder):
 
 
 def is_left(process):
-    """Return whether a process is of this run, by the mark in its environment."""
+    """Return whether a process belongs to this run, by the variable in its environment."""
     with suppress(OSError):
         return f"{MARK}={os.getpid()}".encode() in (process / "environ").read_bytes()
     return False

@@ -61,7 +61,7 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
+def installed_copy(wheel, tmp_path_factory):
     """Install the wheel into a folder of another git repository."""
     target = tmp_path_factory.mktemp("site")
     options = ("--no-deps", "--no-index", "--target", str(target))
@@ -73,11 +73,11 @@ def installed(wheel, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def running(installed, tmp_path_factory):
+def commands(installed_copy, tmp_path_factory):
     """Start the commands that import torch at once, and yield the processes by kind of project."""
-    env = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = str(installed / "bin" / "headcount")
-    before = contents(installed)
+    env = {**os.environ, "PYTHONPATH": str(installed_copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = str(installed_copy / "bin" / "headcount")
+    before = contents(installed_copy)
     processes = {}
     for name, path in OWN.items():
         project = tmp_path_factory.mktemp("project")
@@ -94,7 +94,7 @@ def running(installed, tmp_path_factory):
     for process in processes.values():
         process.kill()
         process.communicate()
-    assert contents(installed) == before
+    assert contents(installed_copy) == before
 
 
 def contents(folder):
@@ -120,16 +120,16 @@ def test_wheel_contents(wheel):
     assert any(name.endswith(".jsonl") for name in contained) and any(name.endswith(".toml") for name in contained)
 
 
-def test_command_in_project_with_same_folder_names(running):
-    assert f"{23 * 29 * 31:,}" in output_of(running["folders"])
+def test_command_in_project_with_same_folder_names(commands):
+    assert f"{23 * 29 * 31:,}" in output_of(commands["folders"])
 
 
-def test_library_and_fixture_in_project_with_same_module_names(running):
-    assert "1 passed" in output_of(running["modules"])
+def test_library_and_fixture_in_project_with_same_module_names(commands):
+    assert "1 passed" in output_of(commands["modules"])
 
 
-def test_installed_copy_has_records_and_writes_elsewhere(installed, tmp_path):
-    env = {**os.environ, "PYTHONPATH": str(installed), "XDG_DATA_HOME": str(tmp_path)}
+def test_installed_copy_has_records_and_writes_elsewhere(installed_copy, tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(installed_copy), "XDG_DATA_HOME": str(tmp_path)}
     program = "from headcount.bench.records import *; print(len([*shipped().rglob('*.jsonl')]), writable())"
     command = [sys.executable, "-B", "-c", program]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)

@@ -230,7 +230,7 @@ def test_decoding_matches_causal_forward(config, impl, sizes):
     x, value = (features(3, 13, config.d_model, seed=seed).to(precision(impl)) for seed in (1, 2))
 
     def extras(start, length):
-        """Rotary positions where the layer takes them, and separate values."""
+        """Return rotary positions if the layer takes them, and separate values."""
         given = {"value": value[:, start : start + length]} if config.takes_values else {}
         if config.rotary:
             given["rotary"] = rotary_table(length, config.rotary_width, 1e4, start=start, dtype=x.dtype)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
-def traced():
+def trace_results():
     command = [sys.executable, "-m", "tests.models.traced"]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -21,17 +21,17 @@ def traced():
 
 
 @pytest.mark.parametrize("name, impl", [pytest.param(c.id, c.values[1], id=c.id) for c in cases("form", "router")])
-def test_implementation_is_one_graph_if_declared(name, impl, traced):
-    assert traced["implementations"][name] == ("same" if impl.one_graph else "sizes are values")
+def test_implementation_is_one_graph_if_declared(name, impl, trace_results):
+    assert trace_results["implementations"][name] == ("same" if impl.one_graph else "sizes are values")
 
 
 @pytest.mark.parametrize("name, config", list(configurations("form")))
-def test_auto_is_one_graph_if_its_choice_is(name, config, traced):
-    outcome, used = traced["implementations"][f"{name}-auto"]
+def test_auto_is_one_graph_if_its_choice_is(name, config, trace_results):
+    outcome, used = trace_results["implementations"][f"{name}-auto"]
     assert outcome == (
         "same" if next(impl.one_graph for impl in config.implementations if impl.name == used) else "sizes are values"
     )
 
 
-def test_decoding_step_is_one_graph(traced):
-    assert traced["decoded"] < 1e-12
+def test_decoding_step_is_one_graph(trace_results):
+    assert trace_results["decoded"] < 1e-12

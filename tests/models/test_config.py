@@ -146,7 +146,7 @@ def test_default_sizes():
     "name, overrides, texts",
     [
         ("transformer-base", {}, []),
-        # the preset's own, and a default of its attention
+        # a value of the preset, and a default of its attention
         ("transformer-base", {"num_heads": 8, "attention_dropout": 0.0}, []),
         ("transformer-base", {"num_heads": 4, "bias": False}, ["num_heads=4", "bias=false"]),
         # 512 / 8, which would change with either: a size that is derived where it is left out is named
@@ -209,7 +209,7 @@ def test_another_attention_keeps_the_sizes_of_the_model():
         # no name looks like these, and some contain them
         ("kv", ["num_kv_heads", "Num_KV_Groups"]),
         ("roups", ["Num_KV_Groups"]),
-        # one letter says nothing
+        # a single letter has no similar name
         ("k", []),
         ("xyz", []),
         ("", []),

@@ -1,4 +1,4 @@
-"""Light and dynamic convolutions: the make_block against a loop over taps, padding and decoding."""
+"""Light and dynamic convolutions: the block against a loop over taps, padding, and decoding."""
 
 import pytest
 import torch

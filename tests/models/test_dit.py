@@ -23,7 +23,7 @@ def make_model(values, dtype=torch.float64, randomised=True):
     return model, example_inputs(config, {"batch_size": 2}, dtype=dtype)
 
 
-def hooked(module, position):
+def record_calls(module, position):
     """Return a list to which every call of ``module`` appends its first argument, its second, or its output."""
     seen = []
     module.register_forward_hook(lambda module, args, out: seen.append((*args[:2], out)[position]))
@@ -33,7 +33,7 @@ def hooked(module, position):
 @torch.no_grad()
 def test_first_block_reads_convolved_patches_plus_positions():
     model, inputs = make_model(MHA)
-    read = hooked(model.blocks[0], 0)
+    read = record_calls(model.blocks[0], 0)
     model(**inputs)
     weight = model.patch_embedding.weight.view(20, 4, 3, 3)
     patches = F.conv2d(inputs["latents"], weight, model.patch_embedding.bias, stride=3).flatten(2).transpose(1, 2)
@@ -43,7 +43,7 @@ def test_first_block_reads_convolved_patches_plus_positions():
 @torch.no_grad()
 def test_output_patches_are_token_projections():
     model, inputs = make_model(MHA)
-    seen = hooked(model.final_layer, -1)
+    seen = record_calls(model.final_layer, -1)
     out = model(**inputs)
     assert out.shape == (2, 8, 15, 15)
     for token in (0, 4, 5, 24):
@@ -96,7 +96,7 @@ def test_block_matches_equation():
 @torch.no_grad()
 def test_condition_is_time_step_plus_label():
     model, inputs = make_model(MHA)
-    seen = hooked(model.blocks[0], 1)
+    seen = record_calls(model.blocks[0], 1)
     model(**inputs)
     embedding = model.timestep_embedding
     for b in range(2):

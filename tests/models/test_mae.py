@@ -1,4 +1,4 @@
-"""Mixture of attentive experts: the mixture written out, and what each gate reads."""
+"""Mixture of attentive experts: the mixture against its formula, and the inputs of each gate."""
 
 import pytest
 import torch

@@ -38,7 +38,7 @@ def clear_logged_choices():
 
 
 @pytest.fixture
-def logged():
+def log_messages():
     """Collect the messages of this package's loggers from INFO on."""
     messages, logger = [], logging.getLogger("headcount")
     handler = logging.Handler()
@@ -52,12 +52,12 @@ def logged():
 
 
 @pytest.mark.parametrize("config, used", [(SOME, "grouped"), (ALL, "dense-all"), (MHA, "fused")])
-def test_auto_is_logged_once_per_shape(config, used, logged):
+def test_auto_is_logged_once_per_shape(config, used, log_messages):
     layer = build(config, impl="auto")
     for length in (3, 5, 3, 5):
         layer(torch.zeros(2, length, config.d_model))
         assert layer.impl_used == used
-    assert [message.endswith(f"auto runs {used}") for message in logged] == [True, True]
+    assert [message.endswith(f"auto runs {used}") for message in log_messages] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -112,20 +112,20 @@ def test_unknown_implementation_changes_no_layer(config, wrong):
         ((8, 9), torch.bfloat16, False),
     ],
 )
-def test_grouped_fast_path_needs_bfloat16_on_sm_90(capability, dtype, is_fast, monkeypatch, logged):
+def test_grouped_fast_path_needs_bfloat16_on_sm_90(capability, dtype, is_fast, monkeypatch, log_messages):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     for _ in range(2):
         assert grouped.has_fast_path(torch.device("cuda"), dtype) is is_fast
-    assert len(logged) == (not is_fast)
+    assert len(log_messages) == (not is_fast)
 
 
-def test_grouped_pads_uneven_sizes(logged):
+def test_grouped_pads_uneven_sizes(log_messages):
     rows, offsets = torch.ones(6, 11), torch.tensor([4, 6], dtype=torch.int32)
     for _ in range(2):
         out = grouped.padded_grouped_mm(rows, torch.ones(2, 11, 5), offsets)
     torch.testing.assert_close(out, torch.full((6, 5), 11.0))
     grouped.padded_grouped_mm(torch.ones(6, 12), torch.ones(2, 12, 4), offsets)
-    assert len(logged) == 1
+    assert len(log_messages) == 1
 
 
 def test_impl_modules_are_imported_on_selection():

@@ -66,7 +66,7 @@ def test_fine_tuned_stages_keep_their_pretrained_grid():
 
 
 def test_depthwise_initialization():
-    """N(0, 2 / fan-out), the fan-out of a depthwise kernel being its 9 taps."""
+    """Weights are from N(0, 2 / fan-out); the fan-out of a depthwise kernel is its 9 taps."""
     parts = build(make_config(IMAGES | dict(mlp_ratio=(50, 30)))).modules()
     weights = torch.cat([part.weight.flatten() for part in parts if isinstance(part, DepthwiseConvolution)])
     # a gated unit has two thirds of the ratio: 2/3 of 50 * 10 channels in one block, of 30 * 21 in two

@@ -22,7 +22,7 @@ def test_stored_table_is_not_stale():
     assert {row["source"] for row in rows} == {triton_compile.digest()}
 
 
-def outside(code, **variables):
+def execute(code, **variables):
     """Run ``code`` in a process whose kernels are compiled, not interpreted."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | variables
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
@@ -37,7 +37,7 @@ def test_every_launch_configuration_is_compiled():
 from tests.models.triton_launches import launches
 for kernel, launch in {(x.kernel.__name__, repr(x.launch)) for x in launches()}: print(kernel, launch)
 """
-    found = set(outside(code).splitlines())
+    found = set(execute(code).splitlines())
     rows = {f"{kernel}_kernel {row.launch!r}" for kernel, rows in TABLE.items() for row in rows}
     assert found == rows and set(INTERPRETED) == set(TABLE)
 
@@ -54,7 +54,7 @@ for row in rows(90, "{dtype}"):
     if "{dtype}" == "float32": unfit = not row["blocks"]
     if unfit or row["registers"] <= 16: print(row)
 """
-    assert outside(code) == ""
+    assert execute(code) == ""
 
 
 @needs_triton
@@ -73,9 +73,9 @@ print(len(made), set(hits))
 """
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
-    filled = outside(code, TRITON_CACHE_DIR="kernels", PLACE=str(here))
+    filled = execute(code, TRITON_CACHE_DIR="kernels", PLACE=str(here))
     here.rename(there)
-    assert outside(code, TRITON_CACHE_DIR="kernels", PLACE=str(there)) == filled.replace("{False}", "{True}") != filled
+    assert execute(code, TRITON_CACHE_DIR="kernels", PLACE=str(there)) == filled.replace("{False}", "{True}") != filled
 
 
 @needs_triton
@@ -90,7 +90,7 @@ for dtype in ("float32", "bfloat16"):
 """
     kernels = sorted(f"{name}_kernel" for name in triton_compile.PRODUCTS)
     flags = [str([(name, flag) for name in kernels]) for flag in ("ieee", "tf32")]
-    assert outside(code).splitlines() == flags
+    assert execute(code).splitlines() == flags
 
 
 @needs_triton
@@ -113,7 +113,7 @@ for launched in found:
     if any(size > 65535 for size in launched.grid[1:]): print(launched.kernel.__name__, launched.grid)
 print(len(found) >= 7)
 """
-    assert outside(code) == "True\n"
+    assert execute(code) == "True\n"
 
 
 def test_compile_command_names_its_replacement():

@@ -158,14 +158,14 @@ def test_products_of_rows_match_reference(name, has_third, dtype, operator):
     assert not gradients_found[1][idle].any()
 
 
-def strided(x):
+def with_stride(x):
     """Return the values of ``x`` with two elements between neighbours of its last axis."""
     return torch.stack([x, torch.full_like(x, 7)], -1)[..., 0]
 
 
 def test_route_accepts_strided_operands():
     given = [features(19, 24), features(5, 24, seed=1)]
-    found, expected = (ops.route(*operands, 2, Gates.PRINTED, True) for operands in (map(strided, given), given))
+    found, expected = (ops.route(*operands, 2, Gates.PRINTED, True) for operands in (map(with_stride, given), given))
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other)
 
@@ -182,7 +182,7 @@ def test_products_accept_strided_operands(operator):
         out = operator(*inputs, 2)
         return out, *torch.autograd.grad(out, inputs[:3], features(*out.shape, seed=4))
 
-    for one, other in zip(results([strided(x) for x in given]), results(given), strict=True):
+    for one, other in zip(results([with_stride(x) for x in given]), results(given), strict=True):
         assert torch.equal(one, other)
 
 

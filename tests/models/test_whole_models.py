@@ -21,7 +21,7 @@ def make(**fields):
 
 
 def torch_layer(cls, layer, activation):
-    """PyTorch's layer of class ``cls`` with the weights of ``layer``."""
+    """Return PyTorch's layer of class ``cls`` with the weights of ``layer``."""
     out = cls(15, 3, 17, dropout=0.0, activation=activation, batch_first=True, dtype=torch.float64)
     norms = {"norm1": layer.self_attn_norm, "norm2": layer.feed_forward_norm}
     attentions = {"self_attn": layer.self_attn}

@@ -58,7 +58,7 @@ def main(path: str) -> None:
 
 
 def digest() -> str:
-    """Return a hash of the kernels' sources and launch configurations, which tells whether a stored table is stale."""
+    """Return a hash of the kernels' sources and launch configurations, which shows whether a stored table is stale."""
     folder = Path(triton_configs.__file__).parent
     texts = [(folder / f"{name}.py").read_bytes() for name in ("triton_attention", "triton_configs", "triton_rows")]
     return hashlib.sha256(b"".join(texts)).hexdigest()[:12]
@@ -74,7 +74,7 @@ def rows(arch: int, dtype: str = "bfloat16") -> list[dict[str, Any]]:
 
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for launched, binary in {
-        made.hash: (launched, made) for launched, made in compiled(launches(dtype), arch)
+        made.hash: (launched, made) for launched, made in compile_launches(launches(dtype), arch)
     }.values():
         row = _row(launched, binary, arch)
         key = row["kernel"], row["shape"]
@@ -82,7 +82,7 @@ def rows(arch: int, dtype: str = "bfloat16") -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def compiled(launches: Iterable[Any], arch: int) -> Iterator[tuple[Any, Any]]:
+def compile_launches(launches: Iterable[Any], arch: int) -> Iterator[tuple[Any, Any]]:
     """Yield each launch with its kernel, compiled as where it runs: Triton asks a driver for the GPU's architecture."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime.driver import driver

@@ -14,7 +14,7 @@ DEVICE = "NVIDIA H200"
 MACS = 989_500_000_000
 
 
-def measured(gpu_ms, wall_ms=(9.0, 9.0), **facts):
+def gpu_record(gpu_ms, wall_ms=(9.0, 9.0), **facts):
     environment = record(kind="cuda")["environment"] | {"device": facts.pop("device", DEVICE)}
     how = {"dtype": "bfloat16", "macs": MACS, "least_bytes": 4_800, "gpu_ms": gpu_ms, "again": False, "blocks": 2}
     return record(wall=wall_ms, environment=environment, **how | facts)
@@ -34,7 +34,7 @@ def page(tmp_path):
 
 def test_rows_have_estimate_and_measurement(page):
     more = {"implementation": "dense-all", "executed_macs": 2 * MACS, "executed_bytes": 1, "seq_len": 11, "cell": "11"}
-    grouped, dense_all = rows_of(page(measured([5.0, 5.0]), measured([4.0], **more)), "measured over estimate")
+    grouped, dense_all = rows_of(page(gpu_record([5.0, 5.0]), gpu_record([4.0], **more)), "measured over estimate")
     heads = ("layer or model", "implementation", "T", "B", "estimate, no measure: at least ms", "measured ms")
     assert [grouped[head] for head in heads] == ["moa-8K8E128D, forward", "grouped", "7", "2", "2.0000", "5.0000"]
     assert (grouped["timed by"], grouped["measured over estimate"]) == ("graph", "2.50")
@@ -43,16 +43,16 @@ def test_rows_have_estimate_and_measurement(page):
 
 
 def test_bytes_limit_estimate(page):
-    (row,) = rows_of(page(measured([5.0], least_bytes=19_200_000_000)), "measured over estimate")
+    (row,) = rows_of(page(gpu_record([5.0], least_bytes=19_200_000_000)), "measured over estimate")
     assert (row["estimate, no measure: at least ms"], row["measured over estimate"]) == ("4.0000", "1.25")
 
 
 def test_second_measurement_is_compared_only(page, tmp_path):
     again = {"again": True, "blocks": 60, "cell": "layer moa-8K8E128D T7 forward again in 60 blocks"}
-    elsewhere = measured([9.0], **again)
+    elsewhere = gpu_record([9.0], **again)
     elsewhere["environment"] |= {"commit": "another"}
     text = page(
-        measured([5.0, 5.0]), measured([5.5, 5.5], **again), measured([3.0], implementation="triton"), elsewhere
+        gpu_record([5.0, 5.0]), gpu_record([5.5, 5.5], **again), gpu_record([3.0], implementation="triton"), elsewhere
     )
     (row,) = rows_of(text, "median")
     assert list(row.values()) == ["graph", "1", "1.100", "1.100", "1.100"]
@@ -64,6 +64,6 @@ def test_second_measurement_is_compared_only(page, tmp_path):
 
 def test_unlike_measurements_use_wall_time(page):
     eager = {"no_graph_because": "it waits", "timed_by": "events"}
-    again = measured([1.0], (12.0, 12.0), again=True, blocks=60, cell="again", **eager)
-    (row,) = rows_of(page(measured([5.0], (8.0, 8.0)), again), "median")
+    again = gpu_record([1.0], (12.0, 12.0), again=True, blocks=60, cell="again", **eager)
+    (row,) = rows_of(page(gpu_record([5.0], (8.0, 8.0)), again), "median")
     assert (row["timed by"], row["median"]) == ("wall", "1.500")

@@ -67,14 +67,14 @@ def point():
     return explorer_facts.data()["start"] | OTHER
 
 
-def given(**values):
+def js_constants(**values):
     return "".join(f"const {name} = {json.dumps(value)};\n" for name, value in values.items())
 
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
     """Return the answers of the page's functions."""
-    program = given(points=POINTS, near=NEAR, point=point(), added=ADDED) + EVALUATE + CALL
+    program = js_constants(points=POINTS, near=NEAR, point=point(), added=ADDED) + EVALUATE + CALL
     return chromium.run_in_page(tmp_path_factory.mktemp("page"), explorer_facts.text(), program)
 
 

@@ -55,18 +55,18 @@ answer({ images: document.querySelectorAll("img").length, shown: texts.map((text
 """
 
 
-def marked(value, key=""):
+def add_markup(value, key=""):
     """Return data with markup after each text that has a key in NAMES."""
     if isinstance(value, dict):
-        return {own: marked(one, own) for own, one in value.items()}
+        return {own: add_markup(one, own) for own, one in value.items()}
     if isinstance(value, list):
-        return [marked(one, key) for one in value]
+        return [add_markup(one, key) for one in value]
     return value + MARKUP if isinstance(value, str) and key in NAMES else value
 
 
 def hostile():
     """Return the page's data whose names of models, tables, rows and counters hold markup."""
-    found = marked(json.loads(json.dumps(explorer_facts.data())))
+    found = add_markup(json.loads(json.dumps(explorer_facts.data())))
     heat, published, models = found["heat"], found["published"], found["models"]
     # the page's own scripts name these
     for one in (*found["forms"], *found["accounts"], *models["rules"]):

@@ -97,6 +97,6 @@ def test_stored_readings_are_current():
 
 
 def stored_rows():
-    """Return the stored rows and readings of each counted model by the name of their call."""
+    """Return the stored rows and reported counts of each model by the name of their call."""
     calls = Facts().stored_json(STORE)["calls"]
     return {name: result for name, result in calls.items() if name.startswith("rows ")}

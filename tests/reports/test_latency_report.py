@@ -62,7 +62,7 @@ CELL = [
 
 
 @pytest.fixture
-def stored(tmp_path):
+def store_facts(tmp_path):
     """Return a function that stores records and returns the facts of these alone."""
 
     def store(*found):
@@ -73,21 +73,21 @@ def stored(tmp_path):
     return store
 
 
-def test_smoke_tests_are_left_out(stored):
-    facts = stored(*(one | {"smoke": True} for one in CELL))
+def test_smoke_tests_are_left_out(store_facts):
+    facts = store_facts(*(one | {"smoke": True} for one in CELL))
     assert "**CPU**: not measured" in latency.tables(facts, "layer")
 
 
-def test_row_is_of_the_fastest_implementation(stored):
+def test_row_is_of_the_fastest_implementation(store_facts):
     ratio = {"overhead": dict(value=1.25, low=1.17, high=1.375), "overhead_verdict": "slower"}
-    facts = stored(record(**ratio), record(implementation="loop", wall=(4.0, 4.0), **ratio), CELL[3])
+    facts = store_facts(record(**ratio), record(implementation="loop", wall=(4.0, 4.0), **ratio), CELL[3])
     (row,) = rows_of(latency.tables(facts, "layer"), "over dense")
     assert (row["implementation"], row["over dense"]) == ("grouped", "1.25 [1.17, 1.38] slower")
 
 
-def test_newest_record_of_a_row_is_shown(stored):
+def test_newest_record_of_a_row_is_shown(store_facts):
     later = {**record()["environment"], "time": "2026-02-02T03:04:05+00:00"}
-    facts = stored(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))
+    facts = store_facts(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))
     (rows,) = latency.by_device(facts).values()
     assert [r["wall_ms"] for r in rows] == [[7.0, 7.0]]
 
@@ -95,8 +95,8 @@ def test_newest_record_of_a_row_is_shown(stored):
 @pytest.mark.parametrize(
     "loop, half", [((4.0, 4.0), "holds"), ((1.5, 1.5), "fails"), ((1.0, 8.0), "no evidence")], ids=str
 )
-def test_verdict_on_half_the_time(loop, half, stored):
-    facts = stored(CELL[0], record(implementation="loop", wall=loop), CELL[3])
+def test_verdict_on_half_the_time(loop, half, store_facts):
+    facts = store_facts(CELL[0], record(implementation="loop", wall=loop), CELL[3])
     assert f"at most half of `loop`: 1 {half}" in latency.sentence(facts)
 
 
@@ -114,11 +114,11 @@ def test_crossing(ratios, expected):
     assert latency.crossing(ratios) == expected
 
 
-def test_sentence_uses_graphs_where_both_have_one(stored):
+def test_sentence_uses_graphs_where_both_have_one(store_facts):
     """A loop that waits for the device has no graph, so that both times must be wall times."""
     facts = {"environment": record(kind="cuda")["environment"], "no_graph_because": None}
     fast = record(wall=(2.0, 2.0), gpu_ms=[0.2, 0.2], **facts)
     loop = record(implementation="loop", wall=(5.0, 5.0), gpu_ms=[4.0, 4.0], **facts | {"no_graph_because": "it waits"})
     dense = record(layer="mha-8x64", role="mha", implementation="fused", wall=(2.5, 2.5), gpu_ms=[0.1, 0.1], **facts)
-    text = latency.sentence(stored(fast, loop, dense))
+    text = latency.sentence(store_facts(fast, loop, dense))
     assert "0.40 [0.40, 0.40] holds" in text and "2.00 [2.00, 2.00] fails" in text

@@ -1,4 +1,4 @@
-"""The stored readings of two versions of ptflops."""
+"""Stored counts of two versions of ptflops."""
 
 from importlib.metadata import version
 

@@ -80,7 +80,7 @@ def test_links_resolve(name):
 
 
 class Refusing(Executor):
-    """An executor that raises for each call."""
+    """Executor that fails instead of running a call."""
 
     def submit(self, call, /, *args):
         raise AssertionError(f"{call.__name__} is called")

@@ -1,4 +1,4 @@
-"""The page about many devices: rows against formulas typed by hand, and its verdicts."""
+"""The page "Models on many devices": rows against hand-written formulas, and its verdicts."""
 
 import re
 from fractions import Fraction

@@ -73,7 +73,7 @@ def test_no_text_overlaps_or_leaves_the_figure(plot, monkeypatch):
         monkeypatch.setattr(pyplot.Text, "draw", lambda text, renderer: [texts.update({text: 1}), draw(text, renderer)])
         figure.canvas.draw()
         texts = [text for text in texts if text.get_visible() and text.get_text()]
-        # of an annotation its text, without the line to its point
+        # the text of an annotation, without its arrow
         boxes = [(text.get_text(), pyplot.Text.get_window_extent(text)) for text in texts]
         whole = figure.bbox
     pyplot.close(figure)

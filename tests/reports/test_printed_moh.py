@@ -8,7 +8,7 @@ FACTS = Facts()
 
 
 def lines(text):
-    """Return the cells after each first one."""
+    """Return each row's cells without the first one."""
     return {first: cells for first, *cells in (row.values() for row in rows_of(text))}
 
 

@@ -1,4 +1,4 @@
-"""The report command: it finds stale files, and an interrupt leaves no process."""
+"""The report command finds stale files, and leaves no process after an interrupt."""
 
 import argparse
 import os
