@@ -142,7 +142,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """What a command prints, and how it ends.
+    """The sections that a command prints, and its exit code.
 
     ``strict``: failures of rows are printed on stderr and the exit code is 1. ``remark`` is called after the last row
     and printed behind the time. ``verdict`` is printed where nothing fails; empty without ``--check``. ``result``

@@ -65,7 +65,7 @@ def resolve_call(
         inputs, kwargs = (inputs, kwargs) if inputs or kwargs else model.example_inputs
         model = model.module()
     elif not isinstance(model, nn.Module):
-        # make() takes settings, never tensors
+        # a factory such as make() has settings as arguments, never tensors
         has_inputs = inputs or any(isinstance(value, Tensor) for value in kwargs.values())
         made = None if has_inputs or not _accepts(model, (), kwargs) else model(**kwargs)
         if isinstance(made, nn.Module):

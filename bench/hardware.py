@@ -20,7 +20,7 @@ UNITS = {"": 1, "G": 1e9, "T": 1e12, "P": 1e15}
 
 @dataclass(frozen=True)
 class Source:
-    """Where figures were read: an ``address``, and in ``read`` what is there."""
+    """Source of figures: its ``address``, and in ``read`` the place and values there."""
 
     address: str
     read: str

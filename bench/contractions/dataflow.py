@@ -1,4 +1,4 @@
-"""Follow the values of tensors through a trace: fills, inputs, copies, and the products that they hold."""
+"""Follow the values of tensors through a trace: fills, inputs, copies, and products that they contain."""
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
 REAL = ("float", "bfloat", "complex")
 """Beginnings of the names of dtypes that products may have."""
 PARAMETER, INPUT = 1, 2
-"""What a value depends on, at most; 0 for neither."""
+"""Upper bound of the dependencies of a value: inputs, parameters, both, or 0 for neither."""
 MAX_PARTS = 64
 """Writes to parts of a storage that are distinguished; with more, the storage has one value."""
 
@@ -50,7 +50,7 @@ _SHUFFLES = frozenset(
 _TARGETED = _INDEXED_WRITES | {"scatter", "put", "masked_scatter", "as_strided_scatter", "diagonal_scatter"}
 """They write into a copy of their first argument, whose values stay where they are."""
 _JOINS = {"cat": 1, "stack": 1, "slice_scatter": 2, "select_scatter": 2, "index_copy": 1}
-"""Where the argument is that names the axis along which operands are put next to each other."""
+"""Position of the argument that names the axis of concatenation."""
 _PERMUTES = frozenset({"permute", "transpose", "t"})
 _RESHAPES = frozenset("view _unsafe_view _reshape_alias squeeze".split())
 _NEW_AXIS = frozenset({"stack", "select_scatter"})
@@ -63,7 +63,7 @@ MOVES = (
     | set(_JOINS)
     | {"complex", "where", "masked_fill", "index_fill"}
 )
-"""Operations whose results hold values of their operands, moved or scaled."""
+"""Operations whose results contain moved or scaled values of their operands."""
 _CHANGES_VALUES = _SCALES | {"tril", "triu", "where", "masked_fill", "index_fill"}
 
 

@@ -13,7 +13,7 @@ _SPARSE_TOO = frozenset(
     "mm bmm addmm addmm_ _sparse_addmm _sparse_mm mv addmv linear hspmm _sparse_mm_reduce_impl".split()
 )
 _INPUTS = {"linear": 1, "_transformer_encoder_layer_fwd": 1, "_native_multi_head_attention": 3}
-"""How many of the first arguments are the sequences; torch's attention over several lengths is self-attention."""
+"""Number of leading arguments that are sequences; torch's attention over several lengths is self-attention."""
 
 
 def stored_products(event: Event, held: list[TensorFact], rule: Rule) -> list[Product] | None:

@@ -98,7 +98,7 @@ class Node:
 
     @cached_property
     def signature(self) -> tuple:
-        """What equal layers have in common: all but their paths."""
+        """Return the properties that equal layers share: everything but the path."""
         inside = tuple((name, node.signature) for name, node in self.inside.items())
         return (replace(self.record, path=""), tuple(self.own.items()), inside)
 

@@ -12,7 +12,7 @@ TORCH = "2.11, 2.12, 2.13, 2.14, 2.15"
 
 @dataclass(frozen=True)
 class CallCount:
-    """What a tool adds to its total for one call: ``times`` times the sum of ``parts``.
+    """The operations that a tool counts for one call: ``times`` times the sum of ``parts``.
 
     ``event`` is the index of the call, ``rule`` names the rule and ``place`` its place in the tool's source.
     ``reason`` says why, where the product is not the number of multiply-accumulates.

@@ -12,7 +12,7 @@ from headcount.formulas import mha, moa
 from headcount.formulas.ledger import Entry, Ledger
 
 B, T, S, D_MODEL, HEADS, KV_HEADS, EXPERTS, TOP_K, WIDTH, VOCABULARY = 2, 7, 11, 48, 6, 3, 5, 3, 16, 29
-"""Sizes of all formulations; widths are multiples of 8, because F.grouped_mm takes no others on meta."""
+"""Sizes of all formulations; widths are multiples of 8, because F.grouped_mm rejects others on meta."""
 
 
 @dataclass(frozen=True)

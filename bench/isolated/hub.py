@@ -38,7 +38,7 @@ def find_config(spec: str) -> Path:
 
 
 def find_beside(config: Path, name: str, spec: str) -> Path | None:
-    """Return the path of another file of the configuration's repository or folder, None where there is none."""
+    """Return the path of another file in the configuration's repository or folder; None if it is missing."""
     path = config.with_name(name)
     if path.is_file() or not spec.startswith("hf:"):
         return path if path.is_file() else None

@@ -67,7 +67,7 @@ class ModuleCount(Modules):
 
     @property
     def passes(self) -> str:
-        """What was run, as text."""
+        """Return the passes that were run, as text."""
         return "one forward and backward pass" if self.backward else "one forward pass"
 
     @property

@@ -1,4 +1,4 @@
-"""Run a command as a worker process that states a deadline for each step; replace one that hangs, dies or asks for it.
+"""Run a command in a worker process with a deadline for each step; restart a worker that hangs, dies or requests it.
 
 Imports no torch: the seconds since the command began include those that the worker needs to import it.
 """
@@ -26,7 +26,7 @@ RESTART = 75
 STARTUP_S = 300
 """Seconds until a worker begins its first step."""
 MOST_RESTARTS = 8
-"""Times that a worker may ask to be replaced within one step."""
+"""Limit of the restarts that a worker may request within one step."""
 
 
 def worker() -> dict[str, Any]:

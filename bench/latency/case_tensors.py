@@ -29,7 +29,7 @@ Config = AttentionConfig | ModelConfig
 
 
 class CaseTensors:
-    """Parameters, references and inputs of one case, each made when it is first used."""
+    """Parameters, references and inputs of one case, each created at its first use."""
 
     def __init__(self, case: TimingCase, config: Config) -> None:
         """``config`` is the subject of the case; its routing is that of all inputs. ``memo`` caches checks."""

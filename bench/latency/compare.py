@@ -27,7 +27,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
-    """Return the table of the rows that both files hold."""
+    """Return the table of the rows that are in both files."""
     rows, only_a, only_b = compare(_load(args.a), _load(args.b), force=args.force)
     table = Table(
         "compare",
@@ -65,7 +65,7 @@ def _load(path: Path) -> list[dict[str, Any]]:
 def compare(
     a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], *, force: bool = False
 ) -> tuple[list[dict[str, Any]], int, int]:
-    """Return the rows that both hold, with B's time over A's, and the numbers of rows that only one holds.
+    """Return the rows in both files with B's time over A's, and the numbers of rows in A only and in B only.
 
     UsageError for different devices without ``force``, and where no row is in both.
     """

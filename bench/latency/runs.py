@@ -82,7 +82,7 @@ class BackwardRun(LayerRun):
 
 
 class DecodeRun(LayerRun):
-    """One token of each sequence after the cached ones; key-value caches rotate, so that the L2 cache holds none."""
+    """Decode one token of each sequence after the cached ones; caches rotate so that none is in the L2 cache."""
 
     def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
         super().__init__(case, spec, shared)

@@ -36,7 +36,7 @@ class ModuleCase:
 
     @property
     def lengths(self) -> Mapping[str, Any]:
-        """Sizes that were given, as text beside the name."""
+        """Return the given lengths as text that follows the name."""
         return {**self.target.settings, **self.target.lengths}
 
     def check_runs(self) -> None:

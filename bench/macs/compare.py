@@ -164,7 +164,7 @@ def _crossovers(a: Compared, b: Compared, rules: Sequence[Quantity], counters, d
 
 @dataclass(frozen=True)
 class Change:
-    """A letter that takes other sizes on the sides ``which``: "A", "B" or both; ``rule`` counts the difference.
+    """Other sizes of a letter on the sides ``which``: "A", "B" or both; ``rule`` counts the difference.
 
     ``built`` caches A and B by size, because a user module is run for each size.
     """

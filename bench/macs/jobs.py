@@ -1,4 +1,4 @@
-"""Jobs of bench.macs: the options that each takes, and the tables that it prints.
+"""Jobs of bench.macs: the options that each accepts, and the tables that it prints.
 
 A job has the name of the option that selects it. The verbs (bench.macs.verbs) set these options too.
 """
@@ -45,7 +45,7 @@ DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
 
 @dataclass(frozen=True)
 class Job:
-    """The tables of a job, its result, and the options that it takes besides --check and those of output.
+    """The tables of a job, its result, and its options apart from --check and those of output.
 
     ``needs``: an option without which there is nothing to do. ``strict``: failures of rows count without --check too.
     """
@@ -58,7 +58,7 @@ class Job:
 
 
 def plan(args: Namespace) -> Work | str:
-    """Return the tables that ``args`` asks for. Raises for wrong usage before anything is printed."""
+    """Return the tables for ``args``. Raises for wrong usage before anything is printed."""
     if args.published:
         raise UsageError("--published was removed; count a torchvision model with --module FILE.py:FUNCTION")
     if args.list:
@@ -78,7 +78,7 @@ def plan(args: Namespace) -> Work | str:
 
 
 def check_options(name: str, args: Namespace) -> None:
-    """Raise UsageError for an option that the job ``name`` does not take, and without the one that it needs."""
+    """Raise UsageError for an option that the job ``name`` does not accept, or if a required one is missing."""
     job = JOBS[name]
     for option in dict.fromkeys((*JOBS, *chain.from_iterable(one.takes for one in JOBS.values()))):
         if option in (name, *job.takes) or not getattr(args, option, None):

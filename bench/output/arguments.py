@@ -1,4 +1,4 @@
-"""Arguments of a command line: the layout of ``--help``, and numbers that an option takes."""
+"""Command-line arguments: the layout of ``--help``, and parsers of numbers."""
 
 import argparse
 import re

@@ -24,7 +24,7 @@ _stages: list[str] = []
 
 @contextmanager
 def stage(what: str) -> Iterator[None]:
-    """Show ``what`` and the seconds that it takes while the block runs, and clear the line afterwards.
+    """Show ``what`` and the elapsed seconds while the block runs, and clear the line afterwards.
 
     A stage inside another one is added to its line.
     """

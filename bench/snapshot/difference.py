@@ -107,7 +107,7 @@ def failures(locked: CountSnapshot, counted: CountSnapshot) -> list[str]:
 
 
 def uncalled_changes(old: CountSnapshot, new: CountSnapshot) -> list[str]:
-    """Return the modules that ran in one of two snapshots alone; none where one of them does not know."""
+    """Return the modules that ran in only one of two snapshots; none if a snapshot has no list of uncalled modules."""
     return [] if None in (old.uncalled, new.uncalled) else sorted({*old.uncalled} ^ {*new.uncalled}, key=natural)
 
 
