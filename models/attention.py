@@ -100,7 +100,7 @@ def hidden_keys(
 def masked_softmax(
     scores: Float[Tensor, "*rows src"], hidden: Bool[Tensor, "*#rows src"] | None
 ) -> Float[Tensor, "*rows src"]:
-    """Softmax over the keys that are not hidden; zeros in a row without any."""
+    """Compute the softmax over the visible keys; a row without visible keys is zero."""
     if hidden is None:
         return torch.softmax(scores, dim=-1)
     # the lowest finite score instead of -inf: a row without any visible key stays finite, and is zeroed after

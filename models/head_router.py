@@ -47,7 +47,7 @@ class HeadRouter(Router):
 
     @property
     def routing_projection(self) -> nn.Linear | None:
-        """W_r, where there is one."""
+        """The routing matrix W_r; None for a router without one."""
         return self.routed_proj
 
     def forward(

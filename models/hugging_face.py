@@ -13,14 +13,14 @@ from headcount.models.norms import RMSNorm
 
 
 class Source(NamedTuple):
-    """Where a tensor of ours comes from: their name, and how ours is a view or a copy of theirs."""
+    """Source of a tensor: its name in the checkpoint, and the view or copy of it."""
 
     name: str
     extract: Callable[[Tensor], Tensor] = lambda theirs: theirs
 
 
 def _half(index: int) -> Callable[[Tensor], Tensor]:
-    """Return a function that takes the first or the second of two matrices on top of each other."""
+    """Return a function that selects the first or the second of two stacked matrices."""
     return lambda theirs: theirs.chunk(2, dim=-2)[index]
 
 

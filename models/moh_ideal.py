@@ -77,7 +77,7 @@ class IdealMixtureOfHeads(MixtureOfHeadAttention):
 
 
 class SelectedQueryProjection(nn.Linear):
-    """Query projection that computes the rows of selected heads; it holds the parameters of all heads."""
+    """Query projection that computes the rows of selected heads; it has the parameters of all heads."""
 
     def forward(self, x: Queries, selected: SelectedHeads, head_dim: int) -> Float[Tensor, "batch tgt k head_dim"]:
         """Project (B, T, d_m) with the heads ``selected`` (B, T, k) of each token."""
@@ -88,7 +88,7 @@ class SelectedQueryProjection(nn.Linear):
 
 
 class SelectedOutputProjection(nn.Linear):
-    """Output projection that uses the columns of selected heads; it holds the parameters of all heads."""
+    """Output projection that uses the columns of selected heads; it has the parameters of all heads."""
 
     def forward(self, heads: Float[Tensor, "batch tgt k head_dim"], selected: SelectedHeads) -> Queries:
         """Project the outputs of the heads ``selected`` (B, T, k) and return their sum."""

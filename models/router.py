@@ -62,7 +62,7 @@ class Router(nn.Module):
 
 
 class _Release:
-    """Hook that detaches a recorded routing once a gradient reaches its logits; holds weak references alone."""
+    """Hook that detaches a recorded routing once a gradient reaches its logits; it has weak references only."""
 
     def __init__(self, router: Router, logits: Tensor) -> None:
         self.router, self.logits = weakref.ref(router), weakref.ref(logits)

@@ -215,7 +215,7 @@ def _ring_attend(
 
 
 def _to_next_rank(part: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Return the ``part`` (B, …) of the rank before, and give this rank's to the next one."""
+    """Send ``part`` (B, …) to the next rank, and return the part of the previous rank."""
     ranks, rank = group.size(), group.rank()
     give, take = (
         [len(part) if other == peer % ranks else 0 for other in range(ranks)] for peer in (rank + 1, rank - 1)

@@ -53,7 +53,7 @@ FIELDS = {
     "E_ff": "ffn_num_experts",
     "K_ff": "ffn_top_k",
 }
-"""Letter of closed forms -> the field or property that holds it, where their names differ."""
+"""Field or property of each letter of closed forms, where their names differ."""
 
 
 def fields_of(*letters: str) -> dict[str, str]:
@@ -231,7 +231,7 @@ class AttentionConfig(SymbolicConfig):
 
     @property
     def rotary_width(self) -> int:
-        """Elements of a query or key that rotary positions turn; of a variant that takes them."""
+        """Number of elements of a query or key that rotary positions rotate, in a variant that supports them."""
         return getattr(self, self.rotary)
 
     @property
@@ -331,7 +331,7 @@ class CausalLanguageModelConfig(Layered):
         self.check_attention(*self.layers)
 
     def check_rotary(self) -> None:
-        """Raise ConfigError where an attention takes no rotary positions, or has an odd number of elements to turn."""
+        """Raise ConfigError if an attention does not support rotary positions, or if their width is odd."""
         # sorted, so that the order does not depend on what was imported first
         rotary = sorted(cls.variant for cls in AttentionConfig.__subclasses__() if cls.rotary)
         for layer in self.layers:

@@ -17,7 +17,7 @@ class Convolution(StrEnum):
 
 
 class Spelling(StrEnum):
-    """How a convolution of whole sequences is written: products of windows, or of a band matrix for each group."""
+    """Formulation of a convolution of whole sequences: products of windows, or a band matrix for each group."""
 
     WINDOWS = "windows"
     BAND = "band"

@@ -9,7 +9,7 @@ from headcount.models.configs.base import CausalLanguageModelConfig, ConfigError
 
 
 class Positions(StrEnum):
-    """How a token's position enters: a learned table, rotary, or relative as in Transformer-XL."""
+    """Position encoding: a learned table, rotary, or relative as in Transformer-XL."""
 
     LEARNED = "learned"
     ROTARY = "rotary"

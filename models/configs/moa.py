@@ -9,7 +9,7 @@ from headcount.models.configs.base import AttentionConfig, Implementation, check
 
 
 class Gates(StrEnum):
-    """How a token's K experts are weighed. ``printed``: probabilities over their sum, which gets no gradient (Eq. 9).
+    """Weights of a token's K experts. ``printed``: probabilities over their sum, which gets no gradient (Eq. 9).
     ``released``: the probabilities themselves, as the authors' code does. ``selected``: a softmax over the K logits
     with its gradient (Eq. 2 of the paper's preliminaries, and JetMoE), of the values of ``printed``."""
 

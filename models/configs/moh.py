@@ -10,21 +10,21 @@ from headcount.models.configs.mha import derive_heads
 
 
 class Gates(StrEnum):
-    """How heads are weighed: as the released code does, or as Eq. 5-6 of the paper say."""
+    """Weights of heads: those of the released code, or Eq. 5-6 of the paper."""
 
     RELEASED = "released"
     PRINTED = "printed"
 
 
 class Router(StrEnum):
-    """What scores the routed heads: a matrix, or the norms of their queries."""
+    """Scores of the routed heads: logits of a matrix, or the norms of their queries."""
 
     LINEAR = "linear"
     QUERY_NORM = "query_norm"
 
 
 class HeadSelection:
-    """Of ``num_heads`` heads the first ``num_shared_heads`` are every token's, and ``top_k`` of the others."""
+    """Every token uses the first ``num_shared_heads`` of ``num_heads`` heads, and selects ``top_k`` of the others."""
 
     num_heads: int
     minimum: ClassVar[Mapping[str, int]] = {"num_shared_heads": 0, "top_k": 0}

@@ -18,7 +18,7 @@ def nearest(word: str, names: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return the end of an error's line that asks for the most similar of ``names``; empty where none is similar."""
+    """Return "; did you mean ...?" with the most similar of ``names``, or an empty text if none is similar."""
     near = nearest(word, names)
     return f"; did you mean {_or(near)}?" if near else ""
 

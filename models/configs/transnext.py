@@ -18,7 +18,7 @@ from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig, TakesMixt
 
 CHANNELS = 3
 STRIDES = (4, 2)
-"""Of the first stage and of every later one."""
+"""Strides of the first stage and of every later stage."""
 
 
 @dataclass(frozen=True, kw_only=True)

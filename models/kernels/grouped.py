@@ -56,7 +56,7 @@ def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
 
 def _by_segments(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Tensor) -> Tensor:
     segments = make_segments(indices, layer.config.num_experts)
-    # a cache may hold keys and values in the dtype of the weights
+    # the dtype of a cache may be that of the weights
     x, key, value, gates = map(to_autocast_dtype, (*inputs[:3], gates))
     w_q, bias, w_o = map(to_autocast_dtype, (layer.q_proj.weight, layer.q_proj.bias, layer.out_proj.weight))
     # operands are cast already, and results are written into buffers of their dtype
