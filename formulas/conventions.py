@@ -16,7 +16,7 @@ from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, divide, fl
 from headcount.formulas.mha import causal_half
 
 PAIRS = ("whole", "causal", "half")
-"""What a rule counts of the T x T pairs of causal attention."""
+"""Share of the T x T pairs of causal attention that a rule counts."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ OTHER_KINDS = (
 averaged."""
 
 STORED_KINDS = ("cache", "cache_write", "cache_read")
-"""Cache elements of a decode step: held after the step, written, read by the queries."""
+"""Kinds of cache entries of a decode step: stored after the step, written, and read by the queries."""
 
 ELEMENTWISE_KINDS = ("elementwise_contraction", "square_sum", "scaled_addition")
 """Multiplications that a run wrote elementwise and summed afterwards, of two tensors, of one with itself, and as one

@@ -1,4 +1,4 @@
-"""What one rank of a model under a parallel plan multiplies, holds and sends, in closed form. Imports no torch.
+"""Closed forms of the MACs, memory and communication of one rank under a parallel plan. Imports no torch.
 
 A rank's ledger has the entries of the whole model with smaller sizes (formulas/plan.py). Collectives are where
 neighbouring entries are divided differently. Their elements are those that leave a rank in a ring or in direct sends,
@@ -22,7 +22,7 @@ TENSOR = ("h", "g", "F", "V", "k")
 _KEYS = ("S", "w", "M")
 """Letters of the tokens that a query attends to: all, or those of a window and pooled ones."""
 PARAMETER, REDUCTION, INDEX = "parameter", "reduction", "index"
-"""What an element of a collective is: it decides its bytes."""
+"""Kind of a collective's elements, which determines their bytes."""
 BYTES = {PARAMETER: 2, REDUCTION: 2, INDEX: 8}
 """Bytes of an element by default: bfloat16 parameters, activations and reductions, and indices of 64 bits."""
 STATE_BYTES = {"weights": 2, "gradients": 2, "optimizer": 12}
@@ -57,7 +57,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class RankCost:
-    """What each of ``ranks`` equal ranks computes, holds and sends for one microbatch.
+    """MACs, memory and communication of each of ``ranks`` equal ranks for one microbatch.
 
     ``ledger``: its entries. ``held``: elements of its weights by part of the recipe, as ZeRO divides them. ``layers``:
     the first layer of a pipeline stage of the class and the one after its last; None without a pipeline.
@@ -298,7 +298,7 @@ def _degrees(entry: Entry, plan: Plan, block: _Block) -> dict[str, Size]:
     if _is_divided(entry, block):
         by |= dict.fromkeys("hFV", plan.tp)
         g = entry.weight.get("g", entry.dims.get("g", 1))
-        # fewer key/value heads than ranks: each holds one that others hold too
+        # fewer key/value heads than ranks: several ranks have the same head
         is_repeated = isinstance(g, int) and isinstance(plan.tp, int) and g < plan.tp and plan.tp % g == 0
         by["g"] = g if is_repeated else divide(g, block.keys) if block.keys else plan.tp
     if block.mode in (DISPATCHED, SHARED) and "E" in entry.selects:
@@ -420,7 +420,7 @@ def _layers_of(runs: Iterable[tuple[Entry, re.Match]], start: int, stop: int) ->
 
 
 ADJOINT = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}
-"""The collective of the gradient, where it is another one."""
+"""Collective of the gradient, where it differs from that of the value."""
 
 
 def _both_ways(path: str, kind: str, axis: str, group: Size, own: Size, times: Size) -> Iterator[Transfer]:
@@ -556,7 +556,7 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
 
 
 def _sees_a_part(entry: Entry, plan: Plan, block: _Block) -> bool:
-    """Return whether ranks of tp hold the same weight, and each has a part of its gradient."""
+    """Return whether the ranks of tp have the same weight and only a part of its gradient each."""
     if "E" in entry.selects or _is_divided(entry, block):
         # latents, and rotary keys of all heads, feed the heads of each rank
         return bool(entry.weight.keys() & {"d_c", "d_q", "d_r"}) and "h" not in entry.weight
@@ -564,7 +564,7 @@ def _sees_a_part(entry: Entry, plan: Plan, block: _Block) -> bool:
 
 
 def _replicas(entry: Entry, plan: Plan, block: _Block) -> Size:
-    """Return the number of ranks that hold the same part of a weight and see other tokens."""
+    """Return the number of ranks with the same part of a weight and different tokens."""
     if block.mode == DISPATCHED and "E" in entry.selects:
         return divide(plan.dp * plan.cp * plan.tp, plan.ep)
     return plan.dp * plan.cp

@@ -30,7 +30,7 @@ QUANTITIES = {
         lambda case: shared_percent(case.ideal_ledger or case.ledger),
     ),
 }
-"""What each quantity is in words, and its value of a case; ``macs`` are those of a column's convention."""
+"""Description of each quantity, and its value for a case; ``macs`` follow the convention of a column."""
 ACCOUNTS = {"params": "params", "active": "active_params"}
 """The property of an entry that an adjustment of a quantity adds; of other quantities the size."""
 
@@ -87,12 +87,12 @@ class Column:
 
     @property
     def multiplicity(self) -> Rule:
-        """How many times each entry is counted."""
+        """Return how many times each entry is counted."""
         return CONVENTIONS[self.convention]
 
     @property
     def statement(self) -> str:
-        """What the column counts and how its values are printed, in words."""
+        """Describe what the column counts and how its values are printed."""
         if self.quantity == "macs":
             return f"{self.multiplicity.about.rstrip('.')}; {self.printing.statement()}."
         return f"{QUANTITIES[self.quantity][0]}, {self.printing.statement()}."

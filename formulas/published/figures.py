@@ -22,7 +22,7 @@ from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.tables import FOLDER, Printed, find, read_toml
 
 READ = ("pdf", "transcription", "repository file", "web page")
-"""What a table was typed from."""
+"""Kinds of sources from which tables were typed."""
 Cases = Callable[[str, Mapping[str, Any]], Any]
 """Returns the case of a preset with fields replaced: ``ledger``, its exact ledger, and ``lengths``."""
 
@@ -86,7 +86,7 @@ class Figure:
 
     @property
     def statement(self) -> str:
-        """What the figure is, in words."""
+        """Describe the figure in words."""
         rule = f"; work by {self.rule}: {CONVENTIONS[self.rule].about}" if self.rule else "."
         return f"{self.head}: {self.text}{rule}"
 
@@ -137,7 +137,7 @@ class FigureTable(Printed):
 
     @property
     def reading(self) -> str:
-        """Where the table was read, in words."""
+        """Describe the source of the table in words."""
         again = [f"each figure again in {self.second}"] * bool(self.second) + [f"also {self.also}"] * bool(self.also)
         return f"Read: {self.read}, {self.address}; {'; '.join(again) or 'read once'}."
 

@@ -112,7 +112,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class RuleFit:
-    """How many of the printed cells of a column a candidate prints, and its largest relative deviation."""
+    """Number of a column's printed cells that a candidate rule reproduces, and its largest relative deviation."""
 
     candidate: Candidate
     printed: int

@@ -35,7 +35,7 @@ class Finding:
 
     @property
     def failing(self) -> list[Relation]:
-        """The relations that do not hold."""
+        """Return the relations that do not hold."""
         return [relation for relation in self.relations if not relation.holds(self.values)]
 
 
