@@ -133,7 +133,7 @@ def format_check(check: Check, facts: Facts) -> str:
 
 
 def _format_relations(found: Finding) -> str:
-    """Return the relations that fail, or where none does those that hold, with their numbers."""
+    """Return the relations that fail with their numbers, or all relations if none fails."""
     shown = found.failing or found.relations
     letters = {letter for one in shown for letter in one.left.letters | one.right.letters}
     numbers = ", ".join(f"{letter} {float(found.values[letter]):g}" for letter in sorted(letters))
@@ -192,7 +192,7 @@ def quote(sentence: Sentence) -> str:
 
 
 def holding(verdicts: Iterable[str | None]) -> str:
-    """Return how many of the verdicts that judge a sentence say that it holds."""
+    """Return how many of the verdicts on a sentence are that it holds."""
     judged = [verdict for verdict in verdicts if verdict and not verdict.startswith(("no layer", "not reproducible"))]
     holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
     return f"{holding} of {len(judged)}"

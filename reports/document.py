@@ -26,7 +26,7 @@ CODE_WIDTH = 110
 TABLE_WIDTH = 100
 """A table of more characters is fitted to a page: see _headings."""
 FIRST_WIDTH, HEAD_WIDTH = 25, 9
-"""The most characters of a first cell that keeps one line, and the least of a heading that takes several."""
+"""Most characters of a first cell on a single line, and fewest characters of a heading on several lines."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def anchor(title: str) -> str:
 
 
 def link(text: str, page: str, title: str = "") -> str:
-    """Return a link to a page, or to a section of one."""
+    """Return a link to a page or to one of its sections."""
     return f"[{text}]({page}.md{f'#{anchor(title)}' if title else ''})"
 
 

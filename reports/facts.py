@@ -84,7 +84,7 @@ class Facts:
             self._calls.begin(call, *args)
 
     def begin_stored(self) -> None:
-        """Start the calls that the stored run made, before a page needs their results."""
+        """Start the calls of the stored run before a page needs their results."""
         for key in (self.stored_json(STORE) or {"calls": ()})["calls"]:
             name, _, args = key.partition(" ")
             if call := getattr(counting, name, None):

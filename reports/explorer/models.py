@@ -42,7 +42,7 @@ PLANS = {
 }
 """Plans of tensor parallel and fully sharded data parallel ranks, by their words without those of dp."""
 AMOUNTS = ("size", "params", "active_params", "causal")
-"""What a rule multiplies: the size, parameters once per token, or the size times (T + 1) / T of causal pairs."""
+"""Factors of a rule: the size, parameters once per token, or the size times (T + 1) / T for causal pairs."""
 
 
 def as_data() -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _costs(
 
 
 def _rank(form: Ledger) -> dict[str, Any]:
-    """Return what a rank costs under the first of PLANS that the closed form takes, and why another is not.
+    """Return the costs of a rank under the first of PLANS with a closed form, and the reasons against other plans.
 
     ``rank``: nodes of the MACs of a step, of the parameters that it keeps, and of the bytes that it sends for a
     microbatch and for the sum of gradients. ``fits``: pairs of a size and of what must divide it.

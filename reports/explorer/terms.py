@@ -43,7 +43,7 @@ def as_data(layers: Sequence[Form]) -> dict[str, Any]:
 
 
 def _form(form: Form) -> dict[str, Any]:
-    """Return a form: its letters, the conditions on its sizes, its terms, and how the command line asks for it.
+    """Return a form: its letters, the conditions on its sizes, its terms, and its options on the command line.
 
     ``cases``: sizes with terms of their own; the last case that fits the sizes holds. ``groups``: of equal terms.
     ``accounts``: by account the places of the groups of each case.

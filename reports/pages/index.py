@@ -30,7 +30,7 @@ def about() -> str:
 
 
 def numbers(facts: Facts) -> str:
-    """Return which printed numbers do not hold, and what the equations leave out."""
+    """Return the printed numbers that are not reproducible, and the terms that the equations omit."""
     parts = [float(row["whole"]) for row in papers.models(facts)]
     return text(
         "index.numbers",
@@ -48,7 +48,7 @@ HOLDING = {"hold, own sizes": "own", "hold, all sizes": "everywhere", "hold, as 
 
 
 def sentences(facts: Facts) -> str:
-    """Return how many sentences of each paper hold, and which do not hold at the paper's own sizes."""
+    """Return the number of each paper's sentences that hold, and those that fail at the paper's own sizes."""
     found, rows, lines = facts.claims, [], []
     for key, paper in found.papers.items():
         sentences = [one for one in (*found.claims, *found.sentences) if one.paper == key]
