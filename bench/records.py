@@ -30,7 +30,7 @@ NOT_COMPARED = ("bias", "form")
 implementation."""
 
 GRAPH, EVENTS, WALL = "graph", "events", "wall"
-"""How a call is timed."""
+"""Kinds of timing of a call."""
 
 LATENCY, CHECK = "latency", "latency-check"
 """Kinds of records: a timed implementation, a correctness check."""
@@ -205,7 +205,7 @@ def append(path: Path, *found: Mapping[str, Any]) -> None:
             rest = memoryview(b"\n" * (file.read(1) not in (b"", b"\n")) + data)
             try:
                 while rest:
-                    # a disk that is nearly full takes a part
+                    # a nearly full disk accepts a part of the line
                     rest = rest[file.write(rest) :]
             except OSError:
                 file.truncate(size)

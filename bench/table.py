@@ -100,7 +100,7 @@ class Column:
         whole, decimals = divmod(abs(units), 10**self.digits)
         sign = "-" if units < 0 else "+" if self.sign and units > 0 else ""
         if self.of and not units:
-            # what is there is never printed as 0, and what is not looks like it
+            # a value that is not 0 is never printed as 0, but as a bound
             least = f"{1 / 10**self.digits:.{self.digits}f}"
             return f">-{least}" if value < 0 else f"<{least}" if value else "0"
         return f"{sign}{whole:,}" + (f".{decimals:0{self.digits}}" if self.digits else "")

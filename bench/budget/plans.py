@@ -19,7 +19,7 @@ from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import BYTES, PARAMETER, RankCost, rank_costs
 
 OBJECTIVES = ("between_bytes", "within_bytes", "held_bytes", "macs")
-"""The costs of a plan, of which less is better, the dearest first."""
+"""Costs of a plan, the most important first; lower is better."""
 _bytes = partial(Column, unit="bytes", kind="int", of="bytes", priority=0)
 COLUMNS = [
     Column("plan", "plan", wraps=20),

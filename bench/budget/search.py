@@ -153,9 +153,9 @@ def pareto_front(
         for column in objectives:
             best = best[column[best] == column[best].min()]
         at = int(best[0])
-        # Whatever dominates a point sorts before it, so what is better in no objective than the best point goes.
+        # Points sort after those that dominate them: drop the points that are better than the best one in no objective.
         left = np.logical_or.reduce([column[pool] < column[at] for column in objectives])
-        # A point with a time, or one that was left out for being near, may dominate the best one.
+        # A point with a time, or one that was left out as too near, may dominate the best one.
         if not is_dominated(at, objectives, times):
             yield from map(int, best[:1] if min_distance else best)
             if min_distance:

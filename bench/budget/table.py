@@ -19,7 +19,7 @@ COLUMNS = {
     "active_params": Column("active_params", "params\nactive", kind="int", of="params", priority=1),
 }
 WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
-"""The metrics by their words in options."""
+"""Metric of each word in options."""
 
 
 def no_cache(host: HostModel) -> str | None:

@@ -28,7 +28,7 @@ def _outputs(event: Event) -> int:
 
 
 def _cudnn(event: Event) -> int:
-    """Return the states of all layers: the result holds the last layer's, of the projected width if there is one."""
+    """Return the states of all layers; the result is the last layer's, of the projected width if there is one."""
     mode, hidden, projected, layers = event.args[6:10]
     return _outputs(event) // (projected or hidden) * hidden * layers if mode == LSTM else 0
 

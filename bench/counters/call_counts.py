@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 PRODUCT = "product"
-"""The part of a call count that stands for multiply-accumulates; the others are additions by name."""
+"""Name of the multiply-accumulates among the parts of a call count; the other parts are additions."""
 TORCH = "2.11, 2.12, 2.13, 2.14, 2.15"
-"""The versions with which the tests of the rules passed under ``make matrix``, the last as the newest there was."""
+"""Versions with which the tests of the rules passed under ``make matrix``, the newest last."""
 
 
 @dataclass(frozen=True)

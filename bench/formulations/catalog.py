@@ -17,7 +17,7 @@ B, T, S, D_MODEL, HEADS, KV_HEADS, EXPERTS, TOP_K, WIDTH, VOCABULARY = 2, 7, 11,
 
 @dataclass(frozen=True)
 class Formulation:
-    """One layer written one way: ``module()`` builds it, ``exact`` is the ledger of what it must do."""
+    """A formulation of a layer: ``module()`` builds it, ``exact`` is the ledger of the necessary operations."""
 
     name: str
     written: str

@@ -25,7 +25,7 @@ AUTO_CLASSES = (
     "AutoModelForCausalLM", "AutoModelForSeq2SeqLM", "AutoModelForImageTextToText", "AutoModelForMaskedLM",
     "AutoModelForImageClassification", "AutoModel",
 )  # fmt: skip
-"""Classes of transformers of which the first that has the configuration is taken, where its file names no class."""
+"""Auto classes of transformers, tried in order for a configuration file that names no class."""
 DEFAULT_DTYPE = "bfloat16"
 """Type of the weights where neither the user nor the configuration gives one: some models run in no wider type."""
 

@@ -9,7 +9,7 @@ from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.isolated.user_code import UserCodeError
 
 TIMEOUT_S = float(os.environ.get("HF_HUB_DOWNLOAD_TIMEOUT") or 1)
-"""Seconds that the hub has to answer. The name server of a machine without network may take far longer."""
+"""Timeout of the hub in seconds. The name server of a machine without network may take far longer."""
 
 
 def require_library(name: str) -> None:

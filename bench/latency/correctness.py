@@ -21,8 +21,8 @@ from headcount.bench.latency.runs import DecodeRun, Run, loss, tensors
 FACTOR = 2.0
 """Allowed error over the error of the plain reference in the same dtype."""
 MIN_BOUND = {"float64": 1e-12, "float32": 2e-6, "float16": 3e-4, "bfloat16": 2e-3}
-"""Error that is always allowed, for a plain reference that happens to have hardly any. In float32: what rounding adds
-up to in a sum of a thousand products, sqrt(1000) 2^-24."""
+"""Error that is always allowed, because that of the plain reference may be near 0 by chance. In float32: the rounding
+error of a sum of a thousand products, sqrt(1000) 2^-24."""
 CAP = {"float64": 1e-10, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-2}
 """Largest relative error of a layer's outputs and input gradients, in the 2-norm."""
 NEGLIGIBLE = 1e-9
@@ -114,7 +114,7 @@ class CorrectnessCheck:
             self._check_decode()
         else:
             self._check_layer()
-        # a NaN is worse than anything
+        # a NaN is the largest error
         error, bound, what = max(self.found, key=lambda one: math.inf if math.isnan(one[0]) else one[0] / one[1])
         return CheckResult(error, bound, what, dict(self.seen), tuple(self.backends))
 

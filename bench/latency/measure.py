@@ -30,12 +30,12 @@ RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense
 ROUTED = ("subject", "dense")
 
 L2_SHARE = 1.5
-"""Bytes that the calls of a block read at least, as a share of the L2 cache."""
+"""Least bytes that the calls of a block read, as a multiple of the L2 cache."""
 
 NO_RATIOS = dict.fromkeys(
     ("noise_floor", "noise_floor_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
 )
-"""The fields of a record before anything is compared."""
+"""Fields of a record that comparisons fill in later, all None."""
 
 
 @dataclass(kw_only=True)

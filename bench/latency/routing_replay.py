@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from headcount.models import losses
 
 MARGIN = {"float64": 2.0**-40, "float32": 2.0**-18, "float16": 2.0**-9, "bfloat16": 2.0**-7}
-"""By how much the K-th score must exceed the next, in float64, for rounding not to change the selection."""
+"""Distance in float64 between the K-th score and the next from which rounding cannot change the selection."""
 RATIO = 32
 """Times the margin: by what share of it, because a logit of 16 is rounded by sixteen times as much as one of 1."""
 

@@ -1,4 +1,4 @@
-"""The totals of a lock in the commits of a range, as git stores them, and a badge of them. Nothing is counted."""
+"""The totals of a lock in the commits of a range, as git stores them, and a badge. No module is counted."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

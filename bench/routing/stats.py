@@ -55,7 +55,7 @@ class LayerRouting:
 
     @property
     def sorted_percent(self) -> list[float]:
-        """The same, the largest first."""
+        """The shares of ``percent``, the largest first."""
         return sorted(map(float, self.percent), reverse=True)
 
 

@@ -11,7 +11,7 @@ from headcount.bench.snapshot.snapshot import CountSnapshot, natural
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
 MACS, ELEMENTWISE, PARAMS, SENT = "MACs", "elementwise", "params", "sent"
-"""What is compared: contractions in ``macs``, contractions written elementwise that are not in it, parameters, and
+"""Compared quantities: contractions in ``macs``, contractions written elementwise that are not in it, parameters, and
 elements that collectives send."""
 
 LETTERS = "bmijn"

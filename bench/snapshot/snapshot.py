@@ -33,7 +33,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class CountRequest:
-    """How a module is counted: the fields of isolated.target.Target, and the options of the count."""
+    """Request to count a module: the fields of isolated.target.Target, and the options of the count."""
 
     module: str
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -47,7 +47,7 @@ def fused_on_meta(function: Callable, args: tuple, kwargs: dict, only_trained: b
 
 
 def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, given: dict[str, Any]) -> bool:
-    """Return whether torch takes its fused kernel for CPU tensors of these shapes, which need no memory here."""
+    """Return whether torch uses its fused kernel for CPU tensors of these shapes; allocate no memory."""
     if any(tensor.stride(-1) != 1 for tensor in (q, k, v)):
         return False
     if mask is not None and mask.dtype not in (torch.bool, torch.float32, q.dtype):

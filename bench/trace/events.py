@@ -13,7 +13,7 @@ an operation that reached the dispatcher below autograd."""
 
 @dataclass(slots=True, unsafe_hash=True)
 class TensorFact:
-    """A tensor at one moment, never changed: not frozen, which would take five times as long to create.
+    """A tensor at one moment. Instances never change; frozen ones would take five times as long to create.
 
     ``storage`` numbers its memory (views share it), ``source`` is the index of the operation that last wrote there,
     None for parameters, buffers and inputs. ``strides`` and ``offset``, in elements, are its position in that memory;
@@ -45,7 +45,7 @@ class TensorFact:
 
     @property
     def place(self) -> tuple:
-        """What is equal for two views of the same elements."""
+        """Key that is equal for two views of the same elements."""
         return self.storage, self.offset, self.shape, self.strides
 
 

@@ -1,4 +1,4 @@
-"""Pairs of a query and a key that a call of attention computes, where its arguments say so: causal, or mask values."""
+"""Count the query-key pairs that a call of attention computes, from its causal flag or the values of its mask."""
 
 from collections.abc import Mapping
 from math import prod

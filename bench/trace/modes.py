@@ -186,9 +186,9 @@ def _holds_nested(args: tuple) -> bool:
 
 @cache
 def _properties(operation: OpOverload) -> tuple[str, bool, bool, tuple[tuple[int, str], ...]]:
-    """Return an operation's name, whether it asks for a layout, whether it runs as others, and what it writes to.
+    """Return an operation's name, whether it is a layout query, whether it is decomposed, and its written arguments.
 
-    The last are positions and names of arguments.
+    Written arguments are given by position and name.
     """
     packet = operation._overloadpacket
     name = _name(packet)

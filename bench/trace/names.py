@@ -25,7 +25,7 @@ _DYNAMO = "torch._dynamo"
 _MISSING = object()
 _PLAIN = torch._C._disabled_torch_function_impl
 ORIGINAL = "_headcount_original"
-"""The attribute of a replaced function that holds the function itself."""
+"""Attribute of a replacement that refers to the original function."""
 
 
 class AttributePatches:
@@ -43,7 +43,7 @@ class AttributePatches:
         setattr(owner, name, value)
 
     def callback(self, call: Callable[..., Any], *args: Any) -> None:
-        """Call ``call(*args)`` when the block ends; twice has to be as once. An interrupt may follow each line."""
+        """Call ``call(*args)`` when the block ends. The call must be idempotent: an interrupt may follow each line."""
         self._undo.append(functools.partial(call, *args))
 
     @contextmanager
@@ -81,7 +81,7 @@ class PatchedThread:
 
 
 IN_PATCHED_THREAD = PatchedThread()
-"""True where patches hold: other threads see what they replace."""
+"""True in threads with patches; other threads see the replaced functions."""
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def set_eval_mode(model: nn.Module) -> None:
 
 
 class DynamoFinder:
-    """Load torch._dynamo, which takes longer than a count, where a model needs it: without patches and modes."""
+    """Import torch._dynamo without patches and modes, and only if a model needs it: the import is slow."""
 
     def __init__(self, replaced: AttributePatches) -> None:
         self._replaced = replaced
@@ -157,7 +157,7 @@ def keep_eager(replaced: AttributePatches) -> None:
         replaced.callback(finder.remove)
         sys.meta_path.insert(0, finder)
         return
-    # torch.compiler.set_stance would hold for every thread.
+    # torch.compiler.set_stance would affect every thread.
     patch_names(["torch._dynamo.eval_frame._callback_from_stance"], replaced, lambda *_: None)
     # From torch 2.12 on a function with fullgraph=True may not run uncompiled, unless its caller counts the graphs.
     patch_names(["torch._dynamo.eval_frame.set_fullgraph_compiled_frame_count"], replaced, lambda *_: 0)

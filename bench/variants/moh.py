@@ -9,7 +9,7 @@ from headcount.models.configs.base import AttentionConfig, Form
 from headcount.models.configs.moh import Router
 
 SELECTED = Letter((*range(1, 5), *range(6, 33, 2)), range(33), "1, 3 or even", least=0)
-# Five letters make many points: fewer of each when all integers are asked for.
+# Five letters make many points: fewer values of each when all integers are searched.
 FEWER_HEADS, FEWER_WIDTHS = replace(HEADS, any_size=range(1, 33)), replace(WIDTH, any_size=range(8, 129))
 
 

@@ -51,7 +51,7 @@ class Letter:
 
 @dataclass(frozen=True)
 class Search:
-    """How sizes are searched: the preset to change, the letters in the order of the search, the valid points.
+    """Search over sizes: the preset to change, the letters in the order of the search, the valid points.
 
     ``example`` is a point that is valid in every model. ``conditions`` holds what must be true of the ``coupled``
     letters together, by its name, in an attention like the given one. ``cases`` are the sizes of coupled
