@@ -45,7 +45,7 @@ def convert(
     model = build(config, device="meta")
     for name, parameter in model.state_dict().items():
         if name not in state:
-            # a router's
+            # a router's tensor
             state[name] = torch.zeros(parameter.shape, dtype=like.dtype, device=like.device)
     return _load_state(model, state).train(dense.training)
 

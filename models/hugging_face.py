@@ -129,11 +129,11 @@ def load_hugging_face(config: ModelConfig | AttentionConfig, state: Mapping[str,
             # rms_norm_eps of DeepSeek's models
             norm.eps = 1e-6
     own, used = {}, set()
-    # a name that they do not have is found before a tensor of theirs is looked for
+    # raise for an unknown name before any tensor is read
     sources = {name: _source(config, name) for name in model.state_dict()}
     for name, tensor in model.state_dict().items():
         source = sources[name]
-        # a tied output is in a checkpoint or not
+        # a checkpoint may lack the tied output
         if name == "output_proj.weight" and model.output_proj.weight is model.embedding.weight:
             source = _OUTSIDE["embedding.weight"]
             used.add("lm_head.weight")

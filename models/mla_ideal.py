@@ -28,7 +28,7 @@ fused = partial(reference, attend=fused_attend)
 
 
 class IdealMultiHeadLatentAttention(MultiHeadLatentAttention):
-    """As MultiHeadLatentAttention, of the same parameters: W^UK on the queries' side, W^UV on the outputs'."""
+    """MultiHeadLatentAttention with the same parameters: W^UK is applied to queries, and W^UV to outputs."""
 
     def __init__(self, config: MultiHeadLatentAttentionConfig) -> None:
         super().__init__(config, AbsorbedKeys, AbsorbedValues)

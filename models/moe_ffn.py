@@ -1,4 +1,4 @@
-"""Mixture feed-forward block: K of E experts for each token (arXiv 1701.06538), in the place of a dense block."""
+"""Mixture feed-forward block: K of E experts for each token (arXiv 1701.06538), in place of a dense block."""
 
 import torch
 from jaxtyping import Float

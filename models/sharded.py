@@ -224,7 +224,7 @@ def _to_next_rank(part: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def own_experts(layer: Selectable, mesh: DeviceMesh) -> None:
-    """Keep of ``layer`` the experts of this rank, E / ranks neighbours."""
+    """Keep only this rank's experts of ``layer``, E / ranks consecutive ones."""
     number = layer.config.num_experts // mesh.size()
     first = mesh.get_local_rank() * number
     for projection in _expert_projections(layer):

@@ -92,7 +92,7 @@ class LayerCaches(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all of it."""
+        """Bytes of all caches."""
         extra = (x for arguments in self.memory_arguments for x in arguments.values())
         return sum(x.numel() * x.element_size() for x in extra) + self.own.num_bytes + self.cross_attn.num_bytes
 

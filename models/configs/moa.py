@@ -68,7 +68,7 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
 
     @property
     def steerable(self) -> bool:
-        """Its router is linear."""
+        """Return True: the router is linear."""
         return True
 
 

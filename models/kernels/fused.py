@@ -1,4 +1,4 @@
-"""The attention core through torch's fused kernels: the same function as ``models.attention.attend``."""
+"""The attention core by torch's fused kernels: the same function as ``models.attention.attend``."""
 
 import torch
 import torch.nn.functional as F
