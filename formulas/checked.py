@@ -11,7 +11,7 @@ OF_MHA = {
     "gqa": "Grouped-query attention (arXiv 2305.13245): ``mha`` with g < h key/value heads.",
     "mqa": "Multi-query attention (arXiv 1911.02150): ``mha`` with one key/value head, g = 1.",
 }
-"""Names of ``mha`` with fewer key/value heads, and what they mean."""
+"""Names of ``mha`` with fewer key/value heads, and their descriptions."""
 MAY_BE_ZERO = ("n", "s", "r", "M")
 """Letters of numbers of cached tokens, shared heads, routed heads and pooled keys."""
 

@@ -169,7 +169,7 @@ def rank_costs(form: Ledger, plan: Plan, *, worst: bool = False) -> tuple[RankCo
             *_stage_borders(stage, form, plan),
         ]
         if plan.recompute == "full":
-            # gathered weights serve both, and a border's activations are kept
+            # gathered weights are used by both passes, and activations between blocks are stored
             again = (one for one in moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
             moved += [replace(one, phase="backward") for one in again]
         moved = tuple(one for one in moved if one.group != 1 and one.own != 0)
@@ -179,8 +179,8 @@ def rank_costs(form: Ledger, plan: Plan, *, worst: bool = False) -> tuple[RankCo
 
 
 WHOLE, DIVIDED, DISPATCHED, SHARED = "whole", "divided", "dispatched", "shared"
-"""How a block is computed: as it is, with letters divided by tp, on rows sent to their experts' ranks, or all tokens by
-each rank's own experts."""
+"""Modes of a block: undivided, with letters divided by tp, on rows sent to their experts' ranks, or all tokens by each
+rank's own experts."""
 OUTSIDE = "outside"
 """The mode of embeddings, norms and residual additions, which are in no block."""
 _BLOCK = re.compile(r"(?:.*\.)?(?:\w*_attn|feed_forward)(?=\.|$)")
