@@ -19,12 +19,12 @@ from headcount.bench.table import Section as TableSection
 from headcount.reports.facts import Facts
 
 Maker = Callable[[Facts], str]
-"""A function that makes a text from facts."""
+"""A function that returns a text computed from facts."""
 
 CODE_WIDTH = 110
 """The most characters of a line of code that GitHub and the documentation site show without a scroll bar."""
 TABLE_WIDTH = 100
-"""A table of more characters is fitted to a page: see _headings."""
+"""Characters above which a table is fitted to a page: see _headings."""
 FIRST_WIDTH, HEAD_WIDTH = 25, 9
 """Most characters of a first cell on a single line, and fewest characters of a heading on several lines."""
 

@@ -145,7 +145,7 @@ VERDICTS = {
     "loop": ("time over loop: at most half", "at most half of `loop`", 0.5),
     **{role: (f"MACs, and time, over {what}: as fast", f"as fast as {what}", 1.0) for role, what in DENSE.items()},
 }
-"""The authors' sentence by the role of the other layer: the column's heading, words, and the bound of the ratio."""
+"""The authors' sentence by role of the compared layer: column heading, words, and bound of the ratio."""
 
 
 def sentence(facts: Facts) -> str:

@@ -113,4 +113,4 @@ VERDICTS = {
     (True, True): "says nothing",
     (False, False): "neither",
 }
-"""Whether a printed figure includes the position table, by whether it fits with it and without it."""
+"""Text on the position table, by whether the printed figure fits with it and without it."""
