@@ -19,7 +19,7 @@ from importlib import import_module
 from headcount.bench.isolated import run as isolated
 
 LARGEST = 2**16
-"""Upper bound of a request in bytes, sent as one packet."""
+"""Limit of the bytes of a request, which is sent as one packet."""
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def test_decoding_counts_and_cache(point):
     assert found["kv_token_bytes"] == (4 * point["dm"] if point["w"] == 29 else 0)
     steps = [accounts.values(["decode_bytes"], case, Assumptions(n, None, 4))[0]["decode_bytes"] for n in range(1, 20)]
     assert found["generate_bytes"] == sum(steps)
-    # cross-attention's keys and values, and of the convolution what came before and what is new
+    # keys and values of cross-attention, and earlier and new inputs of the convolution
     B, dm, w = point["B"], point["dm"], point["w"]
     own = sum(min(n - 1, w - 1) + min(1, w - 1) for n in range(1, 20))
     assert moved == 19 * 2 * B * 31 * H * D + own * B * dm

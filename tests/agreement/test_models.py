@@ -81,5 +81,5 @@ def test_active_heads_of_presets(name, heads):
     released, ideal = ledger_of(config, lengths), ledger_of(ideal_form(config), lengths)
     total = sum(layer.num_heads for layer in config.layers)
     assert moh.activated_percent(released, ideal) * total == 100 * heads
-    # every head costs the same here, so weighing by work changes nothing
+    # every head costs the same here, so weights by work have no effect
     assert moh.activated_macs_percent(released, ideal) == moh.activated_percent(released, ideal)

@@ -252,7 +252,7 @@ def test_weights_and_another_axis(name, axis):
 class Experts(nn.Module):
     """A layer whose experts are on several ranks, all of which select the same experts for their tokens.
 
-    Each expert has as many rows, or the first rank as many as it can get: ``worst``.
+    Each expert has equally many rows. With ``worst`` the first rank has as many rows as possible.
     """
 
     def __init__(self, config, run, mesh, length, worst=False):
@@ -266,7 +266,7 @@ class Experts(nn.Module):
     def forward(self, x):
         for projection in sharded._expert_projections(self.layer):
             if isinstance(projection, FSDPModule):
-                # its weights are read, and it is not called
+                # its weights are read without a call of the module
                 projection.unshard()
         return self.run(self.layer, x, self.mesh, self.chosen)
 
@@ -295,7 +295,7 @@ def check_experts(config, e, *, shared, d=1, c=1, worst=False):
     assert step.macs == cost.step_macs
     # sums of gradients over tp are what an optimizer's step waits for, not FSDP
     synced = [one for one in cost.transfers if one.phase != "sync" or (d > 1 and one.axis == "dp")]
-    # rows, keys and weights go over one axis of this mesh, and over several of the plan
+    # rows, keys and weights are sent over one axis of this mesh, which stands for several axes of the plan
     check_transfers(step.collectives, synced, by=("kind", "group"))
 
 
@@ -426,7 +426,7 @@ def test_indivisible_heads_raise(name, why):
 
 
 def test_saved_activations_of_a_rank():
-    """Of two products around a ReLU, its result is saved once, half of 26 columns in float32; weights are not."""
+    """The result of the ReLU between two products is saved once, half of 26 columns in float32; weights are not."""
     block = nn.Sequential(nn.Linear(11, 26, bias=False), nn.ReLU(), nn.Linear(26, 7, bias=False)).to("meta")
     parallelize_module(block, mesh_of(tp=2)["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     assert saved_bytes(block, (torch.zeros(5, 11, device="meta"),), {}) == 4 * 5 * 13

@@ -16,7 +16,7 @@ from headcount.bench.training_flops import CountedModule, flops_per_token
 from headcount.formulas.conventions import CONVENTIONS
 
 V, d, h, g, d_h, F, L, T, B = 101, 28, 2, 1, 10, 44, 2, 13, 5
-"""A small Llama of two layers; grouped products need widths that are multiples of 4."""
+"""Sizes of a small Llama with two layers; grouped products need widths that are multiples of 4."""
 ATTENTION, FFN = 2 * d * h * d_h + 2 * d * g * d_h, 3 * d * F
 N = 2 * V * d + L * (ATTENTION + FFN + 2 * d) + d
 """Parameters: two vocabulary matrices, two norms a layer and the last one."""

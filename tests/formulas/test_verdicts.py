@@ -93,7 +93,7 @@ def test_implied_vocabulary(printed, low, high):
 
 @pytest.mark.parametrize("once, status", [("9.05k", "explained"), ("9.04k", "unexplained"), ("9.15k", "unexplained")])
 def test_second_rounding(once, status):
-    # 7,000 + 2,047 prints 9.05 with two decimals, and that again 9.1
+    # 7,000 + 2,047 rounds to 9.05, and 9.05 rounds to 9.1
     form = FORM + ledger(Entry("x", "norm", {"T": 2047}))
     only = replace(row("a", "9.1k", adjust=(Adjustment(1, "norms"),)), rounded_from={"macs": once})
     column = Column(quantity="macs", printing=Printing("k", "half-up", decimals=-1))

@@ -142,7 +142,7 @@ def is_left(process):
 def check(ended, before, after, folder):
     """Assert that stderr has at most two lines, no process is left, and each file is as before or complete.
 
-    ``after`` are the files of a complete run. Lines that name written files are not counted.
+    ``after`` are the files of a complete run. Lines with names of written files do not count.
     """
     assert ended.code in ((0, 2, 3) if ended.happened else (0,)), ended
     lines = [line for line in ended.err.splitlines() if not line.startswith("wrote ")]

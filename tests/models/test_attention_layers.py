@@ -199,7 +199,7 @@ def test_sequence_without_visible_keys_reads_nothing(config, impl):
     query, hidden = inputs["query"], padding((0, 7), 7)
     out = layer(query, key_padding_mask=hidden)
     assert_close(out[1], layer(query)[1])
-    # whatever the keys and values are
+    # for any keys and values
     assert_close(out[0], layer(query, query.flip(1), key_padding_mask=hidden)[0])
     assert layer(1e4 * query, key_padding_mask=hidden).isfinite().all()
 

@@ -75,7 +75,7 @@ def test_translator_ignores_padding(case):
     assert_close(model(*changed, src_mask, tgt_mask)[~tgt_mask], plain[~tgt_mask])
     assert_close(plain[:1], model(src[:1, :4], tgt[:1]))
     assert_close(plain[1:2, :5], model(src[1:2], tgt[1:2, :5]))
-    # without masks the padding does have an influence
+    # without masks the padding has an influence
     assert (model(src, tgt)[0] - plain[0]).abs().max() > 1e-4
 
 

@@ -18,7 +18,7 @@ MOH = dict(attention="moh", num_heads=(3, 3, 5), num_shared_heads=(3, 1, 2), top
 def make_model(values, dtype=torch.float64, randomised=True):
     config = make_config(SIZES | values)
     model = build(config, dtype=dtype)
-    # away from adaLN-Zero, where every block is the identity
+    # with adaLN-Zero every block would be the identity
     model = randomise(model) if randomised else model
     return model, example_inputs(config, {"batch_size": 2}, dtype=dtype)
 

@@ -58,7 +58,7 @@ def test_loaded_model_equals_transformers(values, form):
     assert number == ledger_of(ours.config, dict(batch_size=1, seq_len=7)).params
     assert all(parameter.requires_grad for parameter in ours.parameters())
     if values is LLAMA:
-        # renamed, not copied
+        # tensors are renamed without a copy
         assert {p.data_ptr() for p in ours.parameters()} == {tensor.data_ptr() for tensor in state.values()}
     if values is JETMOE:
         return

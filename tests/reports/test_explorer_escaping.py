@@ -68,7 +68,7 @@ def hostile():
     """Return the page's data whose names of models, tables, rows and counters hold markup."""
     found = add_markup(json.loads(json.dumps(explorer_facts.data())))
     heat, published, models = found["heat"], found["published"], found["models"]
-    # the page's own scripts name these
+    # names in the page's own scripts
     for one in (*found["forms"], *found["accounts"], *models["rules"]):
         one["name"] = one["name"].removesuffix(MARKUP)
     for form in models["forms"]:

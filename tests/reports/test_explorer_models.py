@@ -123,7 +123,7 @@ def test_ranks_of_presets_match_closed_form(answers, name):
         if "why" in of_page:
             plan = parse(",".join([f"tp={tp},sp"] * (tp > 1) + [f"dp={dp},fsdp"] * (dp > 1)) or "dp=1")
             case = Case.of(name, lengths=lengths, plan=plan)
-            # the page leaves to the command line: images, and more ranks than g, which share key/value heads
+            # only the command line has images, and more ranks than g, which share key/value heads
             has_words = any("V" in entry.weight for entry in case.ledger)
             if has_words and not any(entry.weight.get("g", tp) < tp for entry in case.ledger):
                 with pytest.raises(PlanError):

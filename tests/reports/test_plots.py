@@ -43,7 +43,7 @@ GENERATED = headcount.CHECKOUT / "reports" / "generated"
 
 
 def check_file(text, plot, theme):
-    """Check that an SVG file is valid, describes itself and loads nothing."""
+    """Check that an SVG file is valid, has a description and loads nothing."""
     document = minidom.parseString(text)
     (description,) = document.getElementsByTagName("dc:description")
     assert description.firstChild.data == plot.alternative and len(document.getElementsByTagName("text")) > 5

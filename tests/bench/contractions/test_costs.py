@@ -83,7 +83,7 @@ def test_causal_macs_without_values_are_unknown():
     assert hc.count(fused, *meta).causal_macs is None
     written = module(lambda q, k, v: torch.softmax((q @ k.mT).masked_fill(~mask, -torch.inf), -1) @ v)
     assert hc.count(written, Q, K, VALUES).causal_macs is None
-    # one attention has a known mask, the other has not
+    # one attention has a known mask, and the other an unknown one
     both = module(lambda q, k, v: (F.scaled_dot_product_attention(q, k, v), torch.softmax(q @ k.mT, -1) @ v))
     assert hc.count(both, Q, K, VALUES).causal_macs is None
     assert hc.count(nn.Linear(5, 7), torch.ones(3, 5)).causal_macs is None

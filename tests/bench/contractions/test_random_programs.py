@@ -141,7 +141,7 @@ def equations(draw):
     a, b = (draw(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3, unique=True)) for _ in range(2))
     used = sorted({*a, *b})
     out = draw(st.lists(st.sampled_from(used), max_size=len(used), unique=True))
-    # a letter of one operand only would be summed before the product: keep it in the result
+    # a letter of only one operand would be summed before the product, so it stays in the result
     return sizes, a, b, out + [letter for letter in used if letter not in out and (letter in a) != (letter in b)]
 
 

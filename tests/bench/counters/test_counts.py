@@ -187,7 +187,7 @@ MODULES = {
     ),
     "recurrent": (lambda: nn.LSTM(7, 11, num_layers=2, bidirectional=True, batch_first=True), [X], {DEEPSPEED: 0}),
     "projected": (lambda: nn.LSTM(13, 11, proj_size=7), [(5, 2, 13)], {}),
-    # ptflops reads 5 x 13 rows
+    # ptflops counts 5 x 13 rows
     "unbatched sequence": (lambda: nn.LSTM(13, 11), [(5, 13)], {}),
     "gru": (lambda: nn.GRU(7, 11), [X], {}),
     "cells": (lambda: Calls(lambda m, x: m.b(m.a(x)[0]), a=nn.LSTMCell(7, 11), b=nn.GRUCell(11, 8)), [(5, 7)], {}),

@@ -137,7 +137,7 @@ def test_number_of_layers_is_interpolated(user):
 def test_domain_excludes_memory_layout(user):
     rows, table = run_derive("T,D", "--module", f"{user}:last")
     assert rows["total"] == 7 * symbol("D") ** 2
-    # squeeze() removes a width of 1, so that the layer fails
+    # squeeze() removes a width of 1, and the layer fails
     assert table["domain"] == ["T >= 7", "D >= 2"]
 
 

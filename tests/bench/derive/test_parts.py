@@ -49,7 +49,7 @@ def test_kv_heads_equal_heads_by_default():
 def test_unknown_sizes_start_at_primes():
     found = starts({name: name for name in "abcefijklm"})
     assert all(sympy.isprime(start) for start in found.values())
-    # primes that no letter starts at; then 53 for all further names
+    # first values that no letter has; all further names have 53
     assert list(found.values()) == [7, 23, 29, 31, 37, 41, 43, 47, 53, 53]
 
 

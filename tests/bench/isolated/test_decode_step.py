@@ -48,7 +48,7 @@ def test_columns_of_a_llama_match_formulas(measure_columns):
     forward = 3 * (5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5)
     assert found == {
         "decode_macs": step, "kv_bytes": 3 * STORED * stored * 2, "kv_token_bytes": stored * 2,
-        # the scores that fused attention computes once more are no gradients
+        # recomputed scores of fused attention are not gradients
         "training_macs": 3 * forward,
         # weights, norms and a row of the embedding for each token, then the cache read, and written at one token
         "decode_bytes": 2 * (WEIGHTS + 5 * D + 3 * D + 3 * (STORED + 1) * stored),

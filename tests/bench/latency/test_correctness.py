@@ -110,7 +110,7 @@ def test_reference_has_same_gradient(layers, monkeypatch):
     found = runs("norms", which="both", dtype="float64")
     packed = found["subject ragged"]
     assert CorrectnessCheck(packed).check().wrong is None
-    # in Eq. 10 unselected heads have a gradient, which is more than rounding
+    # in Eq. 10 unselected heads have a gradient above rounding errors
     monkeypatch.setattr(type(packed.spec), "reference", packed.spec.config)
     packed.shared.memo.clear()
     checked = CorrectnessCheck(packed).check()

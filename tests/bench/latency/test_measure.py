@@ -74,7 +74,7 @@ def test_gpu_timing_by_graph_or_events(which, cuda):
 
 @pytest.mark.parametrize("batch_size, sets", [(4, 32), (16, 12)], ids=["at most 32 sets", "180 KiB of 16 each"])
 def test_input_sets_exceed_gpu_cache(batch_size, sets, cuda, monkeypatch):
-    """A device with a thousandth of the memory: rotated bytes exceed 1.5 times the L2 cache."""
+    """The fake device has a thousandth of the memory; rotated bytes exceed 1.5 times the L2 cache."""
     cache = torch.cuda.get_device_properties(0).L2_cache_size // 1024
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=cache))
     monkeypatch.setattr(case_tensors, "ROTATED_BYTES", {"cuda": timing_cases.ROTATED_BYTES["cuda"] // 1024})

@@ -84,7 +84,7 @@ def on_device(device, kernels, waits=False):
 
 @pytest.fixture
 def side(cuda):
-    """Make a side stream the current one, as while a case is measured."""
+    """Make a side stream the current stream, as in a measurement."""
     cuda.current = cuda.new_stream()
     return cuda
 

@@ -142,7 +142,7 @@ def test_code_outside_the_folder_needs_trust(spec, folder, monkeypatch, capsys):
 
 
 def test_lock_runs_code_of_its_repository(folder, monkeypatch):
-    """Code may be above the lock's folder, or in a package of a source folder on sys.path."""
+    """The code may be in a folder above the lock, or in a package of a source folder on sys.path."""
     (folder / ".git").mkdir()
     (folder / "src" / "net").mkdir(parents=True)
     (folder / "src" / "net" / "parts.py").write_text(FACTORY)

@@ -1,4 +1,4 @@
-"""bench.macs --grid: one layer at every combination of sizes, the printed equation and the exact count."""
+"""``macs --grid``: printed equation and exact count of one layer at every combination of sizes."""
 
 import pytest
 

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.usefixtures("warm")
 
 EXAMPLE = Path(__file__).with_name("own_table.toml")
 T, D, F, L, V = 2048, 4096, 11008, 32, 32000
-"""Sizes of LLaMA-2 7B, and a length."""
+"""Sizes of LLaMA-2 7B, and a sequence length."""
 WEIGHTS = L * (4 * D * D + 3 * D * F) + V * D
-"""Weights of its products."""
+"""Number of weights of LLaMA-2 7B in products."""
 PARAMS = WEIGHTS + V * D + (2 * L + 1) * D
 MODULE = """
 import torch

@@ -13,7 +13,7 @@ def test_moh_llm_row_matches_hand_formula(tables):
     tokens, d, layers = 2048, 768, 12
     dense = layers * (4 * tokens * d * d + 2 * tokens**2 * d + 3 * tokens * d * 2048) + tokens * d * 65536
     row = rows["MoH-LLM-S 75 %"]
-    idle = 3 * 64  # of 12 heads, 9 are on
+    idle = 3 * 64  # 9 of 12 heads are selected
     skipped = layers * (2 * tokens * d * idle + 2 * tokens**2 * idle)
     routers = layers * tokens * d * (12 + 2)
     assert row["baseline_macs"] == rows["LLM-S"]["macs"] == dense
@@ -21,7 +21,7 @@ def test_moh_llm_row_matches_hand_formula(tables):
     assert row["ideal_macs"] == dense + routers - skipped
     assert row["to_baseline"] == str(Fraction(dense + routers - skipped, dense))
     assert row["activated"] == row["activated_work"] == "75"
-    # queries and outputs of the heads that are off
+    # queries and outputs of the heads that are not selected
     assert row["ideal_active_params"] == row["active_params"] - layers * 2 * d * idle
 
 

@@ -37,7 +37,7 @@ def process_state() -> dict[Any, Any]:
 
 @pytest.fixture(autouse=True)
 def check_process_state() -> Iterator[None]:
-    # torch's first compilation replaces nn.Module.__init__ for good
+    # torch's first compilation replaces nn.Module.__init__ permanently
     install_generation_tagging_init()
     before = process_state()
     yield
