@@ -34,7 +34,7 @@ def make_layer(case, impl="ragged"):
 
 def attention_by_sequence(query, key, value, ends, key_ends, most, src_len):
     """Compute variable-length attention in a loop over sequences."""
-    # the kernel reads only these
+    # the kernel accepts only int32
     assert ends.dtype == key_ends.dtype == torch.int32
     assert max(ends.diff().tolist()) <= most and max(key_ends.diff().tolist()) <= src_len
     out = []
