@@ -30,7 +30,7 @@ def run(command: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=True).stderr
 
 
-@pytest.mark.parametrize("what", LIMITS)
+@pytest.mark.parametrize("name", LIMITS)
 def test_time_is_below_limit(benchmark, name):
     seconds, command = LIMITS[name]
     errors = benchmark.pedantic(run, args=(command,), rounds=3, iterations=1)
