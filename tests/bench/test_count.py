@@ -110,11 +110,11 @@ def test_buffers_are_copied_once(keywords, monkeypatch):
     for name in ("clone", "__deepcopy__"):
         original = getattr(torch.Tensor, name)
 
-        def called(self, *args, of=original, **kwargs):
+        def record_call(self, *args, of=original, **kwargs):
             copies.append(self)
             return of(self, *args, **kwargs)
 
-        monkeypatch.setattr(torch.Tensor, name, called)
+        monkeypatch.setattr(torch.Tensor, name, record_call)
     hc.count(norm, X, **keywords)
     for buffer in norm.buffers():
         assert sum(copied is buffer for copied in copies) == 1

@@ -369,7 +369,7 @@ def test_every_precision_matches_float64(config, impl, dtype, autocast):
     layer, inputs = make_layer(config, impl)
     layer, x = layer.to(dtype), inputs["query"].to(dtype).requires_grad_()
 
-    def near(found, expected):
+    def is_near(found, expected):
         # one part in 2^7 is bfloat16's last place; sums of a few products lose a little more
         difference = torch.linalg.vector_norm(found.detach().double() - expected.detach())
         return float(difference / torch.linalg.vector_norm(expected.detach())) < 0.03
@@ -380,7 +380,7 @@ def test_every_precision_matches_float64(config, impl, dtype, autocast):
             with torch.no_grad():
                 cache = layer.make_cache(2, 7)
                 steps = torch.cat([layer(x[:, i : i + 1], cache=cache) for i in range(7)], dim=1)
-                assert near(steps, layer(x, causal=True).double())
+                assert is_near(steps, layer(x, causal=True).double())
     y.float().square().sum().backward()
     grads = [x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)]
     assert all(grad.dtype == dtype and grad.isfinite().all() for grad in grads)
@@ -388,4 +388,4 @@ def test_every_precision_matches_float64(config, impl, dtype, autocast):
     reference.load_state_dict(layer.state_dict())
     expected = reference(exact)
     expected.square().sum().backward()
-    assert near(y, expected) and near(x.grad, exact.grad)
+    assert is_near(y, expected) and is_near(x.grad, exact.grad)

@@ -29,7 +29,7 @@ def test_fill_replaces_blocks_only():
 
 
 @pytest.fixture
-def small(monkeypatch):
+def small_report(monkeypatch):
     """Replace the pages by one with a plot, and the explorer by a text."""
     section = Section("One", [lambda facts: "$x^2$"], [])
     page = Page("a", "A page", "About.", [section], {"a.svg": lambda facts: "<svg/>"})
@@ -39,7 +39,7 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["a.md", "a.svg", "explorer.html"])
-def test_check_finds_stale_files(name, tmp_path, capsys, small):
+def test_check_finds_stale_files(name, tmp_path, capsys, small_report):
     args = argparse.Namespace(only=None, html=False, check=False, out=tmp_path, recount=False)
     assert command._main(args, None) == 0
     args.check = True

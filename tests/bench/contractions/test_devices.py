@@ -19,7 +19,7 @@ B, H, T, S, D = 2, 3, 7, 11, 16
 ATTENTION = 2 * B * H * T * S * D
 
 
-def on(device, *tensors):
+def move_to(device, *tensors):
     return tuple(tensor.to(device) for tensor in tensors)
 
 
@@ -63,7 +63,7 @@ EITHER = {
 def test_attention_agrees_on_devices(name):
     inputs = torch.ones(B, H, T, D), torch.ones(B, H, S, D)
     attention = module((FUSED | NOT_FUSED | EITHER)[name])
-    cpu, meta = (record(attention, on(device, *inputs), backward=True) for device in ("cpu", "meta"))
+    cpu, meta = (record(attention, move_to(device, *inputs), backward=True) for device in ("cpu", "meta"))
     kinds = count_contractions(meta).by_kind()
     assert count_contractions(cpu).macs == sum(kinds.values())
     assert [fact.shape for fact in cpu.out] == [fact.shape for fact in meta.out]
@@ -158,7 +158,7 @@ def complex_ones(*shape):
 
 @DEVICES
 def test_complex_convolution(device):
-    x, w = on(device, complex_ones(2, 3, 9), complex_ones(5, 3, 3))
+    x, w = move_to(device, complex_ones(2, 3, 9), complex_ones(5, 3, 3))
     macs = 2 * 7 * 3 * 3 * 5
     unfolded = module(lambda x, w: x.unfold(2, 3, 1).permute(0, 2, 1, 3).flatten(2) @ w.flatten(1).mT)
     assert count_macs(module(F.conv1d), x, w).macs == count_macs(unfolded, x, w).macs == macs

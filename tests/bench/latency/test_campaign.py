@@ -16,7 +16,7 @@ ROWS = {("layer", name, seq_len, which, "balanced", blocks): 1.0 for name, seq_l
 
 
 @pytest.fixture
-def small(cuda, quick, monkeypatch):
+def small_campaign(cuda, quick, monkeypatch):
     """List few small cases, and checks of one layer."""
     monkeypatch.setattr(schedule, "read_cases", lambda: ROWS)
     monkeypatch.setattr(gates, "FIRST_LAYERS", ("dense",))
@@ -30,7 +30,7 @@ def run(tmp_path, *more):
     return main(["campaign", "--out-dir", str(tmp_path), "--tokens", "14", "--blocks", "2", "--commit", "abc", *more])
 
 
-def test_whole_campaign(small, tmp_path, capsys):
+def test_whole_campaign(small_campaign, tmp_path, capsys):
     assert run(tmp_path, "--within", "1000") == 0
     out, err = capsys.readouterr()
     found, problems = records.read(tmp_path / "latency.jsonl")

@@ -31,7 +31,7 @@ class Store(dict):
 
 
 @pytest.fixture
-def alone(monkeypatch):
+def single_rank(monkeypatch):
     """Set the environment of the only rank of a process group."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -71,7 +71,7 @@ def test_ranks_that_hang_are_named(started, beats, words, monkeypatch, capsys):
     assert words in capsys.readouterr().err
 
 
-def test_one_process_has_a_utilization(alone, monkeypatch, capsys):
+def test_one_process_has_a_utilization(single_rank, monkeypatch, capsys):
     monkeypatch.setattr(ranks, "by_device", lambda device: HARDWARE["a100"])
     assert main([*COMMAND, "--plan", "dp=1", "--format", "json"]) == 0
     (table,) = json.loads(capsys.readouterr().out)["tables"]
@@ -79,7 +79,7 @@ def test_one_process_has_a_utilization(alone, monkeypatch, capsys):
     assert row["mfu"] == pytest.approx(row["macs"] / (row["slowest_ms"]["value"] / 1000 * 9.75e12))
 
 
-def test_model_that_differs_is_not_timed(alone, monkeypatch, capsys):
+def test_model_that_differs_is_not_timed(single_rank, monkeypatch, capsys):
     divide = sharded_step.ShardedStep.divide
 
     def change(self, *args):
@@ -93,7 +93,7 @@ def test_model_that_differs_is_not_timed(alone, monkeypatch, capsys):
     assert "is not the whole one in float64: logits" in capsys.readouterr().err
 
 
-def test_model_beyond_free_memory_raises(alone, capsys):
+def test_model_beyond_free_memory_raises(single_rank, capsys):
     assert main(["llama3-8b", "--plan", "dp=1"]) == 3
     # weights and gradients of the whole model and of its only rank, in float64
     needed = int(capsys.readouterr().err.partition("needs ")[2].partition(" bytes")[0].replace(",", ""))

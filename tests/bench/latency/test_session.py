@@ -23,7 +23,7 @@ GPU = ["--layer", "some", *SHAPE, "--device", "cuda", "--pass", "forward"]
 
 
 @pytest.fixture(autouse=True)
-def small(layers, quick, monkeypatch):
+def small_cases(layers, quick, monkeypatch):
     """Use small layers, short blocks and invented peaks."""
     monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", lambda device, dtype: PEAKS)
 

@@ -27,33 +27,33 @@ class Clock:
 
 
 @pytest.fixture
-def fake(monkeypatch):
+def fake_clock(monkeypatch):
     """Replace the clock of the timed code."""
     clock = Clock()
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     return clock
 
 
-def test_abba_order(fake):
+def test_abba_order(fake_clock):
     seen = []
-    impls = [fake.impl("a", 1.0, 2), fake.impl("b", 1.0, 2)]
+    impls = [fake_clock.impl("a", 1.0, 2), fake_clock.impl("b", 1.0, 2)]
     interleave(impls, blocks=4, device="cpu", on_block=seen.append)
-    assert "".join(name for name, _ in fake.log[-8:]) == "abbaabba" and seen == [0, 1, 2, 3]
+    assert "".join(name for name, _ in fake_clock.log[-8:]) == "abbaabba" and seen == [0, 1, 2, 3]
 
 
-def test_samples_are_seconds_per_call(fake):
-    impls = [fake.impl("slow", 0.5), fake.impl("quick", 0.001)]
+def test_samples_are_seconds_per_call(fake_clock):
+    impls = [fake_clock.impl("slow", 0.5), fake_clock.impl("quick", 0.001)]
     interleave(impls, blocks=3, device="cpu")
     assert impls[0].wall_s == pytest.approx([0.5] * 3) and impls[0].calls == 1
     assert impls[1].wall_s == pytest.approx([0.001] * 3) and impls[1].calls == 20
     assert impls[0].gpu_s == []
 
 
-def test_inputs_rotate_across_blocks(fake):
-    long, short = fake.impl("long", 0.015, 3), fake.impl("short", 0.001, 7)
+def test_inputs_rotate_across_blocks(fake_clock):
+    long, short = fake_clock.impl("long", 0.015, 3), fake_clock.impl("short", 0.001, 7)
     interleave([long, short], blocks=5, device="cpu")
     # a long call runs once in a block; a short one runs on every set equally often
-    assert [i for name, i in fake.log if name == "long"][-5:] == [0, 1, 2, 0, 1] and short.calls == 21
+    assert [i for name, i in fake_clock.log if name == "long"][-5:] == [0, 1, 2, 0, 1] and short.calls == 21
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_inputs_rotate_across_blocks(fake):
         ((1 / 2, 1 / 128, 1 / 512, 1 / 64), 1 / 2 + 1 / 64 + 1 / 512, 3),
     ],
 )
-def test_warm_up_calibrates_calls_per_block(took, warm_up_s, calls, fake):
-    impl = fake.impl("a", lambda n: (7.0, *took)[n - 1])
+def test_warm_up_calibrates_calls_per_block(took, warm_up_s, calls, fake_clock):
+    impl = fake_clock.impl("a", lambda n: (7.0, *took)[n - 1])
     timing._prepare(impl, "cpu", warm_up_s)
     # a block has 20 ms
-    assert (len(fake.log), impl.calls) == (1 + len(took), calls)
+    assert (len(fake_clock.log), impl.calls) == (1 + len(took), calls)
 
 
 def on_device(device, kernels, waits=False):

@@ -256,21 +256,21 @@ def test_wrong_limits_are_one_line(limit, folder, capsys):
 
 
 @pytest.fixture
-def two(folder):
+def pair(folder):
     """Return the folder of a lock of two targets: 3 x 7 x 11 x 11 + 7 x 11 x 13 MACs, and 5 x 7 x 3."""
     (folder / "small.py").write_text("import torch\ndef make(): return torch.nn.Linear(7, 3), (torch.zeros(5, 7),)")
     assert main(["model.py:make", "small.py:make", "--max", "macs=4k", "-o", "two.lock"]) == 0
     return folder
 
 
-def test_lock_of_several_targets_names_what_changed(two, capsys):
+def test_lock_of_several_targets_names_what_changed(pair, capsys):
     lines = [
         "two.lock: model.py:make: as locked, 3,542 MACs and 506 parameters",
         "two.lock: small.py:make: as locked, 105 MACs and 24 parameters",
     ]
     capsys.readouterr()
     assert main(["--check", "two.lock"]) == 0 and capsys.readouterr().out.splitlines() == lines
-    (two / "model.py").write_text(FACTORY.replace("width=13", "width=19"))
+    (pair / "model.py").write_text(FACTORY.replace("width=13", "width=19"))
     assert main(["--check", "two.lock", "--format", "json"]) == 1
     out, err = capsys.readouterr()
     data = json.loads(out)
@@ -289,22 +289,22 @@ def test_lock_of_several_targets_names_what_changed(two, capsys):
     assert capsys.readouterr().out == f"{lines[1]}\n".replace("small.py:make: ", "")
 
 
-def test_target_that_is_given_twice_is_locked_once(two):
+def test_target_that_is_given_twice_is_locked_once(pair):
     assert main(["model.py:make", "model.py:make,width=17", "model.py:make", "-o", "two.lock"]) == 0
-    found = json.loads((two / "two.lock").read_text())["targets"]
+    found = json.loads((pair / "two.lock").read_text())["targets"]
     assert [one["macs"] for one in found] == [3 * 847 + 1001, 3 * 847 + 1309]
     assert main(["--check", "two.lock", "model.py:make,width=17"]) == 0
 
 
-def test_lock_of_several_targets_is_updated(two, capsys):
-    before = json.loads((two / "two.lock").read_text())["targets"]
-    (two / "small.py").write_text("import torch\ndef make(): return torch.nn.Linear(7, 5), (torch.zeros(5, 7),)")
+def test_lock_of_several_targets_is_updated(pair, capsys):
+    before = json.loads((pair / "two.lock").read_text())["targets"]
+    (pair / "small.py").write_text("import torch\ndef make(): return torch.nn.Linear(7, 5), (torch.zeros(5, 7),)")
     assert main(["--update", "two.lock", "small.py:make", "--max", "macs=175"]) == 0
-    other, small = json.loads((two / "two.lock").read_text())["targets"]
+    other, small = json.loads((pair / "two.lock").read_text())["targets"]
     assert other == before[0] and (small["macs"], small["limits"]) == (175, {"macs": 175})
-    (two / "model.py").write_text(FACTORY.replace("width=13", "width=19"))
-    text = (two / "two.lock").read_text()
-    assert main(["--update", "two.lock"]) == 1 and (two / "two.lock").read_text() == text
+    (pair / "model.py").write_text(FACTORY.replace("width=13", "width=19"))
+    text = (pair / "two.lock").read_text()
+    assert main(["--update", "two.lock"]) == 1 and (pair / "two.lock").read_text() == text
     assert main(["--update", "two.lock", "--max", "macs=5k"]) == main(["--check", "two.lock"]) == 0
 
 
@@ -313,10 +313,10 @@ def test_lock_of_several_targets_is_updated(two, capsys):
     (["--update", "two.lock", "model.py:make", "model"], ["model;", "model.py:make, small.py:make"]),
     (["--badge", "two.svg", "two.lock", "two.lock"], ["read one lock"]),
 ], ids=" ".join)  # fmt: skip
-def test_wrong_targets_are_one_line(words, valid, two, capsys):
-    text = (two / "two.lock").read_text()
+def test_wrong_targets_are_one_line(words, valid, pair, capsys):
+    text = (pair / "two.lock").read_text()
     capsys.readouterr()
     assert main(words) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and all(word in error for word in valid)
-    assert (two / "two.lock").read_text() == text
+    assert (pair / "two.lock").read_text() == text

@@ -90,14 +90,14 @@ def test_known_causes(cells, spelling, device, counter, causes):
 
 
 @pytest.fixture
-def few(monkeypatch):
+def few_formulations(monkeypatch):
     """Audit two formulations only."""
     monkeypatch.setattr(
         audit, "FORMULATIONS", [one for one in FORMULATIONS if one.name in ("mha-baddbmm", "moa-matmul")]
     )
 
 
-def test_wrong_rule_exits_1(few, capsys, monkeypatch):
+def test_wrong_rule_exits_1(few_formulations, capsys, monkeypatch):
     monkeypatch.setitem(ptflops_aten.TABLE, "baddbmm", (lambda event: {"product": 7}, "nowhere"))
     assert main(["--audit", "--device", "meta", "--counter", "ptflops-aten"]) == 1
     out, err = capsys.readouterr()
@@ -105,7 +105,7 @@ def test_wrong_rule_exits_1(few, capsys, monkeypatch):
     assert "audit: where each tool's error comes from" in out
 
 
-def test_unsupported_operator_fails_audit(few, capsys, monkeypatch):
+def test_unsupported_operator_fails_audit(few_formulations, capsys, monkeypatch):
     monkeypatch.setattr(zero_mac_ops, "KNOWN", zero_mac_ops.KNOWN - {"topk"})
     assert main(["--audit", "--device", "meta", "--counter", "torch"]) == 1
     assert "moa-matmul on meta: failed: UnsupportedError: unsupported operations, which" in capsys.readouterr().err

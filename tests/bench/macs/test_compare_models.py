@@ -15,12 +15,12 @@ CLOSED = ["--counter", "closed-form"]
 BIG = ["--compare", "moa-16K32E256D", "transformer-big"]
 
 
-def by(rows, key):
+def index_by(rows, key):
     return {row[key]: row for row in rows}
 
 
 def test_blocks_match_hand_formulas(tables):
-    blocks = by(tables(*BIG, *CLOSED)["compare-block"], "block")
+    blocks = index_by(tables(*BIG, *CLOSED)["compare-block"], "block")
     # encoder 6 and decoder 2 * 6 layers; d_m 512, K D = 4096, E 32 against d_m 1024, each of 10 tokens
     attention = 18 * 10 * (2 * 512 * 4096 + 2 * 512 * 256 + 512 * 32) - 18 * 10 * 4 * 1024 * 1024
     assert attention == 50_135_040
@@ -65,7 +65,7 @@ def test_wrong_count_at_crossover_fails_check(macs, monkeypatch):
 
 def test_fields_differ_between_sides(tables):
     data = tables("--compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
-    attention = by(data["compare-block"], "block")["attention"]["difference_exact"]
+    attention = index_by(data["compare-block"], "block")["attention"]["difference_exact"]
     # K = 4 not 8: two projections and two products; E = 16 not 8: the router
     assert attention == 18 * 10 * (-4 * (2 * 512 * 128 + 2 * 10 * 128) + 8 * 512)
     assert {r["letter"] for r in data["compare-crossovers"]} == {"T", "K of A", "E of A", "K of B", "E of B"}
@@ -103,7 +103,7 @@ def test_crossovers_without_a_router(tables):
         ("s of A", 1, 2, -row, 0, "torch"),
         ("r of B", 0, 1, 3 * row, -row, "torch"),
     }
-    by_letter = by(found["compare-crossovers"], "letter")
+    by_letter = index_by(found["compare-crossovers"], "letter")
     assert by_letter["s of A"]["exceptions"] == {"0": -2 * row, "1": -row}
     assert by_letter["r of A"]["exceptions"] == {"0": -6 * row}
 
@@ -161,8 +161,8 @@ def test_preset_against_user_module(warm, tables, tmp_path):
     small = "moa-8K8E128D,vocab_size=11,d_ff=7,num_encoder_layers=1,num_decoder_layers=1"
     data = tables("--compare", small, f"{path}:layer,T=10,d=1792", "--counter", "torch")
     d, D, h = 1792, 128, 8
-    assert by(data["compare-block"], "block")["attention"]["b_exact"] == 4 * 10 * d * d + 2 * 10 * 10 * d
-    assert by(data["compare-params"], "block")["total"]["b_params"] == 4 * d * d
+    assert index_by(data["compare-block"], "block")["attention"]["b_exact"] == 4 * 10 * d * d + 2 * 10 * 10 * d
+    assert index_by(data["compare-params"], "block")["total"]["b_params"] == 4 * d * d
     # three MoA layers with E = K = 8, two feed-forward blocks, the vocabulary; S = T
     linear = 3 * (512 * 8 + 2 * h * 512 * D + 2 * 512 * D) + 2 * 2 * 512 * 7 + 512 * 11 - 4 * d * d
     square = 3 * 2 * h * D - 2 * d

@@ -72,10 +72,10 @@ def run_in_parallel(call: Callable[[], Any], count: Callable[[], Any]) -> tuple[
 def test_modules_of_other_threads_are_not_recorded():
     net, x = nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 3)), torch.ones(2, 3)
 
-    def counted() -> set[str]:
+    def count_paths() -> set[str]:
         return {entry.path for entry in count_macs(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.ones(4, 3)).ledger}
 
-    found, paths = run_in_parallel(lambda: net(x).shape == (2, 3), counted)
+    found, paths = run_in_parallel(lambda: net(x).shape == (2, 3), count_paths)
     assert found and set(found) == {True}
     assert paths == [{"0"}] * 30
 
@@ -88,7 +88,7 @@ def test_other_threads_may_compile():
         compiled.append(threading.current_thread())
         return graph.forward
 
-    counted = torch.compile(lambda x: x @ x, backend=backend, fullgraph=True)
+    product = torch.compile(lambda x: x @ x, backend=backend, fullgraph=True)
     started, ended = threading.Event(), threading.Event()
     x = torch.ones(7, 7)
 
@@ -102,7 +102,7 @@ def test_other_threads_may_compile():
     def forward(x: torch.Tensor) -> torch.Tensor:
         started.set()
         ended.wait()
-        return counted(x)
+        return product(x)
 
     thread.start()
     assert count_macs(module(forward), x).macs == 7**3
