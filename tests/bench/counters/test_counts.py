@@ -237,7 +237,7 @@ CAUSES = [
     (PTFLOPS, lambda x, w: matmul(x, w), [(5, 7), Y], MISSED, -5 * 7 * 11, f"matmul {NOT_BY_NAME}"),
     (PTFLOPS, lambda x, w: F.linear(x, w), [X, WEIGHT], MISSED, -LINEAR, "linear is not patched"),
     (PTFLOPS, lambda x: nn.Linear(7, 11)(x), [X], MISSED, -LINEAR, "linear is not patched"),
-    (PTFLOPS, LinearSubclass(7, 11), [X], MISSED, -LINEAR, "Mine is not exactly nn.Linear: no hook"),
+    (PTFLOPS, LinearSubclass(7, 11), [X], MISSED, -LINEAR, "LinearSubclass is not exactly nn.Linear: no hook"),
     (PTFLOPS, overridden_forward(), [X], TWICE, LINEAR, "patched torch.matmul in Linear"),
     (PTFLOPS, nn.Sequential(overridden_forward()), [X], TWICE, LINEAR, "patched torch.matmul in Linear"),
     (FVCORE, lambda x, w: F.conv1d(x, w, padding="same"), [X, (11, 5, 3)], DIFFERS, -3 * 7 * 11 * 5 * 3,
