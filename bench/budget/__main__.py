@@ -69,9 +69,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         add(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
     add("--attention", choices=SEARCHED, help=f"the searched attention (default: the preset's, or {DEFAULT})")
     preset_help = "the model around the attention, or with --ranks the model to divide"
-    add("preset", nargs="?", metavar="PRESET", default=argparse.SUPPRESS, help=preset_help)
+    add("preset", nargs="?", metavar="PRESET", help=preset_help)
     # the name in earlier versions
-    add("--preset", help=argparse.SUPPRESS)
+    add("--preset", dest="earlier_preset", help=argparse.SUPPRESS)
     add("--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of that model")
     add("--d-model", type=int, metavar="N")
     add("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
@@ -125,6 +125,9 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def plan(args: argparse.Namespace) -> Work:
     """Return the answer to ``args``, found, and plotted where ``--plot`` asks for it, before it is printed."""
+    if args.preset and args.earlier_preset:
+        raise UsageError(f"PRESET {args.preset} and --preset {args.earlier_preset} are one option; give one of them")
+    args.preset = args.preset or args.earlier_preset
     if args.ranks is not None:
         return _plan_search(args)
     host, target = _host_model(args)

@@ -82,6 +82,7 @@ def _notes(
     sizes = "; ".join(f"{', '.join(letters)}, {statement}" for statement, letters in by_statement.items())
     more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
     near = f", rows at least {float(args.min_distance):.0%} apart in one cost (--min-distance 0 for all)"
+    near = near if args.min_distance else ""
     reason = no_cache(host)
     cache = f"No cache: {reason}." if reason else "Cache: keys and values of one context of every decoding attention."
     listed = f"the first {len(answer.listed)}" if len(answer.listed) == args.limit else f"all {len(answer.listed)}"

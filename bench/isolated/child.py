@@ -60,8 +60,8 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         sys.dont_write_bytecode = True
         return task.answer(request)
     except UserCodeError as error:
-        # a configuration is no code, and most of what divides a module over ranks is torch's
-        trace = "" if request["task"] == "rank" or all(map(is_configuration, specs)) else error.trace
+        # a configuration is no code: the lines that raised are not the user's
+        trace = "" if all(map(is_configuration, specs)) else error.trace
         return {"error": f"{error}\n{trace}".rstrip()}
     except RecursionError:
         return {"error": "inputs or results hold themselves, or are nested deeper than Python's recursion limit"}

@@ -36,7 +36,7 @@ _NOT_COUNTED = {
     "recompute": "activation checkpointing is not run here",
 }
 """Why a rank of a whole model is not counted, by word of the plan."""
-_run = partial(run_user_code, unchanged=(*count_module.FINAL, ConfigError))
+_run = partial(run_user_code, unchanged=(*count_module.FINAL, ConfigError), traces_torch=False)
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Count a user module in a separate process. Imports no torch."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,7 @@ from headcount.bench.isolated.target import Target
 from headcount.bench.output.progress import stage
 from headcount.bench.snapshot.snapshot import CountRequest
 from headcount.formulas.ledger import Ledger, at
+from headcount.formulas.published.expressions import evaluate
 from headcount.formulas.rank import Transfer
 
 ACTIVATIONS = {
@@ -192,7 +194,11 @@ def parse_formulas(words: Sequence[str]) -> dict[str, str]:
     out = {}
     for word in words:
         name, equals, text = word.partition("=")
-        if not (equals and name):
-            raise UsageError(f"--formula {word}: it takes OPERATOR=EXPRESSION")
+        try:
+            if not (equals and name):
+                raise ValueError("is no OPERATOR=EXPRESSION")
+            evaluate(text, dict.fromkeys(re.findall(r"[a-z]\d*", text), 1))
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"--formula {word}: {error}") from error
         out[name] = text
     return out

@@ -2,6 +2,7 @@
 
 import torch
 
+OUT_OF_MEMORY = "out of memory"
 LONGEST = 200
 """Characters of a status at most."""
 
@@ -26,7 +27,7 @@ def format_status(error: BaseException) -> str:
     """Return ``out of memory``, or ``failed: TYPE: first line``."""
     message = str(error).strip()
     if isinstance(error, MemoryError) or "out of memory" in message or "can't allocate memory" in message:
-        return "out of memory"
+        return OUT_OF_MEMORY
     return f"failed: {type(error).__name__}: {message.splitlines()[0] if message else 'no message'}"[:LONGEST]
 
 

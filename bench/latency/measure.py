@@ -12,7 +12,7 @@ from headcount.bench import records
 from headcount.bench.latency import correctness
 from headcount.bench.latency.capture import NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
-from headcount.bench.latency.device_errors import DeviceLost, ImplFailed, format_status, is_lost
+from headcount.bench.latency.device_errors import OUT_OF_MEMORY, DeviceLost, ImplFailed, format_status, is_lost
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.roofline import Peaks, bounds_s, work
 from headcount.bench.latency.runs import Run, make_run, tensors
@@ -22,6 +22,7 @@ from headcount.bench.latency.timing_cases import TimingCase
 
 TIMED = "timed"
 """Status of an implementation that agrees with the reference and was timed."""
+OUT_OF_MEMORY_TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
 RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
@@ -246,8 +247,11 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
         except ImplFailed as failed:
             if is_lost(device):
                 raise DeviceLost(failed.impl.name, failed.status) from failed
-            impl = next(impl for impl in left if impl.run is failed.impl.run)
-            impl.status, impl.run, impl.call, impl.graph = failed.status, None, None, None
+            status, impl = failed.status, next(impl for impl in left if impl.run is failed.impl.run)
+            if status == OUT_OF_MEMORY:
+                # without the largest the others may fit
+                status, impl = OUT_OF_MEMORY_TOGETHER, max(left, key=lambda impl: impl.peak_memory or 0)
+            impl.status, impl.run, impl.call, impl.graph = status, None, None, None
         # free what the implementation holds
         del left, control
         gc.collect()

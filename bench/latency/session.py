@@ -6,6 +6,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +18,7 @@ from headcount.bench.isolated import watched
 from headcount.bench.latency import capture, gates, measure, peaks, schedule, table
 from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.device_errors import format_status, is_lost
-from headcount.bench.latency.roofline import Peaks
+from headcount.bench.latency.roofline import Peaks, bounds_s
 from headcount.bench.latency.telemetry import Telemetry
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
@@ -82,7 +83,7 @@ class Session(ABC):
                     continue
                 self._run(case)
             yield from map(self.row, self.done[case.key])
-            if runs and self.parent and (is_lost(case.device) or capture.failures):
+            if runs and self.parent and case is not cases[-1] and (is_lost(case.device) or capture.failures):
                 reason = "the device is lost" if is_lost(case.device) else f"a capture failed ({capture.failures[0]})"
                 print(f"{case.key}: {reason}: continuing in a new process", file=sys.stderr)
                 watched.restart()
@@ -143,7 +144,11 @@ class TimingSession(Session):
         return [record | common for record in found]
 
     def row(self, record: dict[str, Any]) -> Row:
-        """Return the printed row of a record."""
+        """Return the printed row of a record, with the bound of the data sheet where one is given."""
+        if self.hardware and record.get("least_bytes") is not None:
+            rates = Peaks.of(self.hardware, record["dtype"])
+            bound_ms = 1000 * max(bounds_s(record["macs"], record["least_bytes"], rates).values())
+            record = record | {"peaks": asdict(rates), "roofline_ms": bound_ms}
         return Row(table.values(record), table.notes(record), [record], measure.failures([record]))
 
     def peaks_of(self, dtype: str, device: str) -> Peaks | None:

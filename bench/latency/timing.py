@@ -118,7 +118,7 @@ def _prepare(impl: TimedCall, device: str, warm_up_s: float) -> None:
 def _capture(impl: TimedCall) -> bool:
     """Set the graph, or the reason why there is none. Return whether there is a graph."""
     try:
-        impl.graph = capture(impl.call, impl.calls, impl.sets)
+        impl.graph, impl.graph_reason = capture(impl.call, impl.calls, impl.sets), None
     except NotCaptured as reason:
         impl.graph, impl.graph_reason = None, str(reason)
         return False

@@ -81,7 +81,9 @@ def check_options(name: str, args: Namespace) -> None:
     """Raise UsageError for an option that the job ``name`` does not accept, or if a required one is missing."""
     job = JOBS[name]
     for option in dict.fromkeys((*JOBS, *chain.from_iterable(one.takes for one in JOBS.values()))):
-        if option in (name, *job.takes) or not getattr(args, option, None):
+        value = getattr(args, option, None)
+        # a number of 0 is given
+        if option in (name, *job.takes) or not (value or type(value) in (int, float)):
             continue
         others = ", ".join(_flag(other) for other, one in JOBS.items() if option in one.takes)
         raise UsageError(
@@ -217,7 +219,8 @@ def _comparison(args: Namespace) -> Iterable[Section]:
 
 def _rank_difference(args: Namespace) -> list[Section]:
     """Return the differences of a rank's closed form, of two plans or of two presets under one."""
-    pairs = [(text, plan) for text in args.compare for plan in args.plan]
+    plans = [args.plan] if isinstance(args.plan, str) else args.plan
+    pairs = [(text, plan) for text in args.compare for plan in plans]
     if len(pairs) != 2:
         raise UsageError("--plan takes two plans for one preset, or one plan for two")
     found = []
@@ -234,7 +237,7 @@ def _rank_difference(args: Namespace) -> list[Section]:
 
 def _module(args: Namespace) -> Iterable[Section]:
     """Return the tables of a target: a user module, a configuration or a preset as a module."""
-    counters = parse_counters(args.counter)
+    counters = parse_counters(args.counter or ([CLOSED_FORM] if args.plan else None))
     if args.plan and (counters or args.decode or args.device):
         raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
     if args.backward and counters:

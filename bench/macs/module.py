@@ -23,8 +23,8 @@ LONGEST = 50
 def sections(spec: str, count: ModuleCount, depth: int, elementwise: bool, check: bool) -> list[Section]:
     """Return the tree of the target ``spec``, ``depth`` levels deep, every counter, and why each count differs.
 
-    Products written elementwise are listed where ``elementwise`` or where any is a contraction that is not counted. A
-    counter that fails is a failure; with ``check`` so is a count that the trace does not explain.
+    Products written elementwise are listed where ``elementwise``. A counter that fails is a failure; with ``check`` so
+    is a count that the trace does not explain.
     """
     found = [_tree(spec, count, depth)]
     if count.collectives:
@@ -33,7 +33,7 @@ def sections(spec: str, count: ModuleCount, depth: int, elementwise: bool, check
     if count.counters:
         found.append(_counters_section(count, check))
         found.append(causes_section("module-causes", CAUSES, count.counters))
-    if count.elementwise and (elementwise or count.with_elementwise != count.macs):
+    if count.elementwise and elementwise:
         found.append(_elementwise_section(count))
     if count.unsupported:
         columns = [Column("text", "operation", wraps=20, code=True)]

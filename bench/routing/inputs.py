@@ -56,8 +56,14 @@ def _read_state(path: str | Path) -> dict[str, torch.Tensor]:
     except Exception as error:
         # torch raises whatever pickle, zipfile or its own reader raise for a file that is no checkpoint
         raise UsageError(f"{path} is no checkpoint: torch cannot read it ({type(error).__name__})") from None
-    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+    is_state = isinstance(state, dict) and all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in state.items()
+    )
+    if not is_state:
         raise UsageError(f"{path} is no checkpoint: a mapping from names to tensors is expected")
+    for name, value in state.items():
+        if value.is_complex():
+            raise UsageError(f"{path}: {name} is complex; a model has real weights")
     # without the metadata of a state dict, in which torch keeps ``assign`` for the next load
     return dict(state)
 

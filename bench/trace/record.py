@@ -3,7 +3,8 @@
 import copy
 import copyreg
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -44,7 +45,7 @@ def record(
     left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
     from seed 0. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
     then leaves its fast path. Training flags, random state, torch's functions and modes are restored. A model that
-    cannot be copied runs itself. Errors of the model pass through.
+    cannot be copied runs itself, and its buffers are restored. Errors of the model pass through.
     """
     kwargs = dict(kwargs or {})
     lazy = next((name for name, part in model.named_modules() if _is_lazy(part)), None)
@@ -66,7 +67,8 @@ def record(
             if backward:
                 # The fused recurrent layer of oneDNN computes the gradient of the first state even if not needed.
                 torch._C._set_mkldnn_enabled(False)
-            with restore_training_flags(model), torch.random.fork_rng(), shapes:
+            buffers = _restore_buffers(model) if model is original else nullcontext()
+            with restore_training_flags(model), buffers, torch.random.fork_rng(), shapes:
                 if not training:
                     set_eval_mode(model)
                 torch.random.default_generator.manual_seed(0)
@@ -151,6 +153,24 @@ def _is_copied_plainly(kind: type) -> bool:
 def _is_lazy(module: nn.Module) -> bool:
     own = (*module._parameters.values(), *module._buffers.values())
     return any(isinstance(tensor, UninitializedTensorMixin) for tensor in own)
+
+
+@contextmanager
+def _restore_buffers(model: nn.Module) -> Iterator[None]:
+    """Restore buffers, such as the statistics of a normalisation, on leaving."""
+    with torch.no_grad():
+        before = {id(b): (b, b.detach().clone()) for b in model.buffers() if not b.is_meta}
+    # The buffers of a script cannot be exchanged.
+    owners = [(module, dict(module._buffers)) for module in model.modules() if isinstance(module._buffers, dict)]
+    try:
+        yield
+    finally:
+        for module, buffers in owners:
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        with torch.no_grad():
+            for buffer, value in before.values():
+                buffer.copy_(value)
 
 
 def as_leaf(tensor: Tensor) -> Tensor:

@@ -126,6 +126,8 @@ class Recorder:
         keep_eager(replaced)
         skip_shape_propagation(replaced)
         patch_names(names, replaced, self._named_call)
+        # It refuses tensors with weak references.
+        patch_names(["torch.utils.swap_tensors"], replaced, self._forgetting_call)
         replaced.callback(self.forget_facts)
         for owner, name in _UNTRACED:
             full_name = f"{owner.__name__}.{name}"
@@ -282,6 +284,10 @@ class Recorder:
         caller = sys._getframe(2).f_globals.get("__name__", "")
         if not (name in _DISABLED_MODES and caller.startswith("torch.")):
             self.trace.left.append((name, self._path()))
+        return original(*args, **kwargs)
+
+    def _forgetting_call(self, _: str, original: Callable, args: tuple, kwargs: dict) -> Any:
+        self.forget_facts()
         return original(*args, **kwargs)
 
     def _path(self) -> str:

@@ -198,6 +198,15 @@ def test_data_sheet_replaces_measured_peaks(tmp_path):
     )
 
 
+def test_data_sheet_replaces_peaks_of_stored_rows(tmp_path, capsys):
+    argv = [*CPU, "--dtype", "float32", "--pass", "forward", "--json", str(tmp_path / "r.jsonl")]
+    assert main(argv) == 0
+    capsys.readouterr()
+    assert main([*argv, "--hardware", "a100", "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
+    assert row["peaks"]["macs_per_s"] == 9.75e12
+
+
 def test_time_limit_counts_from_the_start_of_the_command(tmp_path, cuda, monkeypatch):
     monkeypatch.setenv(watched.WORKER, json.dumps(watched.worker() | {"started": clock.time() - 70}))
     assert main([*GPU, "--within", "60", "--json", str(tmp_path / "r.jsonl")]) == 0

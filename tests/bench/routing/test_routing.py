@@ -195,6 +195,8 @@ MALFORMED = {
     "meta": (edit_state(lambda s: s.update({ROUTER: s[ROUTER].to("meta")})), f'"{ROUTER}"'),
     "integers": (edit_state(lambda s: s.update({ROUTER: s[ROUTER].to(torch.int64)})), f'"{ROUTER}"'),
     "no dict": (lambda p: torch.save([1], p / "model.pt"), "a mapping from names to tensors is expected"),
+    "no names": (lambda p: torch.save({0: torch.ones(2)}, p / "model.pt"), "a mapping from names to tensors"),
+    "complex": (lambda p: torch.save({"w": torch.ones(2) * 1j}, p / "model.pt"), "w is complex"),
     "empty": (write(" \n\n"), "tokens.txt holds no tokens"),
     "out of range": (write("1 2\n3 40 41 42\n"), "line 2, position 3: 41 is not in the vocabulary 0..40"),
     "target out of range": (write("1 2 | 3 41\n"), "line 1, position 4: 41 is not in the vocabulary 0..40"),

@@ -35,8 +35,14 @@ def _set_data(x):
     return x
 
 
+def _swap(x):
+    torch.utils.swap_tensors(x, torch.ones(5, 7))
+    return x
+
+
 CHANGES = {
     "data": _set_data,
+    "swapped": _swap,
     "resized": lambda x: x.resize_(5, 7),
     "set": lambda x: x.set_(torch.ones(5, 7)),
     "transposed": lambda x: x.t_(),

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 
 import pytest
@@ -213,3 +214,10 @@ def test_models_that_compile_import_dynamo():
     """The process prints nothing at exit, where triton would report objects that are not freed."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", DYNAMO], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_buffers_of_module_that_cannot_be_copied_are_restored():
+    model = nn.BatchNorm1d(3)
+    model.lock = threading.Lock()
+    record(model, (torch.arange(15.0).reshape(5, 3),), training=True)
+    assert model.num_batches_tracked == 0 and model.running_mean.tolist() == [0, 0, 0]
