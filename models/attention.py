@@ -131,6 +131,8 @@ class Attention(Selectable):
     """
 
     cache_type: type[KeyValueCache] = KeyValueCache
+    takes_head_weights = False
+    """Whether the implementations multiply the heads' outputs by ``head_weights``."""
 
     def forward(
         self,
@@ -155,7 +157,8 @@ class Attention(Selectable):
         NaN, and no other sequence.
 
         Raises ValueError for ``rotary`` with a ``key`` or in a variant without rotary positions, for a ``value``
-        where keys and values are projected from one sequence, and for queries or keys without tokens.
+        where keys and values are projected from one sequence, and for queries or keys without tokens. TypeError for
+        ``own`` in a variant that takes none.
         """
         if rotary is not None and not self.config.rotary:
             raise ValueError(f"{self.config.variant} takes no rotary positions")
@@ -163,6 +166,8 @@ class Attention(Selectable):
             raise ValueError(f"{self.config.variant} makes keys and values of one sequence: leave value out")
         # tokens after those in an open cache are one sequence with them
         causal = causal or (cache is not None and not cache.closed)
+        if own and not self.takes_head_weights:
+            raise TypeError(f"{type(self).__name__} takes no {', '.join(own)}")
         run = self.resolve_impl(query)
         k, v = self.keys_and_values(query, key, value, rotary, cache)
         dropout = self.config.attention_dropout if self.training else 0.0

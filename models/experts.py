@@ -31,6 +31,14 @@ class ExpertLinear(nn.Module):
         self.out_features = out_features
         self.weight = nn.Parameter(torch.empty(num_experts, in_features, out_features))
         self.bias = nn.Parameter(torch.empty(num_experts, out_features)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set Glorot-uniform weights for each expert as a separate layer, and zero biases."""
+        bound = (6 / (self.in_features + self.out_features)) ** 0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def forward(
         self,

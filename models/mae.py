@@ -64,6 +64,8 @@ class MixtureOfAttentiveExperts(Attention):
     tokens that ``config.gate`` names, without padding.
     """
 
+    takes_head_weights = True
+
     def __init__(self, config: MixtureOfAttentiveExpertsConfig) -> None:
         super().__init__(config)
         d_model, width, bias = config.d_model, config.num_heads * config.head_dim, config.bias

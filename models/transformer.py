@@ -42,7 +42,8 @@ def make_feed_forward(config: TakesMixture, activation: Activation, dropout: flo
 class EncoderLayer(nn.Module):
     """x = Norm(x + Mix(x)); x = Norm(x + FeedForward(x)), with self-attention in ``mix``; a subclass may mix otherwise.
 
-    ``mixer``: arguments of ``add_mixer``. The order of modules decides their initial values.
+    ``causal`` layers are a decoder's: they have cross-attention too. ``mixer``: arguments of ``add_mixer``. The order
+    of modules decides their initial values.
     """
 
     causal = False

@@ -63,12 +63,14 @@ def summary_sentence(facts: Facts) -> str:
 def failed_calls(facts: Facts) -> str:
     """Return the errors of the calls that give no count, with formulations and counters."""
     counters = list(dict.fromkeys(cell.counter for cell in facts.audit()))
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    failed: dict[tuple[str, str, str], list[str]] = {}
     for cell in (cell for cell in facts.audit() if cell.error is None):
-        groups.setdefault((cell.reason, cell.device), []).append(cell)
+        failed.setdefault((cell.reason, cell.device, cell.spelling), []).append(cell.counter)
+    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (reason, device, spelling), names in failed.items():
+        groups.setdefault((reason, device, tuple(names)), []).append(spelling)
     lines = []
-    for (reason, device), cells in groups.items():
-        formulations, names = (dict.fromkeys(getattr(one, key) for one in cells) for key in ("spelling", "counter"))
+    for (reason, device, names), formulations in groups.items():
         which = "every counter" if list(names) == counters else ", ".join(names)
         lines.append(f"- {' and '.join(formulations)} on {device}, {which}: {_first_sentence(reason)}")
     return "\n".join(["No count, because the call ends with an error:", "", *lines])

@@ -194,8 +194,11 @@ class Facts:
             return list(sentences.of_rows(check, {**self.tables, **self.data}, self.executed(check)))
         if isinstance(check, PrintedCell):
             return [sentences.of_cell(check, self.cases)]
-        sizes = [(check.label, letters) for letters in _kinds(Case.of(check.preset))] if check.preset else []
-        return list(sentences.of_entries(check, sizes or self.data[check.table].labelled()))
+        if check.preset:
+            sizes = [(check.label, letters) for letters in _kinds(Case.of(check.preset))]
+        else:
+            sizes = self.data[check.table].labelled()
+        return list(sentences.of_entries(check, sizes))
 
     @cached_property
     def cases(self) -> Cases:

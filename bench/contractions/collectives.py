@@ -50,15 +50,15 @@ def collectives(trace: Trace) -> tuple[Transfer, ...]:
 
 
 def _transfer(event: Event, groups: Mapping[str, GroupFact]) -> Transfer:
-    kind, in_place = _KINDS[event.name], event.name.startswith("c10d.")
-    if in_place:
+    kind, is_c10d = _KINDS[event.name], event.name.startswith("c10d.")
+    if is_c10d:
         part = event.args[1 if kind in ("all_gather", "all_to_all") else 0]
     else:
         part = event.out if kind == "reduce_scatter" else event.args[0]
     facts = list(tensors_in(part))
     names = [value for value in (*event.args, *event.kwargs.values()) if isinstance(value, str)]
     # a functional collective names its group last, after the reduction; the others have the group first
-    group = groups[names[0 if in_place else -1]]
+    group = groups[names[0 if is_c10d else -1]]
     own = sum(fact.numel for fact in facts)
     if kind == "all_to_all":
         # rows for each rank; those for this rank stay

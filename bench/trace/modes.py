@@ -97,9 +97,11 @@ class DispatchTracer(TorchDispatchMode):
             if operation.name() == "flex_attention" and (scores := flex_score(args, kwargs)):
                 event.pairs = flex_pairs(args)
                 self._recorder.times = scores[0]
-                with self:
-                    scores[1]()
-                self._recorder.times = 1
+                try:
+                    with self:
+                        scores[1]()
+                finally:
+                    self._recorder.times = 1
             return out
         name, is_query, is_unfolded, writes = _properties(operation)
         if is_query:

@@ -119,5 +119,7 @@ def make(*, quantity: str, judged: bool = True, unit: str, rounding: str, **rule
     """Return the column described by a table's data. Raises KeyError for an unknown quantity, TypeError for a key."""
     if quantity not in ("macs", *QUANTITIES):
         raise KeyError(quantity)
+    if ("convention" in rule) != (quantity == "macs") or ("names" in rule and quantity != "params"):
+        raise TypeError(f"a column of {quantity} takes {'a' if quantity == 'macs' else 'no'} convention")
     digits = {word: rule.pop(word) for word in ("decimals", "significant", "multiple") if word in rule}
     return Column(quantity=quantity, printing=Printing(unit, rounding, **digits), judged=judged, **rule)

@@ -1,4 +1,6 @@
-"""Eq. 18 as printed against the exact form, and noise in training."""
+"""Eq. 18 and the ratio of Appendix B as printed against the exact form, and noise in training."""
+
+from fractions import Fraction
 
 import sympy
 
@@ -9,6 +11,10 @@ T, D, E, K, DM = sympy.symbols("T D E K d_m", positive=True, integer=True)
 
 def moa_layer(B=1, T=7, S=7, d_m=13, E=11, K=3, D=5, **options):
     return moa.layer("attn", B=B, T=T, S=S, d_m=d_m, E=E, K=K, D=D, **options)
+
+
+def test_appendix_b_ratio_is_exact():
+    assert moa.params_ratio_appendix_b(E=11, D=5, d_m=13) == Fraction(24 * 5 * 13, 4 * 13 * 13)
 
 
 def test_equation_18_omits_router_and_values():

@@ -5,6 +5,7 @@ import torch
 
 from headcount.models.build import build
 from headcount.models.configs.mae import MixtureOfAttentiveExpertsConfig
+from headcount.models.configs.mha import MultiHeadAttentionConfig
 from tests.cases import assert_close, features, randomise
 
 SIZES = dict(d_model=11, num_heads=3, head_dim=5, gate_width=7)
@@ -57,3 +58,9 @@ def test_non_causal_gate_raises_in_decoding():
         module(x, cache=module.make_cache(1, 3))
     with pytest.raises(ValueError, match="^gate=memory without a key needs what layer.memory_arguments gives$"):
         layer(gate="memory")(x)
+
+
+def test_multi_head_attention_takes_no_head_weights():
+    plain = build(MultiHeadAttentionConfig(d_model=10, num_heads=2))
+    with pytest.raises(TypeError, match="MultiHeadAttention takes no head_weights"):
+        plain(torch.ones(1, 3, 10), head_weights=torch.ones(1, 1, 2))
