@@ -85,7 +85,7 @@ def check_options(name: str, args: Namespace) -> None:
         # a number of 0 is given
         if option in (name, *job.takes) or not (value or type(value) in (int, float)):
             continue
-        others = ", ".join(_flag(other) for other, one in JOBS.items() if option in one.takes)
+        others = ", ".join(_flag(other) for other, one in JOBS.items() if option in one.takes and other != option)
         raise UsageError(
             f"{_flag(option)} does not go with {_flag(name)}" + (f"; it goes with {others}" if others else "")
         )
