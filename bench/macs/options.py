@@ -32,7 +32,7 @@ def parser(prog: str, description: str) -> argparse.ArgumentParser:
     plan_options(out.add_argument_group("many devices"))
     add_output(out)
     # what only the verbs offer
-    unset = ("b", "input", "dtype", "image_size", "images", "ranks", "rank", "plot", "own_rule")
+    unset = ("b", "target", "input", "dtype", "image_size", "images", "ranks", "rank", "plot", "own_rule")
     out.set_defaults(**dict.fromkeys(unset), **dict.fromkeys(("backward", "decode", "find_rule", "trust"), False))
     return out
 
