@@ -146,7 +146,7 @@ def test_few_key_value_heads_are_repeated():
 def test_replicated_experts_sum_gradients_of_whole_weights():
     d, E, D, e = 24, 32, 5, 4
     cost = rank_cost(moa(), f"tp={e},ep={e}:replicated")
-    # router, keys and values are whole on each rank, with the gradients of its own rows
+    # each rank has the whole router, keys and values, and the gradients of its own rows alone
     assert sum_sent(cost, "tp", "sync") == Fraction(2 * (e - 1) * (d * E + 2 * d * D), e)
 
 

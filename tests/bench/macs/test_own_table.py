@@ -35,7 +35,7 @@ def make(n=7):
 
 @pytest.fixture
 def table(tmp_path, capsys):
-    """Return a function that writes a table beside MODULE and returns its exit code, sections of JSON and stderr."""
+    """Return a function that writes a table, runs it and returns its exit code, sections of JSON and stderr."""
     (tmp_path / "paper").mkdir()
     (tmp_path / "paper" / "model.py").write_text(MODULE)
 
