@@ -61,6 +61,11 @@ def counting(
             # cancel succeeds where the other process has not started this model
             if future is None or future.cancel():
                 return here(case)
+            for model, waiting in futures.items():
+                if future.done():
+                    break
+                if waiting.cancel():
+                    here(models[model])
             return here(case, readings=future.result().readings)
 
         yield counted
