@@ -125,6 +125,13 @@ def terms() -> dict[str, Any]:
     return as_data(forms())
 
 
+def models() -> dict[str, Any]:
+    """Return the closed forms of the explorer's whole models."""
+    from headcount.reports.explorer.models import as_data
+
+    return as_data()
+
+
 def derivation(argv: str) -> Section:
     """Return the closed form from ``python -m bench.derive`` for these arguments."""
     from headcount.bench.derive import __main__ as derive

@@ -10,7 +10,7 @@ import headcount
 from headcount.bench.accounts import ACCOUNTS
 from headcount.bench.variants.variant import variant
 from headcount.reports import counting
-from headcount.reports.explorer import models, sizes, tables
+from headcount.reports.explorer import sizes, tables
 from headcount.reports.explorer.forms import LAYER_ACCOUNTS, VARIANTS, forms
 from headcount.reports.explorer.terms import FAMILIES
 from headcount.reports.facts import Facts
@@ -55,7 +55,7 @@ def data(facts: Facts) -> dict[str, Any]:
             for a in LAYER_ACCOUNTS
         ],
         "families": FAMILIES,
-        "models": models.as_data(),
+        "models": facts.result(counting.models),
         "presets": presets,
         "papers": {paper: variant(paper).label if paper in VARIANTS else paper for paper in papers},
         "published": tables.tables(facts),
