@@ -4,9 +4,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 import headcount
-from headcount.bench.cli import Parser, run
+from headcount.bench.cli import Parser, exit_process, run
 from headcount.bench.errors import UsageError
 from headcount.completion import SHELLS, script
 from headcount.models.configs.suggest import choices
@@ -60,5 +61,10 @@ def _main(words: list[str]) -> int:
     return import_module(f"headcount.{module}").main(words[1:], prog=f"{PROG} {words[0]}")
 
 
+def program() -> NoReturn:
+    """Run the command line of this process, and exit."""
+    exit_process(main())
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

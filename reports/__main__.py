@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import headcount
-from headcount.bench.cli import Parser, run
+from headcount.bench.cli import Parser, exit_process, run
 from headcount.bench.errors import UsageError
 from headcount.bench.output import files as output
 
@@ -96,4 +96,4 @@ def finish(files: Mapping[Path, str], check: bool, root: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_process(main())

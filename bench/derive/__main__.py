@@ -13,12 +13,11 @@ closed form; 2 wrong usage, or a module that cannot be built at a point of the g
 
 import argparse
 import keyword
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.cli import Parser, Work, add_output, exit_process, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.target import parse_settings
@@ -175,4 +174,4 @@ def _differences(title: str, found, closed) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_process(main())

@@ -1,5 +1,6 @@
 """Worker processes with torch that count while the calling process does something else."""
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -66,6 +67,8 @@ def _set_exception(future: Future, error: BaseException) -> None:
 def _initialize() -> None:
     """Prepare a worker before it imports torch."""
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+    # without freeing every object of torch
+    atexit.register(os._exit, 0)
     reset_warning_filters()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     # two workers run many small products: more threads only wait for one another

@@ -28,7 +28,7 @@ from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from headcount.bench.cli import Parser, Work, add_output, check_not_input, serve
+from headcount.bench.cli import Parser, Work, add_output, check_not_input, exit_process, serve
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module, parse_formulas
@@ -242,4 +242,4 @@ def _totals(counted: CountSnapshot) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_process(main())

@@ -17,10 +17,9 @@ cell of --audit is unexplained, or a counter fails; 2 wrong usage; 3 the device 
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-from headcount.bench.cli import serve
+from headcount.bench.cli import exit_process, serve
 from headcount.bench.macs import options
 from headcount.bench.macs.jobs import plan
 
@@ -38,4 +37,4 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_process(main())

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headcount.bench import env, records
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.cli import Parser, Work, add_output, exit_process, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.output.arguments import Value
 from headcount.bench.output.figure import figure
@@ -156,4 +156,4 @@ def plot(layers: Mapping[str, LayerRouting], path: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_process(main())

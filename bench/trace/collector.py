@@ -52,12 +52,8 @@ def importing() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
-        atexit.register(_free_less)
-
-
-def _free_less() -> None:
-    """Leave objects to the end of the process; those of triton are freed, as it prints what is not."""
-    (gc.unfreeze if "triton._C.libtriton" in sys.modules else gc.freeze)()
+        # triton prints what is not freed at the end of Python
+        atexit.register(gc.unfreeze)
 
 
 def keep_freed_memory() -> None:
