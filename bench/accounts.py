@@ -179,7 +179,7 @@ def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | No
     """
     _check_decodes(case)
     attention = attentions(as_model(case.config), sizes)
-    return _form(case).step(attention, **_letters(case), new=new, stored=stored)
+    return _form(case).model(attention, **_letters(case), T=new, n=stored - new)
 
 
 def _check_decodes(case: Case) -> None:

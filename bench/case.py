@@ -155,7 +155,7 @@ def ledger_of(
 
 
 def model_form(config: ModelConfig) -> ModuleType:
-    """Return the module of a model's closed forms: ``model``, and ``step`` or the reason ``NO_DECODE_STEP``."""
+    """Return the module of a model's closed forms: ``model``, and ``NO_DECODE_STEP`` where it decodes no tokens."""
     return import_module(f"headcount.formulas.{config.variant}")
 
 

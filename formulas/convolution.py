@@ -9,7 +9,7 @@ from functools import partial
 
 from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
-from headcount.formulas.transformer import Mixer, encoder_and_decoder, layer, tied_output, translation_embedding
+from headcount.formulas.transformer import Mixer, encoder_and_decoder, layer, translation
 
 
 def block(
@@ -53,51 +53,25 @@ def model(
     decoder_kernels: Sequence[Size],
     dynamic: bool,
     band: bool = False,
+    n: Size | None = None,
     **inner: Size,
 ) -> Ledger:
     """Return the ledger of a model with one layer per kernel size; ``attention`` is the decoder's cross-attention.
 
-    ``inner``: sizes of :func:`headcount.formulas.transformer.feed_forward`.
-    With T = 0 it is the prefill: the encoder, and keys and values of its output.
+    ``inner``: sizes of :func:`headcount.formulas.transformer.feed_forward`. ``n``: number of cached target tokens, with
+    S source tokens. With T = 0 and no cache it is the prefill: the encoder, and keys and values of its output.
     """
     _, cross = encoder_and_decoder(attention)
     source, target = {"B": B, "T": S, "d_m": d_m}, {"B": B, "T": T, "d_m": d_m}
     conv = partial(block, h_w=h_w, dynamic=dynamic, band=band)
-    parts = [translation_embedding(B=B, S=S, T=T, d_m=d_m, V=V)]
+    cross_attn = partial(cross, B=B, T=T, S=S, n=None if n is None else S)
+    encoder, decoder = [], []
     for i, w in enumerate(encoder_kernels):
-        parts.append(layer(f"encoder.layers.{i}", {"conv": partial(conv, w=w, **source)}, **source, **inner))
+        encoder.append(layer(f"encoder.layers.{i}", {"conv": partial(conv, w=w, **source)}, **source, **inner))
     for i, w in enumerate(decoder_kernels):
-        mixers = {"conv": partial(conv, w=w, **target), "cross_attn": partial(cross, B=B, T=T, S=S)}
-        parts.append(layer(f"decoder.layers.{i}", mixers, **target, **inner))
-    return ledger(*parts, tied_output(V=V, **target))
-
-
-def step(
-    attention: Mixer | tuple[Mixer, Mixer],
-    *,
-    new: Size,
-    stored: Size,
-    B: Size,
-    S: Size,
-    d_m: Size,
-    F: Size,
-    V: Size,
-    h_w: Size,
-    decoder_kernels: Sequence[Size],
-    dynamic: bool,
-    E_ff: Size = 0,
-    K_ff: Size = 0,
-    **_,
-) -> Ledger:
-    """Return the ledger of a decode step: ``new`` target tokens, ``stored`` after the step, S cached source tokens."""
-    _, cross = encoder_and_decoder(attention)
-    rows, inner = {"B": B, "T": new, "d_m": d_m}, {"F": F, "E_ff": E_ff, "K_ff": K_ff}
-    conv = partial(block, h_w=h_w, dynamic=dynamic, n=stored - new, **rows)
-    parts = [Entry("embedding", "embedding", rows), Entry("", "elementwise", {"2": 2, **rows})]
-    for i, w in enumerate(decoder_kernels):
-        mixers = {"conv": partial(conv, w=w), "cross_attn": partial(cross, B=B, T=new, S=S, n=S)}
-        parts.append(layer(f"decoder.layers.{i}", mixers, **rows, **inner))
-    return ledger(*parts, tied_output(V=V, **rows))
+        mixers = {"conv": partial(conv, w=w, n=n, **target), "cross_attn": cross_attn}
+        decoder.append(layer(f"decoder.layers.{i}", mixers, **target, **inner))
+    return translation(ledger(*encoder), ledger(*decoder), B=B, S=S, T=T, d_m=d_m, V=V, n=n)
 
 
 def slope_changes(*, decoder_kernels: Sequence[int], **_) -> tuple[int, ...]:

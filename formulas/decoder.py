@@ -58,6 +58,3 @@ def model(
         norm=layer_norm if bias else llama.root_mean_square_norm,
         positions={"learned": learned, "relative": (), "rotary": None}[positions],
     )
-
-
-step = llama.decode_step(model)

@@ -2,7 +2,8 @@
 
 A step is a layer's closed form with the new tokens as queries and all stored tokens as keys, ``n`` of which are
 cached: only new tokens are projected to keys and values, and none if the cache is complete (an encoder's output).
-A module of a model that decodes defines ``step`` and ``model``; other modules give the reason in ``NO_DECODE_STEP``.
+A step of a whole model is its ``model`` with ``n``; modules of models that do not decode give the reason in
+``NO_DECODE_STEP``.
 """
 
 from collections.abc import Callable, Sequence

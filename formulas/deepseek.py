@@ -61,6 +61,3 @@ def model(
 
     predictors = [predictor(k) for k in range(1, N_mtp + 1)] if n is None else []
     return ledger(llama.language_model(layers, n=n, **sizes), *predictors)
-
-
-step = llama.decode_step(model)

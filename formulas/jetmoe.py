@@ -6,4 +6,3 @@ from headcount.formulas import llama
 
 CAUSAL_PATHS = llama.CAUSAL_PATHS
 model = partial(llama.model, output_bias=True, tied=True)
-step = llama.decode_step(model)

@@ -94,16 +94,6 @@ def language_model(
     )
 
 
-def decode_step(model: Callable[..., Ledger]) -> Callable[..., Ledger]:
-    """Return the form of a decode step of ``model``: ``step(attention, new=, stored=, …)``."""
-
-    def step(attention: Sequence[Mixer], *, new: Size, stored: Size, **sizes: Size) -> Ledger:
-        """Return the ledger of ``new`` tokens, ``stored`` in the caches after the step, logits per token."""
-        return model(attention, T=new, n=stored - new, **sizes)
-
-    return step
-
-
 def model(
     attention: Sequence[Mixer],
     *,
@@ -116,6 +106,3 @@ def model(
     """Return the :func:`language_model` of one layer per ``attention``, with :func:`gated_feed_forward` in each."""
     block = partial(gated_feed_forward, F=F, E_ff=E_ff, K_ff=K_ff, output_bias=output_bias)
     return language_model([(mixer, block) for mixer in attention], **sizes)
-
-
-step = decode_step(model)

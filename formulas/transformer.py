@@ -51,14 +51,23 @@ def layer(
     return out
 
 
-def translation_embedding(*, B: Size, S: Size, T: Size, d_m: Size, V: Size) -> Ledger:
-    """Return the ledger of a shared embedding of V rows, scaled and added to sinusoidal positions (1706.03762)."""
-    source, target = {"B": B, "S": S, "d_m": d_m}, {"B": B, "T": T, "d_m": d_m}
+def translation(
+    encoder: Ledger, decoder: Ledger, *, B: Size, S: Size, T: Size, d_m: Size, V: Size, n: Size | None = None
+) -> Ledger:
+    """Return the ledger of ``encoder`` layers over S tokens and ``decoder`` layers over T tokens (1706.03762).
+
+    One embedding of V rows for source, target and output, scaled and added to sinusoidal positions. ``n``: number of
+    cached target tokens, with the encoder's output cached too, so that it is not computed; None: no cache.
+    """
+    target = {"B": B, "T": T, "d_m": d_m}
+    source = [{"B": B, "S": S, "d_m": d_m}] if n is None else []
     return ledger(
-        Entry("embedding", "embedding", source, weight={"V": V, "d_m": d_m}),
+        *(Entry("embedding", "embedding", rows, weight={"V": V, "d_m": d_m}) for rows in source),
         Entry("embedding", "embedding", target),
-        Entry("", "elementwise", {"2": 2, **source}),
-        Entry("", "elementwise", {"2": 2, **target}),
+        *(Entry("", "elementwise", {"2": 2, **rows}) for rows in (*source, target)),
+        encoder if n is None else (),
+        decoder,
+        tied_output(V=V, **target),
     )
 
 

@@ -136,7 +136,7 @@ def _model(case: Case, letters: Mapping[str, Size]) -> Model:
     whole = {name: size for name, size in given.items() if name != "T"}
 
     def step(new: Size, stored: Size) -> Ledger:
-        return _repeated(form.step(new=new, stored=stored, **whole), layers)
+        return _repeated(form.model(T=new, n=stored - new, **whole), layers)
 
     def model(**changed: Size) -> Ledger:
         return _repeated(form.model(**given | changed), layers)

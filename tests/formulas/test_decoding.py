@@ -25,7 +25,7 @@ def ideal_form(path, **sizes):
 
 def test_translation_step():
     attention = partial(moa.layer, d_m=13, E=11, K=3, D=5)
-    step = encoder_decoder.step(attention, B=2, S=17, d_m=13, F=19, V=29, N_enc=3, N_dec=2, new=1, stored=7)
+    step = encoder_decoder.model(attention, B=2, S=17, T=1, n=6, d_m=13, F=19, V=29, N_enc=3, N_dec=2)
     routed = 13 * 11 + 2 * 3 * 13 * 5
     layer = routed + 2 * 13 * 5 + 2 * 3 * 7 * 5 + routed + 2 * 3 * 17 * 5 + 2 * 13 * 19
     assert step.macs == 2 * (2 * layer + 13 * 29)
@@ -39,7 +39,7 @@ def test_translation_step():
 
 def test_total_is_sum_of_steps():
     def macs(stored):
-        return layer.step(mha_form, B=2, new=1, stored=stored).macs
+        return layer.model(mha_form, B=2, S=17, T=1, n=stored - 1).macs
 
     for steps in (1, 2, 7):
         assert decoding.total(macs, steps) == sum(macs(stored) for stored in range(1, steps + 1))
@@ -77,7 +77,7 @@ def test_weights_read():
 
 
 def test_step_elements_of_selected_heads():
-    step = layer.step(moh_form, B=1, new=1, stored=7)
+    step = layer.model(moh_form, B=1, S=17, T=1, n=6)
     routers, keys = 13 * 5 + 13 * 2, 2 * 13 * 3 * 5
     assert decoding.step_elements(step) == routers + keys + 2 * 13 * 6 * 5 + 2 * 7 * 3 * 5 + 2 * 3 * 5
     ideal = ideal_form("", B=1, T=1, S=7, n=6, g=6)

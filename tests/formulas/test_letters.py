@@ -70,6 +70,5 @@ def test_letters_of_a_model(name):
     listed = {*(size for sizes in own if isinstance(sizes, tuple) for size in sizes), letters.get("F_e")}
     listed |= {letters["F_e"] * letters["E_s"]} if "F_e" in letters else set()
     check_letters(form.model(attentions(config, SYMBOLS), **given), listed)
-    if hasattr(form, "step"):
-        del given["T"]
-        check_letters(form.step(attentions(config, SYMBOLS), new=T, stored=S, **given), listed)
+    if not hasattr(form, "NO_DECODE_STEP"):
+        check_letters(form.model(attentions(config, SYMBOLS), **given | {"n": S - T}), listed)

@@ -30,7 +30,7 @@ def test_step_with_relative_positions():
     sizes = {"B": 2, "d_m": 13, "F": 11, "V": 29, "P": 19, "h": 3, "d_h": 5}
     flags = dict(bias=False, gated=True, tied=True, parallel=True)
     mixer = partial(mha.layer, d_m=13, h=3, d_h=5, g=1, bias=False)
-    step = decoder.step([mixer] * 4, new=1, stored=17, positions="relative", **flags, **sizes)
+    step = decoder.model([mixer] * 4, T=1, n=16, positions="relative", **flags, **sizes)
     layer = 13 * 5 * (3 + 1 + 1 + 3) + 2 * 3 * 17 * 5 + 3 * 13 * 11
     # each layer projects the positions of 17 stored tokens, once for the batch
     assert step.macs == 2 * (4 * layer + 13 * 29) + 4 * 17 * 13 * 3 * 5
