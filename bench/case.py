@@ -138,7 +138,9 @@ class Case:
 
 def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):
     """Return the closed form of one attention layer: a function of ``path``, ``B``, ``T`` and ``S``."""
-    return partial(import_module(f"headcount.formulas.{config.file}").layer, **_replace_sizes(config.letters(), sizes))
+    return partial(
+        import_module(f"headcount.formulas.{config.variant}").layer, **_replace_sizes(config.letters(), sizes)
+    )
 
 
 def ledger_of(

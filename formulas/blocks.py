@@ -4,6 +4,9 @@ from collections.abc import Mapping
 
 from headcount.formulas.ledger import Entry, Ledger, Size, ledger
 
+FORMS = ("released", "ideal")
+"""A variant as its authors' code computes it, and without its unused work."""
+
 
 def linear(
     path: str,
@@ -63,6 +66,13 @@ def rms_norm(path: str, rows: Mapping[str, Size], width: Mapping[str, Size]) -> 
 def residual(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
     """Return the entry of a residual addition."""
     return Entry(path, "elementwise", {"B": B, "T": T, "d_m": d_m})
+
+
+def is_ideal(form: str) -> bool:
+    """Return whether ``form`` is "ideal" and not "released". Raises ValueError for any other."""
+    if form not in FORMS:
+        raise ValueError(f"unknown form {form!r}; choose from {', '.join(FORMS)}")
+    return form == "ideal"
 
 
 def past_len(n: Size | None) -> Size:

@@ -1,13 +1,14 @@
-"""Mixture-of-head attention (arXiv 2410.11842) as released: every head is computed, then weighted by its gate.
+"""Mixture-of-head attention (arXiv 2410.11842): as released, every head is computed, then weighted by its gate.
 
 MoH(X, X') = sum_i g_i H^i W_O^i (Eq. 3-4): of h heads, s are shared and r of the E = h - s others are selected
 per token, so a token uses k = s + r. Keys and values of all heads are computed: any later query may select the
-head. The cost without the heads that are not selected: formulas/moh_ideal.py.
+head. The ideal form is the same function of the same parameters: nothing of a head is computed for a token that does
+not use it but its keys and values, which queries of other tokens read.
 """
 
 from fractions import Fraction
 
-from headcount.formulas.blocks import cache, linear, past_len, selected_linear
+from headcount.formulas.blocks import cache, is_ideal, linear, past_len, selected_linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
 from headcount.formulas.mha import attention_ledger, rope
 
@@ -26,15 +27,17 @@ def layer(
     g: Size,
     bias: bool = False,
     router: str = "linear",
+    form: str = "released",
     n: Size | None = None,
     rotary: bool = False,
-    ideal: bool = False,
 ) -> Ledger:
     """Return the ledger for T query and S key tokens, ``n`` of the S cached; None: no cache.
 
     MACs: 2 B T d_m h d_h + 2 B (S - n) d_m g d_h + 2 B h T S d_h and the routers, which have no bias. ``g``: heads
-    of keys and values. ``ideal``: s + r for h, but in the queries of a ``query_norm`` router, whose norms need all.
+    of keys and values. ``form`` "ideal": s + r for h, but in the queries of a ``query_norm`` router, whose norms need
+    all.
     """
+    ideal = is_ideal(form)
     queries, keys, width = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}
     used = {"k": s + r} if ideal else {"h": h}
     heads, all_heads, kv_heads = {**used, "d_h": d_h}, {"h": h, "d_h": d_h}, {"g": g, "d_h": d_h}

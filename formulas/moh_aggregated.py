@@ -1,9 +1,8 @@
 """Mixture of heads over aggregated attention (MoH-ViT, arXiv 2410.11842): released, and without unselected heads."""
 
 from headcount.formulas import aggregated, moh
+from headcount.formulas.blocks import is_ideal
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
-
-FORMS = ("released", "ideal")
 
 
 def layer(
@@ -26,10 +25,9 @@ def layer(
     ``ideal``: queries, scores, values and output rows of k = s + r heads per token. All keys, values and position
     biases are computed, because other tokens read them.
     """
-    if form not in FORMS:
-        raise ValueError(f"unknown form {form!r}; choose from {', '.join(FORMS)}")
-    heads = {"k": s + r} if form == "ideal" else {"h": h}
-    selected = {"k": s + r, "s": s} if form == "ideal" else {}
+    ideal = is_ideal(form)
+    heads = {"k": s + r} if ideal else {"h": h}
+    selected = {"k": s + r, "s": s} if ideal else {}
     return ledger(
         moh.linear_router(at(path, "router"), B=B, T=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h),
         aggregated.layer(path, B=B, d_m=d_m, h=h, d_h=d_h, T=T, M=M, N_pos=N_pos, d_pos=d_pos, **selected),

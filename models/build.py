@@ -12,7 +12,7 @@ from headcount.models.kernels.selection import REFERENCE, select_impl
 
 
 def make_module(config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig) -> nn.Module:
-    """Return the module of ``config``: class ``config.module`` of file ``models/<config.file>.py``.
+    """Return the module of ``config``: class ``config.module`` of file ``models/<config.variant>.py``.
 
     Raises ConfigError for a variant that has formulas but no module.
     """
@@ -20,7 +20,7 @@ def make_module(config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig
         return make_module(config.attention)
     if config.module is None:
         raise ConfigError(f"{config.variant} has a closed form only, no module")
-    return pkgutil.resolve_name(f"headcount.models.{config.file}:{config.module}")(config)
+    return pkgutil.resolve_name(f"headcount.models.{config.variant}:{config.module}")(config)
 
 
 def build(

@@ -3,43 +3,48 @@
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from headcount.models.aggregated import AggregatedAttention, Grid, compute_heads, joint_softmax
 from headcount.models.configs.moh import Form
 from headcount.models.configs.moh_aggregated import MixtureOfHeadAggregatedConfig
 from headcount.models.experts import gathered_product
 from headcount.models.head_router import HeadRouter
-from headcount.models.moh import MixtureOfHeadAttention
-from headcount.models.moh_ideal import SelectedOutputProjection, SelectedQueryProjection
+from headcount.models.moh import MixtureOfHeadAttention, SelectedOutputProjection, SelectedQueryProjection
 from headcount.models.shapes import Queries, SelectedHeads
 
 
-def released(layer: "MixtureOfHeadAggregatedAttention", x: Queries, grid: Grid) -> Queries:
-    """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code)."""
+def reference(layer: "MixtureOfHeadAggregatedAttention", x: Queries, grid: Grid) -> Queries:
+    """Compute every head and multiply it by its gate: 0 where a token has not selected it (the released code).
+
+    In the ideal form compute only the heads that each token selects.
+    """
     selected, gates = layer.router(x)
+    if layer.config.form is Form.IDEAL:
+        return layer.out_proj(compute_selected_heads(layer, x, grid, selected) * gates[..., None], selected)
     out = compute_heads(layer, x, grid)
     all_gates = layer.router.weigh_all(selected, gates)
     return layer.out_proj((out * all_gates.unsqueeze(-1)).flatten(-2))
 
 
-def ideal(layer: "MixtureOfHeadAggregatedAttention", x: Queries, grid: Grid) -> Queries:
-    """Compute only the heads that each token selects; keys and values of all heads, which other tokens read."""
-    selected, gates = layer.router(x)
+def compute_selected_heads(
+    layer: "MixtureOfHeadAggregatedAttention", x: Queries, grid: Grid, selected: SelectedHeads
+) -> Float[Tensor, "batch tgt k head_dim"]:
+    """Return the outputs of the heads that each token selects; keys and values of all heads, which other tokens
+    read."""
     direction = F.normalize(layer.q_proj(x, selected, layer.config.head_dim), dim=-1)
     scale = gather_heads(layer.scale(grid), selected)
     query = (direction + layer.query_embedding[selected]) * scale[..., None]
     (keys, pooled), bias = layer.keys_and_values(x), gather_heads(layer.position_bias(grid), selected)
     if pooled is None:
         weights = torch.softmax(multiply_by_head(query, keys.key.transpose(-2, -1), selected) + bias, dim=-1)
-        return layer.out_proj(multiply_by_head(weights, keys.value, selected) * gates[..., None], selected)
+        return multiply_by_head(weights, keys.value, selected)
     near = torch.matmul(query[..., None, :], gather_windows(layer.neighbours(keys.key), selected))[..., 0, :]
     far = multiply_by_head(query, pooled.key.transpose(-2, -1), selected) + bias
     near, far = joint_softmax(near + layer.window_bias[selected], far, grid.hidden[:, None])
     near = near + gathered_product(direction, layer.window_tokens, selected) + layer.window_weight[selected]
     values = gather_windows(layer.neighbours(keys.value), selected).transpose(-2, -1)
-    out = torch.matmul(near[..., None, :], values)[..., 0, :] + multiply_by_head(far, pooled.value, selected)
-    return layer.out_proj(out * gates[..., None], selected)
+    return torch.matmul(near[..., None, :], values)[..., 0, :] + multiply_by_head(far, pooled.value, selected)
 
 
 class MixtureOfHeadAggregatedAttention(AggregatedAttention):
@@ -52,10 +57,8 @@ class MixtureOfHeadAggregatedAttention(AggregatedAttention):
     routing_loss = MixtureOfHeadAttention.routing_loss
 
     def __init__(self, config: MixtureOfHeadAggregatedConfig) -> None:
-        ideal_form = config.form is Form.IDEAL
-        super().__init__(
-            config, *((SelectedQueryProjection, SelectedOutputProjection) if ideal_form else (nn.Linear, nn.Linear))
-        )
+        ideal = config.form is Form.IDEAL
+        super().__init__(config, *((SelectedQueryProjection, SelectedOutputProjection) if ideal else ()))
         self.router = HeadRouter(config)
 
 

@@ -1,9 +1,8 @@
 """The costs that a relation of claims.toml may name."""
 
 from collections.abc import Callable
-from types import ModuleType
 
-from headcount.formulas import conventions, mha, moa, moh, moh_ideal
+from headcount.formulas import conventions, mha, moa, moh
 from headcount.formulas.ledger import Ledger, Size
 
 
@@ -22,9 +21,9 @@ def costs() -> dict[str, Callable[..., Size]]:
         "moa_projection_macs": lambda **letters: _moa(**letters).total_under(_projections),
         "moa_own_keys_macs": lambda *, E, **letters: _with_own_keys(E, "macs", **letters),
         "moa_own_keys_params": lambda *, E, **letters: _with_own_keys(E, "params", **letters),
-        "moh_macs": lambda **letters: _moh(moh, **letters).macs,
-        "moh_ideal_macs": lambda **letters: _moh(moh_ideal, **letters).macs,
-        "moh_params": lambda **letters: _moh(moh, **letters).params,
+        "moh_macs": lambda **letters: _moh("released", **letters).macs,
+        "moh_ideal_macs": lambda **letters: _moh("ideal", **letters).macs,
+        "moh_params": lambda **letters: _moh("released", **letters).params,
     }
 
 
@@ -49,5 +48,5 @@ def _mha(*, T, d_m, **_) -> Ledger:
     return mha.layer("", B=1, T=T, S=T, d_m=d_m, h=1, d_h=d_m, g=1, bias=False)
 
 
-def _moh(form: ModuleType, *, T, h, s, r, d_h, g, d_m) -> Ledger:
-    return form.layer("", B=1, T=T, S=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h, g=g)
+def _moh(form: str, *, T, h, s, r, d_h, g, d_m) -> Ledger:
+    return moh.layer("", B=1, T=T, S=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h, g=g, form=form)

@@ -143,8 +143,7 @@ class Input(NamedTuple):
 class SymbolicConfig:
     """A configuration that gives its sizes as the letters of its closed form.
 
-    ``variant`` is its name in every package; ``file`` the name of its file in formulas/ and models/, which may differ
-    by form; ``module`` the class in that file, None for a closed form without one;
+    ``variant`` is its name in every package; ``module`` the class in its file, None for a closed form without one;
     ``fields_by_letter`` maps each letter to a field or property; ``routing_letters`` are the numbers of heads or
     experts to choose from and to use per token; ``lengths`` are the input lengths with their defaults.
     ``minimum`` holds the smallest value of numeric fields where it is not 1 (integers) or 0 (floats).
@@ -176,11 +175,6 @@ class SymbolicConfig:
                 check_range(field.name, min(value), 1)
             elif type(value) in (int, float):
                 check_range(field.name, value, self.minimum.get(field.name, 0 if field.type is float else 1))
-
-    @property
-    def file(self) -> str:
-        """The file of its closed form and of its module."""
-        return self.variant
 
     def letters(self) -> dict[str, Any]:
         """Return the keyword arguments of this variant's closed form, input lengths apart."""

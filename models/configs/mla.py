@@ -21,23 +21,16 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
     """
 
     variant: ClassVar[str] = "mla"
-    file: ClassVar[str] = "mla"
     module: ClassVar[str | None] = "MultiHeadLatentAttention"
-    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "d_r", "d_v", "d_c", "d_q", "bias")
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
+        "d_m", "h", "d_h", "d_r", "d_v", "d_c", "d_q", "bias", "form"
+    )
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "mla:reference", timed=False),
         Implementation("fused", "mla:fused"),
     )
-    ideal_attributes: ClassVar[Mapping[str, Any]] = {
-        "file": "mla_ideal",
-        "module": "IdealMultiHeadLatentAttention",
-        # DTensor makes its grouped products whole again
-        "columns": (),
-        "implementations": (
-            Implementation("reference", "mla_ideal:reference", timed=False),
-            Implementation("fused", "mla_ideal:fused"),
-        ),
-    }
+    # DTensor makes its grouped products whole again
+    ideal_attributes: ClassVar[Mapping[str, Any]] = {"columns": ()}
     rotary: ClassVar[str | None] = "rotary_dim"
     takes_values: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ("q_proj", "q_rotary_proj", "k_proj", "v_proj")

@@ -69,9 +69,10 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     """
 
     variant: ClassVar[str] = "moh"
-    file: ClassVar[str] = "moh"
     module: ClassVar[str | None] = "MixtureOfHeadAttention"
-    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "s", "r", "d_h", "g", "bias", "router")
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
+        "d_m", "h", "s", "r", "d_h", "g", "bias", "router", "form"
+    )
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "moh:reference", timed=False),
@@ -80,11 +81,8 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         Implementation("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
     )
     ideal_attributes: ClassVar[Mapping[str, Any]] = {
-        "file": "moh_ideal",
-        "module": "IdealMixtureOfHeads",
-        "implementations": (Implementation("reference", "moh_ideal:reference"),),
+        "implementations": (Implementation("reference", "moh:selected_heads"),),
         "columns": (),
-        "rows": (),
     }
     rotary: ClassVar[str | None] = "head_dim"
     columns: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
 from headcount.models.configs.base import Form, Implementation, fields_of
@@ -22,11 +22,8 @@ class MixtureOfHeadAggregatedConfig(HeadSelection, AggregatedAttentionConfig):
     routing_letters: ClassVar[tuple[str, ...]] = ("h", "s", "r")
     minimum: ClassVar[Mapping[str, int]] = {**HeadSelection.minimum, **AggregatedAttentionConfig.minimum}
     implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation("reference", "moh_aggregated:released", masks=False),
+        Implementation("reference", "moh_aggregated:reference", masks=False),
     )
-    ideal_attributes: ClassVar[Mapping[str, Any]] = {
-        "implementations": (Implementation("reference", "moh_aggregated:ideal", masks=False),)
-    }
     router: ClassVar[Router] = Router.LINEAR
 
     num_shared_heads: int

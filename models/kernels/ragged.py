@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headcount.models import moh_ideal
 from headcount.models.attention import Inputs, hidden_keys, split_heads
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.moh import Router
@@ -19,7 +18,7 @@ from headcount.models.kernels.autocast import to_autocast_dtype
 from headcount.models.kernels.fused import attend_shared
 from headcount.models.kernels.segments import CollectSegments, Segments, SpreadSegments, make_segments, smallest_integer
 from headcount.models.kernels.selection import log_once
-from headcount.models.moh import fused
+from headcount.models.moh import fused, selected_heads
 from headcount.models.rotary import rotate
 from headcount.models.shapes import KeyHeads, Queries, SelectedHeads
 
@@ -43,7 +42,7 @@ def ragged(layer: nn.Module, inputs: Inputs) -> Queries:
         return _packed_on_device(layer, inputs)
     if x.is_meta:
         # rows gathered one by one: sizes of segments are values, which meta does not have
-        return moh_ideal.reference(layer, inputs)
+        return selected_heads(layer, inputs)
     return _packed_by_head(layer, inputs)
 
 

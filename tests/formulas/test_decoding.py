@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import sympy
 
-from headcount.formulas import decoding, encoder_decoder, layer, mha, moa, moh, moh_ideal
+from headcount.formulas import decoding, encoder_decoder, layer, mha, moa, moh
 from headcount.formulas.ledger import Entry
 
 
@@ -20,7 +20,7 @@ def moh_form(path, **sizes):
 
 
 def ideal_form(path, **sizes):
-    return moh_ideal.layer(path, **({"d_m": 13, "h": 6, "s": 1, "r": 2, "d_h": 5, "g": 3} | sizes))
+    return moh_form(path, **sizes, form="ideal")
 
 
 def test_translation_step():

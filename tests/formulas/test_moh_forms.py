@@ -2,18 +2,16 @@
 
 from fractions import Fraction
 
-from headcount.formulas import moh, moh_ideal
-
-FORMS = {"released": moh, "ideal": moh_ideal}
+from headcount.formulas import moh
 
 
 def test_activated_percent():
     """A layer of 4 heads with 3 on, and one of 8 wider heads with 2 on, repeated 3 times."""
 
-    def forms(moh_form):
-        common = dict(B=1, T=7, S=7)
-        first = FORMS[moh_form].layer("a", d_m=13, h=4, s=1, r=2, d_h=5, g=4, **common)
-        second = FORMS[moh_form].layer("b.*", d_m=13, h=8, s=1, r=1, d_h=17, g=8, **common)
+    def forms(form):
+        common = dict(B=1, T=7, S=7, form=form)
+        first = moh.layer("a", d_m=13, h=4, s=1, r=2, d_h=5, g=4, **common)
+        second = moh.layer("b.*", d_m=13, h=8, s=1, r=1, d_h=17, g=8, **common)
         return first + second.repeat(3)
 
     released, ideal = forms("released"), forms("ideal")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headcount.formulas import mha, mla, mla_ideal, moa, moh, moh_ideal, switchhead
+from headcount.formulas import mha, mla, moa, moh, switchhead
 
 LATENT = dict(d_r=3, d_v=19, d_c=23, d_q=29)
 ROUTED = dict(s=3, r=5, g=11)
@@ -14,9 +14,9 @@ ROUTED = dict(s=3, r=5, g=11)
         (mha.layer, dict(g=11), 11 * 17, 11 * 17),
         (moa.layer, dict(E=19, K=4, D=6, g=3), 4 * 6, 6),
         (moh.layer, ROUTED, 11 * 17, 11 * 17),
-        (moh_ideal.layer, ROUTED, 8 * 17, 11 * 17),
+        (moh.layer, ROUTED | dict(form="ideal"), 8 * 17, 11 * 17),
         (mla.layer, LATENT, 11 * 3, 3),
-        (mla_ideal.layer, LATENT, 11 * 3, 3),
+        (mla.layer, LATENT | dict(form="ideal"), 11 * 3, 3),
         (switchhead.layer, dict(E=19, K=3), 11 * 17, 11 * 17),
     ],
 )
