@@ -16,7 +16,6 @@ class AggregatedAttentionConfig(AttentionConfig):
     ``pretrained_side`` the side that positions are measured by (default: ``side``).
     """
 
-    variant: ClassVar[str] = "aggregated"
     module: ClassVar[str | None] = "AggregatedAttention"
     no_step: ClassVar[str] = "the tokens of a grid are read at once"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "T", "M", "N_pos", "d_pos")
@@ -63,6 +62,3 @@ class AggregatedAttentionConfig(AttentionConfig):
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
         """Return tokens (B, T, d_m), row by row of the grid."""
         return {"query": Input((lengths["batch_size"], self.num_tokens, self.d_model))}
-
-
-CONFIG = AggregatedAttentionConfig

@@ -140,10 +140,15 @@ class Input(NamedTuple):
     below: int | None = None
 
 
+CONFIGS: dict[str, type["SymbolicConfig"]] = {}
+"""The configuration of each file that was imported, by the file's name."""
+
+
 class SymbolicConfig:
     """A configuration that gives its sizes as the letters of its closed form.
 
-    ``variant`` is its name in every package; ``module`` the class in its file, None for a closed form without one;
+    ``variant`` is its name in every package, that of its file; ``module`` the class in the file of models/ of that
+    name, None for a closed form without one;
     ``fields_by_letter`` maps each letter to a field or property; ``routing_letters`` are the numbers of heads or
     experts to choose from and to use per token; ``lengths`` are the input lengths with their defaults.
     ``minimum`` holds the smallest value of numeric fields where it is not 1 (integers) or 0 (floats).
@@ -155,6 +160,13 @@ class SymbolicConfig:
     routing_letters: ClassVar[tuple[str, ...]] = ()
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
     minimum: ClassVar[Mapping[str, int]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Register a class that has a ``module`` as the configuration of its file."""
+        super().__init_subclass__()
+        if "module" in vars(cls):
+            cls.variant = vars(cls).get("variant", cls.__module__.rpartition(".")[2])
+            CONFIGS[cls.variant] = cls
 
     def __post_init__(self) -> None:
         """Check each field by its type and name, and make members of enums of their texts."""
@@ -175,6 +187,8 @@ class SymbolicConfig:
                 check_range(field.name, min(value), 1)
             elif type(value) in (int, float):
                 check_range(field.name, value, self.minimum.get(field.name, 0 if field.type is float else 1))
+        if {"top_k", "num_experts"} <= {field.name for field in fields(self)}:
+            check_selected("top_k", self.top_k, 1, "num_experts", self.num_experts)
 
     def letters(self) -> dict[str, Any]:
         """Return the keyword arguments of this variant's closed form, input lengths apart."""
@@ -211,7 +225,19 @@ class AttentionConfig(SymbolicConfig):
     d_model: int
 
     def __post_init__(self) -> None:
+        """Check the fields; ``num_kv_heads`` is num_heads by default, and ``head_dim`` d_model / num_heads."""
         super().__post_init__()
+        if hasattr(self, "num_heads") and hasattr(self, "num_kv_heads"):
+            if self.num_kv_heads is None:
+                object.__setattr__(self, "num_kv_heads", self.num_heads)
+            check_divides("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
+        if getattr(self, "head_dim", 0) is None:
+            if self.d_model % self.num_heads:
+                raise ConfigError(
+                    f"num_heads must divide d_model, and {self.num_heads} does not divide {self.d_model}; "
+                    "choose another num_heads or set head_dim"
+                )
+            object.__setattr__(self, "head_dim", self.d_model // self.num_heads)
         if getattr(self, "form", None) is Form.IDEAL:
             # attributes of the instance hide those of the class, which are of the released form
             vars(self).update(self.ideal_attributes)

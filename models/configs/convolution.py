@@ -32,7 +32,6 @@ class ConvolutionConfig(Translation):
     token, or of a ``band`` matrix for each group, which is T taps for a token, most of them zero.
     """
 
-    variant: ClassVar[str] = "convolution"
     module: ClassVar[str | None] = "ConvolutionalEncoderDecoder"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
         "d_m", "F", "V", "h_w", "encoder_kernels", "decoder_kernels", "dynamic", "band", "E_ff", "K_ff"
@@ -66,6 +65,3 @@ class ConvolutionConfig(Translation):
     def band(self) -> bool:
         """Whether convolutions are products of a band matrix."""
         return self.spelling is Spelling.BAND
-
-
-CONFIG = ConvolutionConfig

@@ -25,7 +25,6 @@ class DecoderConfig(CausalLanguageModelConfig):
     block read the same norm.
     """
 
-    variant: ClassVar[str] = "decoder"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
         "d_m", "F", "V", "bias", "gated", "tied", "parallel", "positions", "P", "h", "d_h"
     )
@@ -66,6 +65,3 @@ class DecoderConfig(CausalLanguageModelConfig):
                 "for longer inputs"
             )
         return super().length_letters(lengths)
-
-
-CONFIG = DecoderConfig

@@ -18,7 +18,6 @@ class DeepSeekConfig(LlamaConfig):
     predicts too (multi-token prediction).
     """
 
-    variant: ClassVar[str] = "deepseek"
     module: ClassVar[str | None] = "DeepSeek"
     equal_blocks: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
@@ -46,6 +45,3 @@ class DeepSeekConfig(LlamaConfig):
     def mixture(self) -> MixtureFeedForwardConfig:
         """The routed experts of a layer that has some."""
         return self.mixture_of(self.d_model, self.expert_d_ff)
-
-
-CONFIG = DeepSeekConfig

@@ -15,7 +15,6 @@ class DiffusionTransformerConfig(TakesMixture, Layered):
     A 256 x 256 image is a 32 x 32 latent, 512 x 512 is 64 x 64. One label is added for "no label".
     """
 
-    variant: ClassVar[str] = "dit"
     module: ClassVar[str | None] = "DiffusionTransformer"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
         "d_m", "F", "T", "p", "C_in", "C_out", "d_t", "N_y", "E_ff", "K_ff"
@@ -69,6 +68,3 @@ class DiffusionTransformerConfig(TakesMixture, Layered):
             "timesteps": Input((batch_size,), 1000),
             "labels": Input((batch_size,), self.num_labels),
         }
-
-
-CONFIG = DiffusionTransformerConfig

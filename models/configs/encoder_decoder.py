@@ -30,7 +30,6 @@ class Translation(TakesMixture):
 class EncoderDecoderConfig(Translation):
     """Post-norm encoder-decoder Transformer with ReLU, sinusoidal positions and one shared embedding."""
 
-    variant: ClassVar[str] = "encoder_decoder"
     module: ClassVar[str | None] = "EncoderDecoder"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "F", "V", "N_enc", "N_dec", "E_ff", "K_ff")
 
@@ -46,6 +45,3 @@ class EncoderDecoderConfig(Translation):
     def __post_init__(self):
         super().__post_init__()
         self.check_attention(self.attention)
-
-
-CONFIG = EncoderDecoderConfig

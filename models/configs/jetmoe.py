@@ -15,7 +15,6 @@ class JetMoEConfig(LlamaConfig):
     ``final_norm_eps``: of the norms before each block, and of the last one.
     """
 
-    variant: ClassVar[str] = "jetmoe"
     module: ClassVar[str | None] = "JetMoE"
     mixture_output_bias: ClassVar[bool] = True
     tied: ClassVar[bool] = True
@@ -25,6 +24,3 @@ class JetMoEConfig(LlamaConfig):
     rope_theta: float = 10000.0
     block_norm_eps: float = 1e-6
     final_norm_eps: float = 1e-5
-
-
-CONFIG = JetMoEConfig

@@ -16,7 +16,6 @@ class LlamaConfig(CausalLanguageModelConfig, TakesMixture):
     attention.
     """
 
-    variant: ClassVar[str] = "llama"
     gated: ClassVar[bool] = True
     module: ClassVar[str | None] = "Llama"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "F", "V", "E_ff", "K_ff")
@@ -29,6 +28,3 @@ class LlamaConfig(CausalLanguageModelConfig, TakesMixture):
     def __post_init__(self):
         super().__post_init__()
         self.check_rotary()
-
-
-CONFIG = LlamaConfig

@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import ClassVar
 
 from headcount.models.configs.base import AttentionConfig, Implementation, check_choice, fields_of
-from headcount.models.configs.mha import derive_head_dim
 
 
 class Gate(StrEnum):
@@ -27,7 +26,6 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
     sequence there too, of the encoder's output, or ``running`` for one per token, of the tokens up to it.
     """
 
-    variant: ClassVar[str] = "mae"
     module: ClassVar[str | None] = "MixtureOfAttentiveExperts"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "G", "bias", "gate")
     implementations: ClassVar[tuple[Implementation, ...]] = (
@@ -49,7 +47,6 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
     def __post_init__(self):
         check_choice("causal_gate", self.causal_gate, (Gate.RUNNING, Gate.MEMORY))
         super().__post_init__()
-        derive_head_dim(self)
 
     @property
     def in_decoder(self) -> "MixtureOfAttentiveExpertsConfig":
@@ -62,6 +59,3 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
         if self.gate == Gate.SEQUENCE:
             return "gate=sequence reads tokens that are not made yet; gate=running or gate=memory decodes"
         return ""
-
-
-CONFIG = MixtureOfAttentiveExpertsConfig

@@ -12,7 +12,6 @@ from headcount.models.configs.moe_ffn import TakesMixture
 class MaskedLanguageModelConfig(TakesMixture):
     """Post-norm RoBERTa-style encoder: GELU, learned positions, embedding norm, tied output with a bias."""
 
-    variant: ClassVar[str] = "masked_lm"
     module: ClassVar[str | None] = "MaskedLanguageModel"
     fields_by_letter: ClassVar[Mapping[str, str]] = {
         **fields_of("d_m", "F", "V", "N"),
@@ -47,6 +46,3 @@ class MaskedLanguageModelConfig(TakesMixture):
         """Return tokens (B, T)."""
         self.length_letters(lengths)
         return {"tokens": Input((lengths["batch_size"], lengths["seq_len"]), self.vocab_size)}
-
-
-CONFIG = MaskedLanguageModelConfig

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from headcount.models.configs.base import AttentionConfig, Form, Implementation, fields_of
-from headcount.models.configs.mha import derive_head_dim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +19,6 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
     a step reads the latents alone. Both are the same function; the second does more work on whole sequences.
     """
 
-    variant: ClassVar[str] = "mla"
     module: ClassVar[str | None] = "MultiHeadLatentAttention"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
         "d_m", "h", "d_h", "d_r", "d_v", "d_c", "d_q", "bias", "form"
@@ -49,7 +47,6 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        derive_head_dim(self)
         defaults = {
             "rotary_dim": max(2, self.head_dim // 4 * 2),
             "value_dim": self.head_dim,
@@ -58,6 +55,3 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
         for field, value in defaults.items():
             if getattr(self, field) is None:
                 object.__setattr__(self, field, value)
-
-
-CONFIG = MultiHeadLatentAttentionConfig

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, check_divides, check_selected, fields_of
+from headcount.models.configs.base import AttentionConfig, Implementation, check_divides, fields_of
 
 
 class Gates(StrEnum):
@@ -27,7 +27,6 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     as in JetMoE, which has an ``output_bias`` too: one that is added after the sum over experts.
     """
 
-    variant: ClassVar[str] = "moa"
     module: ClassVar[str | None] = "MixtureOfAttentionHeads"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
         "d_m", "E", "K", "D", "g", "bias", "output_bias", "gates", "noisy"
@@ -58,7 +57,6 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        check_selected("top_k", self.top_k, 1, "num_experts", self.num_experts)
         check_divides("num_kv_heads", self.num_kv_heads, "head_dim", self.head_dim)
 
     @property
@@ -70,6 +68,3 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     def steerable(self) -> bool:
         """Return True: the router is linear."""
         return True
-
-
-CONFIG = MixtureOfAttentionHeadsConfig

@@ -14,7 +14,6 @@ class MixtureFeedForwardConfig(SymbolicConfig):
     ``output_bias``: a bias that is added once after the sum over experts, as JetMoE has it.
     """
 
-    variant: ClassVar[str] = "moe_ffn"
     module: ClassVar[str | None] = "MixtureFeedForward"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "F", "E", "K", "gated", "output_bias")
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
@@ -32,10 +31,6 @@ class MixtureFeedForwardConfig(SymbolicConfig):
     output_bias: bool = False
     balance_loss_weight: float = 0.01
     z_loss_weight: float = 0.001
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_selected("top_k", self.top_k, 1, "num_experts", self.num_experts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +73,3 @@ class TakesMixture(ModelConfig):
             balance_loss_weight=self.ffn_balance_loss_weight,
             z_loss_weight=self.ffn_z_loss_weight,
         )
-
-
-CONFIG = MixtureFeedForwardConfig

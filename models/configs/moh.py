@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Implementation, check_selected, fields_of
-from headcount.models.configs.mha import derive_heads
 
 
 class Gates(StrEnum):
@@ -68,7 +67,6 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     selected heads, since the rest needs the outputs of the others.
     """
 
-    variant: ClassVar[str] = "moh"
     module: ClassVar[str | None] = "MixtureOfHeadAttention"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
         "d_m", "h", "s", "r", "d_h", "g", "bias", "router", "form"
@@ -106,7 +104,3 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
         self.check_selection()
         if self.router is Router.QUERY_NORM and self.top_k and self.num_routed_heads < 2:
             raise ConfigError("router query_norm needs num_heads - num_shared_heads of at least 2, not 1")
-        derive_heads(self)
-
-
-CONFIG = MixtureOfHeadAttentionConfig

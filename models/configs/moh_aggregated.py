@@ -14,7 +14,6 @@ class MixtureOfHeadAggregatedConfig(HeadSelection, AggregatedAttentionConfig):
     """MoH-ViT's attention (arXiv 2410.11842): aggregated attention whose heads each token selects, ``num_shared_heads``
     = s and ``top_k`` = r of the others. ``gates`` and ``form`` as MoH has them."""
 
-    variant: ClassVar[str] = "moh_aggregated"
     module: ClassVar[str | None] = "MixtureOfHeadAggregatedAttention"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
         "d_m", "h", "d_h", "T", "M", "N_pos", "d_pos", "s", "r", "form"
@@ -35,6 +34,3 @@ class MixtureOfHeadAggregatedConfig(HeadSelection, AggregatedAttentionConfig):
     def __post_init__(self):
         super().__post_init__()
         self.check_selection()
-
-
-CONFIG = MixtureOfHeadAggregatedConfig

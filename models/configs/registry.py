@@ -1,12 +1,12 @@
 """Every attention variant and every model by name: a line each. Importable without torch.
 
-The file of each name holds its ``CONFIG``; a TOML file of that name holds its presets and layers, where it
+The file of each name defines its configuration; a TOML file of that name holds its presets and layers, where it
 has some (see presets.py). formulas, models and bench/variants have a file of the same name.
 """
 
 from importlib import import_module
 
-from headcount.models.configs.base import AttentionConfig, ModelConfig
+from headcount.models.configs.base import CONFIGS, AttentionConfig, ModelConfig
 
 VARIANTS = (
     "mha",
@@ -31,9 +31,7 @@ MODEL_NAMES = (
     "transnext",
 )
 
-ATTENTIONS: dict[str, type[AttentionConfig]] = {
-    name: import_module(f"headcount.models.configs.{name}").CONFIG for name in VARIANTS
-}
-MODELS: dict[str, type[ModelConfig]] = {
-    name: import_module(f"headcount.models.configs.{name}").CONFIG for name in MODEL_NAMES
-}
+for _name in (*VARIANTS, *MODEL_NAMES):
+    import_module(f"headcount.models.configs.{_name}")
+ATTENTIONS: dict[str, type[AttentionConfig]] = {name: CONFIGS[name] for name in VARIANTS}
+MODELS: dict[str, type[ModelConfig]] = {name: CONFIGS[name] for name in MODEL_NAMES}

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, check_selected, fields_of
-from headcount.models.configs.mha import derive_head_dim
+from headcount.models.configs.base import AttentionConfig, Implementation, fields_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +13,6 @@ class SwitchHeadConfig(AttentionConfig):
     ``num_experts`` experts, chosen by the key token and by the query token. No biases.
     """
 
-    variant: ClassVar[str] = "switchhead"
     module: ClassVar[str | None] = "SwitchHead"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "E", "K")
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
@@ -32,11 +30,3 @@ class SwitchHeadConfig(AttentionConfig):
     top_k: int
     head_dim: int | None = None
     attention_dropout: float = 0.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_selected("top_k", self.top_k, 1, "num_experts", self.num_experts)
-        derive_head_dim(self)
-
-
-CONFIG = SwitchHeadConfig

@@ -32,7 +32,6 @@ class TransNeXtConfig(TakesMixture, Layered):
     of its width, GELU between two biased linear layers: no convolution and no gate, every token for itself.
     """
 
-    variant: ClassVar[str] = "transnext"
     module: ClassVar[str | None] = "TransNeXt"
     equal_blocks: ClassVar[bool] = False
     fields_by_letter: ClassVar[Mapping[str, str]] = {
@@ -130,6 +129,3 @@ def _side(field: str, size: Any, stages: int, i: int) -> int:
             f"{field} must be a multiple of {stride}, the stride of {stages} stages, from {2 * stride} on, not {size}"
         )
     return size // (STRIDES[0] * STRIDES[1] ** i)
-
-
-CONFIG = TransNeXtConfig
