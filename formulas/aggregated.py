@@ -90,20 +90,20 @@ def _attend(path, pairs, keys, d_h) -> Ledger:
         Entry(path, "scores", {**pairs, **keys, "d_h": d_h}),
         Entry(path, "elementwise", {**pairs, **keys}),
         Entry(path, "softmax", {**pairs, **keys}),
-        Entry(path, "values", {**pairs, **keys, "d_h": d_h}),
+        Entry(path, "values", {**pairs, **keys, "d_h": d_h}, summed=tuple(keys)),
     )
 
 
 def _window(path, pairs, h, d_h, product, selected) -> Ledger:
     """Return the same for the window; products of queries and learned tokens are added after the softmax."""
     window = {"w": WINDOW}
-    of_heads = {"h": h, **window}
+    of_heads, learned = {"h": h, **window}, {"d_h": d_h, **window}
     return ledger(
         Entry(path, "scores", {**pairs, **window, "d_h": d_h}),
         Entry(path, "elementwise", {**pairs, **window}, weight=of_heads, **selected),
         Entry(path, "softmax", {**pairs, **window}),
-        Entry(path, product, {**pairs, "d_h": d_h, **window}, weight={"h": h, "d_h": d_h, **window}, **selected),
+        Entry(path, product, {**pairs, **learned}, weight={"h": h, **learned}, summed=("d_h",), **selected),
         Entry(path, "elementwise", {**pairs, **window}),
         Entry(path, "elementwise", {**pairs, **window}, weight=of_heads, **selected),
-        Entry(path, "values", {**pairs, **window, "d_h": d_h}),
+        Entry(path, "values", {**pairs, **window, "d_h": d_h}, summed=("w",)),
     )

@@ -22,8 +22,8 @@ def linear(
     ``experts``: numbers of matrices, of which a row uses one.
     """
     matrix, of_experts, prefix = {**fan_in, **fan_out}, experts or {}, "expert_" if experts else ""
-    product = {**rows, **matrix}
-    out = ledger(Entry(path, f"{prefix}linear", product, weight={**of_experts, **matrix}, from_input=from_input))
+    product, weight = {**rows, **matrix}, {**of_experts, **matrix}
+    out = ledger(Entry(path, f"{prefix}linear", product, weight=weight, from_input=from_input, summed=tuple(fan_in)))
     if bias:
         out += ledger(Entry(path, f"{prefix}bias", {**rows, **fan_out}, weight={**of_experts, **fan_out}))
     return out
@@ -44,9 +44,10 @@ def selected_linear(
     if used == stored:
         return linear(path, rows, *stored, bias)
     (fan_in, fan_out), (all_in, all_out) = used, stored
-    out = ledger(
-        Entry(path, "expert_linear", {**rows, **fan_in, **fan_out}, weight={**all_in, **all_out}, shared=shared)
-    )
+    product, weight = {**rows, **fan_in, **fan_out}, {**all_in, **all_out}
+    # each head has a product of its own
+    summed = tuple(letter for letter in fan_in if letter in all_in)
+    out = ledger(Entry(path, "expert_linear", product, weight=weight, shared=shared, summed=summed))
     if bias:
         of_heads = shared if fan_out != all_out else 0
         out += ledger(Entry(path, "expert_bias", {**rows, **fan_out}, weight=all_out, shared=of_heads))

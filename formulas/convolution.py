@@ -28,7 +28,7 @@ def block(
         Entry(path, "elementwise", {**rows, **width}),
         linear(at(path, "kernel_proj"), rows, width, kernel) if dynamic else (),
         Entry(path, "softmax", {**rows, **kernel} if dynamic else kernel),
-        Entry(path, kind, {**rows, **width, **taps}, weight={} if dynamic else kernel),
+        Entry(path, kind, {**rows, **width, **taps}, weight={} if dynamic else kernel, summed=tuple(taps)),
         linear(at(path, "out_proj"), rows, width, {"d_out": d_m}, bias=True),
         () if n is None else _cache(path, B=B, T=T, d_m=d_m, w=w, n=n),
     )

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from headcount.formulas import llama
-from headcount.formulas.blocks import layer_norm, residual
+from headcount.formulas.blocks import layer_norm, linear, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.transformer import Mixer, feed_forward
 
@@ -38,7 +38,7 @@ def model(
     sizes, width, heads = {"B": B, "T": T, "d_m": d_m}, {"d_m": d_m}, {"h": h, "d_h": d_h}
 
     def relative(mixer: Mixer, path: str, *, S: Size, **lengths: Any) -> Ledger:
-        position = Entry(at(path, "position_proj"), "linear", {"S": S, **width, **heads}, weight={**width, **heads})
+        position = linear(at(path, "position_proj"), {"S": S}, width, heads)
         vectors = Entry(path, "bias", {"B": B, "T": T, "2": 2, **heads}, weight={"2": 2, **heads})
         return ledger(mixer(path, S=S, **lengths), position, [vectors] if bias else ())
 

@@ -89,6 +89,7 @@ class Entry:
     ``weight``: sizes of the parameter tensor; empty if there is none or if it is tied.
     ``shared``: number of the experts or heads of a token that are shared by all tokens.
     ``from_input``: the first operand is an input of the model or a constant, which needs no gradient.
+    ``summed``: letters of ``dims`` that a product sums over.
     """
 
     path: str
@@ -99,6 +100,7 @@ class Entry:
     trainable: bool = True
     shared: Size = 0
     from_input: bool = False
+    summed: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -34,6 +34,6 @@ def model(
         linear("lm_head.dense", rows, width, {"d_out": d_m}, bias=True),
         Entry("lm_head", "activation", {**rows, **width}),
         layer_norm("lm_head.norm", B=B, T=T, d_m=d_m),
-        Entry("lm_head.output_proj", "linear", {**rows, **width, "V": V}),
+        Entry("lm_head.output_proj", "linear", {**rows, **width, "V": V}, summed=("d_m",)),
         Entry("lm_head.output_proj", "bias", {**rows, "V": V}, weight={"V": V}),
     )

@@ -35,7 +35,7 @@ def attention_ledger(
     return ledger(
         Entry(path, "scores", {**pairs, **width}),
         Entry(path, "softmax", pairs if g == 1 else {**pairs, "g": g}),
-        Entry(path, "values", {**pairs, **(values or width)}),
+        Entry(path, "values", {**pairs, **(values or width)}, summed=("S",)),
     )
 
 

@@ -49,11 +49,14 @@ def layer(
     pairs = {"B": B, "h": h, "T": T, "S": S}
     k_proj, v_proj = at(path, "k_proj"), at(path, "v_proj")
     if is_ideal(form):
-        up = {**latent, **heads}
+        to_queries = {**heads, **of_keys, **latent}
+        to_outputs = {**heads, **latent, **of_values}
         attention = ledger(
-            Entry(k_proj, "linear", {**queries, **heads, **of_keys, **latent}, weight={**up, **of_keys}),
+            Entry(k_proj, "linear", {**queries, **to_queries}, weight={**latent, **heads, **of_keys}, summed=("d_h",)),
             attention_ledger(path, pairs, {"d_qk": d_c + d_r}, latent),
-            Entry(v_proj, "linear", {**queries, **heads, **latent, **of_values}, weight={**up, **of_values}),
+            Entry(
+                v_proj, "linear", {**queries, **to_outputs}, weight={**latent, **heads, **of_values}, summed=("d_c",)
+            ),
         )
     else:
         attention = ledger(

@@ -122,25 +122,7 @@ def _results(entry: Entry) -> Size:
     is_square = "T" in entry.dims and entry.dims.keys() & set(_KEYS) and entry.kind not in ("values", "conv", "linear")
     if entry.kind in STORED_KINDS or is_square:
         return 0
-    return divide(entry.size, prod(entry.dims.get(letter, 1) for letter in _summed(entry)))
-
-
-def _summed(entry: Entry) -> Sequence[str]:
-    """Return the letters over which a product sums."""
-    if entry.kind in ("values", "conv"):
-        return _KEYS if entry.kind == "values" else ("w",)
-    if not _is_product(entry):
-        return ()
-    letters = [letter for letter in entry.weight or entry.dims if letter not in ("E", "B", "T", "S", "K")]
-    order = [letter for letter in entry.dims if letter in letters]
-    if letters[-1] == "d_m" != letters[0]:
-        return letters[:-1]
-    if "d_m" in letters:
-        return ("2", "d_m") if letters[0] == "2" else ("d_m",)
-    # a product of each head by itself, or of each channel
-    if len(order) == len(letters) and order != letters or letters[-1] == "w":
-        return order[1:2]
-    return letters[:1]
+    return divide(entry.size, prod(entry.dims.get(letter, 1) for letter in entry.summed))
 
 
 def _bytes(transfers: Iterable[Transfer], phases: Sequence[str], element_bytes: Mapping[str, int]) -> Size:
@@ -380,18 +362,13 @@ def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger, tup
         raise PlanError(f"pp={'+'.join(map(str, sizes))} are {sum(sizes)} layers; the model has {number}")
     outside = form.select(lambda entry: not _LAYERS.search(entry.path))
     before, behind = (outside.select(lambda e, own=own: (e.kind == "embedding") == own) for own in (True, False))
-    same_layers = {(int(match[1] or 0), entry.times) for entry, match in runs}
-    found: dict[tuple, list[tuple[int, int]]] = {}
+    found: dict[str, list] = {}
     for stage, (start, stop) in enumerate(pairwise([0, *accumulate(sizes)])):
         name = {0: "first", plan.pp - 1: "last"}.get(stage, "middle")
-        inside = {(max(own, start) - start, min(own + times, stop) - start) for own, times in same_layers}
-        found.setdefault((name, *sorted(run for run in inside if run[0] < run[1])), []).append((start, stop))
-    out = []
-    for (name, *_), equal in found.items():
-        layers = _layers_of(runs, *equal[0])
-        parts = [before] * (name == "first") + [layers] + [behind] * (name == "last")
-        out.append((name, len(equal), ledger(*parts), equal[0]))
-    return out
+        layers = _layers_of(runs, start, stop)
+        part = ledger(*[before] * (name == "first"), layers, *[behind] * (name == "last"))
+        found.setdefault(repr((name, part)), []).append((name, part, (start, stop)))
+    return [(name, len(equal), part, own) for equal in found.values() for name, part, own in equal[:1]]
 
 
 def _even_stages(number: int, stages: int) -> list[int]:

@@ -73,4 +73,4 @@ def translation(
 
 def tied_output(*, B: Size, T: Size, d_m: Size, V: Size) -> Entry:
     """Return the entry of logits over V tokens with the embedding's weight: B T d_m V MACs, no parameters."""
-    return Entry("output_proj", "linear", {"B": B, "T": T, "d_m": d_m, "V": V})
+    return Entry("output_proj", "linear", {"B": B, "T": T, "d_m": d_m, "V": V}, summed=("d_m",))

@@ -35,7 +35,7 @@ def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size 
     return ledger(
         linear(at(path, "fc1"), rows, width, {"2": 2, **inner}, True),
         # as products of unfolded windows
-        Entry(at(path, "conv"), "linear", {**rows, **inner, **window}, weight={**inner, **window}),
+        Entry(at(path, "conv"), "linear", {**rows, **inner, **window}, weight={**inner, **window}, summed=("w",)),
         Entry(at(path, "conv"), "elementwise", {**rows, **inner}, weight=inner),
         Entry(path, "activation", {**rows, **inner}),
         Entry(path, "elementwise", {**rows, **inner}),

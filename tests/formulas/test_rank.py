@@ -120,6 +120,16 @@ def test_stages_compute_the_model(name):
         assert sum(cost.ranks * cost.params for cost in costs) == form.params
 
 
+def test_stages_of_equal_length_differ_by_their_layers():
+    sizes = MODEL_CASES["deepseek"] | {"num_layers": 5, "num_dense_layers": 2}
+    config = make_config(sizes)
+    form = ledger_of(config, dict(config.lengths))
+    costs = rank_costs(form, parse("pp=1+1+1+1+1"))
+    # the second layer is dense, the next two are mixtures
+    assert [cost.ranks for cost in costs] == [1, 1, 2, 1]
+    assert sum(cost.ranks * cost.params for cost in costs) == form.params
+
+
 def test_llama_405b_on_16384_ranks():
     # the middle stage was counted from FakeTensors on a fake process group, torch 2.13
     sizes = {"num_layers": 126, "d_model": 16384, "d_ff": 53248, "num_heads": 128, "num_kv_heads": 8}
