@@ -29,39 +29,34 @@ def _transposed(theirs: Tensor) -> Tensor:
     return theirs.transpose(-2, -1)
 
 
-_NORMS = {
-    "self_attn_norm.weight": Source("input_layernorm.weight"),
-    "feed_forward_norm.weight": Source("post_attention_layernorm.weight"),
+_OUTSIDE = {
+    "embedding": Source("model.embed_tokens"),
+    "norm": Source("model.norm"),
+    "output_proj": Source("lm_head"),
 }
+_NORMS = {"self_attn_norm": Source("input_layernorm"), "feed_forward_norm": Source("post_attention_layernorm")}
 _LLAMA_LAYER = {
     **_NORMS,
-    **{
-        f"self_attn.{ours}.{kind}": Source(f"self_attn.{theirs}.{kind}")
-        for kind in ("weight", "bias")
-        for ours, theirs in (("q_proj", "q_proj"), ("k_proj", "k_proj"), ("v_proj", "v_proj"), ("out_proj", "o_proj"))
-    },
-    **{f"feed_forward.{name}.weight": Source(f"mlp.{name}.weight") for name in ("gate_proj", "up_proj", "down_proj")},
+    **{f"self_attn.{name}": Source(f"self_attn.{name}") for name in ("q_proj", "k_proj", "v_proj")},
+    "self_attn.out_proj": Source("self_attn.o_proj"),
+    **{f"feed_forward.{name}": Source(f"mlp.{name}") for name in ("gate_proj", "up_proj", "down_proj")},
 }
 _JETMOE_LAYER = {
     **_NORMS,
-    "self_attn.router.proj.weight": Source("self_attention.experts.router.layer.weight"),
-    "self_attn.q_proj.weight": Source("self_attention.experts.input_linear.weight", _transposed),
-    "self_attn.k_proj.weight": Source("self_attention.kv_proj.weight", _half(0)),
-    "self_attn.v_proj.weight": Source("self_attention.kv_proj.weight", _half(1)),
-    "self_attn.out_proj.weight": Source("self_attention.experts.output_linear.weight", _transposed),
+    "self_attn.router.proj": Source("self_attention.experts.router.layer"),
+    "self_attn.q_proj": Source("self_attention.experts.input_linear", _transposed),
+    "self_attn.k_proj": Source("self_attention.kv_proj", _half(0)),
+    "self_attn.v_proj": Source("self_attention.kv_proj", _half(1)),
+    "self_attn.out_proj": Source("self_attention.experts.output_linear", _transposed),
     "self_attn.output_bias": Source("self_attention.experts.bias"),
-    "feed_forward.router.proj.weight": Source("mlp.router.layer.weight"),
-    "feed_forward.gate_proj.weight": Source("mlp.input_linear.weight", lambda theirs: _transposed(_half(0)(theirs))),
-    "feed_forward.up_proj.weight": Source("mlp.input_linear.weight", lambda theirs: _transposed(_half(1)(theirs))),
-    "feed_forward.down_proj.weight": Source("mlp.output_linear.weight", _transposed),
+    "feed_forward.router.proj": Source("mlp.router.layer"),
+    "feed_forward.gate_proj": Source("mlp.input_linear", lambda theirs: _transposed(_half(0)(theirs))),
+    "feed_forward.up_proj": Source("mlp.input_linear", lambda theirs: _transposed(_half(1)(theirs))),
+    "feed_forward.down_proj": Source("mlp.output_linear", _transposed),
     "feed_forward.output_bias": Source("mlp.bias"),
 }
 _LAYERS = {"llama": _LLAMA_LAYER, "jetmoe": _JETMOE_LAYER, "layer": _LLAMA_LAYER}
-_OUTSIDE = {
-    "embedding.weight": Source("model.embed_tokens.weight"),
-    "norm.weight": Source("model.norm.weight"),
-    "output_proj.weight": Source("lm_head.weight"),
-}
+"""Sources by model, of modules (both names without ``.weight`` or ``.bias``) or of single tensors."""
 
 
 def _heads(name: str, heads: int, first: int, last: int | None, *, interleaved: bool = False) -> Source:
@@ -72,11 +67,10 @@ def _heads(name: str, heads: int, first: int, last: int | None, *, interleaved: 
 
     def extract(theirs: Tensor) -> Tensor:
         rows = theirs.unflatten(0, (heads, -1))[:, first:last]
-        if interleaved:
-            rows = torch.cat((rows[:, 0::2], rows[:, 1::2]), dim=1)
-        return rows.flatten(0, 1)
+        # a copy of a single head's rows too
+        return torch.cat((rows[:, 0::2], rows[:, 1::2]) if interleaved else (rows,), dim=1).flatten(0, 1)
 
-    return Source(name, extract)
+    return Source(f"self_attn.{name}", extract)
 
 
 def _latent_attention(config: MultiHeadLatentAttentionConfig) -> dict[str, Source]:
@@ -86,27 +80,17 @@ def _latent_attention(config: MultiHeadLatentAttentionConfig) -> dict[str, Sourc
     """
     num_heads, plain, kv_rank = config.num_heads, config.head_dim, config.kv_rank
     q_proj = "q_proj" if config.query_rank is None else "q_b_proj"
-    parts = {
-        "q_down_proj": Source("q_a_proj"),
-        "q_norm": Source("q_a_layernorm"),
-        "q_proj": _heads(q_proj, num_heads, 0, plain),
-        "q_rotary_proj": _heads(q_proj, num_heads, plain, None, interleaved=True),
-        "kv_down_proj": _heads("kv_a_proj_with_mqa", 1, 0, kv_rank),
-        "kv_norm": Source("kv_a_layernorm"),
-        "k_rotary_proj": _heads("kv_a_proj_with_mqa", 1, kv_rank, None, interleaved=True),
-        "k_proj": _heads("kv_b_proj", num_heads, 0, plain),
-        "v_proj": _heads("kv_b_proj", num_heads, plain, None),
-        "out_proj": Source("o_proj"),
-    }
     return {
-        f"self_attn.{ours}.{kind}": source._replace(name=f"self_attn.{source.name}.{kind}")
-        for kind in ("weight", "bias")
-        for ours, source in parts.items()
+        "self_attn.q_down_proj": Source("self_attn.q_a_proj"),
+        "self_attn.q_norm": Source("self_attn.q_a_layernorm"),
+        "self_attn.q_proj": _heads(q_proj, num_heads, 0, plain),
+        "self_attn.q_rotary_proj": _heads(q_proj, num_heads, plain, None, interleaved=True),
+        "self_attn.kv_down_proj": _heads("kv_a_proj_with_mqa", 1, 0, kv_rank),
+        "self_attn.kv_norm": Source("self_attn.kv_a_layernorm"),
+        "self_attn.k_rotary_proj": _heads("kv_a_proj_with_mqa", 1, kv_rank, None, interleaved=True),
+        "self_attn.k_proj": _heads("kv_b_proj", num_heads, 0, plain),
+        "self_attn.v_proj": _heads("kv_b_proj", num_heads, plain, None),
     }
-
-
-_ATTENTIONS = {(model, "mla"): _latent_attention for model in ("llama", "layer")}
-"""Sources of an attention's tensors by model and attention, where they depend on its sizes."""
 
 
 def load_hugging_face(config: ModelConfig | AttentionConfig, state: Mapping[str, Tensor]) -> nn.Module:
@@ -124,21 +108,17 @@ def load_hugging_face(config: ModelConfig | AttentionConfig, state: Mapping[str,
     if config.variant not in _LAYERS:
         raise ConfigError(f"no Hugging Face names for a {config.variant} model; choose from {', '.join(_LAYERS)}")
     model = build(config, device="meta")
-    if (config.variant, config.attention.variant) in _ATTENTIONS:
+    if config.attention.variant == "mla":
         for norm in (module for module in model.modules() if isinstance(module, RMSNorm)):
             # rms_norm_eps of DeepSeek's models
             norm.eps = 1e-6
-    own, used = {}, set()
     # raise for an unknown name before any tensor is read
     sources = {name: _source(config, name) for name in model.state_dict()}
-    for name, tensor in model.state_dict().items():
-        source = sources[name]
+    used = {source.name for source in sources.values()}
+    if getattr(config, "tied", False):
         # a checkpoint may lack the tied output
-        if name == "output_proj.weight" and model.output_proj.weight is model.embedding.weight:
-            source = _OUTSIDE["embedding.weight"]
-            used.add("lm_head.weight")
-        used.add(source.name)
-        own[name] = _find_tensor(state, name, source, tensor.shape)
+        sources["output_proj.weight"] = sources["embedding.weight"]
+    own = {name: _find_tensor(state, name, sources[name], like.shape) for name, like in model.state_dict().items()}
     for name in state:
         if name not in used and not name.endswith("rotary_emb.inv_freq"):
             raise ConfigError(f"the model has no place for {name}")
@@ -148,18 +128,22 @@ def load_hugging_face(config: ModelConfig | AttentionConfig, state: Mapping[str,
 
 
 def _source(config: ModelConfig, name: str) -> Source:
-    if name in _OUTSIDE:
-        return _OUTSIDE[name]
+    """Return the source of our tensor ``name``. ConfigError where transformers' model has no such tensor."""
+    module, _, kind = name.rpartition(".")
+    if module in _OUTSIDE:
+        return Source(f"{_OUTSIDE[module].name}.{kind}")
     alone = isinstance(config, LayerConfig)
     index, rest = ("0", f"self_attn.{name}") if alone else name.split(".", 2)[1:]
     attention = config.attention if alone else config.layers[int(index)]
     layer = _LAYERS[config.variant]
-    if sources := _ATTENTIONS.get((config.variant, attention.variant)):
-        layer = layer | sources(attention)
-    if rest not in layer:
+    if layer is _LLAMA_LAYER and isinstance(attention, MultiHeadLatentAttentionConfig):
+        layer = layer | _latent_attention(attention)
+    module, _, kind = rest.rpartition(".")
+    found = layer.get(rest) or layer.get(module)
+    if found is None:
         raise ConfigError(f"no Hugging Face name for {name}: transformers' {config.variant} has no such tensor")
-    theirs = layer[rest].name
-    return layer[rest]._replace(name=theirs.removeprefix("self_attn.") if alone else f"model.layers.{index}.{theirs}")
+    theirs = found.name if rest in layer else f"{found.name}.{kind}"
+    return found._replace(name=theirs.removeprefix("self_attn.") if alone else f"model.layers.{index}.{theirs}")
 
 
 def _find_tensor(state: Mapping[str, Tensor], name: str, source: Source, shape: torch.Size) -> Tensor:
@@ -167,11 +151,10 @@ def _find_tensor(state: Mapping[str, Tensor], name: str, source: Source, shape: 
     if source.name not in state:
         raise ConfigError(f"the state dict has no {source.name}")
     theirs = state[source.name]
-    wrong = f"{source.name} is {tuple(theirs.shape)}, which gives no {name} of {tuple(shape)}"
     try:
         own = source.extract(theirs)
     except (IndexError, RuntimeError):
-        raise ConfigError(wrong) from None
-    if own.shape != shape:
-        raise ConfigError(wrong)
+        own = None
+    if own is None or own.shape != shape:
+        raise ConfigError(f"{source.name} is {tuple(theirs.shape)}, which gives no {name} of {tuple(shape)}")
     return own
