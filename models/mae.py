@@ -23,38 +23,35 @@ class GateNetwork(nn.Module):
         return torch.softmax(self.fc2(torch.tanh(self.fc1(x))), dim=-1)
 
 
-class RunningMean:
-    """Mean of all tokens so far, stored as sum and count of the tokens that are not padding."""
-
-    def __init__(self) -> None:
-        self.total: Float[Tensor, "batch 1 d_model"] | None = None
-        self.count: Float[Tensor, "batch 1 1"] | None = None
-
-    def update(
-        self, x: Float[Tensor, "batch new d_model"], padding_mask: Bool[Tensor, "batch new"] | None
-    ) -> Float[Tensor, "batch new d_model"]:
-        """Add tokens ``x`` (B, T, d_m); return the mean of all tokens up to each one, zeros before the first."""
-        ones = torch.ones_like(x[..., :1])
-        totals = zero_padding(x, padding_mask).cumsum(dim=1)
-        counts = zero_padding(ones, padding_mask).cumsum(dim=1)
-        if self.total is not None:
-            totals, counts = totals + self.total, counts + self.count
-        self.total, self.count = totals[:, -1:].detach(), counts[:, -1:]
-        return totals / counts.clamp(min=1)
-
-
 class RunningMeanCache(KeyValueCache):
-    """Cache of keys, values and the mean of the queries so far."""
+    """Cache of keys and values, and of sum and number of the queries so far that are not padding."""
 
-    def __init__(self, *shape, **options) -> None:
-        super().__init__(*shape, **options)
-        self.query_mean = RunningMean()
+    total: Float[Tensor, "batch 1 d_model"] | None = None
+    count: Float[Tensor, "batch 1 1"] | None = None
 
     @property
     def num_bytes(self) -> int:
         """Return the bytes of keys, values, and the sum and count of the queries."""
-        own = (x for x in (self.query_mean.total, self.query_mean.count) if x is not None)
+        own = (x for x in (self.total, self.count) if x is not None)
         return super().num_bytes + sum(x.numel() * x.element_size() for x in own)
+
+
+def running_mean(
+    x: Float[Tensor, "batch new d_model"],
+    padding_mask: Bool[Tensor, "batch new"] | None,
+    cache: RunningMeanCache | None = None,
+) -> Float[Tensor, "batch new d_model"]:
+    """Return the mean of the tokens up to each of ``x`` (B, T, d_m), zeros before the first that is not padding.
+
+    With ``cache`` they come after those in it, and are added there.
+    """
+    totals = zero_padding(x, padding_mask).cumsum(dim=1)
+    counts = zero_padding(torch.ones_like(x[..., :1]), padding_mask).cumsum(dim=1)
+    if cache is not None:
+        if cache.total is not None:
+            totals, counts = totals + cache.total, counts + cache.count
+        cache.total, cache.count = totals[:, -1:].detach(), counts[:, -1:]
+    return totals / counts.clamp(min=1)
 
 
 class MixtureOfAttentiveExperts(Attention):
@@ -116,7 +113,7 @@ class MixtureOfAttentiveExperts(Attention):
         self, query, key, *, causal=False, cache=None, key_padding_mask=None, query_padding_mask=None, rotary=None
     ):
         if self.config.gate == Gate.RUNNING:
-            return (RunningMean() if cache is None else cache.query_mean).update(query, query_padding_mask)
+            return running_mean(query, query_padding_mask, cache)
         if self.config.gate == Gate.SEQUENCE:
             if causal or cache is not None:
                 raise ValueError(self.config.no_step)
