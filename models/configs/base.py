@@ -278,9 +278,11 @@ class ModelConfig(SymbolicConfig):
 
     attention: AttentionConfig
 
-    def check_attention(self, *layers: AttentionConfig) -> None:
-        """Raise ConfigError where an attention has another width than the model, or reads a grid of tokens."""
-        for layer in layers:
+    def __post_init__(self) -> None:
+        """Check the fields, and that attentions have the width of the model, where it has one, and read no grid."""
+        super().__post_init__()
+        own_width = any(field.name == "d_model" for field in fields(self))
+        for layer in getattr(self, "layers", (self.attention,)) if own_width else ():
             if "T" in layer.fields_by_letter:
                 raise ConfigError(f"attention {layer.variant} is of a grid of tokens, which only a transnext model has")
             if layer.d_model != self.d_model:
@@ -298,10 +300,12 @@ class Layers(tuple):
 class Layered(ModelConfig):
     """A model whose attention fields may differ from layer to layer: ``layers`` has one attention for each.
 
-    ``derived_fields`` are fields of an attention that follow from the model's and are not given.
+    ``unit``: what an attention's field may have a value for. ``derived_fields`` are fields of an attention that follow
+    from the model's and are not given.
     """
 
     layers: tuple[AttentionConfig, ...]
+    unit: ClassVar[str] = "layer"
     derived_fields: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
@@ -309,16 +313,12 @@ class Layered(ModelConfig):
         object.__setattr__(self, "layers", Layers(self.layers))
 
     @classmethod
-    def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-        """Return the unit that an attention's field may have one value for, and the number of layers of each unit."""
+    def units(cls, values: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
+        """Return the number of layers of each unit, and the ``derived_fields`` of its attention, from the model's
+        fields."""
         num_layers = values.get("num_layers", 1)
         check_layers("num_layers", num_layers)
-        return "layer", (1,) * num_layers
-
-    @classmethod
-    def derived(cls, values: Mapping[str, Any], i: int) -> dict[str, Any]:
-        """Return the ``derived_fields`` of the attention of run ``i``, computed from the model's fields."""
-        return {}
+        return [(1, {})] * num_layers
 
     @property
     def attention(self) -> AttentionConfig:
@@ -345,10 +345,6 @@ class CausalLanguageModelConfig(Layered):
     vocab_size: int
     context_len: int = 2048
     rope_theta: float = 10000.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_attention(*self.layers)
 
     def check_rotary(self) -> None:
         """Raise ConfigError if an attention does not support rotary positions, or if their width is odd."""

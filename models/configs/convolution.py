@@ -54,7 +54,6 @@ class ConvolutionConfig(Translation):
     def __post_init__(self):
         super().__post_init__()
         check_divides("num_weight_heads", self.num_weight_heads, "d_model", self.d_model)
-        self.check_attention(self.attention)
 
     @property
     def dynamic(self) -> bool:

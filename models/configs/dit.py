@@ -33,7 +33,6 @@ class DiffusionTransformerConfig(TakesMixture, Layered):
 
     def __post_init__(self):
         super().__post_init__()
-        self.check_attention(*self.layers)
         check_divides("patch_size", self.patch_size, "latent_size", self.latent_size)
         if self.d_model % 4:
             raise ConfigError(f"d_model must be a multiple of 4 for sin-cos positions in 2-D, not {self.d_model}")

@@ -41,7 +41,3 @@ class EncoderDecoderConfig(Translation):
     vocab_size: int
     dropout: float = 0.0
     ffn_dropout: float = 0.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        self.check_attention(self.attention)

@@ -53,21 +53,21 @@ def make_config(values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
 
 
 def _layers(model, cls, values) -> tuple[AttentionConfig, ...]:
-    unit, runs = model.runs(values)
+    units = model.units(values)
     own = {f.name for f in fields(cls)}
     listed = {name: value for name, value in values.items() if name in own and isinstance(value, tuple)}
     for name, value in listed.items():
-        if len(value) != len(runs):
-            raise ConfigError(f"{name} takes one whole number or one for each of {len(runs)} {unit}s, not {len(value)}")
+        if len(value) != len(units):
+            wanted = f"one whole number or one for each of {len(units)} {model.unit}s"
+            raise ConfigError(f"{name} takes {wanted}, not {len(value)}")
     if not listed and not model.derived_fields:
-        return (_construct(cls, values),) * sum(runs)
+        return (_construct(cls, values),) * len(units)
     layers = []
-    for i, times in enumerate(runs):
-        derived = {name: value for name, value in model.derived(values, i).items() if name in own}
+    for i, (times, derived) in enumerate(units):
         try:
             one = _construct(cls, {**values, **{name: value[i] for name, value in listed.items()}, **derived})
         except ConfigError as error:
-            raise ConfigError(f"{unit} {i}: {error}") from None
+            raise ConfigError(f"{model.unit} {i}: {error}") from None
         layers += [one] * times
     return tuple(layers)
 

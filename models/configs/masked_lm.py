@@ -29,10 +29,6 @@ class MaskedLanguageModelConfig(TakesMixture):
     dropout: float = 0.0
     ffn_dropout: float = 0.0
 
-    def __post_init__(self):
-        super().__post_init__()
-        self.check_attention(self.attention)
-
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Return input lengths by letter: T tokens; two positions are reserved, as in RoBERTa."""
         if lengths["seq_len"] + 2 > self.max_positions:

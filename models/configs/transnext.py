@@ -1,6 +1,6 @@
 """TransNeXt, an image classifier of several stages, around aggregated attention. Importable without torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -39,6 +39,7 @@ class TransNeXtConfig(TakesMixture, Layered):
         **fields_of("C", "depths", "tokens", "widths", "inner_widths", "E_ff", "K_ff"),
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
+    unit: ClassVar[str] = "stage"
     derived_fields: ClassVar[tuple[str, ...]] = ("side", "pretrained_side")
     channels: ClassVar[int] = CHANNELS
 
@@ -59,25 +60,18 @@ class TransNeXtConfig(TakesMixture, Layered):
             )
 
     @classmethod
-    def runs(cls, values: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-        """Return stages of ``depths`` layers."""
-        depths = values.get("depths")
+    def units(cls, values: Mapping[str, Any]) -> list[tuple[int, dict[str, int | None]]]:
+        """Return the layers of each stage, and the sides of its grids. ConfigError for an image that the strides do not
+        divide."""
+        depths, size = values.get("depths"), values.get("image_size", cls.image_size)
         if not depths:
             raise ConfigError("depths must have the number of layers of at least one stage")
         check_range("depths", min(depths), 1)
         check_layers("depths", sum(depths))
-        return "stage", tuple(depths)
-
-    @classmethod
-    def derived(cls, values: Mapping[str, Any], i: int) -> dict[str, int | None]:
-        """Return the sides of the grids of stage ``i``. ConfigError for an image that the strides do not divide."""
-        stages = len(values["depths"])
-        own = _side("image_size", values.get("image_size", cls.image_size), stages, i)
-        pretrained = values.get("pretrained_size")
-        return {
-            "side": own,
-            "pretrained_side": None if pretrained is None else _side("pretrained_size", pretrained, stages, i),
-        }
+        own, pretrained = _sides("image_size", size, depths), values.get("pretrained_size")
+        before = [None] * len(depths) if pretrained is None else _sides("pretrained_size", pretrained, depths)
+        sides = [dict(zip(cls.derived_fields, both, strict=True)) for both in zip(own, before, strict=True)]
+        return list(zip(depths, sides, strict=True))
 
     @property
     def stages(self) -> tuple[AttentionConfig, ...]:
@@ -119,13 +113,14 @@ class TransNeXtConfig(TakesMixture, Layered):
         return {"images": Input((lengths["batch_size"], CHANNELS, self.image_size, self.image_size))}
 
 
-def _side(field: str, size: Any, stages: int, i: int) -> int:
-    """Return the side of the grid of stage ``i``. ConfigError naming ``field``."""
-    stride = STRIDES[0] * STRIDES[1] ** (stages - 1)
+def _sides(field: str, size: Any, depths: Sequence[int]) -> list[int]:
+    """Return the side of the grid of each stage. ConfigError naming ``field``."""
+    strides = [STRIDES[0] * STRIDES[1] ** i for i in range(len(depths))]
     if type(size) is not int:
         raise ConfigError(f"{field} must be a whole number, not {size!r}")
-    if size < 2 * stride or size % stride:
+    if size < 2 * strides[-1] or size % strides[-1]:
         raise ConfigError(
-            f"{field} must be a multiple of {stride}, the stride of {stages} stages, from {2 * stride} on, not {size}"
+            f"{field} must be a multiple of {strides[-1]}, the stride of {len(depths)} stages, from {2 * strides[-1]} "
+            f"on, not {size}"
         )
-    return size // (STRIDES[0] * STRIDES[1] ** i)
+    return [size // stride for stride in strides]
