@@ -18,9 +18,12 @@ from dataclasses import dataclass
 from headcount.formulas.ledger import Size
 
 AXES = ("dp", "cp", "tp", "ep", "pp")
+WORDS = (*AXES, "sp", "fsdp", "zero", "hsdp", "mb", "recompute", "heads")
 ORDER = ("tp", "cp", "ep", "dp", "pp")
-RECOMPUTE = ("none", "selective", "full")
-HEADS = ("contiguous", "dealt")
+SWITCHES = {"sp": {"sp": True}, "fsdp": {"zero": 3}}
+"""Fields that words without a value set."""
+FLAGS = {"cp": "ring", "ep": "replicated", "fsdp": "keep"}
+CHOICES = {"zero": ("1", "2", "3"), "recompute": ("none", "selective", "full"), "heads": ("contiguous", "dealt")}
 GRAMMAR = "tp=8,sp,cp=2,ep=4,pp=16,dp=128,fsdp"
 
 
@@ -99,28 +102,21 @@ def parse(text: str) -> Plan:
 
 def _word(name: str, value: str, flag: str, assigned: bool) -> dict[str, object]:
     """Return the fields that one word of a plan sets."""
-    flags = {"cp": ("ring",), "ep": ("replicated",), "fsdp": ("keep",)}
-    known = (*AXES, "sp", "fsdp", "zero", "hsdp", "mb", "recompute", "heads")
-    if name not in known:
-        raise PlanError(f"unknown word {name!r}; a plan is {GRAMMAR}, words {', '.join(known)}")
-    if flag and flag not in flags.get(name, ()):
-        raise PlanError(f"{name} has no {flag!r}; choose from {', '.join(flags.get(name, ())) or 'none'}")
-    if assigned == (name in ("sp", "fsdp")):
+    if name not in WORDS:
+        raise PlanError(f"unknown word {name!r}; a plan is {GRAMMAR}, words {', '.join(WORDS)}")
+    if flag not in ("", FLAGS.get(name)):
+        raise PlanError(f"{name} has no {flag!r}; choose from {FLAGS.get(name, 'none')}")
+    if assigned == (name in SWITCHES):
         raise PlanError(f"{name} takes no value" if assigned else f"{name} needs a value, {name}=2")
     out: dict[str, object] = {flag: True} if flag else {}
-    if name in ("sp", "fsdp"):
-        return out | ({"sp": True} if name == "sp" else {"zero": 3})
-    if choices := {"recompute": RECOMPUTE, "heads": HEADS}.get(name):
-        if value not in choices:
-            raise PlanError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-        return out | {name: value}
+    if name in SWITCHES:
+        return out | SWITCHES[name]
+    if value not in CHOICES.get(name, (value,)):
+        raise PlanError(f"{name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
     if name == "pp" and "+" in value:
         stages = tuple(size for part in value.split("+") for size in _stages(part))
         return out | {"pp": len(stages), "stages": stages}
-    number = _integer(name, value)
-    if name == "zero" and number > 3:
-        raise PlanError(f"zero must be 1, 2 or 3, not {number}")
-    return out | {name: number}
+    return out | {name: value if name in ("recompute", "heads") else _integer(name, value)}
 
 
 def _stages(text: str) -> list[int]:

@@ -313,7 +313,7 @@ def test_encoder_decoder_context_parallel():
         ("cp=2:loop", "choose from ring"),
         ("ep=3", "ep=3 does not divide dp x cp x tp = 1"),
         ("tp=4,ep=2:replicated", "which must be 2 too"),
-        ("zero=4", "zero must be 1, 2 or 3"),
+        ("zero=4", "zero must be one of 1, 2, 3"),
         ("hsdp=2", "does not divide dp x cp"),
         ("dp=2,hsdp=2", "need fsdp"),
         ("recompute=some", "none, selective, full"),
