@@ -6,7 +6,6 @@ import pytest
 
 from headcount.bench.case import Case
 from headcount.formulas import decoder, mha
-from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
 
 B, T, L, d, F, V, P, h, d_h = 2, 7, 3, 13, 17, 29, 11, 5, 3
@@ -38,19 +37,3 @@ def test_preset_params(name, params):
 
 def test_relative_positions_are_closed_form_only():
     assert [name for name in PRESETS if preset(name).module is None] == ["chinchilla-70b"]
-
-
-def test_unknown_positions_raise():
-    with pytest.raises(ValueError, match="^positions must be one of learned, rotary, relative, not 'sideways'$"):
-        make_config({**PRESETS["gpt3-175b"], "positions": "sideways"})
-
-
-def test_experts_in_attention_raise():
-    fields = {name: value for name, value in PRESETS["gpt3-175b"].items() if name != "num_heads"}
-    with pytest.raises(ValueError, match=r"^attention must be one of mha, not 'moa'; did you mean mha\?$"):
-        make_config({**fields, "attention": "moa", "num_experts": 8, "top_k": 2, "head_dim": 128})
-
-
-def test_more_dense_layers_than_layers_raise():
-    with pytest.raises(ValueError, match="^num_dense_layers must be .*not 5$"):
-        make_config({**PRESETS["deepseek-v3"], "num_layers": 3, "num_dense_layers": 5})

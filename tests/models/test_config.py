@@ -31,6 +31,7 @@ from tests.cases import (
 LAYER = dict(d_model=22)
 GRID = dict(attention="aggregated", d_model=15, num_heads=3, side=6, pool_ratio=2)
 LIGHT, IMAGE, STAGES = (MODEL_FIELDS[case] for case in ("light", "dit", "images"))
+DENSE = {name: value for name, value in MODEL_FIELDS["decoder-learned"].items() if name != "num_heads"}
 UNEVEN = MOH | dict(num_heads=(6, 4, 6), num_shared_heads=(2, 1, 6), top_k=(3, 4, 0))
 BASES = {name: {"attention": config.variant, **dataclasses.asdict(config)} for name, config in configurations()}
 BASES |= {f"{values['model']}-{values['attention']}": values for values in MODEL_FIELDS.values()}
@@ -86,6 +87,8 @@ UNUSABLE = [
     (STAGES, {"mlp_ratio": (5,)}, "mlp_ratio takes one for each of 3 stages, not 1"),
     (STAGES, {"num_heads": (2, 4, 11)}, "stage 1: num_heads must divide d_model, and 4 does not divide 21"),
     (STAGES, {"side": 5}, "unknown field 'side'"),
+    (DENSE, {"attention": "moa", **MOA}, "attention must be one of mha, not 'moa'; did you mean mha?"),
+    (MODEL_FIELDS["deepseek"], {"num_dense_layers": 5}, "num_dense_layers must be at most 3, not 5"),
     (TRANSLATION | GRID, {"d_model": 15}, "attention aggregated is of a grid of tokens"),
 ]
 
