@@ -13,7 +13,7 @@ from headcount.completion import SHELLS, script
 from headcount.models.configs.suggest import choices
 
 PROG = "headcount"
-VERBS = "bench.macs.verbs"
+VERBS = "bench.macs.__main__"
 COMMANDS = {
     "count": (VERBS, "MACs and parameters of one model, counted exactly"),
     "compare": (VERBS, "cost difference of two models, and the sizes at which they cost the same"),
@@ -27,7 +27,7 @@ COMMANDS = {
     "convert": (VERBS, "a dense preset as mixture-of-head attention"),
     "routing": ("bench.routing.__main__", "tokens per expert or head of a trained model"),
     "report": ("reports.__main__", "the report, and in a checkout the other generated files"),
-    "macs": ("bench.macs.__main__", "count, table, grid, compare, audit and convert as one command"),
+    "macs": (VERBS, "count, table, grid, compare, audit and convert as one command"),
 }
 """By command: the module with its ``parser`` and ``main``, and its line of help."""
 

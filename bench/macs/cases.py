@@ -136,5 +136,7 @@ def parse_saved(text: str, other: str) -> CountSnapshot:
     if is_saved(text):
         return replace(file.read(text), name=text)
     if ":" not in text.partition(",")[0] and not is_configuration(text.partition(",")[0]):
-        raise UsageError(f"--compare {other} takes another file of a count, or a module FILE.py:FUNCTION, not {text}")
+        raise UsageError(
+            f"{other} is compared with another file of a count, or a module FILE.py:FUNCTION, not with {text}"
+        )
     return parse(text, (), {}).saved

@@ -37,10 +37,10 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         elif letter in LETTERS:
             found[LETTERS[letter]] = _heads(word, value)
         else:
-            raise UsageError(f"malformed {word!r}; --convert takes s=N r=N and router=NAME")
+            raise UsageError(f"malformed {word!r}; a conversion takes s=N r=N and router=NAME")
     missing = [f"{letter}=N" for letter, name in LETTERS.items() if name not in found]
     if missing:
-        raise UsageError(f"--convert needs {' and '.join(missing)}")
+        raise UsageError(f"a conversion needs {' and '.join(missing)}")
     return found
 
 

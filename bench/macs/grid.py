@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
@@ -118,7 +118,7 @@ def case_at(variant: Variant, point: Mapping[str, int]) -> Case:
     return Case(_name(point), config, lengths)
 
 
-def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
+def section(grid: Grid, counters: Sequence[str], device: str | None, name: str = "grid") -> Section:
     """Return a row for each point that can be built; the others are listed below the table as left out.
 
     Raises UsageError where no point can be built.
@@ -137,7 +137,7 @@ def section(grid: Grid, counters: Sequence[str], device: str | None) -> Section:
             case.check_runs()
     rows = (_row(grid.variant, point, case, counters, device) for point, case in buildable)
     return Section(
-        _layout(grid, counters, cases),
+        replace(_layout(grid, counters, cases), name=name),
         # without counters the rows are known now, and column widths fit them
         rows if counters else list(rows),
         below=[*left_out, f"{plural(len(buildable), 'point')}, {len(left_out)} left out."],

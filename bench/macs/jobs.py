@@ -1,11 +1,11 @@
 """Jobs of bench.macs: the options that each accepts, and the tables that it prints.
 
-A job has the name of the option that selects it. The verbs (bench.macs.verbs) set these options too.
+A job has the name of the option of bench.macs that selects it; a verb (bench.macs.verbs) names its job itself.
 """
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
@@ -33,11 +33,11 @@ from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.snapshot.snapshot import snapshot_of_rank
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
-from headcount.formulas.conventions import TRAINING
+from headcount.formulas import conventions
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.published import figures, tables
 from headcount.formulas.rank import BYTES, REDUCTION
-from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
+from headcount.models.configs.presets import PRESETS, parse_overrides
 
 DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
 """Columns of --decode."""
@@ -57,17 +57,27 @@ class Job:
     strict: bool = False
 
 
-def plan(args: Namespace) -> Work | str:
-    """Return the tables for ``args``. Raises for wrong usage before anything is printed."""
+def select(args: Namespace) -> str:
+    """Return the name of the job that the options select. Raises UsageError for a removed option."""
     if args.published:
         raise UsageError("--published was removed; count a torchvision model with --module FILE.py:FUNCTION")
+    if any(map(own.is_file, args.table)):
+        return "file"
+    # with --columns, --rules is one of their assumptions
+    names = (name for name in JOBS if getattr(args, name, None) and not (name == "rules" and args.columns))
+    return next(names, "table")
+
+
+def plan(args: Namespace, choose: Callable[[Namespace], str], flags: Mapping[str, str]) -> Work | str:
+    """Return the tables of the job that ``choose`` names; ``flags`` are the options of the command line by name.
+
+    Raises for wrong usage before anything is printed.
+    """
     if args.list:
         return _listing()
-    # with --columns, --rules is one of their assumptions
-    selected = (name for name in JOBS if getattr(args, name, None) and not (name == "rules" and args.columns))
-    name = "file" if any(map(own.is_file, args.table or ())) else next(selected, "table")
-    check_options(name, args)
-    job, is_checked = JOBS[name], args.check or args.audit
+    name = choose(args)
+    check_options(name, args, flags)
+    job, is_checked = JOBS[name], args.check or name == "audit"
     return Work(
         job.sections(args),
         strict=job.strict or is_checked,
@@ -77,32 +87,30 @@ def plan(args: Namespace) -> Work | str:
     )
 
 
-def check_options(name: str, args: Namespace) -> None:
+def check_options(name: str, args: Namespace, flags: Mapping[str, str]) -> None:
     """Raise UsageError for an option that the job ``name`` does not accept, or if a required one is missing."""
-    job = JOBS[name]
+    job, label = JOBS[name], flags.get(name, f"this {name}")
     for option in dict.fromkeys((*JOBS, *chain.from_iterable(one.takes for one in JOBS.values()))):
         value = getattr(args, option, None)
         # a number of 0 is given
         if option in (name, *job.takes) or not (value or type(value) in (int, float)):
             continue
-        others = ", ".join(_flag(other) for other, one in JOBS.items() if option in one.takes and other != option)
-        raise UsageError(
-            f"{_flag(option)} does not go with {_flag(name)}" + (f"; it goes with {others}" if others else "")
-        )
+        others = ", ".join(flags[other] for other, one in JOBS.items() if option in one.takes and other in flags)
+        raise UsageError(f"{flags[option]} does not go with {label}" + (f"; it goes with {others}" if others else ""))
     if job.needs and not getattr(args, job.needs):
-        raise UsageError(f"{_flag(name)} needs {_flag(job.needs)}")
-
-
-def _flag(option: str) -> str:
-    return FLAGS.get(option, f"--{option.replace('_', '-')}")
+        raise UsageError(f"{label} needs {flags[job.needs]}")
+    if args.plan and name != "compare":
+        args.plan, *others = args.plan
+        if others:
+            raise UsageError("two plans are compared by headcount compare PRESET --plan P Q")
 
 
 def assumptions(args: Namespace) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it."""
-    names = [one.name for one in fields(accounts.Assumptions) if one.name != "rule"]
-    values = {name: value for name in names if (value := getattr(args, name)) is not None}
+    values = {name: value for name in ASSUMPTIONS if (value := getattr(args, name)) is not None}
     if values and not args.columns:
-        raise UsageError(f"{', '.join(map(_flag, values))} needs --columns")
+        named = (accounts.OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in values)
+        raise UsageError(f"{', '.join(named)} needs --columns")
     if args.prices:
         values["prices"] = accounts.read_prices(args.prices)
     if args.peak:
@@ -125,25 +133,24 @@ def _cases(args: Namespace) -> list[Case]:
 
 
 def _tables(args: Namespace) -> Iterator[Section]:
-    """Return the tables of papers, presets and grids."""
-    given = assumptions(args)
-    names = args.table or ([] if args.preset or args.grid else tables.names(paper="moa"))
+    """Return the tables of papers."""
+    given, names = assumptions(args), args.table or tables.names(paper="moa")
     of_figures = [name for name in names if name in figures.names()]
     if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
         option = "--columns" if args.columns else "--counter"
         raise UsageError(f"{option} goes with tables of MACs, not with {of_figures[0]}: closed forms only")
-    are_counted = of_figures != names or args.preset or args.grid
-    counters = _counters(args) if are_counted else []
-    parts = [_reproduced([name for name in names if name not in of_figures], counters, args, given)]
-    parts.append(map(figure_tables.section, of_figures))
-    if args.preset:
-        parts.append(_presets(args, counters, given))
-    for number, spec in enumerate(args.grid or (), 1):
-        section = grid.section(grid.parse(spec), counters, args.device)
-        if number > 1:
-            section = replace(section, table=replace(section.table, name=f"{section.table.name}-{number}"))
-        parts.append([columns.extended(section, args.columns, given) if args.columns else section])
-    return chain.from_iterable(parts)
+    counters = _counters(args) if of_figures != names else []
+    reproduced = _reproduced([name for name in names if name not in of_figures], counters, args, given)
+    return chain(reproduced, map(figure_tables.section, of_figures))
+
+
+def _grids(args: Namespace) -> list[Section]:
+    given, counters = assumptions(args), _counters(args)
+    found = []
+    for number, spec in enumerate(args.grid):
+        section = grid.section(grid.parse(spec), counters, args.device, f"grid-{number + 1}" if number else "grid")
+        found.append(columns.extended(section, args.columns, given) if args.columns else section)
+    return found
 
 
 def _counters(args: Namespace) -> list[str]:
@@ -168,8 +175,8 @@ def _reproduced(names, counters, args, given) -> Iterator[Section]:
             yield from vocabularies if args.params else ()
 
 
-def _presets(args, counters, given) -> Iterator[Section]:
-    cases = _cases(args)
+def _presets(args: Namespace) -> Iterator[Section]:
+    given, counters, cases = assumptions(args), _counters(args), _cases(args)
     for case in cases:
         # Raise for a length beyond the model's positions before anything is printed.
         _ = case.ledger
@@ -219,18 +226,15 @@ def _comparison(args: Namespace) -> Iterable[Section]:
 
 def _rank_difference(args: Namespace) -> list[Section]:
     """Return the differences of a rank's closed form, of two plans or of two presets under one."""
-    plans = [args.plan] if isinstance(args.plan, str) else args.plan
-    pairs = [(text, plan) for text in args.compare for plan in plans]
+    pairs = [(text, plan) for text in args.compare for plan in args.plan]
     if len(pairs) != 2:
         raise UsageError("--plan takes two plans for one preset, or one plan for two")
     found = []
     for text, plan in pairs:
-        name = text.partition(",")[0]
-        if name not in PRESETS:
+        if text.partition(",")[0] not in PRESETS:
             raise UsageError(f"--plan compares presets, and {text} is none")
-        fields = parse_overrides(name, assignments(",".join((text, *args.set))))
-        lengths = {length: getattr(args, length) for length in LENGTHS}
-        slowest = max(Case.of(name, fields, lengths, plan=parse_plan(plan)).ranks, key=lambda cost: cost.step_macs)
+        case = compared_cases.parse(text, args.set, {length: getattr(args, length) for length in LENGTHS})
+        slowest = max(replace(case, plan=parse_plan(plan)).ranks, key=lambda cost: cost.step_macs)
         found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
     return saved_sections(*found, COMPARED)
 
@@ -275,21 +279,17 @@ def _count(
     require_package("torch")
     check_device(args.device)
     check_ranks(args.module, args.plan, args.ranks, args.rank)
+    same = ("device", "backward", "allow_unsupported", "formula_set", "plan", "ranks")
     return count_module(
         **vars(target),
         counters=[name for name in counters if name in registry.NAMES],
-        device=args.device,
-        backward=args.backward,
-        allow_unsupported=args.allow_unsupported,
         elementwise=args.elementwise or "report",
         formulas=parse_formulas(args.formula),
-        formula_set=args.formula_set,
-        plan=args.plan,
-        ranks=args.ranks,
         rank=args.rank or 0,
         columns=[name for name in names if name in MEASURED],
         context=given.context,
         element_bytes=given.element_bytes,
+        **{name: getattr(args, name) for name in same},
     )
 
 
@@ -324,23 +324,18 @@ def _audit(args: Namespace) -> Iterator[Section]:
     return audit.sections([name for name in counters if name in registry.NAMES], args.device)
 
 
-FLAGS = {
-    "peak_macs_per_s": "--peak-macs",
-    "bytes_per_s": "--bandwidth",
-    "file": "a file of a table",
-    "own_rule": "--rule",
-}
-"""Options whose flag is not their name."""
+ASSUMPTIONS = [one.name for one in fields(accounts.Assumptions) if one.name != "rule"]
+TRAINING = ("rules", "tokens", "seconds", "devices", "peak")
+MEMORY = ("columns", *(name for name in ASSUMPTIONS if name not in TRAINING))
 COUNTED = ("counter", "device")
-COLUMNS = ("columns", "rules", *(one.name for one in fields(accounts.Assumptions) if one.name != "rule"))
-TABLES = ("table", "grid", "params", *COUNTED, *COLUMNS)
+TABLES = (*COUNTED, *MEMORY, *TRAINING)
 SIZES = ("set", *LENGTHS)
 TARGET = ("set", "input", "dtype", *targets.LENGTHS)
 MODULE = ("depth", "allow_unsupported", "formula", "formula_set", "elementwise", "backward", "decode", "plot")
 RANKS = ("plan", "ranks", "rank")
 JOBS = {
-    "module": Job(_module, results.module_result, (*TARGET, *COUNTED, *COLUMNS, *MODULE, *RANKS), strict=True),
-    "compare": Job(_comparison, results.comparison_result, (*TARGET, *LENGTHS, *COUNTED, *COLUMNS, "plan")),
+    "module": Job(_module, results.module_result, (*TARGET, *TABLES, *MODULE, *RANKS), strict=True),
+    "compare": Job(_comparison, results.comparison_result, (*TARGET, *LENGTHS, *TABLES, "plan")),
     "plan": Job(
         _ranks,
         results.ranks_result,
@@ -351,9 +346,9 @@ JOBS = {
     "convert": Job(_conversions, results.conversion_result, ("preset", *SIZES), needs="preset"),
     "rules": Job(_rules, results.rules_result, ("preset", *SIZES), needs="preset"),
     "audit": Job(_audit, results.audit_result, COUNTED, strict=True),
-    "preset": Job(_tables, results.tables_result, (*TABLES, *SIZES)),
-    "grid": Job(_tables, results.tables_result, TABLES),
-    "table": Job(_tables, results.tables_result, TABLES),
+    "preset": Job(_presets, results.presets_result, (*TABLES, *SIZES)),
+    "grid": Job(_grids, results.grids_result, TABLES),
+    "table": Job(_tables, results.tables_result, (*TABLES, "params")),
     "file": Job(own.sections, own.result, ("table", "own_rule", "find_rule", "trust")),
 }
 """Jobs in the order in which options select them; ``file`` is a table of the user."""
@@ -370,7 +365,7 @@ def _listing() -> str:
         "devices   " + ", ".join(DEVICES),
         "formats   " + ", ".join(FORMATS),
         "columns   " + ", ".join(accounts.ACCOUNTS),
-        "rules     " + ", ".join(TRAINING),
+        "rules     " + ", ".join(conventions.TRAINING),
         f"grids     {grids}, with d_m, T, S, B",
         "fields    of a preset: any wrong --set FIELD=VALUE names them",
     ]

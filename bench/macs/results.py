@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from headcount.bench.measure import CLOSED_FORM
 from headcount.bench.table import Row, Section, plural
@@ -25,19 +24,32 @@ def macs(number: int, in_flops: bool) -> str:
 
 
 def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
-    """Return the result of tables, presets and grids: verdicts, costs, number of points, number of wrong counts."""
+    """Return the result of tables: the number of rows by verdict, and of wrong counts."""
     published = [section for section in printed if section.table.name in tables.names()]
     of_figures = [section for section in printed if section.table.name in figures.names()]
     parts = [_published(published)] if published else []
     parts += [verdicts(_rows(of_figures), "printed figure")] if of_figures else []
-    records = [record for section in printed for row in section.rows for record in row.records]
-    for section in printed:
-        rows = section.rows
-        if section.detail and rows and rows[0].records:
-            parts += [_preset(record, in_flops) for record in rows[0].records[:1] if record.get("preset")]
-        if section.table.name.startswith("grid"):
-            parts.append(section.below[-1].rstrip("."))
-    return "; ".join([*parts, *_counts(records)]) + "." if parts else ""
+    return _sentence([*parts, *_counts(printed)])
+
+
+def presets_result(printed: Sequence[Section], in_flops: bool) -> str:
+    """Return the result of presets: their costs, and the number of wrong counts."""
+    records = [section.rows[0].records[0] for section in printed if section.detail and section.rows[0].records]
+    parts = []
+    for record in records:
+        active = f", {record['active_params']:,} of them active" if record["active_params"] != record["params"] else ""
+        cost = macs(record["macs"], in_flops)
+        parts.append(f"{record['preset']}: {cost}, {record['params']:,} parameters{active}")
+    return _sentence([*parts, *_counts(printed)])
+
+
+def grids_result(printed: Sequence[Section], in_flops: bool) -> str:
+    """Return the result of grids: the number of their points, and of wrong counts."""
+    return _sentence([*(section.below[-1].rstrip(".") for section in printed), *_counts(printed)])
+
+
+def _sentence(parts: Iterable[str]) -> str:
+    return "; ".join(parts) + "."
 
 
 def verdicts(rows: Iterable[Row], what: str) -> str:
@@ -53,12 +65,8 @@ def _published(sections: Sequence[Section]) -> str:
     return verdicts(_rows(sections, without=NOTHING), f"printed {what}")
 
 
-def _preset(record: dict[str, Any], in_flops: bool) -> str:
-    active = f", {record['active_params']:,} of them active" if record["active_params"] != record["params"] else ""
-    return f"{record['preset']}: {macs(record['macs'], in_flops)}, {record['params']:,} parameters{active}"
-
-
-def _counts(records: Iterable[dict[str, Any]]) -> list[str]:
+def _counts(printed: Sequence[Section]) -> list[str]:
+    records = (record for section in printed for row in section.rows for record in row.records)
     counts = [r for r in records if r.get("counter") not in (None, CLOSED_FORM) and r.get("macs") is not None]
     wrong = sum(record["macs"] != record["predicted_macs"] for record in counts)
     return [f"counts that differ from their counter's rules: {wrong} of {len(counts)}"] if counts else []

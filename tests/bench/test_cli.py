@@ -13,7 +13,7 @@ from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
 from headcount.bench.latency import targets as latency_targets
-from headcount.bench.macs import verbs
+from headcount.bench.macs import __main__ as macs
 from headcount.bench.output.arguments import Value
 from headcount.bench.table import Column, Row, Section, Table
 
@@ -142,4 +142,4 @@ def test_latency_has_targets_behind_options(words, has_target):
 ])  # fmt: skip
 def test_wrong_words_have_their_own_error(command, words, message):
     with pytest.raises(UsageError, match=message):
-        verbs.parser(f"headcount {command}").parse_args(words)
+        macs.parser(f"headcount {command}").parse_args(words)

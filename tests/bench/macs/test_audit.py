@@ -10,7 +10,6 @@ from headcount.bench.counters import ptflops_aten, registry
 from headcount.bench.formulations.catalog import FORMULATIONS
 from headcount.bench.macs import audit
 from headcount.bench.macs.__main__ import main
-from headcount.bench.macs.verbs import main as verb
 from headcount.formulas.ledger import Entry, Ledger
 
 B, T, S, D, H, BIASES = 2, 7, 11, 48, 6, 2 * (7 + 11 + 11 + 7) * 48
@@ -108,7 +107,7 @@ def test_wrong_rule_exits_1(few_formulations, capsys, monkeypatch):
 
 def test_unsupported_operator_fails_audit(few_formulations, capsys, monkeypatch):
     monkeypatch.setattr(zero_mac_ops, "KNOWN", zero_mac_ops.KNOWN - {"topk"})
-    assert verb(["--device", "meta", "--counter", "torch"], "headcount audit") == 1
+    assert main(["--device", "meta", "--counter", "torch"], "headcount audit") == 1
     assert "moa-matmul on meta: failed: UnsupportedError: unsupported operations, which" in capsys.readouterr().err
 
 

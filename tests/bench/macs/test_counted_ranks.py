@@ -9,8 +9,8 @@ from headcount.bench.case import Case
 from headcount.bench.isolated.module_count import count_ranks
 from headcount.bench.lock.__main__ import main as lock
 from headcount.bench.macs import ranks
+from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.ranks import verdict
-from headcount.bench.macs.verbs import main
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import parse
 

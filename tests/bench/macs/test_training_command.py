@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headcount.bench.macs import verbs
+from headcount.bench.macs import __main__ as macs
 
 L, d, h, g, d_h, F, V, T, B = 2, 4096, 32, 8, 128, 14336, 128256, 101, 3
 SMALL = ["--preset", "llama3-8b", "--set", f"num_layers={L}", "--seq-len", str(T), "--batch-size", str(B)]
@@ -58,7 +58,7 @@ def test_utilisation_states_rule_and_peak(macs):
 def test_two_rules_by_entry(capsys, verb, warm):
     sizes = ["num_layers=2", "num_heads=3", "num_kv_heads=1", "d_model=26", "head_dim=10", "d_ff=29", "vocab_size=31"]
     argv = ["llama3-8b", "--set", *sizes, "--seq-len", "13", "--rules", "palm", "6n", "--format", "json"]
-    assert verbs.main(argv, f"headcount {verb}") == 0
+    assert macs.main(argv, f"headcount {verb}") == 0
     found = json.loads(capsys.readouterr().out)["tables"][-1]["rows"]
     differing = [row for row in found if row["difference"] and row["kind"]]
     assert [row["kind"] for row in differing] == ["scores", "values"]
@@ -71,6 +71,6 @@ def test_two_rules_by_entry(capsys, verb, warm):
     (["llama3-8b", "llm-s", "--rules", "palm", "--columns", "mfu"], "--seconds"),
 ])  # fmt: skip
 def test_wrong_comparison_is_one_line(capsys, argv, named):
-    assert verbs.main(argv, "headcount compare") == 2
+    assert macs.main(argv, "headcount compare") == 2
     err = capsys.readouterr().err
     assert named in err and err.count("\n") == 1
