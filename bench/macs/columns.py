@@ -1,6 +1,6 @@
 """Columns of --columns: added to another table, or a table of cases. Importable without torch."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -30,26 +30,44 @@ IDEAL = "_ideal"
 """The suffix of column keys for the ideal form."""
 
 
-def extended(section: Section, names: Sequence[str], given: Assumptions) -> Section:
-    """Return ``section`` with the accounts ``names`` of its rows' cases before its last column.
+def extended(
+    section: Section,
+    names: Sequence[str],
+    given: Assumptions,
+    value: Callable[..., Any] = value_of,
+    model: str = "the reference implementation",
+) -> Section:
+    """Return ``section`` with the accounts ``names`` of its rows' cases, by ``value``, behind its columns.
 
     Where the section has ideal forms, accounts that depend on heads have a second column for the ideal form. Notes
-    give the reason for each dash.
+    give the reason for each dash, and the assumptions; activations are measured of ``model``.
     """
     table = section.table
-    added = [column for name in names for column in _columns(name, given, section.ideal)]
-    columns = [*table.columns[:-1], *added, table.columns[-1]]
-    notes = [*table.notes_above, statement(names, given), *([section.ideal] if section.ideal else [])]
+    of_heads = [name for name in names if section.ideal and ACCOUNTS[name].of_heads]
+    columns = [*table.columns]
+    for name in names:
+        column = OF_RUN.get(name) or ACCOUNTS[name].column(given)
+        columns.append(column)
+        if name in of_heads:
+            columns.append(replace(column, key=column.key + IDEAL, head=f"{column.head}\nideal"))
+    about = statement([name for name in names if name in ACCOUNTS], given, model)
+    notes = [*table.notes_above, about, *([section.ideal] if section.ideal else [])]
 
     def rows() -> Iterator[Row]:
         for row in section.rows:
-            found, missing = values(names, row.case, given)
-            if section.ideal:
-                of_ideal, not_ideal = _ideal(names, row.case, given)
-                found, missing = {**found, **of_ideal}, {**missing, **not_ideal}
-            records = [{**record, **_plain(found), "missing": missing} for record in row.records]
-            notes = [*row.notes, *_reasons(missing)]
-            yield replace(row, values={**row.values, **found}, notes=notes, records=records)
+            found, missing = values(names, row.case, given, value)
+            ideal = row.case.ideal if of_heads else None
+            unused = dict.fromkeys(of_heads, "every head is used")
+            of_ideal = values(of_heads, ideal, given) if ideal else (dict.fromkeys(of_heads), unused)
+            for both, more in zip((found, missing), of_ideal, strict=True):
+                both |= {name + IDEAL: one for name, one in more.items()}
+            plain = {name: float(one) if isinstance(one, Fraction) else one for name, one in found.items()}
+            records = [{**record, **plain, "missing": missing} for record in row.records]
+            by_reason: dict[str, list[str]] = {}
+            for name, reason in missing.items():
+                by_reason.setdefault(reason, []).append(name)
+            reasons = [f"no {', '.join(those)}: {reason}." for reason, those in by_reason.items()]
+            yield replace(row, values={**row.values, **found}, notes=[*row.notes, *reasons], records=records)
 
     # a sequence stays a sequence, so that column widths fit its rows
     more = list(rows()) if isinstance(section.rows, Sequence) else rows()
@@ -136,64 +154,26 @@ def _module_value(name: str, module: CountedModule, given: Assumptions) -> Any:
 
 def of_module(count: ModuleCount, heading: str, names: Sequence[str], given: Assumptions) -> Section:
     """Return a table of one row, with a reason for each column that is not known of a user module."""
-    module = CountedModule(count, input_tokens(count.inputs))
-    notes = [statement([name for name in names if name in ACCOUNTS], given, "the model")]
-    row = _row(count.name, values(names, module, given, _module_value), model=heading)
-    return _memory(heading, Column("row", "model", code=True), names, given, notes, [row])
-
-
-def _memory(
-    heading: str, first: Column, names: Sequence[str], given: Assumptions, notes: Sequence[str], rows: Sequence[Row]
-) -> Section:
-    columns = [first, *(OF_RUN.get(name) or ACCOUNTS[name].column(given) for name in names)]
-    return Section(Table("memory", f"{heading}: memory and decoding", columns, notes, note_column="row"), rows)
-
-
-def _columns(name: str, given: Assumptions, ideal: bool) -> list[Column]:
-    column = ACCOUNTS[name].column(given)
-    if not (ideal and ACCOUNTS[name].of_heads):
-        return [column]
-    return [column, replace(column, key=column.key + IDEAL, head=f"{column.head}\nideal")]
-
-
-def _ideal(names: Sequence[str], case: Case, given: Assumptions) -> tuple[dict[str, Any], dict[str, str]]:
-    names = [name for name in names if ACCOUNTS[name].of_heads]
-    if case.ideal is None:
-        found, missing = dict.fromkeys(names), dict.fromkeys(names, "every head is used")
-    else:
-        found, missing = values(names, case.ideal, given)
-    return tuple({name + IDEAL: value for name, value in part.items()} for part in (found, missing))
-
-
-def _reasons(missing: Mapping[str, str]) -> list[str]:
-    """Return why values are missing: a line for each reason, with its columns."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in missing.items():
-        by_reason.setdefault(reason, []).append(name)
-    return [f"no {', '.join(names)}: {reason}." for reason, names in by_reason.items()]
+    row = Row({"row": count.name}, records=[{"model": heading}], case=CountedModule(count, input_tokens(count.inputs)))
+    section = _memory(heading, Column("row", "model", code=True), [], [row])
+    return extended(section, names, given, _module_value, "the model")
 
 
 def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given: Assumptions) -> Section:
     """Return a table with a row for each case, and one for its ideal form, if any."""
     inputs: dict[str, list[str]] = {}
-    for case in cases:
-        inputs.setdefault(describe_input(case.lengths), []).append(case.name)
     rows = []
     for case in cases:
-        forms = {None: case} if case.ideal in (None, case) else {None: case, "ideal": case.ideal}
-        for form, one in forms.items():
-            label = f"{case.name}, {form}" if form else case.name
-            rows.append(_row(label, values(names, one, given), preset=case.preset, form=form, input=dict(case.lengths)))
+        inputs.setdefault(describe_input(case.lengths), []).append(case.name)
+        for form, one in {None: case, "ideal": case.ideal}.items():
+            if form is None or one not in (None, case):
+                label = f"{case.name}, {form}" if form else case.name
+                record = {"preset": case.preset, "form": form, "input": dict(case.lengths)}
+                rows.append(Row({"row": label}, records=[record], case=one))
     notes = [f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()]
-    notes += [statement(names, given), *filter(None, [ideal_statement(cases)])]
-    return _memory(heading, Column("row", "preset"), names, given, notes, rows)
+    notes += filter(None, [ideal_statement(cases)])
+    return extended(_memory(heading, Column("row", "preset"), notes, rows), names, given)
 
 
-def _row(label: str, found_and_missing: tuple[dict[str, Any], dict[str, str]], **facts: Any) -> Row:
-    found, missing = found_and_missing
-    return Row({"row": label, **found}, _reasons(missing), [{**facts, **_plain(found), "missing": missing}])
-
-
-def _plain(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values for JSON, fractions as floats."""
-    return {name: float(value) if isinstance(value, Fraction) else value for name, value in found.items()}
+def _memory(heading: str, first: Column, notes: Sequence[str], rows: Sequence[Row]) -> Section:
+    return Section(Table("memory", f"{heading}: memory and decoding", [first], notes, note_column="row"), rows)
