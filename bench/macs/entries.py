@@ -1,13 +1,12 @@
 """Tables of one model: its ledger by module and by kind, and the parts of each reported count."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from headcount.bench.case import describe_input
 from headcount.bench.contractions.summary import sizes
-from headcount.bench.counters.base import Count
 from headcount.bench.measure import Measurement, as_records
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.ledger import MAC_KINDS, Ledger
@@ -25,15 +24,6 @@ ABOUT = (
     "the index of a repeated layer, all repetitions together."
 )
 CAUSES = "where each tool's error comes from"
-COUNTER_COLUMNS = [
-    Column("counter", "counter"),
-    Column("device", "device"),
-    macs_column("reading", "reported\nMACs", priority=0),
-    macs_column("difference", "error\nvs exact", sign=True, priority=0),
-    Column("because", "what it adds, by name", priority=0, wraps=16),
-    Column("agrees", "explained\nby its rules", priority=0, tones=TONES),
-]
-"""Columns of a counter: its reported count, its error and the additions that explain it."""
 CAUSE_COLUMNS = [
     Column("counter", "counter"),
     macs_column("macs", "MACs", sign=True, priority=0),
@@ -64,8 +54,13 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
     by_kind.append(_row("total", ledger, total))
     yield Section(Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind"), *COSTS]), by_kind)
     if measured.counts:
-        table = Table(f"{name}-counters", f"{name}: counters", COUNTER_COLUMNS, note_column="agrees")
-        yield Section(table, [_count_row(count, total) for count in measured.counts])
+        cells = [
+            record | {"difference": count.difference, "explained": count.agrees, "failed": None}
+            for count, record in zip(measured.counts, records[1:], strict=True)
+        ]
+        section = counters_section(f"{name}-counters", f"{name}: counters", cells)
+        # the ledger's rows have the records
+        yield replace(section, rows=[replace(row, records=()) for row in section.rows])
     causes = [record for record in records if record.get("causes")]
     if causes:
         yield causes_section(f"{name}-causes", f"{name}: {CAUSES}", causes)
@@ -91,15 +86,47 @@ def _row(path: str, ledger: Ledger, total: int, **more: Any) -> Row:
     return Row(values, total=path == "total")
 
 
-def _count_row(count: Count, exact: int) -> Row:
-    added = ", ".join(f"{name} {amount:+,}" for name, amount in count.additions.items())
-    values = {"counter": count.counter, "device": count.device, "reading": count.macs}
-    if count.macs is None:
-        values |= dict.fromkeys(("difference", "because", "agrees"))
-    else:
-        agrees = "yes" if count.agrees else f"no: {count.predicted_macs:,}"
-        values |= {"difference": count.macs - exact, "because": added or "nothing", "agrees": agrees}
-    return Row(values, notes=[text for text in (count.reason, count.why_there) if text])
+def counters_section(
+    name: str, heading: str, cells: Sequence[Mapping[str, Any]], equal: str = "exact", check: bool = False
+) -> Section:
+    """Return each counter's reported count, its error, what it adds where that is known, and whether it is explained.
+
+    ``cells`` are records of counts, ``equal`` is the verdict on a count without an error. A counter that fails is a
+    failure; with ``check`` so is a count that is not explained.
+    """
+    columns = [
+        Column("counter", "counter"),
+        Column("version", "version", priority=3),
+        Column("device", "device", priority=2),
+        macs_column("macs", "reported\nMACs", priority=0),
+        macs_column("difference", "error", sign=True, priority=0),
+        Column("because", "what it adds", priority=0, wraps=16),
+        Column("verdict", "explained", priority=0, tones=TONES),
+    ]
+    if not any("additions" in cell for cell in cells):
+        del columns[-2]
+    rows = []
+    for cell in cells:
+        added = ", ".join(f"{kind} {amount:+,}" for kind, amount in cell.get("additions", {}).items())
+        failures, notes = [], [cell["not_counted"]] if cell.get("not_counted") else []
+        if cell["failed"]:
+            verdict, notes = "failed", [f"failed: {cell['failed']}"]
+            failures = [f"{cell['counter']} failed: {cell['failed']}"]
+        elif cell["explained"]:
+            verdict = None if notes else "explained" if cell["difference"] else equal
+        else:
+            verdict = "unexplained"
+            notes = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]
+            failures = list(notes) if check else []
+        if cell.get("unverified"):
+            unverified = f"its rules are unverified for {', '.join(cell['unverified'])}"
+            notes.append(unverified)
+            failures = [f"{failure} ({unverified})" for failure in failures]
+        if cell["counted_there_because"]:
+            notes.append(f"on {cell['device']}: {cell['counted_there_because'].rstrip('.')}")
+        values = {key: cell[key] for key in ("counter", "version", "device", "macs", "difference")}
+        rows.append(Row({**values, "because": added, "verdict": verdict}, notes, [cell], failures))
+    return Section(Table(name, heading, columns, note_column="verdict"), rows)
 
 
 def causes_section(name: str, heading: str, counts: Iterable[Mapping[str, Any]]) -> Section:

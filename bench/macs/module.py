@@ -9,11 +9,11 @@ from headcount.bench.contractions import summary
 from headcount.bench.contractions.summary import merged, sizes
 from headcount.bench.errors import require_package
 from headcount.bench.isolated.module_count import ModuleCount
-from headcount.bench.macs.entries import CAUSES, causes_section
+from headcount.bench.macs.entries import CAUSES, causes_section, counters_section
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, collective_rows
 from headcount.bench.output.figure import check_figure_path, figure
 from headcount.bench.output.files import check_writable
-from headcount.bench.table import TONES, Column, Row, Section, Table, plural
+from headcount.bench.table import Column, Row, Section, Table, plural
 
 MAX_BARS = 30
 LONGEST = 50
@@ -31,7 +31,7 @@ def sections(spec: str, count: ModuleCount, depth: int, elementwise: bool, check
         layout = Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS)
         found.append(Section(layout, collective_rows(count.collectives, _dtype_bytes)))
     if count.counters:
-        found.append(_counters_section(count, check))
+        found.append(counters_section("module-counters", "counters", count.counters, _verdict_if_equal(count), check))
         found.append(causes_section("module-causes", CAUSES, count.counters))
     if count.elementwise and elementwise:
         found.append(_elementwise_section(count))
@@ -98,43 +98,6 @@ def _elementwise_section(count: ModuleCount) -> Section:
     for entry, record in zip(products, products.as_records(), strict=True):
         values = {"path": entry.path or "(model)", "kind": entry.kind, "sizes": sizes(entry), "size": entry.size}
         rows.append(Row(values, records=[record]))
-    return Section(layout, rows)
-
-
-def _counters_section(count: ModuleCount, check: bool) -> Section:
-    layout = Table(
-        "module-counters",
-        "counters",
-        [
-            Column("counter", "counter"),
-            Column("version", "version", priority=2),
-            Column("device", "device", priority=1),
-            Column("macs", "reported\nMACs", kind="int", of="MACs", priority=0),
-            Column("difference", "minus\nheadcount", kind="int", sign=True, of="MACs", priority=0),
-            Column("explained", "explained\nby trace", priority=0, tones=TONES),
-        ],
-        note_column="explained",
-    )
-    rows = []
-    for cell in count.counters:
-        failures, notes = [], []
-        if cell["failed"]:
-            verdict, notes = "failed", [f"failed: {cell['failed']}"]
-            failures = [f"{cell['counter']} failed: {cell['failed']}"]
-        elif cell["explained"]:
-            verdict = "explained" if cell["difference"] else _verdict_if_equal(count)
-        else:
-            verdict = "unexplained"
-            notes = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]
-            failures = list(notes) if check else []
-        if cell["unverified"]:
-            unverified = f"its rules are unverified for {', '.join(cell['unverified'])}"
-            notes.append(unverified)
-            failures = [f"{failure} ({unverified})" for failure in failures]
-        if cell["counted_there_because"]:
-            notes.append(f"on {cell['device']}: {cell['counted_there_because'].rstrip('.')}")
-        values = {key: cell[key] for key in ("counter", "version", "device", "macs", "difference")}
-        rows.append(Row({**values, "explained": verdict}, notes=notes, records=[cell], failures=failures))
     return Section(layout, rows)
 
 

@@ -109,7 +109,7 @@ def module_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a module: its count, and how many reported counts are explained."""
     facts = printed[0].facts
     cells = _rows(printed, "module-counters")
-    explained = sum(row.values["explained"] not in ("failed", "unexplained") for row in cells)
+    explained = sum(row.values["verdict"] not in ("failed", "unexplained") for row in cells)
     reported = f"; {explained} of {plural(len(cells), 'reported count')} explained by the trace" if cells else ""
     return f"{macs(facts['macs'], in_flops)} ({facts['headline']}), {facts['params']:,} parameters{reported}."
 

@@ -6,7 +6,7 @@ from headcount.bench.contractions.modules import ModuleRecord
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.macs import module
-from headcount.bench.macs.module import _counters_section
+from headcount.bench.macs.entries import counters_section
 from headcount.bench.output.figure import drawing
 from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.output.reading import columns
@@ -29,20 +29,20 @@ def test_unexplained_count_fails():
     cell = {"counter": "fvcore", "macs": 1_013, "difference": 12, "predicted_macs": 1_011, "failed": None}
     cell |= {"explained": False, "unverified": ["torch 2.99"], "counted_there_because": None}
     cell |= {"device": "cpu", "version": "0.1.5.post2"}
-    section = _counters_section(count(counters=(cell, cell | {"unverified": []})), check=True)
-    assert columns(section)["explained by trace"] == ["unexplained", "unexplained"]
+    section = counters_section("counters", "counters", (cell, cell | {"unverified": []}), check=True)
+    assert columns(section)["explained"] == ["unexplained", "unexplained"]
     message, unverified = "fvcore reads 1,013, its rules predict 1,011", "its rules are unverified for torch 2.99"
     assert [row.notes for row in section.rows] == [[message, unverified], [message]]
     assert [row.failures for row in section.rows] == [[f"{message} ({unverified})"], [message]]
     assert columns(section)["device"] == ["cpu", "cpu"] and columns(section)["version"] == ["0.1.5.post2"] * 2
-    unchecked = _counters_section(count(counters=(cell,)), check=False)
+    unchecked = counters_section("counters", "counters", (cell,))
     assert [row.failures for row in unchecked.rows] == [[]]
 
 
 def test_failed_counter_is_a_failure_and_device_is_noted():
     cell = {"counter": "fvcore", "device": "meta", "version": None, "macs": None, "difference": None, "explained": True}
     cell |= {"failed": "TypeError: no", "unverified": [], "counted_there_because": "the model has more than 200 GMACs"}
-    (row,) = _counters_section(count(counters=(cell,)), check=False).rows
+    (row,) = counters_section("counters", "counters", (cell,)).rows
     assert row.failures == ["fvcore failed: TypeError: no"]
     assert row.notes == ["failed: TypeError: no", "on meta: the model has more than 200 GMACs"]
 
