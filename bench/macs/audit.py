@@ -1,6 +1,7 @@
 """``bench.macs --audit``: count every formulation on every device with every counter, and explain each difference."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from headcount.bench.counters.results import LONGEST, ReportedCounts, read
 from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
+from headcount.bench.macs.entries import CAUSE_COLUMNS
 from headcount.bench.output.progress import with_progress
 from headcount.bench.table import Column, Row, Section, Table, macs_column
 
@@ -96,14 +98,12 @@ def _row(formulation: Formulation, device: str, found: ReportedCounts | str, cou
 
 
 def _causes_table() -> Table:
+    _, amount, *rest = CAUSE_COLUMNS
     columns = [
         Column("counter", "counter"),
         macs_column("difference", "error\nvs exact", sign=True),
-        macs_column("amount", "of which", sign=True, priority=0),
-        Column("what", "what", priority=3),
-        Column("name", "call", priority=0, wraps=20),
-        Column("calls", "calls", kind="int", priority=4),
-        Column("place", "place in the tool's source", priority=2, wraps=20),
+        replace(amount, head="of which"),
+        *rest,
         Column("cells", "formulations and devices", priority=2, wraps=20),
     ]
     notes = ["Formulations with the same causes share their rows; the parts sum to the error."]
@@ -121,7 +121,7 @@ def _causes(runs: Runs) -> Iterator[Row]:
     for (counter, difference, explanation), names in groups.items():
         first = {"counter": counter, "difference": difference, "cells": ", ".join(names)}
         for number, cause in enumerate(explanation.causes):
-            yield Row({**(blank if number else first), **vars(cause)})
+            yield Row({**(blank if number else first), **vars(cause), "macs": cause.amount})
         if explanation.unverified:
             unverified = f"unverified for {', '.join(explanation.unverified)}"
-            yield Row({**blank, "amount": None, "what": "", "name": unverified, "calls": None, "place": ""})
+            yield Row({**blank, "macs": None, "what": "", "name": unverified, "calls": None, "place": ""})

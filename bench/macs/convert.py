@@ -14,7 +14,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.backward import training_macs
 from headcount.formulas.symbols import symbol
-from headcount.models.configs.convert import Heads, convert_config
+from headcount.models.configs.convert import convert_config
 from headcount.models.configs.numbers import parse_int
 
 STAGES = ((300 * 10**9, "dense, trained on"), (100 * 10**9, "as MoH"))
@@ -24,32 +24,25 @@ STAGES_ABOUT = (
     "no optimiser. Its first stage also grew the vocabulary to 160,896 (--set vocab_size=160896) and took sequences of "
     "8,192 tokens."
 )
-LETTERS = {"s": "shared", "r": "routed"}
+NAMES = {"s": "shared", "r": "routed", "router": "router"}
+"""The argument of ``convert_config`` for each word."""
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
     """Return the arguments of ``convert_config`` for ``s=16 r=8 router=linear``. Raises UsageError for others."""
     found: dict[str, Any] = {}
     for word in words:
-        letter, _, value = word.partition("=")
-        if letter == "router" and value:
-            found["router"] = value
-        elif letter in LETTERS:
-            found[LETTERS[letter]] = _heads(word, value)
-        else:
-            raise UsageError(f"malformed {word!r}; a conversion takes s=N r=N and router=NAME")
-    missing = [f"{letter}=N" for letter, name in LETTERS.items() if name not in found]
+        name, _, value = word.partition("=")
+        try:
+            values = [value] if name == "router" and value else list(map(parse_int, value.split(",")))
+            found[NAMES[name]] = values[0] if len(values) == 1 else tuple(values)
+        except (KeyError, ValueError):
+            form = "s=N r=N, N for all layers or N,N,… for each, and router=NAME"
+            raise UsageError(f"malformed {word!r}; a conversion takes {form}") from None
+    missing = [f"{letter}=N" for letter in ("s", "r") if NAMES[letter] not in found]
     if missing:
         raise UsageError(f"a conversion needs {' and '.join(missing)}")
     return found
-
-
-def _heads(word: str, text: str) -> Heads:
-    try:
-        numbers = tuple(map(parse_int, text.split(",")))
-    except ValueError:
-        raise UsageError(f"malformed {word!r}; a whole number, or one for each layer with commas") from None
-    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def sections(case: Case, options: Mapping[str, Any]) -> list[Section]:

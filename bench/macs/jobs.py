@@ -262,7 +262,7 @@ def _module(args: Namespace) -> Iterable[Section]:
         raise UsageError(why_not)
     found = module.sections(args.module, count, args.depth or 3, bool(args.elementwise), args.check)
     if args.plot:
-        module.plot(args.plot, found[0])
+        module.plot(args.plot, count, args.depth)
     if args.columns and case:
         found.append(columns.section_of([case], args.module, args.columns, given))
     elif args.columns:

@@ -1,9 +1,7 @@
 """Tables of one counted target: the tree of its modules, and every counter's count of it. Imports no torch."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import zip_longest
 
 from headcount.bench.contractions import summary
 from headcount.bench.contractions.summary import merged, sizes
@@ -108,9 +106,10 @@ def check_plot(path: str) -> None:
     check_writable(path)
 
 
-def plot(path: str, printed: Section) -> None:
-    """Draw the share of MACs of each innermost module of a tree that has any, in the order of the model."""
-    bars = [(label, float(row.values["share"])) for label, row in leaves(printed.rows) if row.values["share"]]
+def plot(path: str, count: ModuleCount, depth: int | None) -> None:
+    """Draw the share of MACs of each module with products of its own, of ``depth`` names, in the order of the model."""
+    sizes = merged(count.ledger, depth).group(lambda entry: entry.path or "(model)")
+    bars = [(label, 100 * size / count.macs) for label, size in sizes.items() if size]
     large = sorted(sorted(range(len(bars)), key=lambda number: -bars[number][1])[:MAX_BARS])
     others = [share for number, (_, share) in enumerate(bars) if number not in large]
     bars = [bars[number] for number in large] + ([(plural(len(others), "other"), sum(others))] if others else [])
@@ -124,15 +123,4 @@ def plot(path: str, printed: Section) -> None:
         axes.invert_yaxis()
         axes.set(xlabel="share of MACs in %", xlim=(0, 1.1 * max(shares, default=1)))
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title(f"{printed.table.title}: {printed.facts['macs']:,} MACs", fontsize=10)
-
-
-def leaves(rows: list[Row]) -> Iterator[tuple[str, Row]]:
-    """Iterate over the rows of a tree without rows inside, each with its path."""
-    names: list[str] = []
-    levels = [len(row.values["module"]) - len(row.values["module"].lstrip()) for row in rows]
-    for row, level, after in zip_longest(rows, levels, levels[1:], fillvalue=0):
-        depth = level // len(summary.INDENT)
-        names[depth:] = [row.values["module"].strip()]
-        if after <= level:
-            yield ".".join(names[1:] or names), row
+        axes.set_title(f"{count.name or '(model)'}: {count.macs:,} MACs", fontsize=10)

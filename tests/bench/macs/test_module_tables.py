@@ -2,7 +2,6 @@
 
 import pytest
 
-from headcount.bench.contractions.modules import ModuleRecord
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.macs import module
@@ -51,20 +50,19 @@ def test_plot_has_a_bar_for_each_innermost_module(monkeypatch, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (headcount[report] brings it)")
     sizes = {"attn.q": 200, "attn": 300, "idle": 0, "mlp": 500}
     ledger = Ledger(tuple(Entry(path, "scores", {"i": size}) for path, size in sizes.items() if size))
-    modules = tuple(ModuleRecord(path, "Part", calls=1) for path in ("", "attn", "attn.q", "idle", "mlp"))
-    found = module._tree("m.py:make", count(ledger=ledger, modules=modules, macs=1000), 3)
+    found = count(ledger=ledger, macs=1000)
     pyplot, figures = drawing(), []
     with monkeypatch.context() as patch:
         patch.setattr(pyplot, "close", figures.append)
         patch.setattr(module, "MAX_BARS", 2)
-        module.plot(str(tmp_path / "a.svg"), found)
+        module.plot(str(tmp_path / "a.svg"), found, None)
     (axes,) = figures[0].axes
     # the smallest share is in "1 other"
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["attn.(scores)", "mlp", "1 other"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["attn", "mlp", "1 other"]
     assert [bar.get_width() for bar in axes.patches] == [30, 50, 20]
     pyplot.close(figures[0])
-    module.plot(str(tmp_path / "b.pdf"), found)
-    module.plot(str(tmp_path / "c.pdf"), found)
+    module.plot(str(tmp_path / "b.pdf"), found, None)
+    module.plot(str(tmp_path / "c.pdf"), found, None)
     assert (tmp_path / "b.pdf").read_bytes() == (tmp_path / "c.pdf").read_bytes()
 
 
