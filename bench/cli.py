@@ -19,7 +19,6 @@ from headcount.bench.errors import UsageError, format_error, require_package, re
 from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, Value
 from headcount.bench.output.base import AUTO, RAW, UNITS, Style
-from headcount.bench.output.text import wrap_note
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
 from headcount.bench.table import Section, shown
 from headcount.models.configs.numbers import parse_float, parse_int
@@ -192,15 +191,16 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     sections = progress.with_progress(work.sections, prog, "table")
     if args.out and files.is_folder(args.out):
         printed = write_folder(sections, form, args.out, style, brief)
-        failures, result = _report(prog, work, printed, started)
     else:
         with open_output(args.out) as stream:
             printed = emit(sections, form, stream, style(stream), work.result, brief)
-            failures, result = _report(prog, work, printed, started)
-            if result and form == "text":
-                stream.write("\n" * bool(printed) + wrap_note(shown(result), style(stream).note_width) + "\n")
-                stream.flush()
-    if result and (args.out or form != "text"):
+    failures = [failure for section in printed for row in section.rows for failure in row.failures if work.strict]
+    for failure in failures:
+        print(shown(f"{prog}: {failure}"), file=sys.stderr)
+    print(shown(f"{time.perf_counter() - started:.1f} s{work.remark()}"), file=sys.stderr)
+    if work.verdict:
+        print(f"check: {f'{len(failures)} disagree' if failures else work.verdict}", file=sys.stderr)
+    if (args.out or form != "text") and (result := work.result(printed)):
         print(shown(result), file=sys.stderr)
     return 1 if failures else 0
 
@@ -214,18 +214,6 @@ def check_not_input(args: argparse.Namespace, *others: str) -> None:
             paths = (word, file, f"{file.replace('.', os.sep)}.py") if isinstance(word, str) else ()
             if any(os.path.isfile(path) and os.path.realpath(path) == os.path.realpath(args.out) for path in paths):
                 raise UsageError(f"--out {args.out} is an input of this command")
-
-
-def _report(prog: str, work: Work, sections: Sequence[Section], started: float) -> tuple[list[str], str]:
-    """Print failures, time and verdict on stderr; return the failures, and the last line to print."""
-    failures = [failure for section in sections for row in section.rows for failure in row.failures]
-    failures = failures if work.strict else []
-    for failure in failures:
-        print(shown(f"{prog}: {failure}"), file=sys.stderr)
-    print(shown(f"{time.perf_counter() - started:.1f} s{work.remark()}"), file=sys.stderr)
-    if work.verdict:
-        print(f"check: {f'{len(failures)} disagree' if failures else work.verdict}", file=sys.stderr)
-    return failures, work.result(sections)
 
 
 def run(prog: str, command: Callable[[], int]) -> int:

@@ -13,8 +13,8 @@ from headcount.bench.output.files import ENDINGS, ensure_dir, is_folder, open_ou
 from headcount.bench.output.latex import Latex
 from headcount.bench.output.markdown import Markdown
 from headcount.bench.output.progress import with_progress
-from headcount.bench.output.text import Text
-from headcount.bench.table import Section
+from headcount.bench.output.text import Text, wrap_note
+from headcount.bench.table import Section, shown
 
 FORMATS = tuple(ENDINGS)
 SCHEMA_VERSION = 1
@@ -31,8 +31,8 @@ def emit(
 ) -> list[Section]:
     """Print sections in ``form`` (one of FORMATS) and return all of them with all their rows.
 
-    ``result`` returns one sentence about the sections, which is a part of JSON. ``brief`` leaves out sections of
-    details, but not of JSON. Raises UsageError for more than one table in a CSV file.
+    ``result`` returns one sentence about the sections, which is a part of JSON and the last line of text. ``brief``
+    leaves out sections of details, but not of JSON. Raises UsageError for more than one table in a CSV file.
     """
     if form == "json":
         sections = [realised(section) for section in sections]
@@ -42,7 +42,11 @@ def emit(
         sections = list(sections)
         fits([section for section in sections if not (brief and section.detail)], form)
     out = RENDERERS[form](stream, style or Style())
-    return [realised(section) if brief and section.detail else out.print(section) for section in sections]
+    printed = [realised(section) if brief and section.detail else out.print(section) for section in sections]
+    if form == "text" and (line := result(printed)):
+        stream.write("\n" * bool(printed) + wrap_note(shown(line), out.style.note_width) + "\n")
+        stream.flush()
+    return printed
 
 
 def fits(sections: Sequence[Section], form: str, path: str | None = None) -> None:

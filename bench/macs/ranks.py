@@ -49,7 +49,7 @@ TRANSFER_COLUMNS = [
 _LAYERS = re.compile(r"(?:(?<=\.)|^)\d+(-\d+)?(?=\.|$)")
 """Indices of repeated layers in a path: 7, or 0-5."""
 VERDICT = Column("verdict", "counted", priority=0, wraps=20)
-EQUAL, COUNTED, CLOSED_FORM = "equal", "count", "formula"
+EQUAL, NOT_COUNTED, COUNTED, CLOSED_FORM = "equal", "not counted", "count", "formula"
 
 
 def chosen_columns(names: Sequence[str]) -> list[Column]:
@@ -73,7 +73,12 @@ def sections(
     """
     columns, costs = chosen_columns(names), case.ranks
     saved = any(column.key == "saved_bytes" for column in columns)
-    counts = _counts(case, target, training, saved) if target else dict.fromkeys((cost.stage for cost in costs), "")
+    counts, reasons = {}, []
+    if target:
+        try:
+            counts = count_ranks(target, str(case.plan), backward=training, saved=saved)
+        except UsageError as error:
+            reasons = [str(error)]
     recipe = ", ".join(f"{name} {size}" for name, size in STATE_BYTES.items())
     notes = [
         f"Input of a rank and microbatch: {describe_input(case.lengths)}. A step is forward and backward of one "
@@ -96,14 +101,10 @@ def sections(
     rows = []
     for cost, cache in zip(costs, _caches(case), strict=True):
         row = _values(cost, cache, element_bytes)
-        found, failures = counts[cost.stage], []
-        if isinstance(found, str):
-            # a plan's reason, or the error of the run
-            only = " has a closed form only: " in found
-            row["verdict"], reasons = "closed form only" if only else None, [found] if found else []
-        else:
-            row["verdict"], reasons = verdict(cost, found, training), []
-            row |= {"saved_by": COUNTED, "saved_bytes": found.saved_bytes} if saved else {}
+        failures = []
+        if count := counts.get(cost.stage):
+            row["verdict"] = verdict(cost, count, training)
+            row |= {"saved_by": COUNTED, "saved_bytes": count.saved_bytes} if saved else {}
             if row["verdict"] != EQUAL:
                 failures = [f"{case.name}, {cost.stage}: {row['verdict']}"]
         rows.append(Row(row, notes=reasons, records=[row], failures=failures))
@@ -116,14 +117,6 @@ def sections(
         columns = [RANK_COLUMNS[0], *TRANSFER_COLUMNS]
         layout = Table(f"{case.name}-collectives", f"{case.name}: collectives of a rank", columns)
         yield Section(layout, moved, detail=True)
-
-
-def _counts(case: Case, target: Target, training: bool, saved: bool) -> Mapping[str, ModuleCount | str]:
-    """Return the count of a rank by stage, or the reason why there is none."""
-    try:
-        return count_ranks(target, str(case.plan), backward=training, saved=saved)
-    except UsageError as error:
-        return dict.fromkeys((cost.stage for cost in case.ranks), str(error))
 
 
 def verdict(cost: RankCost, count: ModuleCount, training: bool) -> str:
@@ -186,6 +179,7 @@ def _values(cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]
         "sync_bytes": cost.sync_bytes(element_bytes),
         "saved_bytes": cost.activation_elements() * element_bytes[PARAMETER],
         "saved_by": CLOSED_FORM,
+        "verdict": NOT_COUNTED,
         "collectives": ", ".join(f"{number} {kind} {axis}" for (kind, axis), number in numbers.items()),
     }
 

@@ -117,7 +117,7 @@ def module_result(printed: Sequence[Section], in_flops: bool) -> str:
 def ranks_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a plan: how many classes of ranks are counted, and equal to their closed form."""
     found = [row.values["verdict"] for row in printed[0].rows]
-    counted = len(found) - found.count(None) - found.count("closed form only")
+    counted = len(found) - found.count("not counted")
     if not counted:
         return "No rank is counted."
     return f"Classes of equal ranks: {found.count('equal')} of {counted} counted are equal to the closed form."

@@ -112,7 +112,7 @@ def check_that_verdict_names_what_differs(cost, count):
 def test_ranks_that_are_not_counted_have_a_reason(words, reason, capsys):
     assert main(words, "headcount count") == 0
     out = capsys.readouterr().out
-    assert "closed form only [1]" in out and "No rank is counted." in out and reason in " ".join(out.split())
+    assert "not counted [1]" in out and "No rank is counted." in out and reason in " ".join(out.split())
 
 
 def test_rank_of_a_module_that_the_user_divides(folder, capsys):
