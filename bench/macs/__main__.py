@@ -20,26 +20,43 @@ import argparse
 from collections.abc import Sequence
 
 from headcount.bench.cli import Parser, add_output, exit_process, serve
-from headcount.bench.macs import jobs
+from headcount.bench.macs.jobs import plan, select
 from headcount.bench.macs.options import add_options
-from headcount.bench.macs.verbs import FURTHER, VERBS
+from headcount.bench.macs.verbs import FURTHER, VERBS, Verb
 from headcount.bench.output.arguments import BriefHelp
 
 PROG = "python -m bench.macs"
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
-    """Return the command line of the verb that ends ``prog``, or of bench.macs, which has every option."""
+    """Return the command line of the verb that ends ``prog``, or of bench.macs, which has every option.
+
+    Parsed arguments name their job by ``select``, and have the names that options are written with as ``flags``.
+    """
     verb = VERBS.get(prog.split()[-1])
     if verb is None:
         out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
         out.instead = "did you mean headcount count"
         add_options(out)
-        add_output(out)
-        return out
-    usage = f"{prog} {verb.usage} [OPTION …]"
-    out = Parser(prog=prog, usage=usage, description=verb.description, help=BriefHelp, add_help=False)
-    add_options(out)
+    else:
+        usage = f"{prog} {verb.usage} [OPTION …]"
+        out = Parser(prog=prog, usage=usage, description=verb.description, help=BriefHelp, add_help=False)
+        add_options(out)
+        _reduce(out, verb)
+        out.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+    add_output(out)
+    if verb:
+        further = [action for action in out._actions if action.dest in FURTHER and action.help != argparse.SUPPRESS]
+        out.epilog = f"Further options (headcount macs --help): {', '.join(one.option_strings[-1] for one in further)}"
+        for action in further:
+            action.help = argparse.SUPPRESS
+    flags = {action.dest: (action.option_strings or [action.metavar])[-1] for action in reversed(out._actions)}
+    out.set_defaults(select=verb.select if verb else select, flags=flags)
+    return out
+
+
+def _reduce(out: Parser, verb: Verb) -> None:
+    """Remove the options that the verb does not offer; their defaults stay, and one is an argument without a flag."""
     for action in [action for action in out._actions if action.dest not in verb.offers]:
         out.set_defaults(**{action.dest: action.default})
         action.container._remove_action(action)
@@ -48,21 +65,11 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         if action.dest == verb.positional:
             given = {name: getattr(action, name) for name in ("metavar", "choices", "default", "help")}
             action.container.add_argument(action.dest, nargs=verb.nargs, **given)
-    out.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
-    add_output(out)
-    further = [action for action in out._actions if action.dest in FURTHER and action.help != argparse.SUPPRESS]
-    out.epilog = f"Further options (headcount macs --help): {', '.join(one.option_strings[-1] for one in further)}"
-    for action in further:
-        action.help = argparse.SUPPRESS
-    return out
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run bench.macs, or the verb that ends ``prog``, and return its exit code."""
-    verb, command = VERBS.get(prog.split()[-1]), parser(prog)
-    flags = {action.dest: (action.option_strings or [action.metavar])[-1] for action in reversed(command._actions)}
-    select = verb.select if verb else jobs.select
-    return serve(prog, command, lambda args: jobs.plan(args, select, flags), argv)
+    return serve(prog, parser(prog), plan, argv)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ A job has the name of the option of bench.macs that selects it; a verb (bench.ma
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain
@@ -68,15 +68,12 @@ def select(args: Namespace) -> str:
     return next(names, "table")
 
 
-def plan(args: Namespace, choose: Callable[[Namespace], str], flags: Mapping[str, str]) -> Work | str:
-    """Return the tables of the job that ``choose`` names; ``flags`` are the options of the command line by name.
-
-    Raises for wrong usage before anything is printed.
-    """
+def plan(args: Namespace) -> Work | str:
+    """Return the tables of the job of ``args``. Raises for wrong usage before anything is printed."""
     if args.list:
         return _listing()
-    name = choose(args)
-    check_options(name, args, flags)
+    name = args.select(args)
+    check_options(name, args)
     job, is_checked = JOBS[name], args.check or name == "audit"
     return Work(
         job.sections(args),
@@ -87,9 +84,9 @@ def plan(args: Namespace, choose: Callable[[Namespace], str], flags: Mapping[str
     )
 
 
-def check_options(name: str, args: Namespace, flags: Mapping[str, str]) -> None:
+def check_options(name: str, args: Namespace) -> None:
     """Raise UsageError for an option that the job ``name`` does not accept, or if a required one is missing."""
-    job, label = JOBS[name], flags.get(name, f"this {name}")
+    job, flags, label = JOBS[name], args.flags, args.flags.get(name, f"this {name}")
     for option in dict.fromkeys((*JOBS, *chain.from_iterable(one.takes for one in JOBS.values()))):
         value = getattr(args, option, None)
         # a number of 0 is given
