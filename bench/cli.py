@@ -145,14 +145,13 @@ class Work:
     """The sections that a command prints, and its exit code.
 
     ``strict``: failures of rows are printed on stderr and the exit code is 1. ``remark`` is called after the last row
-    and printed behind the time. ``verdict`` is printed where nothing fails; empty without ``--check``. ``result``
+    and printed behind the time. ``result``
     returns the last line, one sentence about all sections.
     """
 
     sections: Iterable[Section]
     strict: bool = True
     remark: Callable[[], str] = lambda: ""
-    verdict: str = ""
     result: Callable[[Sequence[Section]], str] = lambda printed: ""
 
 
@@ -198,8 +197,6 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     for failure in failures:
         print(shown(f"{prog}: {failure}"), file=sys.stderr)
     print(shown(f"{time.perf_counter() - started:.1f} s{work.remark()}"), file=sys.stderr)
-    if work.verdict:
-        print(f"check: {f'{len(failures)} disagree' if failures else work.verdict}", file=sys.stderr)
     if (args.out or form != "text") and (result := work.result(printed)):
         print(shown(result), file=sys.stderr)
     return 1 if failures else 0

@@ -63,12 +63,12 @@ def write_folder(
 
     Raises UsageError where something cannot be written.
     """
-    folder, written = ensure_dir(path), []
+    written = []
     for section in sections:
         if brief and section.detail:
             written.append(realised(section))
             continue
-        with open_output(folder / f"{file_name(section)}{ENDINGS[form]}") as stream:
+        with open_output(ensure_dir(path) / f"{file_name(section)}{ENDINGS[form]}") as stream:
             written += emit([section], form, stream, style(stream))
     return written
 

@@ -74,12 +74,11 @@ def plan(args: Namespace) -> Work | str:
         return _listing()
     name = args.select(args)
     check_options(name, args)
-    job, is_checked = JOBS[name], args.check or name == "audit"
+    job = JOBS[name]
     return Work(
         job.sections(args),
-        strict=job.strict or is_checked,
+        strict=job.strict or args.check,
         remark=peak_memory,
-        verdict="every verdict and every count is as stated" if is_checked else "",
         result=partial(job.result, in_flops=args.flops),
     )
 
@@ -130,24 +129,33 @@ def _cases(args: Namespace) -> list[Case]:
 
 
 def _tables(args: Namespace) -> Iterator[Section]:
-    """Return the tables of papers."""
+    """Yield the tables of papers."""
     given, names = assumptions(args), args.table or tables.names(paper="moa")
     of_figures = [name for name in names if name in figures.names()]
     if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
         option = "--columns" if args.columns else "--counter"
         raise UsageError(f"{option} goes with tables of MACs, not with {of_figures[0]}: closed forms only")
     counters = _counters(args) if of_figures != names else []
-    reproduced = _reproduced([name for name in names if name not in of_figures], counters, args, given)
-    return chain(reproduced, map(figure_tables.section, of_figures))
+    reproduced = [published.ReproducedTable(tables.load(name)) for name in names if name not in of_figures]
+    cases = [case for table in reproduced for case in table.cases.values()]
+    with published.counting(cases, counters, args.device) as counted:
+        for table in reproduced:
+            rows = (table.row(row, counted(case)) for row, case in table.cases.items())
+            # without counters the rows are known now, and column widths fit them
+            main, vocabularies = table.section(counters, rows if counters else list(rows)), table.vocabularies()
+            main = columns.of_table(main, args.columns, given) if args.columns else main
+            yield main if args.params or not vocabularies else published.without_vocabularies(main)
+            yield from vocabularies if args.params else ()
+    yield from map(figure_tables.section, of_figures)
 
 
 def _grids(args: Namespace) -> list[Section]:
     given, counters = assumptions(args), _counters(args)
-    found = []
-    for number, spec in enumerate(args.grid):
-        section = grid.section(grid.parse(spec), counters, args.device, f"grid-{number + 1}" if number else "grid")
-        found.append(columns.extended(section, args.columns, given) if args.columns else section)
-    return found
+    names = ["grid", *(f"grid-{number}" for number in range(2, len(args.grid) + 1))]
+    found = [
+        grid.section(grid.parse(spec), counters, args.device, name) for spec, name in zip(args.grid, names, strict=True)
+    ]
+    return [columns.extended(section, args.columns, given) for section in found] if args.columns else found
 
 
 def _counters(args: Namespace) -> list[str]:
@@ -159,19 +167,6 @@ def _counters(args: Namespace) -> list[str]:
     return counters
 
 
-def _reproduced(names, counters, args, given) -> Iterator[Section]:
-    reproduced = [published.ReproducedTable(tables.load(name)) for name in names]
-    cases = [case for table in reproduced for case in table.cases.values()]
-    with published.counting(cases, counters, args.device) as counted:
-        for table in reproduced:
-            rows = (table.row(row, counted(case)) for row, case in table.cases.items())
-            # without counters the rows are known now, and column widths fit them
-            main, vocabularies = table.section(counters, rows if counters else list(rows)), table.vocabularies()
-            main = columns.of_table(main, args.columns, given) if args.columns else main
-            yield main if args.params or not vocabularies else published.without_vocabularies(main)
-            yield from vocabularies if args.params else ()
-
-
 def _presets(args: Namespace) -> Iterator[Section]:
     given, counters, cases = assumptions(args), _counters(args), _cases(args)
     for case in cases:
@@ -180,19 +175,15 @@ def _presets(args: Namespace) -> Iterator[Section]:
         if counters:
             case.check_runs()
     changed = f" with {', '.join(args.set)}" if args.set else ""
-
-    def sections():
-        for case in cases:
-            with stage(f"counting {case.name}"):
-                measured = measure(case, counters, device=args.device, causes=True)
-            for section in entries.sections(case.name, measured, f"{case.name}{changed}: ledger"):
-                # with --columns, the ledger is detail
-                yield replace(section, detail=section.detail or bool(args.columns))
-        if args.columns:
-            heading = f"{', '.join(case.name for case in cases)}{changed}"
-            yield columns.section_of(cases, heading, args.columns, given)
-
-    return sections()
+    for case in cases:
+        with stage(f"counting {case.name}"):
+            measured = measure(case, counters, device=args.device, causes=True)
+        for section in entries.sections(case.name, measured, f"{case.name}{changed}: ledger"):
+            # with --columns, the ledger is detail
+            yield replace(section, detail=section.detail or bool(args.columns))
+    if args.columns:
+        heading = f"{', '.join(case.name for case in cases)}{changed}"
+        yield columns.section_of(cases, heading, args.columns, given)
 
 
 def _comparison(args: Namespace) -> Iterable[Section]:

@@ -20,30 +20,27 @@ DIGITS = 2
 class Style:
     """Options for tables that people read.
 
-    ``width``: of the terminal in characters, None for no limit. ``wide``: print every column, however narrow the
-    terminal is. ``unit``: raw for integers, M, G, or auto for integers where they fit and M or G where they do not.
-    ``flops``: print FLOPs instead of MACs. ``colour``: colour the verdicts. ``hints``: notes name command-line options.
+    ``width``: of the terminal in characters, None for no limit. ``unit``: raw for integers, M, G, or auto for integers
+    where they fit and M or G where they do not. ``flops``: print FLOPs instead of MACs. ``colour``: colour the
+    verdicts. ``hints``: notes name command-line options.
     """
 
     width: int | None = None
-    wide: bool = False
     unit: str = AUTO
     flops: bool = False
     colour: bool = False
     hints: bool = True
 
     @classmethod
-    def of(cls, stream: TextIO, **choices: Any) -> "Style":
-        """Return the style for ``stream``: as wide as its terminal, else by the environment variable COLUMNS."""
+    def of(cls, stream: TextIO, wide: bool = False, **choices: Any) -> "Style":
+        """Return the style for ``stream``: as wide as its terminal, else by the environment variable COLUMNS.
+
+        ``wide``: print every column, however narrow the terminal is.
+        """
         terminal = stream.isatty()
-        is_limited = terminal or "COLUMNS" in os.environ
+        is_limited = not wide and (terminal or "COLUMNS" in os.environ)
         width = shutil.get_terminal_size((80 if terminal else 0, 0)).columns or None if is_limited else None
         return cls(width=width, colour=terminal and not os.environ.get("NO_COLOR"), **choices)
-
-    @property
-    def table_width(self) -> int | None:
-        """The largest width of a table."""
-        return None if self.wide else self.width
 
     @property
     def note_width(self) -> int:

@@ -42,7 +42,7 @@ def fit(
     and the rightmost first; then texts are broken that should not be.
     """
     columns = [style.adapt(column) for column in columns]
-    if style.table_width is None:
+    if style.width is None:
         return Layout(columns, list(map(measure, columns)))
 
     def widths(column: Column, squeeze: bool = False) -> tuple[int, int]:
@@ -54,7 +54,7 @@ def fit(
         return min(natural, word if squeeze else max(word, column.wraps)), natural
 
     def free_width() -> int:
-        return style.table_width - sum(least for least, _ in sizes.values()) - len(GAP) * (len(sizes) - 1)
+        return style.width - sum(least for least, _ in sizes.values()) - len(GAP) * (len(sizes) - 1)
 
     visible = dict(enumerate(columns))
     sizes = {i: widths(column) for i, column in visible.items()}

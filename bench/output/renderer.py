@@ -59,7 +59,7 @@ class Renderer(ABC):
     def lines(self, column: Column, width: int, row: Row) -> list[str]:
         """Return a printed cell in lines of ``width``; numbers are never broken."""
         cell = self.cell(column, row)
-        if self.style.table_width is None or column.side == "right" or display_width(cell) <= width:
+        if self.style.width is None or column.side == "right" or display_width(cell) <= width:
             return [cell]
         indent = len(cell) - len(cell.lstrip())
         return wrap(cell, width, subsequent_indent=" " * (indent + 2 if indent else 0))

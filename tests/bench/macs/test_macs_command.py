@@ -16,7 +16,7 @@ def test_check_fails_on_wrong_prediction(macs, monkeypatch):
     code, out, err = macs(*argv, "--check")
     assert code == 1
     assert re.search(r"mlm-transformer: torch on meta reads [\d,]+, its rules predict 7", err)
-    assert "check: 1 disagree" in err and "unexplained" in out
+    assert "unexplained" in out
     assert macs(*argv)[0] == 0
 
 
