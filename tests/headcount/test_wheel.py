@@ -101,12 +101,6 @@ def contents(folder):
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files(folder)}
 
 
-def output_of(process):
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    return out
-
-
 def test_wheel_contents(wheel):
     """The wheel has every module and every file that is read at run time, without generated reports."""
     expected = set()
@@ -120,12 +114,11 @@ def test_wheel_contents(wheel):
     assert any(name.endswith(".jsonl") for name in contained) and any(name.endswith(".toml") for name in contained)
 
 
-def test_command_in_project_with_same_folder_names(commands):
-    assert f"{23 * 29 * 31:,}" in output_of(commands["folders"])
-
-
-def test_library_and_fixture_in_project_with_same_module_names(commands):
-    assert "1 passed" in output_of(commands["modules"])
+@pytest.mark.parametrize("name, words", [("folders", f"{23 * 29 * 31:,}"), ("modules", "1 passed")])
+def test_project_with_the_same_names(name, words, commands):
+    out, err = commands[name].communicate(timeout=120)
+    assert commands[name].returncode == 0, err
+    assert words in out
 
 
 def test_installed_copy_has_records_and_writes_elsewhere(installed_copy, tmp_path):

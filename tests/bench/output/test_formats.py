@@ -24,10 +24,6 @@ def render(form, section):
     return stream.getvalue()
 
 
-def numeric(column):
-    return column.kind in ("int", "fixed")
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_pandas_reads_every_csv_as_numbers(command):
     for section in sections(command)[0]:
@@ -38,7 +34,7 @@ def test_pandas_reads_every_csv_as_numbers(command):
         for column in section.table.columns:
             if column.kind == "interval":
                 assert all(pandas.api.types.is_numeric_dtype(frame[f"{column.key}.{name}"]) for name in ("low", "high"))
-            elif numeric(column) and any(row.values[column.key] is not None for row in rows):
+            elif column.kind in ("int", "fixed") and any(row.values[column.key] is not None for row in rows):
                 exact = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)[column.key]
                 cells = [row.values[column.key] for row in rows]
                 wide = any(isinstance(cell, int) and cell >= 2**64 for cell in cells)
