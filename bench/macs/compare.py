@@ -174,7 +174,7 @@ class Change:
     letter: str
     which: str
     rule: Quantity
-    built: dict[int, list[Compared]] = field(default_factory=dict)
+    built: dict[int, list[Compared] | str] = field(default_factory=dict)
 
     def difference_at(self, size: Size) -> Size:
         """Return A - B at a size, an integer or a symbol."""
@@ -184,31 +184,22 @@ class Change:
         )
         return left - right
 
-    def build(self, size: int) -> list[Compared]:
-        """Return A and B at an integer. Raises ConfigError where they cannot be built."""
+    def build(self, size: int) -> list[Compared] | str:
+        """Return A and B at an integer, or why they cannot be built."""
         if size not in self.built:
             pair = (("A", self.a), ("B", self.b))
-            self.built[size] = [s.at(self.letter, size) if side in self.which else s for side, s in pair]
+            try:
+                self.built[size] = [s.at(self.letter, size) if side in self.which else s for side, s in pair]
+            except ConfigError as error:
+                self.built[size] = f"{self.letter} = {size}: {error}"
         return self.built[size]
-
-    def build_error(self, size: int) -> str | None:
-        """Return why A and B cannot be built at an integer; None where they can."""
-        try:
-            self.build(size)
-        except ConfigError as error:
-            return f"{self.letter} = {size}: {error}"
-        return None
-
-    def least(self) -> int:
-        """Return the least size: 0 where A and B can be built with none, else 1."""
-        return 1 if self.letter == "T" or self.build_error(0) else 0
 
     def nearest_buildable(self, crossover: Crossover) -> Crossover | None:
         """Return a crossover between the nearest sizes that can be built; None where there is none within NEAR."""
         ends = []
         for start, step in ((crossover.below, -1), (crossover.above, 1)):
             near = range(start, max(-1, start + step * NEAR), step)
-            ends.append(next((size for size in near if not self.build_error(size)), None))
+            ends.append(next((size for size in near if not isinstance(self.build(size), str)), None))
         if None in ends:
             return None
         wider = Crossover(*ends, *map(self.difference_at, ends))
@@ -216,10 +207,10 @@ class Change:
 
 
 def _rows_of_change(change: Change, counters, device) -> Iterator[Row]:
-    letter = change.letter
-    unknown = symbol(letter)
+    letter, unknown = change.letter, symbol(change.letter)
     difference = expand(change.difference_at(unknown))
-    least = change.least()
+    # no experts or heads may be a size, no tokens is none
+    least = 1 if letter == "T" or isinstance(change.build(0), str) else 0
     # A router over 0 heads or 1 head is omitted, so the polynomial may hold from 2 on only.
     small = {} if letter == "T" else {n: change.difference_at(n) for n in range(least, 2)}
     exceptions = {n: value for n, value in small.items() if value != difference.subs(unknown, n)}
@@ -229,12 +220,12 @@ def _rows_of_change(change: Change, counters, device) -> Iterator[Row]:
     apart = [f"A - B is {apart}"] if apart else []
     found = crossovers(difference, unknown, least, exceptions)
     for crossover in found:
-        reason = change.build_error(crossover.below) or change.build_error(crossover.above)
-        built = change.nearest_buildable(crossover) if reason else crossover
+        reasons = [why for n in (crossover.below, crossover.above) if isinstance(why := change.build(n), str)]
+        built = change.nearest_buildable(crossover) if reasons else crossover
         counted, notes, failures = _confirm(change, built, counters, device) if built else ("cannot be built", [], [])
-        notes = [*apart, *([reason] if reason else []), *notes]
         row = {**values, **vars(built or crossover), "counted": counted}
-        yield Row(row, notes=notes, records=[{**row, "exceptions": exceptions}], failures=failures)
+        records = [{**row, "exceptions": exceptions}]
+        yield Row(row, notes=[*apart, *reasons[:1], *notes], records=records, failures=failures)
     if not found:
         row = {**values, "below": None, "at_below": None, "above": None, "at_above": None, "counted": "no crossover"}
         yield Row(row, notes=apart, records=[{**row, "exceptions": exceptions}])
