@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from math import inf
 from typing import Any, NoReturn
 
 import headcount
@@ -28,10 +29,6 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 _ENDED: list[int] = []
 """The exit code after a SIGTERM."""
-
-
-SEPARATOR = "--then"
-"""Hidden option that ends the values of another one."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,20 +58,14 @@ class Parser(argparse.ArgumentParser):
         that does not take them.
         """
         words = list(sys.argv[1:] if args is None else args)
-        separated = self._separated(words)
-        if separated != words:
-            if SEPARATOR not in self._option_string_actions:
-                self.add_argument(SEPARATOR, action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-            try:
-                return self._parse(separated, namespace)
-            except UsageError:
-                # an error is of the words as they were written
-                pass
-        return self._parse(words, namespace)
+        try:
+            return self._parse(self._positionals_first(words), namespace)
+        except UsageError:
+            # an error is of the words as they were written
+            return self._parse(words, namespace)
 
     def _parse(self, words: Sequence[str], namespace: argparse.Namespace | None) -> argparse.Namespace:
         found, unknown = self.parse_known_intermixed_args(words, namespace)
-        vars(found).pop(SEPARATOR.strip("-"), None)
         if unknown:
             near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             if self.instead and (unknown[-1].endswith(".json") or not unknown[0].startswith("-")):
@@ -87,21 +78,25 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"argument {'/'.join(action.option_strings) or action.dest}: it is empty")
         return found
 
-    def _separated(self, words: Sequence[str]) -> list[str]:
-        """Return ``words`` with SEPARATOR before a word that the option of several values before it does not take."""
+    def _positionals_first(self, words: Sequence[str]) -> list[str]:
+        """Return ``words`` with those first that no option takes, by its number of values and by each value."""
         if not self._get_positional_actions():
             return list(words)
-        out, action, taken = [], None, 0
+        first, rest, action, room, taken = [], [], None, 0, 0
         for word in words:
             if word.startswith("-"):
-                action, taken = self._option_string_actions.get(word), 0
-            elif action and action.nargs == "+" and taken and not self._takes(action, word):
-                out.append(SEPARATOR)
-                action = None
-            else:
+                name, equals, _ = word.partition("=")
+                action, taken = self._option_string_actions.get(name), 0
+                nargs = action.nargs if action else "+"
+                room = 0 if equals else {None: 1, "?": 1, "*": inf, "+": inf}.get(nargs, nargs)
+                rest.append(word)
+            elif taken < room and (not taken or room < inf or not action or self._takes(action, word)):
                 taken += 1
-            out.append(word)
-        return out
+                rest.append(word)
+            else:
+                room = 0
+                first.append(word)
+        return [*first, *rest]
 
     def _takes(self, action: argparse.Action, word: str) -> bool:
         """Return whether an option of several values takes ``word``, by its type, choices and metavar."""

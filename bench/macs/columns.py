@@ -128,28 +128,22 @@ def _module_value(name: str, module: CountedModule, given: Assumptions) -> Any:
         raise NoAccount("the inputs have no tokens: no input_ids, integers, nor B x T x width")
     if name in MODULE_ACCOUNTS:
         return value_of(name, module, given)
-    if name in count.measured:
-        if isinstance(reason := count.measured[name], str):
-            raise NoAccount(reason)
-        return count.measured[name]
-    if name == "macs_per_token":
-        return divide(count.macs, module.tokens)
-    if name == "macs_per_sample":
-        sizes, _ = first_input(count.inputs)
-        return divide(count.macs, sizes[0] if sizes else 1)
-    if name == "training_state_bytes":
-        return state_bytes(count.trainable_params, count.params - count.trainable_params, given)
-    if name == "causal_macs":
-        if count.causal_macs is None:
-            raise NoAccount("a mask is not known")
-        return count.causal_macs
-    if name in OTHER_FLOPS and given.prices == prices.PRICES:
-        return sum(count.other_flops.get(kind, 0) for kind in OTHER_FLOPS[name])
-    if name == "bytes_moved":
-        return count.bytes_moved
-    if name == "intensity":
-        return Fraction(count.macs, count.bytes_moved or 1)
-    raise NoAccount("known of presets alone")
+    sizes, _ = first_input(count.inputs)
+    known = {
+        "macs_per_token": divide(count.macs, module.tokens or 1),
+        "macs_per_sample": divide(count.macs, sizes[0] if sizes else 1),
+        "training_state_bytes": state_bytes(count.trainable_params, count.params - count.trainable_params, given),
+        "causal_macs": "a mask is not known" if count.causal_macs is None else count.causal_macs,
+        "bytes_moved": count.bytes_moved,
+        "intensity": Fraction(count.macs, count.bytes_moved or 1),
+    }
+    if given.prices == prices.PRICES:
+        known |= {key: sum(count.other_flops.get(kind, 0) for kind in kinds) for key, kinds in OTHER_FLOPS.items()}
+    # a text is the reason why there is no number
+    found = (known | dict(count.measured)).get(name, "known of presets alone")
+    if isinstance(found, str):
+        raise NoAccount(found)
+    return found
 
 
 def of_module(count: ModuleCount, heading: str, names: Sequence[str], given: Assumptions) -> Section:

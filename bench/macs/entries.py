@@ -66,18 +66,13 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
         yield causes_section(f"{name}-causes", f"{name}: {CAUSES}", causes)
 
 
-def share(macs: int, total: int) -> Fraction | None:
-    """Return a part of all MACs in percent; None where there are none."""
-    return Fraction(100 * macs, total) if total else None
-
-
 def _row(path: str, ledger: Ledger, total: int, **more: Any) -> Row:
     """Return the sums of a part of the ledger: its share of the ``total`` MACs, elements of operations without MACs."""
     elements = [entry.size for entry in ledger if entry.kind not in MAC_KINDS]
     values = {
         "path": path,
         "macs": ledger.macs,
-        "share": share(ledger.macs, total) if len(elements) < len(ledger) else None,
+        "share": Fraction(100 * ledger.macs, total) if total and len(elements) < len(ledger) else None,
         "elements": sum(elements) if elements else None,
         "params": ledger.params,
         "active_params": ledger.active_params,

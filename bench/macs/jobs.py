@@ -18,7 +18,7 @@ from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import parse_peak
 from headcount.bench.isolated import target as targets
-from headcount.bench.isolated.module_count import MEASURED, ModuleCount, count_module, parse_formulas
+from headcount.bench.isolated.module_count import MEASURED, count_module, parse_formulas
 from headcount.bench.isolated.target import Target, check_ranks, parse_target
 from headcount.bench.macs import cases as compared_cases
 from headcount.bench.macs import columns, convert, entries, grid, module, own, published, ranks, results, rules
@@ -244,7 +244,21 @@ def _module(args: Namespace) -> Iterable[Section]:
         case.check_runs()
     if args.plot:
         module.check_plot(args.plot)
-    count = _count(target, args, counters, [] if case else args.columns, given)
+    require_package("torch")
+    check_device(args.device)
+    check_ranks(args.module, args.plan, args.ranks, args.rank)
+    same = ("device", "backward", "allow_unsupported", "formula_set", "plan", "ranks")
+    count = count_module(
+        **vars(target),
+        counters=[name for name in counters if name in registry.NAMES],
+        elementwise=args.elementwise or "report",
+        formulas=parse_formulas(args.formula),
+        rank=args.rank or 0,
+        columns=[name for name in args.columns if name in MEASURED and not case],
+        context=given.context,
+        element_bytes=given.element_bytes,
+        **{name: getattr(args, name) for name in same},
+    )
     # its bytes need no count, so that a reason is of the step
     if args.decode and isinstance(why_not := count.measured.get("kv_bytes"), str):
         raise UsageError(why_not)
@@ -258,27 +272,6 @@ def _module(args: Namespace) -> Iterable[Section]:
     elif args.rules:
         found.append(rules.section(case, args.rules))
     return found
-
-
-def _count(
-    target: Target, args: Namespace, counters: Sequence[str], names: Sequence[str], given: accounts.Assumptions
-) -> ModuleCount:
-    """Count a target, and measure its columns ``names``. Raises UsageError for wrong usage."""
-    require_package("torch")
-    check_device(args.device)
-    check_ranks(args.module, args.plan, args.ranks, args.rank)
-    same = ("device", "backward", "allow_unsupported", "formula_set", "plan", "ranks")
-    return count_module(
-        **vars(target),
-        counters=[name for name in counters if name in registry.NAMES],
-        elementwise=args.elementwise or "report",
-        formulas=parse_formulas(args.formula),
-        rank=args.rank or 0,
-        columns=[name for name in names if name in MEASURED],
-        context=given.context,
-        element_bytes=given.element_bytes,
-        **{name: getattr(args, name) for name in same},
-    )
 
 
 def _ranks(args: Namespace) -> Iterator[Section]:
@@ -319,7 +312,8 @@ COUNTED = ("counter", "device")
 TABLES = (*COUNTED, *MEMORY, *TRAINING)
 SIZES = ("set", *LENGTHS)
 TARGET = ("set", "input", "dtype", *targets.LENGTHS)
-MODULE = ("depth", "allow_unsupported", "formula", "formula_set", "elementwise", "backward", "decode", "plot")
+OPERATORS = ("depth", "allow_unsupported", "formula", "formula_set", "elementwise")
+MODULE = (*OPERATORS, "backward", "decode", "plot")
 RANKS = ("plan", "ranks", "rank")
 JOBS = {
     "module": Job(_module, results.module_result, (*TARGET, *TABLES, *MODULE, *RANKS), strict=True),

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import own
-from headcount.bench.macs.jobs import COUNTED, MEMORY, MODULE, RANKS, SIZES, TARGET, TRAINING
+from headcount.bench.macs.jobs import COUNTED, MEMORY, MODULE, OPERATORS, RANKS, SIZES, TARGET, TRAINING
 from headcount.bench.measure import CLOSED_FORM
 from headcount.models.configs.presets import PRESETS
 
-OPERATORS = ("depth", "allow_unsupported", "formula", "formula_set", "elementwise")
 FURTHER = (
     "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes",
     "peak_macs_per_s", "bytes_per_s", "tokens", "seconds", "devices", "wide", "unit", "version",
