@@ -69,12 +69,9 @@ def excerpt(found: Any) -> str:
 
 
 def reset_warning_filters() -> None:
-    """Restore the default warning filters under PYTHONWARNINGS=error: a warning of torch must not end a command."""
-    actions = (option.partition(":")[0] for option in sys.warnoptions)
-    if any(action and "error".startswith(action) for action in actions):
-        warnings.resetwarnings()
-        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
-            warnings.simplefilter("ignore", category)
+    """Ignore warnings under PYTHONWARNINGS=error: a warning of torch must not end a command."""
+    if any(option.startswith("error") for option in sys.warnoptions):
+        warnings.simplefilter("ignore")
 
 
 def format_error(error: Exception) -> tuple[str, int] | None:

@@ -47,13 +47,12 @@ DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
 class Job:
     """The tables of a job, its result, and its options apart from --check and those of output.
 
-    ``needs``: an option without which there is nothing to do. ``strict``: failures of rows count without --check too.
+    One that accepts presets needs them. ``strict``: failures of rows count without --check too.
     """
 
     sections: Callable[[Namespace], Iterable[Section]]
     result: Callable[[Sequence[Section], bool], str]
     takes: Sequence[str]
-    needs: str = ""
     strict: bool = False
 
 
@@ -93,8 +92,8 @@ def check_options(name: str, args: Namespace) -> None:
             continue
         others = ", ".join(flags[other] for other, one in JOBS.items() if option in one.takes and other in flags)
         raise UsageError(f"{flags[option]} does not go with {label}" + (f"; it goes with {others}" if others else ""))
-    if job.needs and not getattr(args, job.needs):
-        raise UsageError(f"{label} needs {flags[job.needs]}")
+    if "preset" in job.takes and not args.preset:
+        raise UsageError(f"{label} needs {flags['preset']}")
     if args.plan and name != "compare":
         args.plan, *others = args.plan
         if others:
@@ -315,18 +314,13 @@ TARGET = ("set", "input", "dtype", *targets.LENGTHS)
 OPERATORS = ("depth", "allow_unsupported", "formula", "formula_set", "elementwise")
 MODULE = (*OPERATORS, "backward", "decode", "plot")
 RANKS = ("plan", "ranks", "rank")
+RANK = ("counter", "columns", "backward", "reduce_bytes")
 JOBS = {
     "module": Job(_module, results.module_result, (*TARGET, *TABLES, *MODULE, *RANKS), strict=True),
     "compare": Job(_comparison, results.comparison_result, (*TARGET, *LENGTHS, *TABLES, "plan")),
-    "plan": Job(
-        _ranks,
-        results.ranks_result,
-        ("preset", *SIZES, "counter", "columns", "backward", "reduce_bytes"),
-        needs="preset",
-        strict=True,
-    ),
-    "convert": Job(_conversions, results.conversion_result, ("preset", *SIZES), needs="preset"),
-    "rules": Job(_rules, results.rules_result, ("preset", *SIZES), needs="preset"),
+    "plan": Job(_ranks, results.ranks_result, ("preset", *SIZES, *RANK), strict=True),
+    "convert": Job(_conversions, results.conversion_result, ("preset", *SIZES)),
+    "rules": Job(_rules, results.rules_result, ("preset", *SIZES)),
     "audit": Job(_audit, results.audit_result, COUNTED, strict=True),
     "preset": Job(_presets, results.presets_result, (*TABLES, *SIZES)),
     "grid": Job(_grids, results.grids_result, TABLES),
