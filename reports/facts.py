@@ -19,16 +19,16 @@ from headcount.bench.measure import parse_counters
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published import claims, data, figures, proofs, sentences, tables
+from headcount.formulas.published import claims, data, proofs, sentences, tables
 from headcount.formulas.published.claims import Cell as PrintedCell
 from headcount.formulas.published.claims import Check, Claim, Claims, Rows
 from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.expressions import Expression
-from headcount.formulas.published.figures import Cases, FigureTable, Judged
+from headcount.formulas.published.figures import Cases, evaluate
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.published.sentences import Finding, OwnLayers, own_layers
 from headcount.formulas.published.tables import PublishedTable
-from headcount.formulas.published.verdicts import Verdict
+from headcount.formulas.published.verdicts import Judged, judge
 from headcount.reports import counting
 from headcount.reports.counting import check_rows, check_sections
 from headcount.reports.heat_map import Cell
@@ -126,9 +126,9 @@ class Facts:
         again = self._regenerated[name]
         return again.section(parse_counters(None), [found[name, row] for row in again.cases])
 
-    def verdicts(self, name: str) -> Mapping[str, Verdict]:
-        """Return the verdict on each row of a table."""
-        return self._regenerated[name].verdicts
+    def verdicts(self, name: str) -> Mapping[str, tuple[str, str]]:
+        """Return the verdict on each row of a table, and the arithmetic."""
+        return {row: (verdict, because) for row, (verdict, _, because) in self._regenerated[name].verdicts.items()}
 
     def closed(self, name: str) -> list[Section]:
         """Return a table in closed form."""
@@ -206,10 +206,10 @@ class Facts:
         return judged_figures.cases()
 
     @cached_property
-    def figures(self) -> Mapping[str, tuple[FigureTable, list[Judged]]]:
+    def figures(self) -> Mapping[str, tuple[PublishedTable, list[Judged]]]:
         """Return the tables of figures by name, each with its judged cells. Raises Disagreement as all methods do."""
-        tables = map(figures.load, figures.names())
-        found = {table.name: (table, list(figures.judge(table, self.cases))) for table in tables}
+        loaded = map(tables.load, tables.figure_names())
+        found = {table.name: (table, list(judge(table, self.cases))) for table in loaded}
         check_rows(judged_figures.row_of(name, cell) for name, (_, cells) in found.items() for cell in cells)
         return found
 
@@ -222,7 +222,7 @@ class Facts:
         if check.of == "macs":
             return {letter: form.macs for letter, form in self.compared(check).items()}
         return {
-            letter: column.total(self._regenerated[name].cases[row])
+            letter: evaluate(self.tables[name].row(row), column, self.cases).low
             for letter, (name, row, *_) in check.rows.items()
             if name in self.tables and (column := self.tables[name].column(check.of))
         }

@@ -113,8 +113,9 @@ def departure_numbers(facts: Facts) -> dict[str, Any]:
     """Return the numbers of the sentences in departures.toml, by the names of their places."""
     big, llm, admin = facts.config(BIG).attention, facts.config(LLM), facts.config(ADMIN)
     heads, alpha = llm.layers[0], big.balance_loss_weight
-    column, shared_column = facts.tables["moa-table2"].column("params"), facts.tables["moh-llm"].column("params")
+    column = facts.tables["moa-table2"].column("params")
     (row,) = (row for row in facts.tables["moa-table2"].rows if row.preset == MASKED_LM)
+    printed = row.printed["params"]
     biased, unbiased = facts.ledger(MASKED_LM).params, facts.ledger(MASKED_LM, bias=False).params
     tokens = facts.data["moa-table6"].entries[0]["tokens"]
     (their_tokens,) = (int(one.theirs) for one in published.load() if one.what == "tokens of a batch")
@@ -136,9 +137,9 @@ def departure_numbers(facts: Facts) -> dict[str, Any]:
         "masked_lm": MASKED_LM,
         "biased": biased,
         "unbiased": unbiased,
-        "printed_params": column.printed(row),
-        "biased_text": column.printing.text(biased),
-        "unbiased_text": column.printing.text(unbiased),
+        "printed_params": printed,
+        "biased_text": column.text(biased, printed),
+        "unbiased_text": column.text(unbiased, printed),
         "more_tokens": float(Fraction(100 * (their_tokens - tokens), tokens)),
         "admin": ADMIN,
         # two sublayers in an encoder layer, three in a decoder layer
@@ -155,5 +156,5 @@ def departure_numbers(facts: Facts) -> dict[str, Any]:
         "most_shared": max(shared),
         "most_shared_heads": heads.num_active_heads - 1,
         "active_heads": heads.num_active_heads,
-        "shared_text": " or ".join(sorted({shared_column.printing.text(size) for size in shared})),
+        "shared_text": " or ".join(sorted({column.text(size, "186M") for size in shared})),
     }

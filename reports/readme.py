@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headcount.bench.table import Column
-from headcount.formulas.published.tables import VERDICTS
+from headcount.formulas.published.verdicts import VERDICTS
 from headcount.reports import counting, document, latency
 from headcount.reports.document import Maker
 from headcount.reports.facts import Facts
@@ -56,7 +56,7 @@ def count(facts: Facts) -> str:
 
 def verdicts(facts: Facts) -> str:
     """Return how many rows of the published tables have each verdict."""
-    every = [verdict.status for name in facts.tables for verdict in facts.verdicts(name).values()]
+    every = [verdict for name in facts.tables for verdict, _ in facts.verdicts(name).values()]
     counted = ", ".join(f"{every.count(status)} {status}" for status in VERDICTS if status in every)
     return f"{len(every)} rows of {len(facts.tables)} tables: {counted}. {times(facts)}".strip()
 

@@ -8,7 +8,7 @@ from typing import Any
 from headcount.bench.table import Column
 from headcount.formulas.backward import backward
 from headcount.formulas.published.data import DataTable
-from headcount.formulas.published.tables import VERDICTS
+from headcount.formulas.published.verdicts import VERDICTS
 from headcount.reports import document
 from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.papers import rated
@@ -23,7 +23,7 @@ SIZES = ("trainable_params", "params")
 def verdicts(facts: Facts) -> str:
     """Return the number of rows by verdict for each table and in total."""
     return count_verdicts(
-        {name: [verdict.status for verdict in facts.verdicts(name).values()] for name in facts.tables}, "rows"
+        {name: [verdict for verdict, _ in facts.verdicts(name).values()] for name in facts.tables}, "rows"
     )
 
 

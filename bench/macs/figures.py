@@ -4,8 +4,9 @@ from functools import cache
 
 from headcount.bench.case import Case
 from headcount.bench.table import TONES, Column, Row, Section, Table
-from headcount.formulas.published import figures
-from headcount.formulas.published.figures import Cases, Judged
+from headcount.formulas.published import tables
+from headcount.formulas.published.figures import Cases
+from headcount.formulas.published.verdicts import Judged, judge
 
 COLUMNS = (
     Column("row", "row"),
@@ -19,11 +20,11 @@ COLUMNS = (
 
 def section(name: str) -> Section:
     """Return the table called ``name``, a row for each printed cell. A row fails where its verdict is not as typed."""
-    table = figures.load(name)
+    table = tables.load(name)
     notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
     notes += [table.about] if table.about else []
-    notes += [figure.statement for figure in table.figures]
-    rows = [row_of(table.name, cell) for cell in figures.judge(table, cases())]
+    notes += [figure.statement for figure in table.columns]
+    rows = [row_of(table.name, cell) for cell in judge(table, cases())]
     facts = {name: getattr(table, name) for name in ("source", "place", "read", "address", "second")}
     layout = Table(table.name, f"{table.name}: {table.title}", COLUMNS, notes, note_column="verdict")
     return Section(layout, rows, facts=facts)
@@ -33,9 +34,9 @@ def row_of(table: str, cell: Judged) -> Row:
     """Return the row of a cell of the table called ``table``."""
     failures = []
     if cell.verdict != cell.expected:
-        failures = [f"{table}, {cell.model.name}, {cell.figure.head}: {cell.verdict!r}, typed as {cell.expected!r}"]
+        failures = [f"{table}, {cell.row.name}, {cell.figure.head}: {cell.verdict!r}, typed as {cell.expected!r}"]
     values = {
-        "row": cell.model.name,
+        "row": cell.row.name,
         "figure": cell.figure.head,
         "printed": cell.printed,
         "value": cell.shown,

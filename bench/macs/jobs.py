@@ -35,7 +35,7 @@ from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
 from headcount.formulas import conventions
 from headcount.formulas.plan import parse as parse_plan
-from headcount.formulas.published import figures, tables
+from headcount.formulas.published import tables
 from headcount.formulas.rank import BYTES, REDUCTION
 from headcount.models.configs.presets import PRESETS, parse_overrides
 
@@ -130,7 +130,7 @@ def _cases(args: Namespace) -> list[Case]:
 def _tables(args: Namespace) -> Iterator[Section]:
     """Yield the tables of papers."""
     given, names = assumptions(args), args.table or tables.names(paper="moa")
-    of_figures = [name for name in names if name in figures.names()]
+    of_figures = [name for name in names if name in tables.figure_names()]
     if of_figures and (args.columns or args.counter not in (None, [CLOSED_FORM])):
         option = "--columns" if args.columns else "--counter"
         raise UsageError(f"{option} goes with tables of MACs, not with {of_figures[0]}: closed forms only")
@@ -335,7 +335,7 @@ def _listing() -> str:
     grids = f"{', '.join(others)} or {last}"
     lines = [
         "tables    " + ", ".join(tables.names()),
-        "figures   " + ", ".join(figures.names()),
+        "figures   " + ", ".join(tables.figure_names()),
         "presets   " + ", ".join(PRESETS),
         "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
         "devices   " + ", ".join(DEVICES),

@@ -12,7 +12,7 @@ from headcount.bench.measure import CLOSED_FORM, DEVICES
 from headcount.bench.output.arguments import Value
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.plan import GRAMMAR
-from headcount.formulas.published import figures, tables
+from headcount.formulas.published import tables
 from headcount.formulas.published.own import RULES
 from headcount.models.configs.numbers import parse_float, parse_int
 
@@ -64,9 +64,9 @@ def _add_models(group: argparse._ArgumentGroup) -> None:
         help="two of these, each with ,FIELD=VALUE,… behind it, or the lock or JSON of a count",
     )
     add(
-        "--table", nargs="+", metavar="NAME", choices=_Names((*tables.names(), *figures.names())), default=(),
+        "--table", nargs="+", metavar="NAME", choices=_Names((*tables.names(), *tables.figure_names())), default=(),
         help=f"your FILE.toml or .csv; MACs: {', '.join(tables.names())}; training FLOPs and sizes: "
-        f"{', '.join(figures.names())} (default: those of arXiv 2210.05144)",
+        f"{', '.join(tables.figure_names())} (default: those of arXiv 2210.05144)",
     )  # fmt: skip
     add("--preset", nargs="+", metavar="NAME", help="models by name (see --list)")
     add("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")

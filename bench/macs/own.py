@@ -140,7 +140,7 @@ def _judged(table: OwnTable, models: _Models) -> Section:
     """Return the table with a row for each printed cell, and a sentence to quote for each quantity below."""
     rows, quotes = [], []
     for cell in own.judge(table, models.of, models.why_not):
-        place = f"{table.path}:{cell.model.line}: {cell.model.name}, {cell.figure.head}"
+        place = f"{table.path}:{cell.row.line}: {cell.row.name}, {cell.figure.head}"
         failures = [f"{place}: {cell.printed} is not reproducible"] if cell.verdict == "not reproducible" else []
         rows.append(replace(row_of(table.path, cell), failures=failures))
     for name in table.quantities():

@@ -11,18 +11,26 @@ from typing import Any
 from headcount.bench import result_cache
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, describe_input
+from headcount.bench.macs.figures import cases as cached_cases
 from headcount.bench.measure import Measurement, as_records, measure
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
 from headcount.bench.trace.collector import keep_freed_memory
 from headcount.formulas import moh
-from headcount.formulas.published import columns
+from headcount.formulas.published import figures
+from headcount.formulas.published.figures import evaluate
+from headcount.formulas.published.rounding import Interval
 from headcount.formulas.published.tables import PublishedTable
-from headcount.formulas.published.verdicts import VocabularyRange, common_vocabulary, implied_vocabulary, judge
+from headcount.formulas.published.verdicts import common_vocabulary, implied_vocabulary, judge, of_row
 
 MIN_MODELS = 6
 """Number of models from which a second process saves time."""
-QUANTITIES = ("active", "activated", "shared", "macs")
-"""The quantities whose columns follow the parameters, in their order in a table."""
+QUANTITIES = {
+    "active": "active_without_embedding",
+    "activated": "activated",
+    "shared": "shared",
+    "macs": "macs_under_rule",
+}
+"""The quantities whose columns follow the parameters, in their order in a table: the key of what the rule gives."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported."
 ABOUT_ACTIVATED = (
     "Activated: by number of heads, and each head weighing as many MACs as it takes. MACs of one forward pass, "
@@ -86,13 +94,12 @@ class ReproducedTable:
     """A published table with the case and the verdict of each row."""
 
     def __init__(self, table: PublishedTable) -> None:
-        self.table = table
-        self.cases = {row.name: Case.of(row.preset) for row in table.rows}
-        self.verdicts = judge(table, self.cases)
-        self._rows = {row.name: row for row in table.rows}
-        found = {column.quantity: column for column in table.columns}
-        self._quantities = [found[quantity] for quantity in QUANTITIES if quantity in found]
-        self._printed_params = found["params"].names if "params" in found else ()
+        self.table, self._cases = table, cached_cases()
+        self.cases = {row.name: self._cases(row.preset, {}) for row in table.rows}
+        cells = list(judge(table, self._cases))
+        self.verdicts = {row.name: of_row([cell for cell in cells if cell.row is row]) for row in table.rows}
+        self._params = [column for column in table.columns if column.quantity == "params"]
+        self._quantities = [column for name in QUANTITIES if (column := table.column(name))]
 
     def measured(self, row: str, counters: Sequence[str], cached: Mapping[str, Any] | None = None) -> Measurement:
         """Count the row's model with each of ``counters``, but for counts that ``cached`` has from an earlier run."""
@@ -106,42 +113,42 @@ class ReproducedTable:
 
     def row(self, name: str, measured: Measurement) -> Row:
         """Return a row with its verdict. It has failures where the table expects another, or where a count is wrong."""
-        row, case, verdict = self._rows[name], self.cases[name], self.verdicts[name]
+        row, case, (verdict, expected, because) = self.table.row(name), self.cases[name], self.verdicts[name]
         failures = measured.disagreements(row.preset)
         reasons = [text for count in measured.counts for text in (count.reason, count.why_there) if text]
-        if verdict.status != row.verdict:
-            failures.append(f"{self.table.name}, {name}: the verdict is {verdict.status!r}, typed as {row.verdict!r}")
+        if verdict != expected:
+            failures.append(f"{self.table.name}, {name}: the verdict is {verdict!r}, typed as {expected!r}")
         params = case.ledger.params if measured.counted_params is None else measured.counted_params
-        facts = {}
+        printed = {column.name: row.printed.get(column.name) for column in self._params}
+        facts: dict[str, Any] = {"macs_printed": None, "macs_under_rule": None}
         for column in self._quantities:
-            facts |= _facts(column, row, case, params)
+            value = evaluate(row, column, self._cases).low
+            facts[f"{column.name}_printed"] = row.printed.get(column.name)
+            facts[QUANTITIES[column.name]] = int(value) if column.name in ("active", "macs") else value
+        if self.table.column("activated"):
+            facts |= _forms(row, case, params)
         return Row(
             values={
                 "row": name,
-                **{f"params_printed_{key}": row.cells.get("params", {}).get(key) for key in self._printed_params},
+                **{f"params_printed_{key}": text for key, text in printed.items()},
                 "params": params,
                 "active_params": case.ledger.active_params,
-                "active_printed": row.cells.get("active"),
                 "macs": case.ledger.macs,
-                "macs_printed": row.cells.get("macs"),
-                "macs_under_rule": verdict.under_rule,
                 **facts,
                 **{count.counter: count.macs for count in measured.counts},
-                "verdict": verdict.status,
+                "verdict": verdict,
             },
-            notes=[text for text in dict.fromkeys((verdict.because, *reasons, *failures)) if text],
+            notes=[text for text in dict.fromkeys((because, *reasons, *failures)) if text],
             records=as_records(
                 row.preset,
                 measured,
                 row=name,
-                macs_printed=row.cells.get("macs"),
-                params_printed=dict(row.cells.get("params", {})),
-                macs_under_rule=verdict.under_rule,
+                params_printed={key: text for key, text in printed.items() if text},
                 # JSON has integers, and exact fractions as text
                 **{key: str(value) if isinstance(value, Fraction) else value for key, value in facts.items()},
-                verdict=verdict.status,
-                because=verdict.because,
-                expected_verdict=row.verdict,
+                verdict=verdict,
+                because=because or None,
+                expected_verdict=expected,
             ),
             failures=failures,
             case=case,
@@ -156,9 +163,9 @@ class ReproducedTable:
         how = "counted" if counters else "exact"
         activated = table.column("activated")
         out = [Column("row", "row", width=31)]
-        for name in self._printed_params:
-            label = "" if name == "params" else f"\n{name}"
-            out.append(Column(f"params_printed_{name}", f"params\nprinted{label}", align="right", priority=3))
+        for one in self._params:
+            head = f"params\nprinted{_label(one)}"
+            out.append(Column(f"params_printed_{one.name}", head, align="right", priority=3))
         if activated:
             out += [
                 params_column("trainable_params", f"params\n{how}\ntrainable", width=13, priority=4),
@@ -170,7 +177,7 @@ class ReproducedTable:
                 params_column("active_params", "params\nactive", width=params, priority=3),
             ]
         for column in self._quantities:
-            out += _columns(column.quantity, width)
+            out += _columns(column.name, width)
         out += [macs_column(name, name.replace("-", "\n"), width=width, priority=2) for name in counters]
         out.append(Column("verdict", "verdict", width=19, priority=0, tones=TONES))
         return Table(
@@ -187,14 +194,13 @@ class ReproducedTable:
 
     def vocabularies(self) -> list[Section]:
         """Return the table of vocabularies that printed parameters imply; none where a rule judges them."""
-        params = self.table.column("params")
-        if params is None or params.judged:
+        if not self._params or self._params[0].judged:
             return []
         out = [Column("row", "row")]
         below = []
         values: dict[str, dict[str, Any]] = {row.name: {"row": row.name} for row in self.table.rows}
-        for name in params.names:
-            label = "" if name == "params" else f"\n{name}"
+        for one in self._params:
+            name, label = one.name, _label(one)
             out += [
                 Column(f"printed_{name}", f"params printed{label}", align="right", priority=2),
                 Column(f"low_{name}", f"vocabulary{label}\nfrom", kind="int", priority=0),
@@ -202,16 +208,16 @@ class ReproducedTable:
             ]
             ranges = []
             for row in self.table.rows:
-                printed, low, high = row.cells.get("params", {}).get(name), None, None
+                printed, low, high = row.printed.get(name), None, None
                 if printed is not None:
-                    found = implied_vocabulary(printed, params.printing, self.cases[row.name].ledger)
+                    found = implied_vocabulary(printed, one, self.cases[row.name].ledger)
                     low, high = found.low, found.high
                     ranges.append(found)
                 values[row.name] |= {f"printed_{name}": printed, f"low_{name}": low, f"high_{name}": high}
             below.append(f"{name}: " * bool(label) + _common_range(common_vocabulary(ranges)))
         sizes = sorted({case.config.vocab_size for case in self.cases.values()})
         note = (
-            f"Closed-form parameters {params.printing.statement()}, at every vocabulary size; the models above "
+            f"{self._params[0].statement} At every vocabulary size, in closed form; the models above "
             f"have {', '.join(f'{size:,}' for size in sizes)}."
         )
         title = f"{self.table.name}: vocabularies that the printed parameters imply"
@@ -219,7 +225,12 @@ class ReproducedTable:
         return [Section(layout, [Row(one, records=[one]) for one in values.values()], below)]
 
 
-def _common_range(both: VocabularyRange) -> str:
+def _label(column: figures.Figure) -> str:
+    """Return the name of one of several columns of parameters as a line of a heading."""
+    return "" if column.name == "params" else f"\n{column.name}"
+
+
+def _common_range(both: Interval) -> str:
     if both.low <= both.high:
         return f"vocabularies {both.low:,} to {both.high:,} fit every row."
     return f"no vocabulary fits every row: one needs at least {both.low:,}, another at most {both.high:,}."
@@ -258,22 +269,14 @@ def _columns(quantity: str, width: int) -> list[Column]:
     ]
 
 
-def _facts(column: columns.Column, row: columns.Row, case: Case, params: int) -> dict[str, Any]:
-    """Return the values of a quantity that JSON has too; ``params`` are the module's, else the ledger's."""
-    if column.quantity == "active":
-        return {"active_without_embedding": column.total(case)}
-    if column.quantity == "shared":
-        return {"shared_printed": column.printed(row), "shared": column.total(case)}
-    if column.quantity != "activated":
-        return {}
+def _forms(row: figures.Row, case: Case, params: int) -> dict[str, Any]:
+    """Return the costs of a model's forms and of its dense baseline; ``params`` are the module's, else the ledger's."""
     # a dense model is its own baseline and has no ideal form
     exact, ideal = case.ledger, case.ideal_ledger
     fields = dict(row.baseline)
     dense = Case.of(fields.pop("preset"), fields).ledger if fields else exact
     return {
         "trainable_params": params - exact.frozen_params,
-        "activated_printed": column.printed(row),
-        "activated": column.total(case),
         "activated_work": moh.activated_macs_percent(exact, ideal or exact),
         "baseline_macs": dense.macs,
         "released_macs": exact.macs if ideal else None,

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from headcount.bench.measure import CLOSED_FORM
 from headcount.bench.table import Row, Section, plural
 from headcount.formulas.ledger import flops
-from headcount.formulas.published import figures, tables
+from headcount.formulas.published import tables
+from headcount.formulas.published.verdicts import VERDICTS
 
 NOTHING = "no printed value"
 QUANTITIES = {
@@ -26,7 +27,7 @@ def macs(number: int, in_flops: bool) -> str:
 def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of tables: the number of rows by verdict, and of wrong counts."""
     published = [section for section in printed if section.table.name in tables.names()]
-    of_figures = [section for section in printed if section.table.name in figures.names()]
+    of_figures = [section for section in printed if section.table.name in tables.figure_names()]
     parts = [_published(published)] if published else []
     parts += [verdicts(_rows(of_figures), "printed figure")] if of_figures else []
     return _sentence([*parts, *_counts(printed)])
@@ -55,7 +56,7 @@ def _sentence(parts: Iterable[str]) -> str:
 def verdicts(rows: Iterable[Row], what: str) -> str:
     """Return how many rows have each verdict; ``what`` is the name of one of them."""
     found = Counter(row.values["verdict"] for row in rows)
-    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in tables.VERDICTS if verdict in found)
+    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if verdict in found)
     return f"{plural(found.total(), what)}: {each}"
 
 

@@ -17,16 +17,12 @@ class DataColumn:
     head: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DataTable(Printed):
-    """One printed table or figure; an entry holds its non-empty cells as printed.
-
-    ``about``: a remark on the table.
-    """
+    """One printed table or figure; an entry holds its non-empty cells as printed."""
 
     columns: tuple[DataColumn, ...]
     entries: tuple[Mapping[str, Cell], ...]
-    about: str = ""
 
     def labelled(self) -> list[tuple[str, Mapping[str, Cell]]]:
         """Return each entry with its first cell."""

@@ -2,27 +2,30 @@
 
 A TOML file has KEYS of the table, and a ``[[row]]`` with ROW_KEYS for each printed row; ``printed`` is a number, or
 numbers by quantity. A ``[[figure]]`` adds a quantity, as in the tables of this folder. A CSV file has the columns of
-HEADER. A number has a unit of UNITS, and is compared at its printed digits.
+HEADER. A number may have a unit, and is compared at its printed digits.
 """
 
 import csv
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
 from headcount.formulas.published.expressions import expression
-from headcount.formulas.published.figures import Cases, Figure, Interval, Judged, Model, evaluate
-from headcount.formulas.published.rounding import UNITS
+from headcount.formulas.published.figures import EMPTY, Cases, Figure, Row, evaluate
+from headcount.formulas.published.rounding import Interval, number, read
+from headcount.formulas.published.verdicts import Judged
 
 HEADER = ("target", "quantity", "printed")
 """Columns of a CSV file."""
-KEYS = ("title", "source", "rule", "peak", "trailing_zeros", "set", "given", "figure", "row")
-"""Keys of a table; ``set`` and ``given`` are those of all rows."""
-ROW_KEYS = ("target", "printed", "name", "set", "given", "input", "note")
+SIZES = {"set": dict, "given": dict}
+KEYS = {"title": str, "source": str, "rule": str, "peak": (str, int), "trailing_zeros": bool}
+KEYS |= SIZES | {"figure": list, "row": list}
+"""Keys of a table with their types; ``set`` and ``given`` are those of all rows."""
+ROW_KEYS = {"target": str, "printed": (dict, str, int), "name": str, **SIZES, "input": str, "note": str}
 QUANTITIES = {
     "macs": ("MACs", "macs"),
     "flops": ("FLOPs", "2 * macs"),
@@ -44,9 +47,6 @@ PARAMETERS = {
     "active without embeddings": "N_active - N_embedding",
 }
 HALF = " MACs for FLOPs"
-NUMBER = re.compile(rf"(?=[\d,.]*[1-9])(\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d{{1,3}})?) ?([{''.join(UNITS)}]?)")
-EMPTY = ("", "-", "–", "—")
-"""Cells without a printed value."""
 LENGTHS = tuple(2**power for power in range(7, 18))
 """Sequence lengths tried where a rule does not print a cost."""
 MIN_ROWS = 4
@@ -56,7 +56,7 @@ Applies = Callable[["OwnRow", str], str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnRow(Model):
+class OwnRow(Row):
     """A printed row at ``line`` of its file; ``preset`` is any target, ``input`` the shapes of its inputs."""
 
     line: int
@@ -138,20 +138,20 @@ def load(path: str, text: str, rule: str = "") -> OwnTable:
             target, *words = cell[0].split(",")
             changed = dict(word.partition("=")[::2] for word in words)
             rows.append({"target": target, "name": cell[0], "set": changed, "printed": {cell[1]: cell[2]}})
-        return _table(path, {"rule": rule, "row": rows}, lambda number, key: places[number])
+        return _table(path, {"rule": rule, "row": rows}, lambda place, key: places[place])
     try:
         # a number with a point is a rounded one, whose digits count
         data = tomllib.loads(text, parse_float=str)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
         raise ValueError(f"{path}:{line[1] if line else len(lines)}: {error}") from None
-    heads = [number for number, line in enumerate(lines) if re.match(r"\s*\[\[\s*row\s*\]\]", line)]
+    heads = [at for at, line in enumerate(lines) if re.match(r"\s*\[\[\s*row\s*\]\]", line)]
 
-    def line_of(number: int, key: str) -> int:
+    def line_of(place: int, key: str) -> int:
         """Return the line of ``key`` in a row, -1 for the table; the first line of the row where it has none."""
         bounds = [0, *heads, len(lines)]
-        first = bounds[min(number + 1, len(heads))]
-        last = bounds[min(number + 2, len(heads) + 1)]
+        first = bounds[min(place + 1, len(heads))]
+        last = bounds[min(place + 2, len(heads) + 1)]
         found = (at for at in range(first, last) if re.search(rf"\b{re.escape(key)}\b", lines[at].partition("#")[0]))
         return 1 + next(found, first)
 
@@ -159,53 +159,52 @@ def load(path: str, text: str, rule: str = "") -> OwnTable:
 
 
 def _table(path: str, data: Mapping[str, Any], line_of: Callable[[int, str], int]) -> OwnTable:
-    def check(number: int, key: str, fine: Any, what: str, valid: Sequence[str] = ()) -> None:
+    def check(place: int, key: str, fine: Any, what: str, valid: Iterable[str] = ()) -> None:
         if not fine:
             choices = f"; choose from {', '.join(valid)}" if valid else ""
-            raise ValueError(f"{path}:{line_of(number, key)}: {what}{choices}")
+            raise ValueError(f"{path}:{line_of(place, key)}: {what}{choices}")
 
-    for key in data:
-        check(-1, key, key in KEYS, f"unknown key {key!r}", KEYS)
+    def check_keys(place: int, found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+        for key, value in found.items():
+            check(place, key, key in kinds, f"unknown key {key!r}", kinds)
+            check(place, key, isinstance(value, kinds[key]), f"{key} cannot be {value!r}")
+
+    def parse(place: int, key: str, parser: Callable[[str], Any], value: Any) -> Any:
+        try:
+            return parser(str(value))
+        except ValueError as error:
+            check(place, key, False, str(error))
+
+    check_keys(-1, data, KEYS)
     rule, rows, peak = data["rule"], data.get("row"), str(data.get("peak", ""))
     check(-1, "rule", rule in ("", *RULES), f"unknown rule {rule!r}", RULES)
-    for key in ("row", "figure"):
-        fine = isinstance(data.get(key, []), list) and all(isinstance(one, dict) for one in data.get(key, []))
-        check(-1, key, fine, f"{key} is no table; write [[{key}]]")
     check(-1, "row", rows, "no row; a [[row]] has target and printed")
-    for key in ("set", "given"):
-        check(-1, key, isinstance(data.get(key, {}), dict), f"{key} cannot be {data.get(key)!r}")
-    found = NUMBER.fullmatch(peak or "1")
-    check(-1, "peak", found, f"peak {peak!r} is no number of FLOP/s, as 989T")
-    exact_peak = {"peak": f"{Fraction(found[1].replace(',', '')) * UNITS[found[2]]}/1"} if peak else {}
+    exact_peak = {"peak": f"{parse(-1, 'peak', number, peak)}/1"} if peak else {}
     columns = {name: Figure(name=name, head=head, value=value) for name, (head, value) in QUANTITIES.items()}
     for one in data.get("figure", ()):
-        check(-1, "figure", one.keys() == {"name", "head", "value"}, "a figure has name, head and value")
-        try:
-            expression(str(one["value"]))
-        except ValueError as error:
-            check(-1, "value", False, str(error))
+        fine = isinstance(one, dict) and one.keys() == {"name", "head", "value"}
+        check(-1, "figure", fine, "a figure has name, head and value")
+        parse(-1, "value", expression, one["value"])
         columns[one["name"]] = Figure(**one)
     only = rule if rule in QUANTITIES else "training_flops_per_token" if rule in TRAINING else "macs"
     made = []
-    for number, row in enumerate(rows):
-        for key, value in row.items():
-            check(number, key, key in ROW_KEYS, f"unknown key {key!r}", ROW_KEYS)
-            kind = dict if key in ("set", "given") else (dict, str, int) if key == "printed" else str
-            check(number, key, isinstance(value, kind), f"{key} cannot be {value!r}")
+    for place, row in enumerate(rows):
+        check(place, "row", isinstance(row, dict), "row is no table; write [[row]]")
+        check_keys(place, row, ROW_KEYS)
         for key in ("target", "printed"):
-            check(number, "row", row.get(key), f"a row without {key}; it has target and printed")
+            check(place, "row", row.get(key), f"a row without {key}; it has target and printed")
         printed = row["printed"] if isinstance(row["printed"], dict) else {only: row["printed"]}
         for name, text in printed.items():
-            check(number, name, name in columns, f"unknown quantity {name!r}", tuple(columns))
-            fine = str(text) in EMPTY or NUMBER.fullmatch(str(text))
-            check(number, "printed", fine, f"{text!r} is no number, as 6.7B, 1,234, 43.7% or 3.8E25, nor - for none")
-        for name, value in row.get("given", {}).items():
-            check(number, name, isinstance(value, (int, str)), f"{name} cannot be {value!r}")
+            check(place, name, name in columns, f"unknown quantity {name!r}", columns)
+            if str(text) not in EMPTY:
+                parse(place, "printed", read, text)
         shared = {key: {**data.get(key, {}), **row.get(key, {})} for key in ("set", "given")}
+        for name, value in shared["given"].items():
+            check(place, name, isinstance(value, (int, str)), f"{name} cannot be {value!r}")
         fields = {"name": row["target"], **row, **shared, "given": shared["given"] | exact_peak}
-        fields |= {"preset": fields.pop("target"), "line": line_of(number, "target")}
+        fields |= {"preset": fields.pop("target"), "line": line_of(place, "target")}
         made.append(OwnRow(**{**fields, "printed": {name: str(text) for name, text in printed.items()}}))
-    zeros = data.get("trailing_zeros") is True
+    zeros = data.get("trailing_zeros", False)
     return OwnTable(
         path=path,
         rows=tuple(made),
@@ -242,39 +241,40 @@ def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
     for row in table.rows:
         for name, text in row.printed.items():
             rule = table.rule_of(table.figures[name])
-            number, figure = _cell(replace(table.figures[name], rule=rule), text)
+            figure = replace(table.figures[name], rule=rule)
             try:
                 if reason := why_not(row, rule):
                     raise ValueError(reason)
                 value = evaluate(row, figure, cases)
             except (ValueError, ZeroDivisionError) as error:
                 raise ValueError(f"{table.path}:{row.line}: {error}") from None
-            verdict, because = "no printed value", ""
-            if text not in EMPTY:
+            if text in EMPTY:
+                verdict, because = "no printed value", ""
+            elif figure.prints(value, text):
                 verdict, because = "reproduced", ""
-                if not figure.prints(value, number):
-                    verdict, because = _otherwise(row, figure, number, value, cases, why_not)
+            else:
+                verdict, because = _otherwise(row, figure, text, value, cases, why_not)
             because = "; ".join(filter(None, (because, row.note)))
-            yield Judged(replace(row, verdicts={name: verdict}), figure, number, value, verdict, because)
+            yield Judged(replace(row, verdicts={name: verdict}), figure, text, value, verdict, because)
 
 
-def _otherwise(row: OwnRow, figure: Figure, number: str, value: Interval, cases: Cases, why_not: Applies):
+def _otherwise(row: OwnRow, figure: Figure, text: str, value: Interval, cases: Cases, why_not: Applies):
     """Return the verdict on a cell that its rule does not print, and the arithmetic."""
-    by_rule, rule = figure.format(value, number), figure.rule
-    if replace(figure, trailing_zeros=True).prints(value, number):
-        return "explained", f"{by_rule} prints {number} where its last zeros are no printed digits"
+    by_rule, rule = figure.format(value, text), figure.rule
+    if replace(figure, trailing_zeros=True).prints(value, text):
+        return "explained", f"{by_rule} prints {text} where its last zeros are no printed digits"
     tried = {one.name: found for one, found in _tried(candidates(figure), row, figure, cases, why_not)}
     at = dict(_at_lengths(row, figure, cases)) if expression(figure.value).letters & {"work", "macs"} else {}
     lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if at else ""
-    prints = [name for name, one in (tried | at).items() if figure.prints(one, number)]
+    prints = [name for name, one in (tried | at).items() if figure.prints(one, text)]
     # the column's own rule, in another unit or at another length, comes before other rules
     prints = [name for name in prints if name.startswith(f"{rule} ")] or prints
     if prints:
-        shown = " and ".join(f"{name} gives {figure.format((tried | at)[name], number)}" for name in prints)
+        shown = " and ".join(f"{name} gives {figure.format((tried | at)[name], text)}" for name in prints)
         return "explained", f"by the rule {by_rule}; {shown}"
     # each rule in one unit; the other is twice or half of it
-    shown = ", ".join(f"{name} {figure.format(one, number)}" for name, one in tried.items() if HALF not in name)
-    ratio = float(value.low / figure.scale / _middle(number))
+    shown = ", ".join(f"{name} {figure.format(one, text)}" for name, one in tried.items() if HALF not in name)
+    ratio = float(value.low / number(text))
     return "not reproducible", f"by the rule / printed = {ratio:.4f}; no rule tried prints it: {shown}{lengths}"
 
 
@@ -290,14 +290,13 @@ def _at_lengths(row: OwnRow, figure: Figure, cases: Cases) -> Iterator[tuple[str
 def find_rule(table: OwnTable, name: str, cases: Cases, why_not: Applies) -> list[RuleFit]:
     """Return the rules tried on the column ``name``, best first: most cells printed, then least deviation."""
     figure, fits = table.figures[name], []
-    cells = [(row, *_cell(figure, row.printed[name])) for row in table.rows if row.printed.get(name, "") not in EMPTY]
+    cells = [(row, row.printed[name]) for row in table.rows if row.printed.get(name, "") not in EMPTY]
     for one in candidates(figure, every=True):
-        values = [(c, number, v) for row, number, c in cells for _, v in _tried([one], row, c, cases, why_not)]
+        values = [(text, value) for row, text in cells for _, value in _tried([one], row, figure, cases, why_not)]
         # a rule that does not apply to a row is no rule of the column
         if len(values) == len(cells):
-            prints = sum(column.prints(value, number) for column, number, value in values)
-            far = max(abs(value.low / c.scale / _middle(number) - 1) for c, number, value in values)
-            fits.append(RuleFit(one, prints, far))
+            prints = sum(figure.prints(value, text) for text, value in values)
+            fits.append(RuleFit(one, prints, max(abs(value.low / number(text) - 1) for text, value in values)))
     return sorted(fits, key=lambda fit: (-fit.printed, fit.deviation))
 
 
@@ -305,16 +304,3 @@ def _tried(found: Sequence[Candidate], row: OwnRow, figure: Figure, cases: Cases
     for one in found:
         if not why_not(row, one.rule):
             yield one, evaluate(row, replace(figure, value=one.value, rule=one.rule), cases)
-
-
-def _middle(number: str) -> Fraction:
-    cell = Interval.of(number)
-    return (cell.low + cell.high) / 2
-
-
-def _cell(figure: Figure, text: str) -> tuple[str, Figure]:
-    """Return the number of a printed text, and its column with the unit of the text."""
-    if text in EMPTY:
-        return text, figure
-    number, unit = NUMBER.fullmatch(text).groups()
-    return number, replace(figure, scale=UNITS[unit], head=f"{figure.head} ({unit})" if unit else figure.head)

@@ -1,63 +1,55 @@
-"""Printing rules of tables: unit, digits, rounding; and the numbers that print as a given text."""
+"""Printed numbers as texts: digits, unit and value; intervals of numbers; decimals."""
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from math import floor
 
 UNITS = {"": 1, "%": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15}
-SHIFTS = {"half-up": Fraction(1, 2), "truncate": Fraction(0)}
+NUMBER = re.compile(rf"(?=[\d,.]*[1-9])(\d[\d,]*(?:\.\d+)?)([eE][+-]?\d{{1,3}})? ?([{''.join(UNITS)}]?)")
+"""A printed number that is not 0: digits, exponent and unit."""
 
 
 @dataclass(frozen=True)
-class Printing:
-    """``unit`` one of UNITS; ``rounding`` half-up or truncate; ``decimals`` after the point, -1 for as many as
-    the table prints, or ``significant`` digits in all, for whole numbers of the unit (2089.3 M with three
-    significant digits prints 2090M); ``multiple``: a printed value is a multiple of so many last digits."""
+class Interval:
+    """The numbers from ``low`` to ``high``; equal where a number is exact."""
 
-    unit: str
-    rounding: str
-    decimals: int = 0
-    significant: int | None = None
-    multiple: int = 1
+    low: Fraction
+    high: Fraction
 
-    def like(self, text: str) -> "Printing":
-        """Return this rule with the decimals of ``text``, if the rule follows the table."""
-        return self if self.decimals >= 0 else replace(self, decimals=len(text[:-1].partition(".")[2]))
+    @property
+    def middle(self) -> Fraction:
+        """The number in the middle."""
+        return (self.low + self.high) / 2
 
-    def _step(self, value: Fraction) -> Fraction:
-        if self.significant is None:
-            return Fraction(self.multiple, 10**self.decimals)
-        return Fraction(10 ** max(len(str(floor(value))) - self.significant, 0))
 
-    def text(self, number: int | Fraction) -> str:
-        """Return ``number`` as the table prints it."""
-        value = Fraction(number) / UNITS[self.unit]
-        step = self._step(value)
-        last_digits = floor(value / step + SHIFTS[self.rounding]) * step * 10**self.decimals
-        integer, rest = divmod(int(last_digits), 10**self.decimals)
-        return f"{integer}" + (f".{rest:0{self.decimals}}" if self.decimals else "") + self.unit
+@cache
+def read(text: str) -> tuple[str, str, Fraction]:
+    """Return the digits of a printed number, its exponent and unit, and what these multiply the digits by.
 
-    def step(self, text: str) -> int:
-        """Return the distance between two neighbouring printed values around ``text``."""
-        return int(self.like(text)._step(Fraction(text[:-1])) * UNITS[self.unit])
+    Raises ValueError for no number.
+    """
+    found = NUMBER.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is no number, as 6.7B, 1,234, 43.7% or 3.8E25")
+    digits, exponent, unit = found.groups(default="")
+    return digits.replace(",", ""), exponent + unit, Fraction(f"1{exponent}") * UNITS[unit]
 
-    def interval(self, text: str) -> range:
-        """Return all integers that print as ``text``. Raises ValueError for another unit."""
-        if text[-1] != self.unit:
-            raise ValueError(f"{text} is not printed in {self.unit}")
-        value, step = int(Fraction(text[:-1]) * UNITS[self.unit]), self.step(text)
-        low = value - (step // 2 if self.rounding == "half-up" else 0)
-        return range(low, low + step)
 
-    def statement(self) -> str:
-        """Return this rule in words."""
-        if self.significant:
-            digits = f"{self.significant} significant digits"
-        elif self.multiple != 1:
-            digits = f"steps of {self.multiple} {self.unit}"
-        elif self.decimals < 0:
-            digits = f"as many decimals of {self.unit} as are printed"
-        else:
-            plural = "" if self.decimals == 1 else "s"
-            digits = f"{self.decimals} decimal{plural} of {self.unit}" if self.decimals else f"whole {self.unit}"
-        return f"{'rounded half up' if self.rounding == 'half-up' else 'truncated'} to {digits}"
+def number(text: str) -> Fraction:
+    """Return the value of a printed number. Raises ValueError for no number."""
+    digits, _, unit = read(text)
+    return Fraction(digits) * unit
+
+
+def decimals(digits: str) -> int:
+    """Return the number of digits after the point."""
+    return len(digits.partition(".")[2])
+
+
+def fixed(value: Fraction, places: int) -> str:
+    """Return ``value`` rounded half up to ``places`` decimals."""
+    scaled = floor(value * 10**places + Fraction(1, 2))
+    whole, rest = divmod(abs(scaled), 10**places)
+    return f"{'-' if scaled < 0 else ''}{whole:,}" + (f".{rest:0{places}}" if places else "")

@@ -7,13 +7,13 @@ from fractions import Fraction
 import sympy
 
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published import figures
+from headcount.formulas.published import tables as published
 from headcount.formulas.published.claims import Cell, Claim, Entries, Rows
 from headcount.formulas.published.costs import costs
 from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.expressions import Relation, relation
-from headcount.formulas.published.figures import Cases
-from headcount.formulas.published.rounding import UNITS
+from headcount.formulas.published.figures import Cases, evaluate
+from headcount.formulas.published.rounding import number
 from headcount.formulas.published.tables import PublishedTable
 
 PRINTED, EXECUTED = "printed", "executed"
@@ -48,7 +48,7 @@ def of_rows(
         letter: _printed(tables[table], name, *(of or [check.of])) for letter, (table, name, *of) in check.rows.items()
     }
     if all(texts.values()):
-        printed = {letter: _number(text) for letter, text in texts.items()}
+        printed = {letter: number(text) for letter, text in texts.items()}
         yield Finding(check.label, PRINTED, (check.relation,), printed)
     if executed:
         exact = {letter: Fraction(size) for letter, size in executed.items()}
@@ -59,12 +59,7 @@ def _printed(table: PublishedTable | DataTable, name: str, of: str) -> str | Non
     if isinstance(table, DataTable):
         return next(entry[of] for label, entry in table.labelled() if label == name)
     row, column = table.row(name), table.column(of)
-    return column.printed(row) if column else row.quality.get(of)
-
-
-def _number(text: str) -> Fraction:
-    """Return a printed number, with or without a unit."""
-    return Fraction(text[:-1]) * UNITS[text[-1]] if text[-1] in UNITS else Fraction(text)
+    return row.printed.get(column.name) if column else row.quality.get(of)
 
 
 def of_entries(check: Entries, entries: Iterable[tuple[str, Mapping[str, str | int]]]) -> Iterator[Finding]:
@@ -76,12 +71,11 @@ def of_entries(check: Entries, entries: Iterable[tuple[str, Mapping[str, str | i
 
 def of_cell(check: Cell, cases: Cases) -> Finding:
     """Return the finding on a printed cell: the number by its rule is the printed one where it prints so."""
-    table = figures.load(check.table)
-    model = next(one for one in table.models if one.name == check.row)
-    figure = next(one for one in table.figures if one.name == check.figure)
-    text = model.printed[figure.name]
-    value = figures.evaluate(model, figure, cases, check.set, check.given, check.rule or None)
-    printed = Fraction(text.replace(",", ""))
+    table = published.load(check.table)
+    row, figure = table.row(check.row), next(one for one in table.columns if one.name == check.figure)
+    text = row.printed[figure.name]
+    value = evaluate(row, figure, cases, check.set, check.given, check.rule or None)
+    printed = number(text)
     by_rule = printed if figure.prints(value, text) else value.low / figure.scale
     return Finding(check.label, PRINTED, (relation("by_rule == printed"),), {"by_rule": by_rule, "printed": printed})
 

@@ -1,27 +1,30 @@
-"""The published tables, read from one TOML file per table in this folder."""
+"""The published tables, read from one TOML file per table in this folder.
+
+A file with ``[[column]]`` and ``[[row]]`` prints MACs and parameters of models that are counted. One with
+``[[figure]]`` and ``[[model]]`` prints training FLOPs, utilisation, sizes, or formulas.
+"""
 
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from headcount.formulas.published import columns
-from headcount.formulas.published.columns import Adjustment, Column, Row
+from headcount.formulas.conventions import CONVENTIONS
+from headcount.formulas.published.figures import QUANTITIES, Figure, Row
 
-VERDICTS = (
-    "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "unexplained", "no printed value",
-)  # fmt: skip
-"""Verdicts on printed numbers, from the best on."""
 FOLDER = files("headcount.formulas.published")
+READ = ("pdf", "transcription", "repository file", "web page")
+"""Kinds of sources from which tables were typed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Printed:
     """A printed table: source and place in the source.
 
-    ``paper``: name that groups tables; ``order``: place among all tables.
+    ``paper``: name that groups tables; ``order``: place among all tables; ``about``: a remark.
     """
 
     name: str
@@ -30,17 +33,39 @@ class Printed:
     order: int
     source: str
     place: str
+    about: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Sizes found from printed figures: the ``sizes`` tried, the ``solutions`` that print every cell of ``models``."""
+
+    models: Sequence[str]
+    figures: Sequence[str]
+    sizes: Mapping[str, Sequence[int]]
+    solutions: int
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PublishedTable(Printed):
-    """A printed table of MACs and parameters: columns with their rules, rows."""
+    """A printed table: columns with their rules, rows.
 
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    ``read``: one of READ; ``address``: where it can be read; ``second``: the address of a second source, in which each
+    printed figure was read again, digit by digit; ``also``: other sources, or those of a part of its figures or sizes;
+    a table without both was read once.
+    """
+
+    columns: Sequence[Figure]
+    rows: Sequence[Row]
+    fits: Sequence[Fit] = ()
+    read: str = ""
+    address: str = ""
+    second: str = ""
+    also: str = ""
 
     def column(self, quantity: str) -> Any:
-        """Return the column of a quantity; None if the table has none."""
+        """Return the first column of a quantity; None if the table has none."""
         return next((column for column in self.columns if column.quantity == quantity), None)
 
     def row(self, name: str) -> Row:
@@ -48,37 +73,43 @@ class PublishedTable(Printed):
         return {row.name: row for row in self.rows}[name]
 
     @property
-    def judged(self) -> tuple[Column, ...]:
+    def judged(self) -> Sequence[Figure]:
         """The columns that decide the verdicts."""
-        return tuple(column for column in self.columns if column.judged)
+        return [column for column in self.columns if column.judged]
 
     @property
     def rule(self) -> str:
         """The rules of the judged columns, in words."""
         return " ".join(column.statement for column in self.judged)
 
+    @property
+    def reading(self) -> str:
+        """Describe the source of the table in words."""
+        again = [f"each figure again in {self.second}"] * bool(self.second) + [f"also {self.also}"] * bool(self.also)
+        return f"Read: {self.read}, {self.address}; {'; '.join(again) or 'read once'}."
+
 
 def load_tables(folder: Traversable = FOLDER) -> dict[str, PublishedTable]:
-    """Return the tables in ``folder`` by name, in order."""
+    """Return the tables of MACs and parameters in ``folder`` by name, in order."""
     return {data["name"]: _table(**data) for data in read_toml("row", folder)}
 
 
 def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, ...]:
-    """Return the names of all tables, or of those of ``paper``, in order."""
+    """Return the names of the tables of MACs and parameters, or of those of ``paper``, in order."""
     return tuple(data["name"] for data in read_toml("row", folder) if paper in (None, data["paper"]))
 
 
+def figure_names(folder: Traversable = FOLDER) -> tuple[str, ...]:
+    """Return the names of all other tables of figures, in order."""
+    return tuple(data["name"] for data in read_toml("model", folder))
+
+
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
-    """Return the table called ``name``. Raises ValueError if there is none."""
-    return _table(**find(name, "row", folder))
-
-
-def find(name: str, key: str, folder: Traversable = FOLDER) -> dict[str, Any]:
-    """Return the data of the table called ``name`` that has ``key``. Raises ValueError if there is none."""
-    found = {data["name"]: data for data in read_toml(key, folder)}
+    """Return the table called ``name``. Raises ValueError for an unknown name, rule or way of reading."""
+    found = {data["name"]: data for key in ("row", "model") for data in read_toml(key, folder)}
     if name not in found:
         raise ValueError(f"unknown table {name!r}; choose from {', '.join(found)}")
-    return found[name]
+    return _table(**found[name])
 
 
 @cache
@@ -88,12 +119,26 @@ def read_toml(key: str, folder: Traversable = FOLDER) -> list[dict[str, Any]]:
     return sorted((data for data in found if key in data), key=lambda data: (data["order"], data["name"]))
 
 
-def _table(*, column, row, **texts) -> PublishedTable:
-    made = tuple(columns.make(**one) for one in column)
-    return PublishedTable(columns=made, rows=tuple(_row(**one) for one in row), **texts)
+def _table(*, column=(), row=(), figure=(), model=(), fits=(), **texts) -> PublishedTable:
+    columns = [_column(**one) for one in column] + [Figure(**one) for one in figure]
+    for rule in (rule for one in columns for rule in (one.rule, *one.tried)):
+        if rule and rule not in CONVENTIONS:
+            raise ValueError(f"unknown rule {rule!r} of {texts['name']}; choose from {', '.join(CONVENTIONS)}")
+    if texts.get("read", READ[0]) not in READ:
+        raise ValueError(f"read of {texts['name']} must be one of {', '.join(READ)}, not {texts['read']!r}")
+    rows = [Row(**one) for one in (*row, *model)]
+    return PublishedTable(columns=columns, rows=rows, fits=[_fit(**one) for one in fits], **texts)
 
 
-def _row(**data) -> Row:
-    """Return a row; keys that are no fields of a row are its printed cells."""
-    known = {one.name: data.pop(one.name) for one in fields(Row) if one.name in data}
-    return Row(**{**known, "adjust": tuple(Adjustment(**terms) for terms in known.get("adjust", ()))}, cells=data)
+def _column(*, quantity: str, name: str = "", **rule) -> Figure:
+    head, value = QUANTITIES[quantity]
+    return Figure(name=name or quantity, head=head, value=value, quantity=quantity, **rule)
+
+
+def _fit(*, sizes, **others) -> Fit:
+    """Return a fit; sizes are listed, or given as ``{ from, to, step }``."""
+    tried = {
+        letter: range(one["from"], one["to"] + 1, one.get("step", 1)) if isinstance(one, dict) else one
+        for letter, one in sizes.items()
+    }
+    return Fit(sizes=tried, **others)

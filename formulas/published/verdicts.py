@@ -1,103 +1,182 @@
-"""Verdicts on printed rows: whether the ledger gives the printed number under the rule of the table."""
+"""Verdicts on printed cells: whether the expression of a column gives the printed number, and the arithmetic."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from fractions import Fraction
+from itertools import product
+from math import ceil
+from typing import Any
 
+from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published.columns import Case, Column, Row
+from headcount.formulas.published.figures import Case, Cases, Figure, Row, evaluate
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
-from headcount.formulas.published.rounding import UNITS, Printing
-from headcount.formulas.published.tables import VERDICTS, PublishedTable
+from headcount.formulas.published.rounding import Interval, number
+from headcount.formulas.published.tables import Fit, PublishedTable
+
+VERDICTS = (
+    "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "unexplained", "no printed value",
+)  # fmt: skip
+"""Verdicts on printed numbers, from the best on."""
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """``status``: one of formulas.published.tables.VERDICTS; ``under_rule``: the MACs under the table's rule, None
-    without one; ``because``: the arithmetic, None if the status needs none."""
+class Judged:
+    """A cell with its verdict; ``value``: what the rule gives; ``because``: the arithmetic, where it needs any."""
 
-    status: str
-    under_rule: int | None
-    because: str | None = None
+    row: Row
+    figure: Figure
+    printed: str
+    value: Interval
+    verdict: str
+    because: str = ""
 
+    @property
+    def expected(self) -> str:
+        """The verdict as typed."""
+        return self.row.verdicts.get(self.figure.name, "reproduced")
 
-@dataclass(frozen=True)
-class VocabularyRange:
-    """The vocabulary sizes at which the ledger's parameters print as a table does; may be empty."""
+    @property
+    def shown(self) -> str:
+        """The value, written as the cell is printed."""
+        return self.figure.format(self.value, self.row.number(self.figure))
 
-    low: int
-    high: int
+    @property
+    def last_digits(self) -> Fraction:
+        """The value, of an interval its nearest end, minus the printed number in units of the last printed digit.
 
-
-def judge(table: PublishedTable, cases: Mapping[str, Case]) -> dict[str, Verdict]:
-    """Return the verdict on each row of ``table`` by row name, the worst of its judged columns.
-
-    ``cases``: models by row name. The verdicts in the data file are not used.
-    """
-    macs, verdicts = table.column("macs"), {}
-    contradictions = _contradictions(macs, table.rows, cases) if macs in table.judged else {}
-    for row in table.rows:
-        case = cases[row.name]
-        found = [
-            _of_column(column, row, case, contradictions.get(row.name, "") if column is macs else "")
-            for column in table.judged
-            if column.printed(row)
-        ]
-        worst = max((status for status, _ in found), key=VERDICTS.index, default="no printed value")
-        because = "; ".join(filter(None, (because for _, because in found)))
-        verdicts[row.name] = Verdict(worst, macs and macs.total(case), because or None)
-    return verdicts
+        The figure is printed from -1/2 on, and below 1/2.
+        """
+        cell = self.figure.interval(self.row.number(self.figure))
+        nearest = max(self.value.low, min(self.value.high, cell.middle))
+        return (nearest - cell.middle) / (cell.high - cell.low)
 
 
-def _contradictions(macs: Column, rows: Sequence[Row], cases: Mapping[str, Case]) -> dict[str, str]:
-    """Return, by row name, arguments that no rule prints the MACs of these rows."""
-    texts = {row.name: text for row in rows if (text := macs.printed(row))}
-    unit = UNITS[macs.printing.unit]
-    return no_common_rule(
-        [
-            PrintedRow(name, int(Decimal(text[:-1]) * unit), macs.printing.step(text), cases[name].ledger)
-            for name, text in texts.items()
-        ]
+def judge(table: PublishedTable, cases: Cases) -> Iterator[Judged]:
+    """Yield every printed cell of the judged columns of ``table`` with its verdict; typed verdicts are not used."""
+    fitted = {(row, figure): fit for fit in table.fits for row in fit.models for figure in fit.figures}
+    found = {id(fit): solutions(table, fit, cases) for fit in table.fits}
+    contradictions = _contradictions(table, cases)
+    for row, figure in product(table.rows, table.judged):
+        if (text := row.printed.get(figure.name)) is None:
+            continue
+        value, printed = evaluate(row, figure, cases), row.number(figure)
+        if fit := fitted.get((row.name, figure.name)):
+            verdict = _fitted(fit, found[id(fit)])
+        elif figure.prints(value, printed):
+            verdict = "reproduced", row.note
+        else:
+            contradiction = contradictions.get(row.name, "") if figure.quantity == "macs" else ""
+            verdict = _explained(row, figure, printed, value, cases, contradiction)
+        yield Judged(row, figure, text, value, *verdict)
+
+
+def of_row(cells: Sequence[Judged]) -> tuple[str, str, str]:
+    """Return the worst verdict on the cells of a row, the worst as typed, and the arithmetic of all."""
+    worst, typed = (
+        max(found, key=VERDICTS.index, default="no printed value")
+        for found in ([cell.verdict for cell in cells], [cell.expected for cell in cells])
     )
+    return worst, typed, "; ".join(cell.because for cell in cells if cell.because)
 
 
-def _of_column(column: Column, row: Row, case: Case, contradiction: str) -> tuple[str, str]:
-    """Return the verdict on a printed cell and the arithmetic, empty where it needs none."""
-    printed, total = column.printed(row), column.total(case)
-    printing = column.printing.like(printed)
-    if printing.text(total) == printed:
-        return "reproduced", ""
-    shown = f"{total:,}" if isinstance(total, int) else f"{float(total):.2f}"
-    by_rule = f"{shown} prints {printing.text(total)}, not {printed}"
-    note = f". {row.note}" if row.note else ""
-    terms = [(term, column.adjusted(term, case)) for term in row.adjust if term.of == column.quantity]
-    adjusted = total + sum(amount for _, amount in terms)
-    # if the cell was rounded twice, the sum must print the first rounding
-    once = row.rounded_from.get(column.quantity, printed)
-    twice = printing.text(Fraction(once[:-1]) * UNITS[once[-1]])
-    if terms and column.printing.like(once).text(adjusted) == once and twice == printed:
-        steps = "".join(f" {'+' if amount >= 0 else '-'} {abs(amount):,} ({term})" for term, amount in terms)
-        again = f", which rounded again prints {printed}" if once != printed else ""
-        return "explained", f"{by_rule}; {shown}{steps} = {adjusted:,} prints {once}{again}{note}"
+def _contradictions(table: PublishedTable, cases: Cases) -> dict[str, str]:
+    """Return, by row name, arguments that no rule prints the MACs of these rows."""
+    macs, rows = table.column("macs"), []
+    for row in table.rows if macs in table.judged else ():
+        if text := row.printed.get(macs.name):
+            cell, ledger = macs.interval(text), cases(row.preset, {}).ledger
+            rows.append(PrintedRow(row.name, int(number(text)), int(cell.high - cell.low), ledger))
+    return no_common_rule(rows)
+
+
+def _fitted(fit: Fit, found: int) -> tuple[str, str]:
+    tried = ", ".join(f"{name} {min(sizes)} to {max(sizes)}" for name, sizes in fit.sizes.items())
+    because = f"{found:,} of the sizes tried ({tried}) print every row" + (f"; {fit.note}" if fit.note else "")
+    return ("explained (sizes fitted)" if found == fit.solutions and found else "unexplained"), because
+
+
+def adjustments(row: Row, figure: Figure, case: Case) -> list[tuple[str, int]]:
+    """Return the entries that explain a cell: what they are, and what they add to the value."""
+    found, account = [], "params" if figure.quantity == "params" else "size"
+    for term in row.explain.get(figure.name, {}).get("adjust", ()):
+        sizes = term.get("dims", {})
+        chosen = case.ledger.select(CONVENTIONS[term["select"]])
+        amount = term["times"] * sum(getattr(entry.with_dims(**sizes), account) for entry in chosen)
+        shown = ", ".join(f"{letter} = {size}" for letter, size in sizes.items())
+        found.append((term["select"].replace("_", " ") + (f" with {shown}" if shown else ""), amount))
+    return found
+
+
+def _explained(
+    row: Row, figure: Figure, printed: str, value: Interval, cases: Cases, contradiction: str
+) -> tuple[str, str]:
+    """Return the verdict on a cell that its rule does not print, and the arithmetic."""
+    total, instead = value.low, row.explain.get(figure.name, {})
+    shown = f"{int(total):,}" if total.denominator == 1 else f"{float(total):.2f}"
+    by_rule = f"{shown} prints {figure.text(total, printed)}, not {printed}" if figure.quantity else ""
+    if "adjust" in instead:
+        # if the cell was rounded twice, the sum must print the first rounding
+        once, terms = instead.get("rounded_from", printed), adjustments(row, figure, cases(row.preset, row.set))
+        adjusted = total + sum(amount for _, amount in terms)
+        if figure.text(adjusted, once) == once and figure.text(number(once), printed) == printed:
+            steps = "".join(f" {'+' if amount >= 0 else '-'} {abs(amount):,} ({term})" for term, amount in terms)
+            again = f", which rounded again prints {printed}" if once != printed else ""
+            because = f"{by_rule}; {shown}{steps} = {int(adjusted):,} prints {once}{again}"
+            return "explained", _join(because, instead.get("because", ""))
+    elif instead:
+        changed = evaluate(row, figure, cases, instead.get("set"), instead.get("given"))
+        if replace(figure, truncated=instead.get("truncated", figure.truncated)).prints(changed, printed):
+            instead_of = {**instead.get("set", {}), **instead.get("given", {})}
+            sizes = ", ".join(f"{name} {size}" for name, size in instead_of.items())
+            prints = f"{sizes}: {figure.format(changed, printed)}" if sizes else ""
+            return "explained", _join(prints, instead["because"])
     if contradiction:
-        return "not reproducible", f"{by_rule}; {contradiction}{note}"
-    return "unexplained", by_rule + note
+        return "not reproducible", _join(by_rule, contradiction, row.note)
+    if figure.tried:
+        by_rules = {rule: evaluate(row, figure, cases, rule=rule) for rule in figure.tried}
+        if not any(figure.prints(one, printed) for one in by_rules.values()):
+            tried = ", ".join(f"{rule} {figure.format(one, printed)}" for rule, one in by_rules.items())
+            return "not reproducible", _join(f"no rule tried prints it: {tried}", row.note)
+    return "unexplained", _join(by_rule, row.note)
 
 
-def implied_vocabulary(printed: str, printing: Printing, ledger: Ledger) -> VocabularyRange:
-    """Return the vocabularies V at which the model's parameters print as ``printed``.
+def _join(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
 
-    Parameters are linear in V: no weight has V twice.
+
+def solutions(table: PublishedTable, fit: Fit, cases: Cases) -> int:
+    """Return how many of the sizes that ``fit`` tries print every cell of its rows."""
+    cells = [
+        (row, figure, row.printed[figure.name])
+        for row in table.rows
+        if row.name in fit.models
+        for figure in table.columns
+        if figure.name in fit.figures and figure.name in row.printed
+    ]
+
+    def prints(sizes: Mapping[str, Any]) -> bool:
+        # fields of the preset, or letters of a row without one
+        return all(
+            figure.prints(evaluate(row, figure, cases, *((sizes, {}) if row.preset else ({}, sizes))), text)
+            for row, figure, text in cells
+        )
+
+    return sum(prints(dict(zip(fit.sizes, sizes, strict=True))) for sizes in product(*fit.sizes.values()))
+
+
+def implied_vocabulary(printed: str, figure: Figure, ledger: Ledger) -> Interval:
+    """Return the least and the largest vocabulary V at which the model's parameters print as ``printed``.
+
+    Parameters are linear in V: no weight has V twice. The interval may be empty.
     """
     holding = ledger.select(lambda entry: "V" in entry.weight)
     per_word = Ledger(tuple(replace(entry, weight={**entry.weight, "V": 1}) for entry in holding)).params
-    fixed = ledger.params - holding.params
-    fits = printing.interval(printed)
-    low, high = -((fixed - fits.start) // per_word), (fits.stop - 1 - fixed) // per_word
-    return VocabularyRange(max(low, 1), high)
+    fixed, fits = ledger.params - holding.params, figure.interval(printed)
+    low, high = -((fixed - ceil(fits.low)) // per_word), (ceil(fits.high) - 1 - fixed) // per_word
+    return Interval(max(low, 1), high)
 
 
-def common_vocabulary(ranges: list[VocabularyRange]) -> VocabularyRange:
+def common_vocabulary(ranges: Sequence[Interval]) -> Interval:
     """Return the intersection of ``ranges``; empty if ``high`` < ``low``."""
-    return VocabularyRange(max(r.low for r in ranges), min(r.high for r in ranges))
+    return Interval(max(one.low for one in ranges), min(one.high for one in ranges))

@@ -38,7 +38,7 @@ def presets(facts: Facts) -> list[dict[str, Any]]:
     weights.
     """
     rows = [(row.preset, table.paper) for table in facts.tables.values() for row in table.rows]
-    whole = (model for table, _ in facts.figures.values() for model in table.models)
+    whole = (model for table, _ in facts.figures.values() for model in table.rows)
     rows += [(model.preset, DECODERS) for model in whole if model.preset]
     found: dict[tuple, list[dict[str, Any]]] = {}
     for preset, paper in dict.fromkeys(rows):

@@ -1,18 +1,15 @@
 """The papers' tables as plain data: the parts that a table's rule may count, with their totals, and the rounding."""
 
-from collections.abc import Iterator
-from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
 from headcount.bench.case import Case
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry, ledger
-from headcount.formulas.published.columns import Column, Row
-from headcount.formulas.published.figures import Figure, Judged, evaluate
-from headcount.formulas.published.rounding import SHIFTS, UNITS
+from headcount.formulas.published.figures import Figure, Row, evaluate
+from headcount.formulas.published.rounding import decimals, read
 from headcount.formulas.published.tables import PublishedTable
-from headcount.formulas.published.verdicts import Verdict
+from headcount.formulas.published.verdicts import Judged, adjustments
 from headcount.reports.facts import Facts
 
 _LINEAR = {
@@ -46,14 +43,14 @@ def tables(facts: Facts) -> dict[str, Any]:
     """Return the tables that print MACs or parameters, then those of figures that are sums over a model.
 
     ``parts``: by label, whether the part is a contraction; ``models``: by preset and quantity, the totals of parts,
-    each by its place in ``parts``, as text from 2^53 on; ``tables``: each with its columns, see :func:`_columns` and
+    each by its place in ``parts``, as text from 2^53 on; ``tables``: each with its columns, see :func:`_column` and
     :func:`_figures`; ``absent``: the others, each with why no switch of a part applies to it.
     """
     models: Models = {}
     parts: dict[str, bool] = {}
     found, absent = [], []
     for table in facts.tables.values():
-        columns = [one for column in table.columns for one in _columns(facts, table, column)]
+        columns = [_column(facts, table, one) for one in table.columns if one.quantity in _PROPERTIES]
         if not columns:
             absent.append({"name": table.name, "title": table.title, "why": QUOTIENTS})
             continue
@@ -67,11 +64,11 @@ def tables(facts: Facts) -> dict[str, Any]:
             for entry in form:
                 parts[part(entry)] = parts.get(part(entry), False) or conventions.exact(entry)
     for name, (table, cells) in facts.figures.items():
-        columns = [one for figure in table.figures if (one := _figures(facts, figure, cells, models))]
+        columns = [one for figure in table.columns if (one := _figures(facts, figure, cells, models))]
         if columns:
             found.append({"name": name, "title": table.title, "command": f"headcount table {name}", "columns": columns})
         else:
-            why = QUOTIENTS if any(cell.model.preset for cell in cells) else FORMULAS
+            why = QUOTIENTS if any(cell.row.preset for cell in cells) else FORMULAS
             absent.append({"name": name, "title": table.title, "why": why})
     place = {label: i for i, label in enumerate(parts)}
     for model in models.values():
@@ -83,7 +80,7 @@ def tables(facts: Facts) -> dict[str, Any]:
 def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) -> dict[str, Any] | None:
     """Return a column of figures with its rows that are sums of whole numbers over the parts of their models, which go
     into ``models``; None without such a row. A row may have a printing of its own."""
-    found = [(cell, _totals(facts, cell, figure.rule)) for cell in cells if cell.figure is figure and cell.model.preset]
+    found = [(cell, _totals(facts, cell, figure.rule)) for cell in cells if cell.figure is figure and cell.row.preset]
     sums = [(cell, counted) for cell, counted in found if sum(counted.values()) == cell.value.low == cell.value.high]
     if figure.formula or not sums:
         return None
@@ -93,9 +90,9 @@ def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) 
         others = _totals(facts, cell, UNCOUNTED) if figure.rule else {}
         totals = {label: size for label, size in others.items() if not multiplicity.get(label)} | counted
         multiplicity = dict.fromkeys(totals, 0) | multiplicity
-        name, own = f"{cell.model.preset}, {cell.model.name}", _printing(figure, cell.printed)
+        name, own = f"{cell.row.preset}, {cell.row.name}", _printing(figure, cell.printed)
         models.setdefault(name, {})[figure.name] = totals
-        row = [cell.model.name, name, cell.printed.replace(",", ""), cell.verdict, cell.because]
+        row = [cell.row.name, name, cell.printed.replace(",", ""), cell.verdict, cell.because]
         rows.append([*row, [], own] if own != usual else row)
     head = {"quantity": figure.name, "label": figure.head, "suffix": "", "rule": figure.statement}
     return {**head, "multiplicity": multiplicity, "print": usual, "rows": rows}
@@ -103,7 +100,7 @@ def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) 
 
 def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
     """Return a cell's value by part, without zeros; nothing where the value of a part is no whole number."""
-    whole = facts.cases(cell.model.preset, cell.model.set)
+    whole = facts.cases(cell.row.preset, cell.row.set)
     parts: dict[str, list[Entry]] = {}
     for entry in whole.ledger:
         parts.setdefault(part(entry), []).append(entry)
@@ -111,7 +108,7 @@ def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
     for label, entries in parts.items():
         only = SimpleNamespace(ledger=ledger(entries), lengths=whole.lengths)
         try:
-            found[label] = evaluate(cell.model, cell.figure, lambda *_, only=only: only, rule=rule or None).low
+            found[label] = evaluate(cell.row, cell.figure, lambda *_, only=only: only, rule=rule or None).low
         except ZeroDivisionError:  # a quotient of parts
             return {}
     is_whole = all(size.denominator == 1 for size in found.values())
@@ -120,43 +117,35 @@ def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
 
 def _printing(figure: Figure, text: str) -> dict[str, Any]:
     """Return how a figure is printed, as the page's ``printed`` takes it."""
-    mantissa, mark, exponent = text.replace(",", "").partition("E")
-    digits = len(mantissa.partition(".")[2])
-    zeros = len(mantissa) - len(mantissa.rstrip("0")) if figure.trailing_zeros and not digits else 0
-    scale, shift = figure.scale * 10 ** int(exponent or 0), [0, 1] if figure.truncated else [1, 2]
-    rule = {"unit": mark + exponent, "decimals": digits, "scale": str(scale)}
-    return {**rule, "multiple": str(10**zeros), "shift": shift}
+    digits, suffix, unit = read(text)
+    zeros = len(digits) - len(digits.rstrip("0")) if figure.trailing_zeros and "." not in digits else 0
+    rule = {"unit": suffix, "decimals": decimals(digits), "scale": str(unit * figure.scale)}
+    rule |= {"multiple": str(figure.multiple * 10**zeros), "significant": figure.significant}
+    return {**rule, "shift": [0, 1] if figure.truncated else [1, 2]}
 
 
-def _columns(facts: Facts, table: PublishedTable, column: Column) -> Iterator[dict[str, Any]]:
-    """Return a column for each of its printed names, and none for a quantity that is no sum over entries.
-
-    ``multiplicity``: how many times the rule counts each part.
-    """
-    if column.quantity not in _PROPERTIES:
-        return
+def _column(facts: Facts, table: PublishedTable, column: Figure) -> dict[str, Any]:
+    """Return a column of MACs or parameters; ``multiplicity``: how many times the rule counts each part."""
     multiplicity = column.multiplicity if column.quantity == "macs" else lambda entry: 1
     counted = {part(entry): multiplicity(entry)
                for row in table.rows for entry in facts.ledger(row.preset)
                if getattr(entry, _PROPERTIES[column.quantity])}  # fmt: skip
-    printing, shift = column.printing, SHIFTS[column.printing.rounding]
-    for name in column.names if column.quantity == "params" else ("",):
-        cells = [
-            (row, row.cells.get(column.quantity, {}).get(name) if name else column.printed(row)) for row in table.rows
-        ]
-        yield {
-            "quantity": column.quantity,
-            "suffix": name.removeprefix(column.quantity),
-            "rule": column.statement,
-            "multiplicity": counted,
-            "print": {**asdict(printing), "scale": UNITS[printing.unit], "shift": shift.as_integer_ratio()},
-            "rows": [_row(row, cell, column, facts.verdicts(table.name)[row.name]) for row, cell in cells if cell],
-        }
+    rows = [row for row in table.rows if column.name in row.printed]
+    usual = _printing(column, rows[0].printed[column.name])
+    return {
+        "quantity": column.quantity,
+        "suffix": column.name.removeprefix(column.quantity),
+        "rule": column.statement,
+        "multiplicity": counted,
+        "print": usual,
+        "rows": [_row(row, column, facts.verdicts(table.name)[row.name], usual) for row in rows],
+    }
 
 
-def _row(row: Row, cell: str, column: Column, verdict: Verdict) -> list[Any]:
-    """Return name, preset, printed cell, verdict and reason where the column is judged, and what closes its gap."""
-    adjust = [[str(term), column.adjusted(term, Case.of(row.preset))]
-              for term in row.adjust if term.of == column.quantity]  # fmt: skip
-    judged = [verdict.status, verdict.because or ""] if column.judged else ["", ""]
-    return [row.name, row.preset, cell, *judged, *([adjust] if adjust else [])]
+def _row(row: Row, column: Figure, verdict: tuple[str, str], usual: dict[str, Any]) -> list[Any]:
+    """Return name, preset, printed cell, verdict and reason where the column is judged, and what closes its gap; and
+    how the cell is printed where that is not ``usual``."""
+    cell = row.printed[column.name]
+    out = [row.name, row.preset, cell, *(verdict if column.judged else ("", ""))]
+    own, adjust = _printing(column, cell), adjustments(row, column, Case.of(row.preset))
+    return [*out, adjust, own] if own != usual else [*out, *([adjust] if adjust else [])]

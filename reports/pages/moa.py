@@ -190,7 +190,7 @@ def unlisted(facts: Facts) -> str:
     for model in facts.claims.named_models:
         holding = "a table holds it" if model.preset in presets else "no table of the paper holds it"
         own, near = (
-            (macs.printing.text(form.total_under(macs.multiplicity)), params.printing.text(form.params))
+            (macs.text(form.total_under(macs.multiplicity), "1M"), params.text(form.params, "1M"))
             for form in (facts.ledger(model.preset), facts.ledger(model.nearest))
         )
         parts.append(text("moa.unlisted", model=model, holding=holding, own=own, near=near))
@@ -208,8 +208,9 @@ def convolutions(facts: Facts) -> str:
         banded = convolved - form.macs + facts.ledger(row.preset, spelling="band").macs
         vocabulary = form.total_under(conventions.vocabulary_projection)
         numbers = {"counted": counted, "convolved": convolved, "banded": banded, "vocabulary": vocabulary}
-        without = macs.printing.text(counted - vocabulary)
-        lines.append(text("moa.convolutions", row=row.name, printed=macs.printed(row), without=without, **numbers))
+        printed = row.printed["macs"]
+        without = macs.text(counted - vocabulary, printed)
+        lines.append(text("moa.convolutions", row=row.name, printed=printed, without=without, **numbers))
     return "\n".join(lines)
 
 

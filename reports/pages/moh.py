@@ -80,8 +80,8 @@ def frozen_positions(facts: Facts) -> str:
     column = table.column("params")
     for row, closed in zip(table.rows, section.rows, strict=True):
         params, trainable = closed.values["params"], closed.values["trainable_params"]
-        printed = column.printed(row)
-        texts = [column.printing.like(printed).text(size) for size in (params, trainable)]
+        printed = row.printed["params"]
+        texts = [column.text(size, printed) for size in (params, trainable)]
         rows.append(
             {
                 "model": row.name,

@@ -6,7 +6,7 @@ from functools import partial
 
 from headcount.bench.hardware import HARDWARE, SOURCES
 from headcount.formulas.conventions import CONVENTIONS
-from headcount.formulas.published.figures import Judged
+from headcount.formulas.published.verdicts import Judged
 from headcount.reports import document, tables
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
@@ -52,8 +52,8 @@ def table(facts: Facts, name: str) -> str:
     groups: dict[tuple[str, str], list[Judged]] = {}
     for cell in cells:
         groups.setdefault((cell.verdict, cell.because), []).append(cell)
-    lines = [f"- {one.head}: `{one.text}`{f', work by {one.rule}' * bool(one.rule)}." for one in found.figures]
-    rules = dict.fromkeys(one.rule for one in found.figures if one.rule)
+    lines = [f"- {one.head}: `{one.expression}`{f', work by {one.rule}' * bool(one.rule)}." for one in found.columns]
+    rules = dict.fromkeys(one.rule for one in found.columns if one.rule)
     lines += [f"- *{rule}*: {CONVENTIONS[rule].about}" for rule in rules]
     lines += [_group(*key, group) for key, group in groups.items() if key != ("reproduced", "")]
     counts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(cell.verdict for cell in cells).items())
@@ -66,7 +66,7 @@ def table(facts: Facts, name: str) -> str:
 def _group(verdict: str, because: str, cells: Sequence[Judged]) -> str:
     """Return the figures of one verdict and reason as a line."""
     named = "; ".join(
-        f"{cell.model.name}, {cell.figure.head}: printed {cell.printed}, by the rule {cell.shown}" for cell in cells
+        f"{cell.row.name}, {cell.figure.head}: printed {cell.printed}, by the rule {cell.shown}" for cell in cells
     )
     which = named if len(cells) <= MOST_NAMED else f"{len(cells)} figures"
     return f"- **{verdict}**: {which}" + (f" ({because})." if because else ".")
@@ -93,7 +93,7 @@ KEYS = ("table", "row", "figure", "printed", "by the rule", "verdict", "because"
 def data(facts: Facts) -> str:
     """Return every printed figure with its verdict, as CSV."""
     rows = [
-        (name, cell.model.name, cell.figure.head, cell.printed, cell.shown, cell.verdict, cell.because)
+        (name, cell.row.name, cell.figure.head, cell.printed, cell.shown, cell.verdict, cell.because)
         for name, (_, cells) in facts.figures.items()
         for cell in cells
     ]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headcount.formulas.published.tables import VERDICTS
+from headcount.formulas.published.verdicts import VERDICTS
 from headcount.reports.facts import Facts
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot

@@ -1,6 +1,6 @@
 """MACs of each row of Tables 1-3, under the table's rule and exact, against the printed number."""
 
-from headcount.formulas.published.columns import Row
+from headcount.formulas.published.figures import Row
 from headcount.formulas.published.tables import PublishedTable
 from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.plots import style
@@ -14,9 +14,7 @@ Entry = tuple[str, float, float, str]
 def data(facts: Facts) -> dict[str, list[Entry]]:
     """Return the rows that print MACs, by table."""
     return {
-        table.place.partition(",")[0]: [
-            _entry(facts, table, row) for row in table.rows if table.column("macs").printed(row)
-        ]
+        table.place.partition(",")[0]: [_entry(facts, table, row) for row in table.rows if "macs" in row.printed]
         for table in facts.tables.values()
         if table.paper == COUNTED
     }
@@ -24,11 +22,11 @@ def data(facts: Facts) -> dict[str, list[Entry]]:
 
 def _entry(facts: Facts, table: PublishedTable, row: Row) -> Entry:
     column, ledger = table.column("macs"), facts.ledger(row.preset)
-    fitting = column.printing.interval(column.printed(row))
-    # the middle of the numbers that are printed so
-    printed = (fitting.start + fitting.stop - 1) / 2
+    fitting = column.interval(row.printed["macs"])
+    # the middle of the integers that are printed so
+    printed = int(fitting.low + fitting.high - 1) / 2
     rule, exact = (100 * (macs / printed - 1) for macs in (ledger.total_under(column.multiplicity), ledger.macs))
-    return row.name, rule, exact, facts.verdicts(table.name)[row.name].status
+    return row.name, rule, exact, facts.verdicts(table.name)[row.name][0]
 
 
 def draw(data: dict[str, list[Entry]]):

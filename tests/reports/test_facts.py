@@ -63,7 +63,7 @@ def test_failing_row_raises():
 def test_wrong_typed_verdict_raises():
     facts = Facts()
     table = facts.tables["moh-llm"]
-    rows = (replace(table.rows[0], cells={**table.rows[0].cells, "params": {"params": "1M"}}), *table.rows[1:])
+    rows = (replace(table.rows[0], printed={**table.rows[0].printed, "params": "1M"}), *table.rows[1:])
     facts.tables = {**facts.tables, "moh-llm": replace(table, rows=rows)}
     with pytest.raises(Disagreement, match="^moh-llm, LLM-S: the verdict is 'unexplained', typed as 'reproduced'$"):
         facts.closed("moh-llm")

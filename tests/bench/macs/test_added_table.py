@@ -24,28 +24,21 @@ place = "Table 9"
 
 [[column]]
 quantity = "macs"
-convention = "exact"
-unit = "M"
-rounding = "truncate"
+rule = "exact"
+truncated = true
 
 [[column]]
 quantity = "params"
-unit = "M"
-rounding = "half-up"
-decimals = 1
 
 [[row]]
 name = "base"
 preset = "transformer-base"
-macs = "606M"
-params = { params = "60.5M" }
-verdict = "reproduced"
+printed = { macs = "606M", params = "60.5M" }
 
 [[row]]
 name = "base, misprinted"
 preset = "transformer-base"
-macs = "600M"
-verdict = "reproduced"
+printed = { macs = "600M" }
 """
 
 
@@ -65,8 +58,8 @@ def test_added_file_is_a_table(folder):
     assert tables.names("somebody", folder) == ("made-up",)
     assert "made-up" not in known
     assert tables.load("made-up", folder).rule == (
-        "Every multiply-accumulate of the forward pass once; truncated to whole M. "
-        "All parameters, frozen ones included, rounded half up to 1 decimal of M."
+        "Every multiply-accumulate of the forward pass once, truncated to the printed digits. "
+        "All parameters, frozen ones included, rounded half up to the printed digits."
     )
 
 

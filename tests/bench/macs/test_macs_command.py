@@ -27,9 +27,9 @@ from headcount.bench.macs.__main__ import main
 
 assert main(["--counter", "closed-form"]) == 0
 assert not {"pandas", "sympy", "numpy"} & sys.modules.keys()
-from headcount.formulas.published import figures
+from headcount.formulas.published import tables
 
-assert main(["--table", *figures.names()]) == 0
+assert main(["--table", *tables.figure_names()]) == 0
 from headcount.__main__ import COMMANDS
 from headcount.bench.latency.__main__ import SUBCOMMANDS
 
