@@ -161,7 +161,7 @@ def _rules_found(table: OwnTable, models: _Models) -> Iterator[Section]:
         fits = own.find_rule(table, name, models.of, models.why_not)
         rows = []
         for fit in fits:
-            values = {"rule": fit.candidate.name, "prints": fit.printed, "deviation": 100 * fit.deviation}
+            values = {"rule": fit.rule, "prints": fit.printed, "deviation": 100 * fit.deviation}
             rows.append(Row(values, records=[{**values, "deviation": float(values["deviation"])}]))
         below = [_found(table.figures[name].head, fits, total)]
         if total < own.MIN_ROWS:
@@ -174,11 +174,11 @@ def _found(head: str, fits: Sequence[RuleFit], total: int) -> str:
     if not fits:
         return f"{head}: no rule applies to every row."
     tried = plural(len(fits), "rule")
-    if whole := [fit.candidate.name for fit in fits if fit.printed == total]:
+    if whole := [fit.rule for fit in fits if fit.printed == total]:
         return f"{head}: {len(whole)} of {tried} tried print every row: {', '.join(whole)}."
     near = min(fits, key=lambda fit: fit.deviation)
-    nearest = f"nearest: {near.candidate.name}, at most {float(100 * near.deviation):.2f} % off"
-    most = f"most: {fits[0].candidate.name}, {fits[0].printed} of {total}; " if fits[0].printed else ""
+    nearest = f"nearest: {near.rule}, at most {float(100 * near.deviation):.2f} % off"
+    most = f"most: {fits[0].rule}, {fits[0].printed} of {total}; " if fits[0].printed else ""
     return f"{head}: none of {tried} tried prints every row; {most}{nearest}."
 
 

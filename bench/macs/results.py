@@ -10,13 +10,6 @@ from headcount.formulas.published import tables
 from headcount.formulas.published.verdicts import VERDICTS
 
 NOTHING = "no printed value"
-QUANTITIES = {
-    "macs": "MAC",
-    "params": "parameter",
-    "active": "active parameter",
-    "activated": "share",
-    "shared": "share",
-}
 
 
 def macs(number: int, in_flops: bool) -> str:
@@ -28,7 +21,7 @@ def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of tables: the number of rows by verdict, and of wrong counts."""
     published = [section for section in printed if section.table.name in tables.names()]
     of_figures = [section for section in printed if section.table.name in tables.figure_names()]
-    parts = [_published(published)] if published else []
+    parts = [verdicts(_rows(published, without=NOTHING), "printed row")] if published else []
     parts += [verdicts(_rows(of_figures), "printed figure")] if of_figures else []
     return _sentence([*parts, *_counts(printed)])
 
@@ -58,12 +51,6 @@ def verdicts(rows: Iterable[Row], what: str) -> str:
     found = Counter(row.values["verdict"] for row in rows)
     each = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if verdict in found)
     return f"{plural(found.total(), what)}: {each}"
-
-
-def _published(sections: Sequence[Section]) -> str:
-    judged = {column.quantity for section in sections for column in tables.load(section.table.name).judged}
-    what = QUANTITIES[next(iter(judged))] if len(judged) == 1 else "row"
-    return verdicts(_rows(sections, without=NOTHING), f"printed {what}")
 
 
 def _counts(printed: Sequence[Section]) -> list[str]:

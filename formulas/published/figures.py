@@ -174,18 +174,17 @@ def evaluate(
     cases: Cases,
     changed: Mapping[str, Any] | None = None,
     given: Mapping[str, int | str] | None = None,
-    rule: str | None = None,
 ) -> Interval:
-    """Return the values of a cell at the ends of its rounded inputs, with some fields, givens or the rule replaced."""
+    """Return the values of a cell at the ends of its rounded inputs, with some fields or givens replaced."""
     formula = expression(figure.value if isinstance(figure.value, str) else figure.value[row.kind])
     inputs = {name: _ends(value) for name, value in {**row.given, **(given or {})}.items()}
     letters: dict[str, Any] = {}
     if row.preset:
-        case, under = cases(row.preset, {**row.set, **(changed or {})}), CONVENTIONS[rule or figure.rule or "exact"]
+        case = cases(row.preset, {**row.set, **(changed or {})})
         form = case.ledger.select(lambda entry: re.search(row.part, entry.path)) if row.part else case.ledger
-        needed = formula.letters - inputs.keys() & LETTERS.keys()
+        needed = (formula.letters - inputs.keys()) & LETTERS.keys()
         # letters that the formula does not need are named where it needs others
-        letters = dict.fromkeys(LETTERS) | {name: LETTERS[name](form, case, under) for name in needed}
+        letters = dict.fromkeys(LETTERS) | {name: LETTERS[name](form, case, figure.multiplicity) for name in needed}
     ends = [
         formula.value({**letters, **dict(zip(inputs, corner, strict=True))})
         for corner in product(*(inputs[name] if name in formula.letters else inputs[name][:1] for name in inputs))

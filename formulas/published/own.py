@@ -102,19 +102,10 @@ class OwnTable:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A rule that may print a column: its ``name``, and the ``value`` of a cell under ``rule``."""
-
-    name: str
-    value: str
-    rule: str
-
-
-@dataclass(frozen=True)
 class RuleFit:
-    """Number of a column's printed cells that a candidate rule reproduces, and its largest relative deviation."""
+    """Number of a column's printed cells that a ``rule`` reproduces, and its largest relative deviation."""
 
-    candidate: Candidate
+    rule: str
     printed: int
     deviation: Fraction
 
@@ -149,10 +140,9 @@ def load(path: str, text: str, rule: str = "") -> OwnTable:
 
     def line_of(place: int, key: str) -> int:
         """Return the line of ``key`` in a row, -1 for the table; the first line of the row where it has none."""
-        bounds = [0, *heads, len(lines)]
-        first = bounds[min(place + 1, len(heads))]
-        last = bounds[min(place + 2, len(heads) + 1)]
-        found = (at for at in range(first, last) if re.search(rf"\b{re.escape(key)}\b", lines[at].partition("#")[0]))
+        first = heads[place] if 0 <= place < len(heads) else 0
+        pattern = rf"\b{re.escape(key)}\b"
+        found = (at for at in range(first, len(lines)) if re.search(pattern, lines[at].partition("#")[0]))
         return 1 + next(found, first)
 
     return _table(path, {**data, "rule": rule or data.get("rule", "")}, line_of)
@@ -216,24 +206,27 @@ def _table(path: str, data: Mapping[str, Any], line_of: Callable[[int, str], int
     )
 
 
-def candidates(figure: Figure, every: bool = False) -> list[Candidate]:
-    """Return the rules tried on a column; ``every``: rules of training too for a cost of a forward pass."""
+def candidates(figure: Figure, every: bool = False) -> list[Figure]:
+    """Return a column under each rule to try, with the name of the rule; ``every``: rules of training too for a cost of
+    a forward pass."""
     used, value = expression(figure.value).letters, figure.value
     if not used & {"work", "macs"}:
-        return [Candidate(name, text, "exact") for name, text in PARAMETERS.items() if used & {"N", "N_active"}]
+        tried = [(name, text, "exact") for name, text in PARAMETERS.items() if used & {"N", "N_active"}]
+        return [replace(figure, name=name, value=text, rule=rule) for name, text, rule in tried]
     # a column of FLOPs may hold MACs, and the other way round
     ways = {"": value}
     if figure.name in ("macs", "flops"):
         ways = {" MACs": "macs", " FLOPs": "2 * macs"}
     elif figure.name.startswith("training"):
         ways = {"": value, HALF: f"{value} / 2"}
-    rules = TRAINING if "work" in used else FORWARD
-    found = [Candidate(rule + way, text, rule) for rule in rules for way, text in ways.items()]
+    tried = [
+        (rule + way, text, rule) for rule in (TRAINING if "work" in used else FORWARD) for way, text in ways.items()
+    ]
     if every and "macs" in used:
-        costs = {"per token": "work", "per token, forward": "work / 3", "per batch": "work * T"}
-        costs["per token, MACs for FLOPs"] = "work / 2"
-        found += [Candidate(f"{rule} {what}", text, rule) for what, text in costs.items() for rule in TRAINING]
-    return found
+        costs = {" per token": "work", " per token, forward": "work / 3", " per batch": "work * T"}
+        costs[" per token, MACs for FLOPs"] = "work / 2"
+        tried += [(rule + way, text, rule) for way, text in costs.items() for rule in TRAINING]
+    return [replace(figure, name=name, value=text, rule=rule) for name, text, rule in tried]
 
 
 def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
@@ -263,7 +256,7 @@ def _otherwise(row: OwnRow, figure: Figure, text: str, value: Interval, cases: C
     by_rule, rule = figure.format(value, text), figure.rule
     if replace(figure, trailing_zeros=True).prints(value, text):
         return "explained", f"{by_rule} prints {text} where its last zeros are no printed digits"
-    tried = {one.name: found for one, found in _tried(candidates(figure), row, figure, cases, why_not)}
+    tried = {one.name: evaluate(row, one, cases) for one in candidates(figure) if not why_not(row, one.rule)}
     at = dict(_at_lengths(row, figure, cases)) if expression(figure.value).letters & {"work", "macs"} else {}
     lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if at else ""
     prints = [name for name, one in (tried | at).items() if figure.prints(one, text)]
@@ -292,15 +285,10 @@ def find_rule(table: OwnTable, name: str, cases: Cases, why_not: Applies) -> lis
     figure, fits = table.figures[name], []
     cells = [(row, row.printed[name]) for row in table.rows if row.printed.get(name, "") not in EMPTY]
     for one in candidates(figure, every=True):
-        values = [(text, value) for row, text in cells for _, value in _tried([one], row, figure, cases, why_not)]
         # a rule that does not apply to a row is no rule of the column
-        if len(values) == len(cells):
-            prints = sum(figure.prints(value, text) for text, value in values)
-            fits.append(RuleFit(one, prints, max(abs(value.low / number(text) - 1) for text, value in values)))
+        if not any(why_not(row, one.rule) for row, _ in cells):
+            values = [(text, evaluate(row, one, cases)) for row, text in cells]
+            prints = sum(one.prints(value, text) for text, value in values)
+            far = max(abs(value.low / number(text) - 1) for text, value in values)
+            fits.append(RuleFit(one.name, prints, far))
     return sorted(fits, key=lambda fit: (-fit.printed, fit.deviation))
-
-
-def _tried(found: Sequence[Candidate], row: OwnRow, figure: Figure, cases: Cases, why_not: Applies):
-    for one in found:
-        if not why_not(row, one.rule):
-            yield one, evaluate(row, replace(figure, value=one.value, rule=one.rule), cases)

@@ -1,7 +1,7 @@
 """Check the relations of sentences at the paper's own sizes, and find the lengths at which the result changes."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import sympy
@@ -73,9 +73,8 @@ def of_cell(check: Cell, cases: Cases) -> Finding:
     """Return the finding on a printed cell: the number by its rule is the printed one where it prints so."""
     table = published.load(check.table)
     row, figure = table.row(check.row), next(one for one in table.columns if one.name == check.figure)
-    text = row.printed[figure.name]
-    value = evaluate(row, figure, cases, check.set, check.given, check.rule or None)
-    printed = number(text)
+    text, under = row.printed[figure.name], replace(figure, rule=check.rule or figure.rule)
+    value, printed = evaluate(row, under, cases, check.set, check.given), number(text)
     by_rule = printed if figure.prints(value, text) else value.low / figure.scale
     return Finding(check.label, PRINTED, (relation("by_rule == printed"),), {"by_rule": by_rule, "printed": printed})
 

@@ -134,7 +134,7 @@ def _explained(
     if contradiction:
         return "not reproducible", _join(by_rule, contradiction, row.note)
     if figure.tried:
-        by_rules = {rule: evaluate(row, figure, cases, rule=rule) for rule in figure.tried}
+        by_rules = {rule: evaluate(row, replace(figure, rule=rule), cases) for rule in figure.tried}
         if not any(figure.prints(one, printed) for one in by_rules.values()):
             tried = ", ".join(f"{rule} {figure.format(one, printed)}" for rule, one in by_rules.items())
             return "not reproducible", _join(f"no rule tried prints it: {tried}", row.note)

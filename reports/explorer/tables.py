@@ -1,5 +1,6 @@
 """The papers' tables as plain data: the parts that a table's rule may count, with their totals, and the rounding."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,7 +109,7 @@ def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
     for label, entries in parts.items():
         only = SimpleNamespace(ledger=ledger(entries), lengths=whole.lengths)
         try:
-            found[label] = evaluate(cell.row, cell.figure, lambda *_, only=only: only, rule=rule or None).low
+            found[label] = evaluate(cell.row, replace(cell.figure, rule=rule), lambda *_, only=only: only).low
         except ZeroDivisionError:  # a quotient of parts
             return {}
     is_whole = all(size.denominator == 1 for size in found.values())

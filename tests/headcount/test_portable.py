@@ -36,4 +36,4 @@ def test_checkout_without_symbolic_links(link, tmp_path):
     argv = [sys.executable, "-S", "-m", "bench.macs", "--counter", "closed-form"]
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("24 printed MACs: 15 reproduced")
+    assert done.stdout.splitlines()[-1].startswith("24 printed rows: 15 reproduced")

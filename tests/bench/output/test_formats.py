@@ -91,7 +91,7 @@ def test_format_from_file_ending(capsys, tmp_path):
         assert macs(["--table", "moa-table2", *CLOSED, "--out", str(path)]) == 0
         out, err = capsys.readouterr()
         assert path.read_text("utf-8").startswith(begins) and out == ""
-        assert err.splitlines()[-1] == "6 printed MACs: 1 reproduced, 5 not reproducible."
+        assert err.splitlines()[-1] == "6 printed rows: 1 reproduced, 5 not reproducible."
 
 
 def test_csv_tables_need_a_folder(capsys, tmp_path):

@@ -96,7 +96,7 @@ def test_terminal_width_and_colours():
     text = in_terminal(width, *argv)
     plain = re.sub(r"\033\[\d+m", "", text)
     assert max(map(len, plain.splitlines())) <= width and "\033[32mreproduced\033[0m" in text
-    assert text.splitlines()[-1] == "24 printed MACs: 15 reproduced, 4 explained, 5 not reproducible."
+    assert text.splitlines()[-1] == "24 printed rows: 15 reproduced, 4 explained, 5 not reproducible."
     assert in_terminal(width, *argv, NO_COLOR="1") == plain
 
 
