@@ -65,18 +65,14 @@ def summary(facts: Facts, paper: str, name: str) -> str:
     return f"{found.total()} rows: {counts}. {document.link_csv(name)}"
 
 
-def closed_form_data(facts: Facts, paper: str) -> str:
-    """Return every row of a paper's tables in closed form, as CSV."""
-    names = facts.of_paper(paper)
+def data(facts: Facts, paper: str) -> str:
+    """Return every row of a paper's tables as CSV: with every reported count of COUNTED, the others in closed form."""
+    sections = {
+        name: facts.counted(name) if paper == COUNTED else facts.closed(name)[0] for name in facts.of_paper(paper)
+    }
     return document.table_as_csv(
-        [{"table": name, **row.values} for name in names for row in facts.closed(name)[0].rows]
+        [{"table": name, **row.values} for name, section in sections.items() for row in section.rows]
     )
-
-
-def data(facts: Facts) -> str:
-    """Return every row of the counted tables with every reported count, as CSV."""
-    rows = [{"table": name, **row.values} for name in facts.of_paper(COUNTED) for row in facts.counted(name).rows]
-    return document.table_as_csv(rows)
 
 
 def parameters(facts: Facts, name: str) -> str:

@@ -19,16 +19,13 @@ def section(case: Case, names: Sequence[str]) -> Section:
         raise UsageError(f"--rules takes two to compare, as palm 6n, or one with --columns; given: {', '.join(names)}")
     a, b = rules = [CONVENTIONS[name] for name in names]
     _, tokens = (tokens_of(case, rule) for rule in rules)
+    parts = [({"path": entry.path or "(model)", "kind": entry.kind}, [entry]) for entry in case.ledger]
     rows = []
-    for entry in case.ledger:
-        row = _row(
-            {"path": entry.path or "(model)", "kind": entry.kind},
-            [rule.flops([entry], tokens) for rule in rules],
-            tokens,
-        )
-        if row.values["a"] or row.values["b"]:
-            rows.append(row)
-    rows.append(_row({"path": "total", "kind": ""}, [rule.flops(case.ledger, tokens) for rule in rules], tokens))
+    for place, entries in [*parts, ({"path": "total", "kind": ""}, case.ledger)]:
+        of_a, of_b = (divide(rule.flops(entries, tokens), tokens) for rule in rules)
+        if of_a or of_b:
+            values = {**place, "a": of_a, "b": of_b, "difference": divide(of_a - of_b, 1)}
+            rows.append(Row(values, records=[values], total=entries is case.ledger))
     columns = [Column("path", "module"), Column("kind", "kind")]
     columns += [
         Column("a", a.name, unit="FLOPs", kind="int", of="FLOPs", priority=0),
@@ -42,9 +39,3 @@ def section(case: Case, names: Sequence[str]) -> Section:
     title = f"{case.name}: {a.name} against {b.name}"
     table = Table(f"{case.name}-rules", title, columns, notes)
     return Section(table, rows, facts={"model": case.name, "rules": list(names)})
-
-
-def _row(values: dict[str, str], counted: Sequence[int], tokens: int) -> Row:
-    a, b = (divide(flops, tokens) for flops in counted)
-    values = {**values, "a": a, "b": b, "difference": divide(a - b, 1)}
-    return Row(values, records=[values], total=values["path"] == "total")

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import sympy
 
-from headcount.formulas.ledger import Ledger
+from headcount.formulas.ledger import Ledger, Size
 from headcount.formulas.published import tables as published
 from headcount.formulas.published.claims import Cell, Claim, Entries, Rows
 from headcount.formulas.published.costs import costs
@@ -80,20 +80,11 @@ def of_cell(check: Cell, cases: Cases) -> Finding:
 
 
 def crossovers(check: Rows, forms: Mapping[str, Ledger]) -> list[int]:
-    """Return the lengths T = S > 1 at which the executed relation starts to hold or to fail; ``forms``: by letter.
-
-    Raises ArithmeticError unless both sides are polynomials of degree 2 in the length.
-    """
-
-    def margin(length: int) -> int:
-        values = _macs_at(forms, length)
-        return check.relation.right.value(values) - check.relation.left.value(values)
-
-    T = sympy.Symbol("T")
-    polynomial = sympy.Poly(sympy.interpolate([(t, margin(t)) for t in (1, 2, 3)], T), T)
-    if polynomial.eval(7) != margin(7):
-        raise ArithmeticError(f"{check.label}: not of degree 2 in the length")
-    near = {int(sympy.floor(root)) + step for root in polynomial.real_roots() for step in (0, 1)}
+    """Return the lengths T = S > 1 at which the executed relation starts to hold or to fail; ``forms``: by letter."""
+    T = sympy.Symbol("T", positive=True)
+    values = _macs_at(forms, T)
+    difference = sympy.Poly(check.relation.right.value(values) - check.relation.left.value(values), T)
+    near = {int(sympy.floor(root)) + step for root in difference.real_roots() for step in (0, 1)}
     return [t for t in sorted(near) if t > 1 and holds_at(check, forms, t) != holds_at(check, forms, t - 1)]
 
 
@@ -102,7 +93,7 @@ def holds_at(check: Rows, forms: Mapping[str, Ledger], length: int) -> bool:
     return check.relation.holds(_macs_at(forms, length))
 
 
-def _macs_at(forms: Mapping[str, Ledger], length: int) -> dict[str, int]:
+def _macs_at(forms: Mapping[str, Ledger], length: Size) -> dict[str, Size]:
     return {letter: sum(entry.with_dims(T=length, S=length).macs for entry in form) for letter, form in forms.items()}
 
 

@@ -74,7 +74,7 @@ def page(facts: Facts) -> Page:
             ),
         ],
         files(tables_plot.PLOT, quality_plot.PLOT, waterfall.PLOT)
-        | {tables.DATA: tables.data, tables.QUALITY: tables.quality_data},
+        | {tables.DATA: partial(tables.data, paper=COUNTED), tables.QUALITY: tables.quality_data},
     )
 
 

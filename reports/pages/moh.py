@@ -34,7 +34,7 @@ def page(facts: Facts) -> Page:
         ],
         files(share.PLOT)
         | {
-            DATA: partial(tables.closed_form_data, paper="moh"),
+            DATA: partial(tables.data, paper="moh"),
             MODELS: lambda facts: document.table_as_csv(papers.models(facts)),
         },
     )

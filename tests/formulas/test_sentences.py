@@ -46,13 +46,6 @@ def test_crossovers_match_brute_force(text, one, other, expected):
     assert [t for t in range(2, 60) if every[t - 1] != every[t - 2]] == expected
 
 
-def test_not_quadratic_raises():
-    cube = ledger(Entry("x", "scores", {"T": 10, "S": 10, "h": 3}, times=2))
-    check = replace(CHECK, relation=relation("one * one <= other"))
-    with pytest.raises(ArithmeticError, match="^made-up: not of degree 2 in the length$"):
-        sentences.crossovers(check, {"one": cube, "other": cube})
-
-
 def test_rows_printed_and_executed():
     typed = tables.load_tables()
     check = Rows("x", relation("2 * big <= other"), {
