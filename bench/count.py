@@ -129,6 +129,7 @@ def _is_size(value: Any) -> bool:
     return isinstance(value, Sequence) and all(isinstance(part, int) and part >= 0 for part in value)
 
 
+@no_full_gc
 def count_macs(
     module: Any,
     *inputs: Any,
@@ -169,9 +170,8 @@ def count_macs(
     """
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
     call = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
-    with no_full_gc():
-        trace = record(*call, functions=READ_CALLS, backward=backward, training=training)
-        return replace(count_contractions(trace, elementwise=elementwise, **options), call=call)
+    trace = record(*call, functions=READ_CALLS, backward=backward, training=training)
+    return replace(count_contractions(trace, elementwise=elementwise, **options), call=call)
 
 
 OPTIONS = inspect.signature(count_macs).parameters.keys()

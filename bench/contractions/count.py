@@ -119,11 +119,11 @@ class ContractionCount(Modules):
     call: tuple[nn.Module, tuple, dict[str, Any]] | None = field(default=None, compare=False)
 
     @cached_property
+    @no_full_gc
     def elementwise(self) -> tuple[ElementwiseProduct, ...]:
         """The products written elementwise (bench.contractions.elementwise); found at the first use."""
         dispatched = [index for index, parts in self.by_event.items() if any(kind != CONTRACTION for kind, _ in parts)]
-        with no_full_gc():
-            return (*find_elementwise_products(self.trace, dispatched), *fused_cells(self.trace))
+        return (*find_elementwise_products(self.trace, dispatched), *fused_cells(self.trace))
 
     @property
     def macs(self) -> int:
@@ -239,7 +239,7 @@ class ContractionCount(Modules):
         return tuple(line for line in self.audit if line.state == UNKNOWN)
 
 
-@no_full_gc()
+@no_full_gc
 def count_contractions(
     trace: Trace,
     *,

@@ -2,12 +2,16 @@
 
 import atexit
 import ctypes
+import functools
 import gc
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+P, R = ParamSpec("P"), TypeVar("R")
 
 _ONE_COUNT = threading.RLock()
 """Held while a thread counts."""
@@ -22,19 +26,24 @@ YOUNG = 50_000
 """New objects between two collections of the youngest during a count, which frees few of them."""
 
 
-@contextmanager
-def no_full_gc() -> Iterator[None]:
-    """Run no full garbage collection in the block, which one thread enters at a time: the thresholds are the process's.
+def no_full_gc(function: Callable[P, R]) -> Callable[P, R]:
+    """Run no full garbage collection in ``function``, which one thread calls at a time.
 
-    A trace is a million objects without a cycle, and each full collection would visit all of them again.
+    A trace is a million objects without a cycle, and each full collection would visit all of them again. The
+    thresholds are the process's. This is no context manager: an interrupt may come first in a Python ``__exit__``.
     """
-    with _ONE_COUNT:
-        before = gc.get_threshold()
-        try:
-            gc.set_threshold(max(before[0], YOUNG) if before[0] else 0, before[1], 10**6)
-            yield
-        finally:
-            gc.set_threshold(*before)
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _ONE_COUNT:
+            before = gc.get_threshold()
+            try:
+                gc.set_threshold(max(before[0], YOUNG) if before[0] else 0, before[1], 10**6)
+                return function(*args, **kwargs)
+            finally:
+                gc.set_threshold(*before)
+
+    return call
 
 
 @contextmanager

@@ -26,6 +26,7 @@ _IMMUTABLE = frozenset({bool, int, float, str, type(None)})
 _COPY_METHODS = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__new__")
 
 
+@no_full_gc
 def record(
     model: nn.Module,
     args: Sequence[Any] = (),
@@ -55,36 +56,35 @@ def record(
     original, model = model, fresh(model)
     recorder = Recorder(model)
     shapes = cache_shapes(model, names, recorder.trace.events)
-    with no_full_gc():
-        changed = AttributePatches()
-        # No context manager: an interrupt may come first in its __exit__.
-        try:
-            _restore_modes(changed)
-            if hooked:
-                for module in model.modules():
-                    changed.callback(module.register_forward_hook(lambda *_: None).remove)
-            torch._C._set_grad_enabled(backward)
+    changed = AttributePatches()
+    # No context manager: an interrupt may come first in its __exit__.
+    try:
+        _restore_modes(changed)
+        if hooked:
+            for module in model.modules():
+                changed.callback(module.register_forward_hook(lambda *_: None).remove)
+        torch._C._set_grad_enabled(backward)
+        if backward:
+            # The fused recurrent layer of oneDNN computes the gradient of the first state even if not needed.
+            torch._C._set_mkldnn_enabled(False)
+        buffers = _restore_buffers(model) if model is original else nullcontext()
+        with restore_training_flags(model), buffers, torch.random.fork_rng(), shapes:
+            if not training:
+                set_eval_mode(model)
+            torch.random.default_generator.manual_seed(0)
             if backward:
-                # The fused recurrent layer of oneDNN computes the gradient of the first state even if not needed.
-                torch._C._set_mkldnn_enabled(False)
-            buffers = _restore_buffers(model) if model is original else nullcontext()
-            with restore_training_flags(model), buffers, torch.random.fork_rng(), shapes:
-                if not training:
-                    set_eval_mode(model)
-                torch.random.default_generator.manual_seed(0)
+                args, kwargs = tree_map_only(Tensor, as_leaf, (tuple(args), kwargs))
+            dispatch, function = recorder.start(names, functions, changed)
+            with dispatch, function:
+                out = model(*args, **kwargs)
                 if backward:
-                    args, kwargs = tree_map_only(Tensor, as_leaf, (tuple(args), kwargs))
-                dispatch, function = recorder.start(names, functions, changed)
-                with dispatch, function:
-                    out = model(*args, **kwargs)
-                    if backward:
-                        run_backward(model, out)
-        finally:
-            try:
-                changed.undo()
-            except KeyboardInterrupt:
-                changed.undo()
-                raise
+                    run_backward(model, out)
+    finally:
+        try:
+            changed.undo()
+        except KeyboardInterrupt:
+            changed.undo()
+            raise
     trace = recorder.trace
     trace.is_copy = model is not original
     trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)

@@ -1,11 +1,10 @@
 """Counts while other threads run: equal numbers, no events of other threads, and torch restored afterwards."""
 
 import gc
-import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -119,19 +118,30 @@ def test_count_inside_count_raises():
 # the interrupt may hit torch's callbacks of weak references
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_interrupted_counts_restore_torch():
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
+    """An interrupt comes at the beginning of each Python call of a count, one after the other."""
     # made here: an interrupted constructor of torch leaves autograd off
-    model, x = nn.Sequential(nn.Linear(3, 5), nn.ReLU()), torch.ones(4, 3)
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        for step in range(1, 60):
-            with suppress(KeyboardInterrupt):
-                signal.setitimer(signal.ITIMER_REAL, step * 5e-5)
-                count_macs(model, x)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    model, x = nn.Linear(3, 5), torch.ones(4, 3)
+    before = process_state()
+
+    def count_with_interrupt_at(number: int) -> int:
+        calls = 0
+
+        def interrupt(_frame: Any, event: str, _argument: Any) -> None:
+            nonlocal calls
+            calls += event == "call"
+            if calls == number:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+        sys.setprofile(interrupt)
+        try:
+            count_macs(model, x)
+        except KeyboardInterrupt:
+            pass
+        sys.setprofile(None)
+        return calls
+
+    for number in range(1, count_with_interrupt_at(0) + 1):
+        count_with_interrupt_at(number)
+        assert process_state() == before, number
     assert count_mlp() == MLP_MACS
