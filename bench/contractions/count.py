@@ -11,13 +11,12 @@ from torch import nn
 
 from headcount.bench.contractions import costs, summary
 from headcount.bench.contractions.collectives import collectives
-from headcount.bench.contractions.custom_ops import registered_source
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
 from headcount.bench.contractions.modules import ModuleRecord, Modules, module_records
-from headcount.bench.contractions.products import Product, products
+from headcount.bench.contractions.products import Product, find_rule, products
 from headcount.bench.contractions.untraced import WAYS_OUT, find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc
@@ -262,16 +261,10 @@ def count_contractions(
         raise ValueError(f"formula_set={formula_set!r} is none of {', '.join(SETS)}")
     given = formulas or {}
     formulas = {**SETS.get(formula_set, {}), **given}
-    found, calls = _classify(trace, formulas)
-    audit = {}
-    for (name, path, state), events in calls.items():
-        source = registered_source(name)
-        if name in formulas:
-            source = "formulas" if name in given else f"formula_set {formula_set}"
-        audit[name, path, state] = AuditLine(name, state, path, len(events), _shapes(events[0]), source)
-    for name, path, fact in find_untraced_tensors(trace):
-        audit[name, path] = AuditLine(name, UNKNOWN, path, 1, (fact.shape,))
-    out = ContractionCount(Ledger(()), tuple(audit.values()), Kinds(trace, found).found, trace)
+    sources = {**dict.fromkeys(formulas, f"formula_set {formula_set}"), **dict.fromkeys(given, "formulas")}
+    found, audit = _classify(trace, formulas, sources)
+    audit += [AuditLine(name, UNKNOWN, path, 1, (fact.shape,)) for name, path, fact in find_untraced_tensors(trace)]
+    out = ContractionCount(Ledger(()), tuple(audit), Kinds(trace, found).found, trace)
     if out.unsupported and not allow_unsupported:
         raise UnsupportedError(out.unsupported)
     contractions = () if elementwise == REPORT else [part for part in out.elementwise if part.kind == CONTRACTION]
@@ -288,23 +281,19 @@ def count_contractions(
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:
     """Return each contraction of ``trace`` with its kind, in order; sizes may be symbols. Raises UnsupportedError."""
-    found, calls = _classify(trace, {})
-    unsupported = [
-        AuditLine(name, state, path, len(events), _shapes(events[0]))
-        for (name, path, state), events in calls.items()
-        if state == UNKNOWN
-    ]
-    if unsupported:
-        raise UnsupportedError(tuple(unsupported))
+    found, audit = _classify(trace, {}, {})
+    if unsupported := tuple(line for line in audit if line.state == UNKNOWN):
+        raise UnsupportedError(unsupported)
     return [pair for pairs in Kinds(trace, found).found.values() for pair in pairs]
 
 
 def _classify(
-    trace: Trace, formulas: Mapping[str, Formula]
-) -> tuple[dict[int, list[Product]], dict[tuple, list[Event]]]:
-    """Return the products of operations by event, and the operations by name, module path and state.
+    trace: Trace, formulas: Mapping[str, Formula], sources: Mapping[str, str]
+) -> tuple[dict[int, list[Product]], list[AuditLine]]:
+    """Return the products of operations by event, and an audit line for each operation, state and module.
 
-    A complex convolution runs as three real ones of one size. One is counted, as for a complex matrix product.
+    ``sources`` name where the formula of an operation is from. A complex convolution runs as three real ones of one
+    size. One is counted, as for a complex matrix product.
     """
     found: dict[int, list[Product]] = {}
     calls: dict[tuple[str, str, str], list[Event]] = {}
@@ -322,7 +311,12 @@ def _classify(
             found[event.index] = parts
         state = COUNTED if parts is not None else NO_CONTRACTION if holds_none(event.name) else UNKNOWN
         calls.setdefault((event.name, event.path, state), []).append(event)
-    return found, calls
+    audit = []
+    for (name, path, state), events in calls.items():
+        shapes = tuple(fact.shape for fact in tensors_in(events[0].args))
+        source = sources.get(name) or find_rule(name)[1]
+        audit.append(AuditLine(name, state, path, len(events), shapes, source))
+    return found, audit
 
 
 def _complex_call(trace: Trace, event: Event) -> int | None:
@@ -367,7 +361,3 @@ def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> 
         for index, parts in by_event.items()
         for kind, product in parts
     )
-
-
-def _shapes(event: Event) -> tuple[tuple[int, ...], ...]:
-    return tuple(fact.shape for fact in tensors_in(event.args))

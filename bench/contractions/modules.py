@@ -12,7 +12,7 @@ from headcount.bench.contractions.zero_mac_ops import FREE, GATHERS, base
 from headcount.bench.trace.events import MODULE, OPERATION, Event, TensorFact, Trace, tensors_in
 
 if TYPE_CHECKING:
-    from headcount.bench.contractions.product import Product
+    from headcount.bench.contractions.products import Product
 
     ProductsByEvent = Mapping[int, Sequence[tuple[str, Product]]]
 

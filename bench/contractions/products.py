@@ -1,26 +1,142 @@
 """Rules of the operations that contain contractions: products of named sizes, b times (m, i) by (i, j)."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from math import prod
+from typing import Any
 
-from headcount.bench.contractions.convolution import convolution, convolution_backward, time_first
-from headcount.bench.contractions.custom_ops import custom_op_products
-from headcount.bench.contractions.product import Product
-from headcount.bench.contractions.sparse_nested import Rule, stored_products
-from headcount.bench.contractions.trilinear import trilinear
+import torch
+from torch.utils import flop_counter
+from torch.utils._pytree import tree_map_only
+
 from headcount.bench.contractions.zero_mac_ops import base
-from headcount.bench.trace.events import Event, TensorFact
+from headcount.bench.trace.events import Event, TensorFact, tensors_in
+from headcount.formulas.ledger import MAC_KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" if the operands determine it.
+
+    Sizes are named as in (b, m, i) by (b, i, j), n times, in that order; a kind is one of the ledger's.
+    ``dense_macs`` is the number with all elements stored; of sparse operands only stored elements are multiplied.
+    """
+
+    dims: Mapping[str, int]
+    operands: tuple[TensorFact, ...]
+    kind: str = ""
+    dense_macs: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for other names."""
+        if [name for name in "bmijn" if name in self.dims] != list(self.dims) or self.kind not in ("", *MAC_KINDS):
+            raise ValueError(f"no contraction is {self.kind or 'one'} of {', '.join(self.dims)}")
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return prod(self.dims.values())
+
+
+Rule = Callable[[Event], list[Product] | None]
+"""Return the contractions of a call; None for one that is unsupported."""
 
 
 def products(event: Event) -> list[Product] | None:
     """Return the contractions of an operation; None if neither this table nor the operator has a rule for the call."""
-    rule = RULES.get(base(event.name))
-    if rule is None:
-        return custom_op_products(event)
-    stored = [fact for fact in event.tensors() if fact.stored is not None]
-    return stored_products(event, stored, rule) if stored else rule(event)
+    rule, _ = find_rule(event.name)
+    return rule(event) if rule else None
+
+
+def find_rule(name: str) -> tuple[Rule | None, str]:
+    """Return the rule of an operation, and the registry of another library that has it, else "".
+
+    A custom operator may have a rule as attribute ``contractions`` of ``torch.ops.<library>.<name>``: it takes the
+    call's arguments, of which only shapes are used, and returns each product as (kind, sizes by letter, positions of
+    the operands among the arguments), or an empty list. Of formulas of
+    ``torch.utils.flop_counter.register_flop_formula``, which give FLOPs, half are counted.
+    """
+    if rule := RULES.get(base(name)):
+        return partial(_of_stored_elements, rule), ""
+    # the names of aten's operations have no library
+    library, _, own = name.rpartition(".")
+    operator = getattr(getattr(torch.ops, library), own, None) if library else None
+    if rule := getattr(operator, "contractions", None):
+        return partial(_by_attribute, rule), ""
+    if formula := flop_counter.flop_registry.get(operator):
+        return partial(_by_flops, formula), "torch.utils.flop_counter"
+    return None, ""
+
+
+def _by_attribute(rule: Callable[..., Sequence[tuple]], event: Event) -> list[Product]:
+    return [Product(sizes, tuple(event.args[i] for i in at), kind) for kind, sizes, at in rule(*event.args)]
+
+
+def _by_flops(formula: Callable[..., int], event: Event) -> list[Product]:
+    flops = formula_flops(formula, event)
+    if flops % 2:
+        raise ValueError(f"the formula registered for {event.name} gives {flops:,} FLOPs, which is odd")
+    return [Product({"i": flops // 2}, tuple(tensors_in(event.args)), "contraction")]
+
+
+def formula_flops(formula: Callable[..., int], event: Event) -> int:
+    """Return what a formula of ``torch.utils.flop_counter`` gives for a recorded call; it looks at shapes only."""
+    return formula(*on_meta(event.args), **on_meta(event.kwargs), out_val=on_meta(event.out))
+
+
+def on_meta(value: Any) -> Any:
+    """Return a recorded value with a tensor on meta for each fact."""
+    return tree_map_only(
+        TensorFact, lambda fact: torch.empty(fact.shape, dtype=getattr(torch, fact.dtype), device="meta"), value
+    )
+
+
+# Sparse and nested tensors
+
+_SPARSE_TOO = frozenset(
+    "mm bmm addmm addmm_ _sparse_addmm _sparse_mm mv addmv linear hspmm _sparse_mm_reduce_impl".split()
+)
+_INPUTS = {"linear": 1, "_transformer_encoder_layer_fwd": 1, "_native_multi_head_attention": 3}
+"""Number of leading arguments that are sequences; torch's attention over several lengths is self-attention."""
+
+
+def _of_stored_elements(rule: Rule, event: Event) -> list[Product] | None:
+    """Return the products of a call; of sparse and nested operands those of stored elements. None if unsupported."""
+    held = [fact for fact in event.tensors() if fact.stored is not None]
+    if not held:
+        return rule(event)
+    if any(fact.parts for fact in held):
+        return _of_parts(rule, event)
+    # The common elements of two sparse operands depend on values, which a trace does not hold.
+    if event.name not in _SPARSE_TOO or len(held) > 1 or not held[0].shape:
+        return None
+    # each stored element times a row or column of the other operand
+    return [
+        Product({"i": held[0].stored, "j": one.macs // held[0].numel}, one.operands, one.kind, one.macs)
+        for one in rule(event) or ()
+    ]
+
+
+def _of_parts(rule: Rule, event: Event) -> list[Product] | None:
+    """Return the products of each sequence by itself; None for unsupported operations."""
+    a, *others = (fact.parts for fact in event.tensors())
+    if event.name in ("matmul", "bmm") and a and others[0]:
+        pairs = zip(a, others[0], strict=True)
+        return [Product({"b": prod(x[:-2]), "m": x[-2], "i": x[-1], "j": y[-1]}, tuple(event.args)) for x, y in pairs]
+    inputs = _INPUTS.get(event.name)
+    if not inputs or not a:
+        return None
+    out = []
+    for shape in a:
+        x = replace(event.args[0], shape=(1, *shape), stored=None, parts=())
+        made = replace(x, shape=(*x.shape[:-1], event.args[1].shape[0])) if event.name == "linear" else None
+        out += rule(replace(event, args=(*(x,) * inputs, *event.args[inputs:]), out=made))
+    return out
+
+
+# Rules
 
 
 def _matrices(first: int, second: int) -> Rule:
@@ -216,6 +332,82 @@ def _grid(event: Event) -> list[Product]:
     return [Product({"m": event.out.numel, "i": theta.shape[-1]}, (theta,))]
 
 
+def _convolution(event: Event, transposed: bool | None = None) -> list[Product]:
+    """(B, c, …) through windows (o, c, …), or transposed ones (c, o, …), gives (B, o, …).
+
+    ``transposed``: as the operator's name says it; None where an argument does.
+    """
+    x, weight = event.args[:2]
+    transposed = event.args[6] if transposed is None else transposed
+    return [Product(_window_dims(x, weight, event.out, transposed), (x, weight), "conv")]
+
+
+def _window_dims(x: TensorFact, weight: TensorFact, out: TensorFact, transposed: bool) -> dict[str, int]:
+    """Return b samples, m positions (a transposed convolution's of the input), i summed elements and j channels."""
+    batch = x.shape[0]
+    if transposed:
+        return {"b": batch, "m": prod(x.shape[2:]), "i": x.shape[1], "j": prod(weight.shape[1:])}
+    return {"b": batch, "m": prod(out.shape[2:]), "i": prod(weight.shape[1:]), "j": weight.shape[0]}
+
+
+def _convolution_backward(event: Event) -> list[Product]:
+    """Return the requested gradients of input and weight: each has the size of the convolution."""
+    gradient, x, weight = event.args[:3]
+    dims = _window_dims(x, weight, gradient, event.args[7])
+    both = Product(dims, (gradient, weight), "conv_dx"), Product(dims, (gradient, x), "conv_dw")
+    return list(compress(both, event.args[10]))
+
+
+def _time_first(event: Event) -> list[Product]:
+    """conv_tbc: (T, B, c) through windows (k, c, o) gives (T', B, o)."""
+    x, weight = event.args[:2]
+    length, batch, _ = event.out.shape
+    return [Product({"b": batch, "m": length, "i": prod(weight.shape[:2]), "j": weight.shape[2]}, (x, weight), "conv")]
+
+
+def _trilinear(event: Event) -> list[Product]:
+    """nn.Bilinear and its gradients: the product of two tensors and its product with a third.
+
+    Both run for each index of one dimension, whose results are added if it is summed. Dimensions that the third lacks
+    are summed in the first product. A product without a sum is elementwise and not counted.
+    """
+    tensors, lacking, summed = event.args[:3], event.args[3:6], event.args[6]
+    unrolled = event.argument(7, default=1)
+    a, b, c = (_spread(fact, dims) for fact, dims in zip(tensors, lacking, strict=True))
+    times = max(sizes[unrolled] for sizes in (a, b, c))
+    for sizes in (a, b, c):
+        sizes[unrolled] = 1
+    early = [dim for dim in summed if dim in lacking[2] and dim != unrolled]
+    late = [dim for dim in summed if dim not in lacking[2] and dim != unrolled]
+    between = [1 if dim in early else max(sizes) for dim, sizes in enumerate(zip(a, b, strict=True))]
+    found = [_pair(a, b, early, times, tensors[:2])] if early else []
+    if late or unrolled in summed:
+        found.append(_pair(between, c, late, times, tensors[2:] if found else tensors))
+    return found
+
+
+def _spread(fact: TensorFact, lacking: Sequence[int]) -> list[int]:
+    """Return the sizes in all dimensions, 1 where the tensor lacks one."""
+    own = iter(fact.shape)
+    return [1 if dim in lacking else next(own) for dim in range(len(fact.shape) + len(lacking))]
+
+
+def _pair(a: Sequence[int], b: Sequence[int], summed: Sequence[int], times: int, operands: tuple) -> Product:
+    """Return the product of two tensors summed over ``summed``, or over the ``times`` runs if that is empty.
+
+    Dimensions of ``summed`` that one of them lacks are summed before.
+    """
+    kept = [(m, n) for dim, (m, n) in enumerate(zip(a, b, strict=True)) if dim not in summed]
+    sizes = {
+        "b": prod(m for m, n in kept if m == n),
+        "m": prod(m for m, n in kept if m != n and n == 1),
+        "i": prod(min(a[dim], b[dim]) for dim in summed) if summed else times,
+        "j": prod(n for m, n in kept if m != n and m == 1),
+        "n": times if summed else 1,
+    }
+    return Product({letter: size for letter, size in sizes.items() if size != 1 or letter == "i"}, operands)
+
+
 _NATTEN = ("", "hopper_", "blackwell_")
 """Beginnings of the names of natten's kernels; those with a name are tiled."""
 
@@ -233,7 +425,7 @@ RULES: Mapping[str, Rule] = {
         ("mm", "bmm", "_sparse_mm", "_scaled_mm", "_int_mm", "hspmm", "mv", "dot", "vdot"), _matrices(0, 1)
     ),
     **dict.fromkeys(("addmm", "_addmm_activation", "_sparse_addmm", "baddbmm", "addbmm", "addmv"), _matrices(1, 2)),
-    # decomposed unless operands are nested (bench.contractions.sparse_nested)
+    # decomposed unless operands are nested
     "matmul": lambda event: None,
     **dict.fromkeys(
         ("linear", "_weight_int8pack_mm", "_weight_int4pack_mm", "_weight_int4pack_mm_for_cpu"), _by_output
@@ -242,20 +434,20 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag("contraction", 1, 6)),
     "_embedding_bag_backward": _embedding_bag("contraction_dw", 1, 10),
     "_embedding_bag_per_sample_weights_backward": _embedding_bag("contraction_dx", 2, 1),
-    **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), convolution),
-    "convolution_backward": convolution_backward,
-    "conv_tbc": time_first,
+    **dict.fromkeys(("convolution", "_convolution", "convolution_overrideable"), _convolution),
+    "convolution_backward": _convolution_backward,
+    "conv_tbc": _time_first,
     **dict.fromkeys(
         ("_slow_conv2d_forward", "slow_conv3d_forward", "torchvision.deform_conv2d"),
-        partial(convolution, transposed=False),
+        partial(_convolution, transposed=False),
     ),
-    "slow_conv_transpose2d": partial(convolution, transposed=True),
+    "slow_conv_transpose2d": partial(_convolution, transposed=True),
     "linalg_cross": _cross,
     "_euclidean_dist": _distances,
     "_sparse_mm_reduce_impl": _reduced,
     "addr": _outer,
     "affine_grid_generator": _grid,
-    "_trilinear": trilinear,
+    "_trilinear": _trilinear,
     **dict.fromkeys((*_FUSED, "flex_attention"), _attention()),
     "_flash_attention_forward": _attention(tokens_first=True, lengths_at=3),
     "_efficient_attention_forward": _attention(tokens_first=True, lengths_at=4),

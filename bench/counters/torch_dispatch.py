@@ -9,19 +9,18 @@ the torch 2.13 sources.
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverloadPacket
-from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from headcount.bench.contractions.products import formula_flops, on_meta
 from headcount.bench.counters import rules
 from headcount.bench.counters.base import CounterResult, macs_from_flops
 from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
 from headcount.bench.counters.run_context import as_result, run_context
-from headcount.bench.trace.events import OPERATION, Event, TensorFact, Trace
+from headcount.bench.trace.events import OPERATION, Event, Trace
 from headcount.bench.trace.modes import is_composite
 from headcount.bench.trace.shapes import cache_shapes
 
@@ -71,11 +70,6 @@ def _place(formula: Callable[..., int]) -> str:
     return f"{formula.__module__.replace('.', '/')}.py:{first}-{first + len(lines) - 1}"
 
 
-def _tensors(value: Any) -> Any:
-    """Return a recorded value with a tensor on meta for each fact: formulas look at shapes only."""
-    return tree_map_only(TensorFact, lambda fact: torch.empty(fact.shape, device="meta"), value)
-
-
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return what torch's own formula counts for each operation of a run, in order."""
     out, formulas = [], _formulas()
@@ -86,7 +80,7 @@ def call_counts(trace: Trace) -> list[CallCount]:
             continue
         name = f"aten.{event.name}"
         if formula := formulas.get(event.name):
-            flops = formula(*_tensors(event.args), **_tensors(event.kwargs), out_val=_tensors(event.out))
+            flops = formula_flops(formula, event)
             reason = rules.reason(event) or f"{formula.__name__} of the shapes"
             out.append(CallCount(event.index, {PRODUCT: macs_from_flops(flops)}, name, _place(formula), reason=reason))
         elif event.subclass and (flops := _flops_of_parts(event)):
@@ -100,7 +94,7 @@ def _flops_of_parts(event: Event) -> int:
     if packet is None or not any(is_composite(getattr(packet, overload)) for overload in packet.overloads()):
         return 0
     with FlopCounterMode(display=False) as mode:
-        packet(*_tensors(event.args), **_tensors(event.kwargs))
+        packet(*on_meta(event.args), **on_meta(event.kwargs))
     return mode.get_total_flops()
 
 
