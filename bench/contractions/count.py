@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from torch import nn
 from headcount.bench.contractions import costs, summary
 from headcount.bench.contractions.collectives import collectives
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
-from headcount.bench.contractions.fused_cells import fused_cells
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
 from headcount.bench.contractions.modules import ModuleRecord, Modules, module_records
@@ -28,8 +28,6 @@ from headcount.formulas.rank import Transfer
 
 if TYPE_CHECKING:
     import pandas
-
-    from headcount.bench.table import Section
 
 READ_CALLS = WAYS_OUT | frozenset(
     """
@@ -122,7 +120,7 @@ class ContractionCount(Modules):
     def elementwise(self) -> tuple[ElementwiseProduct, ...]:
         """The products written elementwise (bench.contractions.elementwise); found at the first use."""
         dispatched = [index for index, parts in self.by_event.items() if any(kind != CONTRACTION for kind, _ in parts)]
-        return (*find_elementwise_products(self.trace, dispatched), *fused_cells(self.trace))
+        return tuple(find_elementwise_products(self.trace, dispatched))
 
     @property
     def macs(self) -> int:
@@ -212,20 +210,16 @@ class ContractionCount(Modules):
 
         return pandas.DataFrame(summary.records(self.ledger, self.modules), columns=summary.COLUMNS)
 
-    def _section(self) -> "Section":
+    def __str__(self) -> str:
         apart = self.with_elementwise - self.dispatched
         notes = [f"Not in it: {apart:,} MACs written elementwise and summed."] if apart and not self.included else []
         notes += [f"Not counted: {line.text()}." for line in self.unsupported]
-        notes += self.trace.notes()
-        return summary.section(self, notes, self.depth)
-
-    def __str__(self) -> str:
-        return summary.text(self._section())
+        return summary.text(summary.section(self, [*notes, *self.trace.notes()], self.depth))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return summary.html(self._section())
+        return f"<pre>{escape(str(self))}</pre>"
 
     @property
     def elementwise_ledger(self) -> Ledger:

@@ -16,7 +16,7 @@ and products that are added to anything else (gates, residual scales). Products 
 input or a parameter, such as rotary angles, have neither kind.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -81,7 +81,30 @@ def find_elementwise_products(trace: Trace, counted: Iterable[int] = ()) -> list
 
     ``counted`` are indices of events that are contractions already.
     """
-    return _Follower(trace, frozenset(counted)).found()
+    return [*_Follower(trace, frozenset(counted)).found(), *_fused_cells(trace)]
+
+
+LSTM = 2
+"""The number of this mode in torch."""
+
+
+def _fused_cells(trace: Trace) -> Iterator[ElementwiseProduct]:
+    """Iterate over c' = f c + i g of each fused LSTM step: both terms are products, as of the same cell unfused.
+
+    Other recurrent cells add no two products.
+    """
+    for event in trace.operations():
+        states = 0
+        if event.name in ("mkldnn_rnn_layer", "_thnn_fused_lstm_cell"):
+            states = event.out[0].numel
+        elif event.name == "_cudnn_rnn" and event.args[6] == LSTM:
+            # of all layers; the result is the last layer's, of the projected width if there is one
+            hidden, projected, layers = event.args[7:10]
+            states = event.out[0].numel // (projected or hidden) * hidden * layers
+        if states:
+            shapes = tuple(fact.shape for fact in event.tensors())
+            call = f"{event.name}, its gates"
+            yield ElementwiseProduct(event.index, event.path, call, CONTRACTION, {"m": 2 * states}, shapes)
 
 
 class _Follower(Dataflow):

@@ -1,4 +1,4 @@
-"""Format a count as rows with repeated layers merged and as a tree of modules, in text, HTML or a data frame."""
+"""Format a count as rows with repeated layers merged and as a tree of modules, in text or a data frame."""
 
 import io
 import re
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from html import escape
 from itertools import groupby
 from typing import Any
 
@@ -25,8 +24,6 @@ LISTS = ("ModuleList", "ModuleDict", "")
 """Classes that hold modules and do not run; "" for a path without a record."""
 MAX_RUNS = 3
 """The most runs of equal layers that a label names: ``0-4,6-8,10 (9x)``."""
-BAR = "rgba(70,130,180,0.35)"
-"""The colour of a bar, on light and dark pages."""
 COLUMNS = ["path", "kind", "sizes", "times", "macs", "flops", "share", "type", "params"]
 """The columns of the data frame."""
 
@@ -204,25 +201,6 @@ def text(printed: Section) -> str:
     stream = io.StringIO()
     emit([labelled], "text", stream, Style(width=WIDTH, hints=False))
     return stream.getvalue().rstrip("\n")
-
-
-def html(printed: Section) -> str:
-    """Return a section as an HTML table with the shares as bars, every name escaped."""
-    rows = []
-    for row in printed.rows:
-        bar = f"background:linear-gradient(to right,{BAR} {float(row.values['share'] or 0):.2f}%,transparent 0)"
-        styles = {"share": f"{bar};min-width:8em", "module": "white-space:pre"}
-        cells = [
-            f'<td style="text-align:{column.side};{styles.get(column.key, "")}">'
-            f"{escape(column.text(row.values[column.key]))}</td>"
-            for column in COLUMNS_OF_TREE
-        ]
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    head = "".join(
-        f'<th style="text-align:{column.side}">{" ".join(column.head_lines)}</th>' for column in COLUMNS_OF_TREE
-    )
-    below = "<br>".join(map(escape, printed.below))
-    return f"<h4>{escape(printed.table.title)}</h4><table><tr>{head}</tr>{''.join(rows)}</table><p>{below}</p>"
 
 
 def by_module(ledger: Ledger) -> dict[str, int]:

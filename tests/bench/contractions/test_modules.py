@@ -8,11 +8,9 @@ import torch
 from torch import nn
 
 import headcount as hc
-from headcount.bench.contractions.count import ContractionCount
 from headcount.bench.contractions.summary import section
 from headcount.bench.output.base import Style
 from headcount.bench.render import emit
-from headcount.formulas.ledger import Entry, Ledger
 
 B, T, D, H = 2, 3, 5, 7
 E, K, F = 11, 3, 13
@@ -147,13 +145,6 @@ def test_unknown_selection_has_no_active_params():
     assert hc.count(Experts(dense=True), x).active_params is None
     assert hc.count(Experts(lambda scores, k, dim: (None, scores.argsort(dim)[:, :k])), x).active_params is None
     assert "Active params: –" in str(hc.count(Experts(dense=True), x))
-
-
-def test_html_has_bars_and_escapes_names():
-    ledger = Ledger((Entry("<b>", "linear", {"m": 3}), Entry("y", "linear", {"m": 1})))
-    page = ContractionCount(ledger, (), {})._repr_html_()
-    assert "75.00%,transparent" in page and ">3</td>" in page and ">75.00</td>" in page
-    assert "&lt;b&gt;" in page and "<b>" not in page
 
 
 class ABlockOfALanguageModel(nn.Linear):
