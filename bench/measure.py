@@ -11,8 +11,7 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
-from headcount.bench.counters.base import Count
-from headcount.bench.counters.call_counts import version_note
+from headcount.bench.counters.base import Count, version_note
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.result_cache import RESULTS
 from headcount.bench.trace.collector import importing
@@ -140,11 +139,12 @@ class _Call:
         )
 
     def _read(self, tool: ModuleType) -> base.CounterResult:
+        from headcount.bench.counters.run_context import run_counter
         from headcount.bench.trace.shapes import skip_values
 
         model, inputs = self._built
         with skip_values(self._where):
-            return tool.read(model, inputs, label=self._case.name)
+            return run_counter(tool, model, inputs, label=self._case.name)
 
     @cached_property
     def _built(self) -> tuple[Any, dict[str, Any]]:

@@ -3,14 +3,14 @@
 Each module listed in bench.counters.registry defines
 
     NAME, DEVICE           its name, and the device on which its count was verified
-    VERIFIED               the versions for which its rules were verified, by distribution
+    VERIFIED               the versions for which its rules were verified, by distribution, the tool's own first
     HOOKS                  whether it sets hooks on modules; with hooks torch's encoder layer leaves its fast path
     ADDS                   what it counts besides multiply-accumulates: operations per element of an entry, by kind of
                            the ledger (a number, or a function of the entry); kinds without a row add nothing
-    read(model, inputs, label)     run the tool on one forward pass and return its CounterResult; ``inputs`` are tensors
-                           in the order of forward's parameters: fvcore traces no keywords, and ptflops' hook on a
-                           nn.Linear fails where the input came by keyword
-    call_counts(trace)     return what the tool counts for each call of a recorded pass (bench.counters.call_counts)
+    read(model, inputs)    run the tool on one forward pass and return what it reports; ``inputs`` are tensors in the
+                           order of forward's parameters: fvcore traces no keywords, and ptflops' hook on a nn.Linear
+                           fails where the input came by keyword
+    call_counts(trace)     return what the tool counts for each call of a recorded pass as CallCounts
 
 and where they apply
 
@@ -22,8 +22,9 @@ and where they apply
                                        decided; headcount's own counter misses none
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
     from headcount.bench.counters.explain import Explanation
 
 
+PRODUCT = "product"
+"""Name of the multiply-accumulates among the parts of a call count; the other parts are additions."""
+TORCH = "2.11, 2.12, 2.13, 2.14, 2.15"
+"""Versions with which the tests of the rules passed under ``make matrix``, the newest last."""
+
+
 class CounterError(RuntimeError):
     """A counter gave no number for a model; the message is one line."""
 
@@ -40,6 +47,10 @@ class CounterError(RuntimeError):
 
     def __init__(self, counter: str, label: str, reason: str) -> None:
         super().__init__(f"{counter} did not count {label}: {reason}")
+
+
+class ToolError(RuntimeError):
+    """A tool reported that it failed; the message is its reason."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,31 @@ class CounterResult:
     params: int | None = None
     unsupported: dict[str, int] | None = None
     by_module: dict[str, int] | None = None
+
+
+Reported = Mapping[str, Any]
+"""What a tool reports, by the names of CounterResult's fields."""
+
+
+@dataclass(frozen=True)
+class CallCount:
+    """The operations that a tool counts for one call: ``times`` times the sum of ``parts``.
+
+    ``event`` is the index of the call, ``rule`` names the rule and ``place`` its place in the tool's source.
+    ``reason`` says why, where the product is not the number of multiply-accumulates.
+    """
+
+    event: int
+    parts: Mapping[str, int]
+    rule: str
+    place: str
+    times: int = 1
+    reason: str = ""
+
+    @property
+    def amount(self) -> int:
+        """The amount added to the total."""
+        return self.times * sum(self.parts.values())
 
 
 @dataclass(frozen=True)
@@ -182,3 +218,26 @@ def macs_from_flops(flops: int) -> int:
     if flops % 2:
         raise ValueError(f"{flops} FLOPs are not twice a number of multiply-accumulates")
     return flops // 2
+
+
+def unverified(verified: Mapping[str, str]) -> list[str]:
+    """Return the installed versions, as "fvcore 0.1.6", for which rules were not ``verified`` ("2.12, 2.13")."""
+    installed = {tool: version(tool) for tool in verified}
+    return [f"{tool} {installed[tool]}" for tool, known in verified.items() if not _is_version(installed[tool], known)]
+
+
+def version_note(verified: Mapping[str, str]) -> str:
+    """Return a note for a wrong prediction, if the installed versions are not those of the rules, else ""."""
+    other = unverified(verified)
+    rules = ", ".join(f"{tool} {version}" for tool, version in verified.items())
+    return f" (its rules are known for {rules}, not for {', '.join(other)})" if other else ""
+
+
+def _is_version(installed: str, known: str) -> bool:
+    public = installed.split("+")[0]
+    return any(public == one or public.startswith(f"{one}.") for one in known.split(", "))
+
+
+def total(call_counts: Iterable[CallCount]) -> int:
+    """Return the sum of the call counts."""
+    return sum(call_count.amount for call_count in call_counts)

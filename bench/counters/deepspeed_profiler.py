@@ -25,9 +25,7 @@ import torch._dynamo  # noqa: F401
 from torch import Tensor, nn
 
 from headcount.bench.counters import rules
-from headcount.bench.counters.base import CounterResult, biased_linear_again, exact_int
-from headcount.bench.counters.call_counts import PRODUCT, CallCount
-from headcount.bench.counters.run_context import as_result, run_context
+from headcount.bench.counters.base import PRODUCT, CallCount, Reported, biased_linear_again, exact_int
 from headcount.bench.trace.events import FUNCTION, MODULE, Event, Trace
 
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
@@ -45,24 +43,22 @@ more_additions = biased_linear_again
 _RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
+def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
+    """Count one forward pass.
 
-    ``params`` are all parameters. It does not report what it did not count. Raises CounterError.
+    ``params`` are all parameters. It does not report what it did not count.
     """
-    with run_context(model, counter=NAME, label=label):
-        profile = FlopsProfiler(model)
-        try:
-            profile.start_profile()
-            model(*inputs.values())
-            macs, params = exact_int(profile.get_total_macs()), exact_int(profile.get_total_params())
-            return as_result(NAME, "deepspeed", inputs, macs, params=params)
-        finally:
-            profile.end_profile()
-            # A forward that fails leaves its open modules in the tool's own lists.
-            profiler.module_flop_count.clear()
-            profiler.module_mac_count.clear()
-            profiler.old_functions.clear()
+    profile = FlopsProfiler(model)
+    try:
+        profile.start_profile()
+        model(*inputs.values())
+        return {"macs": exact_int(profile.get_total_macs()), "params": exact_int(profile.get_total_params())}
+    finally:
+        profile.end_profile()
+        # A forward that fails leaves its open modules in the tool's own lists.
+        profiler.module_flop_count.clear()
+        profiler.module_mac_count.clear()
+        profiler.old_functions.clear()
 
 
 def _convolution(event: Event) -> dict[str, int]:

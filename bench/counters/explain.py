@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from headcount.bench.contractions.count import ContractionCount
-from headcount.bench.counters.call_counts import PRODUCT, CallCount, total, unverified
+from headcount.bench.counters.base import PRODUCT, CallCount, total, unverified
 from headcount.bench.counters.rules import subclass_call
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Event, Trace
 

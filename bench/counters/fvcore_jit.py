@@ -22,9 +22,7 @@ from fvcore.nn import FlopCountAnalysis, parameter_count
 from torch import Tensor, nn
 
 from headcount.bench.counters import rules
-from headcount.bench.counters.base import CounterResult, exact_int
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
-from headcount.bench.counters.run_context import as_result, run_context
+from headcount.bench.counters.base import PRODUCT, TORCH, CallCount, Reported, exact_int
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 from headcount.bench.trace.shapes import cache_shapes
 
@@ -37,14 +35,14 @@ ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
 (flop_count.py:42)."""
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
+def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
+    """Count one forward pass.
 
     Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``unsupported`` are
     the operators without a handle, except those that it ignores (jit_analysis.py:28-87).
-    Raises CounterError, for instance for a convolution on meta, which torch 2.13 cannot trace.
+    It fails, for instance, for a convolution on meta, which torch 2.13 cannot trace.
     """
-    with run_context(model, counter=NAME, label=label), warnings.catch_warnings():
+    with warnings.catch_warnings():
         # The trace compiles small functions, which torch has deprecated.
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
         analysis = FlopCountAnalysis(model, tuple(inputs.values()))
@@ -52,7 +50,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> Count
         with cache_shapes(model):
             total = analysis.total()
         params, unsupported = exact_int(parameter_count(model)[""]), dict(analysis.unsupported_ops())
-        return as_result(NAME, "fvcore", inputs, exact_int(total), params=params, unsupported=unsupported)
+        return {"macs": exact_int(total), "params": params, "unsupported": unsupported}
 
 
 def _cell(event: Event) -> dict[str, int]:

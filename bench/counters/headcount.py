@@ -1,14 +1,11 @@
 """headcount's counter: every dispatched contraction once, equal for every formulation and device."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from torch import Tensor, nn
 
 from headcount.bench.contractions.count import count_contractions
-from headcount.bench.counters.base import CounterResult
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
-from headcount.bench.counters.run_context import as_result, run_context
+from headcount.bench.counters.base import PRODUCT, TORCH, CallCount, Reported
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.record import record
 
@@ -21,16 +18,15 @@ ADDS = {}
 _PRODUCTS = "bench/contractions/products.py"
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
+def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
+    """Count one forward pass.
 
-    Raises CounterError, also for an unsupported operator.
+    It fails for an unsupported operator.
     """
-    with run_context(model, counter=NAME, label=label):
-        found = count_contractions(record(model, tuple(inputs.values())))
+    found = count_contractions(record(model, tuple(inputs.values())))
     params = sum(parameter.numel() for parameter in model.parameters())
     # its version is that of torch, which decides which operations run
-    return replace(as_result(NAME, "torch", inputs, found.macs, params=params, unsupported={}), tool=NAME)
+    return {"tool": NAME, "macs": found.macs, "params": params, "unsupported": {}}
 
 
 def call_counts(trace: Trace) -> list[CallCount]:

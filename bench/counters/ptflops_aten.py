@@ -17,9 +17,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run, rules
-from headcount.bench.counters.base import CounterResult
-from headcount.bench.counters.call_counts import TORCH, CallCount
-from headcount.bench.counters.run_context import as_result
+from headcount.bench.counters.base import TORCH, CallCount, Reported
 from headcount.bench.trace.events import OPERATION, Event, Trace
 
 NAME = "ptflops-aten"
@@ -32,15 +30,13 @@ ADDS = {"bias": 1}
 _ZERO_OP = re.compile(r"^Warning: (\S+) operation is treated as a zero-op$", re.MULTILINE)
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
+def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
+    """Count one forward pass.
 
     ``params`` are the trainable ones (aten_engine.py:113). ``unsupported`` is read from what ptflops prints (:96).
-    Raises CounterError.
     """
-    macs, params, report = ptflops_run.run(model, inputs, backend="aten", counter=NAME, label=label)
-    unsupported = dict(Counter(_ZERO_OP.findall(report)))
-    return as_result(NAME, "ptflops", inputs, macs, params=params, unsupported=unsupported)
+    macs, params, report = ptflops_run.run(model, inputs, backend="aten")
+    return {"macs": macs, "params": params, "unsupported": dict(Counter(_ZERO_OP.findall(report)))}
 
 
 def _addmm(event: Event) -> dict[str, int]:

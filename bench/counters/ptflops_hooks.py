@@ -5,7 +5,7 @@ from math import prod
 
 from torch import nn
 
-from headcount.bench.counters.call_counts import PRODUCT
+from headcount.bench.counters.base import PRODUCT
 from headcount.bench.counters.rules import elements
 from headcount.bench.trace.events import Event, ModuleFact
 

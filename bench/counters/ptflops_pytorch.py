@@ -19,10 +19,8 @@ from math import prod
 from torch import Tensor, nn
 
 from headcount.bench.counters import ptflops_run, rules
-from headcount.bench.counters.base import CounterResult, biased_linear_again
-from headcount.bench.counters.call_counts import TORCH, CallCount, total
+from headcount.bench.counters.base import TORCH, CallCount, Reported, biased_linear_again, total
 from headcount.bench.counters.ptflops_hooks import HOOKED
-from headcount.bench.counters.run_context import as_result
 from headcount.bench.trace.events import MODULE, Event, TensorFact, Trace
 
 NAME = "ptflops-pytorch"
@@ -39,18 +37,18 @@ TWICE = "pytorch_engine.py:96-103"
 """Modules registered under p parents are counted p times; a ledger does not hold that."""
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
+def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
+    """Count one forward pass.
 
     ``params`` are the trainable ones (pytorch_engine.py:161). ``unsupported`` are the module types that ptflops
     calls zero-ops (:231); it does not name functions. Totals above 2**53 would be rounded: the module sum
-    passes through a float (:199). Raises CounterError.
+    passes through a float (:199).
     """
-    macs, params, report = ptflops_run.run(model, inputs, backend="pytorch", counter=NAME, label=label)
+    macs, params, report = ptflops_run.run(model, inputs, backend="pytorch")
     types = [type(module).__name__ for module in model.modules()]
     zero_ops = {line.split()[2] for line in report.splitlines() if line.endswith("is treated as a zero-op.")}
     unsupported = {name: types.count(name) for name in dict.fromkeys(types) if name in zero_ops}
-    return as_result(NAME, "ptflops", inputs, macs, params=params, unsupported=unsupported)
+    return {"macs": macs, "params": params, "unsupported": unsupported}
 
 
 def _addmm(event: Event) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
 from io import StringIO
 
 # Dynamo must be imported before ptflops patches torch: on meta the first biased nn.Linear imports it, and
@@ -11,8 +11,8 @@ import torch._dynamo  # noqa: F401
 from ptflops import get_model_complexity_info
 from torch import Tensor, nn
 
-from headcount.bench.counters.base import CounterError
-from headcount.bench.counters.run_context import one_line, run_context
+from headcount.bench.counters.base import ToolError
+from headcount.bench.counters.run_context import one_line
 from headcount.bench.trace.shapes import cache_shapes
 
 _FAILURE = re.compile(r"the following exception: \n<class '(?:.*\.)?(\w+)'>: (.*)")
@@ -32,17 +32,15 @@ class _KeywordInputs(nn.Module):
         return self.model(*inputs.values())
 
 
-def run(
-    model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str, counter: str, label: str
-) -> tuple[int, int, str]:
+def run(model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str) -> tuple[int, int, str]:
     """Return the MACs of the whole batch, the trainable parameters, and ptflops' report.
 
-    Raises CounterError with the exception that ptflops printed if it returns (None, None).
+    Raises ToolError with the exception that ptflops printed if it returns (None, None).
     """
     report = StringIO()
     # Backend pytorch also counts the calls that torch's Python makes to compute a shape.
     remembered = cache_shapes(model) if backend == "aten" else nullcontext()
-    with run_context(model, counter=counter, label=label) as printed, remembered:
+    with redirect_stdout(StringIO()) as printed, remembered:
         root = _KeywordInputs(model)
         macs, params = get_model_complexity_info(
             root,
@@ -56,11 +54,7 @@ def run(
         )
         # Free the model now, not at the next garbage collection.
         del root.model
-        if macs is None:
-            raise CounterError(counter, label, _reason(printed.getvalue()))
+    if macs is None:
+        failures = _FAILURE.findall(printed.getvalue())
+        raise ToolError(one_line(*failures[-1]) if failures else "it returned (None, None)")
     return macs, params, report.getvalue()
-
-
-def _reason(printed: str) -> str:
-    failures = _FAILURE.findall(printed)
-    return one_line(*failures[-1]) if failures else "it returned (None, None)"

@@ -14,6 +14,7 @@ from headcount.bench.contractions.count import ContractionCount, count_contracti
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import Count, CounterError, CounterResult
 from headcount.bench.counters.explain import Explanation, explain
+from headcount.bench.counters.run_context import run_counter
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.record import fresh, record
@@ -100,7 +101,7 @@ def _run(tool: ModuleType, positional: "Positional", label: str) -> tuple[Counte
     try:
         with torch.random.fork_rng():
             torch.random.default_generator.manual_seed(0)
-            return tool.read(positional, positional.tensors, label=label), None
+            return run_counter(tool, positional, positional.tensors, label=label), None
     except CounterError as error:
         return None, str(error).removeprefix(f"{tool.NAME} did not count {label}: ")
 

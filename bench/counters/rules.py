@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
 
-from headcount.bench.counters.call_counts import PRODUCT, CallCount
+from headcount.bench.counters.base import PRODUCT, CallCount
 from headcount.bench.trace.events import FUNCTION, NAMED, OPERATION, Event, Trace, tensors_in
 
 ONE_CALL = "its formula sees the shapes of one call, not of what runs for all (vmap)"

@@ -6,18 +6,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from importlib.metadata import version
-from typing import Any
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.counters.base import CounterError, CounterResult
+from headcount.bench.counters.base import CounterError, CounterResult, ToolError
 from headcount.bench.trace.names import keep_eager, patched, restore_training_flags, set_eval_mode
 
 
+def run_counter(tool: ModuleType, model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
+    """Return what the counter ``tool`` reports for one forward pass over the whole batch.
+
+    ``inputs`` are forward's parameters in order. Raises CounterError.
+    """
+    with _run_context(model, tool.NAME, label):
+        reported = tool.read(model, inputs)
+    package = next(iter(tool.VERIFIED))
+    device = next((tensor.device.type for tensor in inputs.values()), "cpu")
+    return CounterResult(tool.NAME, version=_version(package), device=device, **{"tool": package, **reported})
+
+
 @contextmanager
-def run_context(model: nn.Module, *, counter: str, label: str) -> Iterator[io.StringIO]:
-    """Set evaluation mode, disable gradients, and redirect stdout and stderr to the stream that it yields.
+def _run_context(model: nn.Module, counter: str, label: str) -> Iterator[None]:
+    """Set evaluation mode, disable gradients, and discard what is written to stdout and stderr.
 
     On leaving, each module has the training flag and the hooks that it had: ptflops' aten backend never
     removes its hooks, fvcore does not when the forward pass fails. Any exception becomes a CounterError.
@@ -31,11 +43,10 @@ def run_context(model: nn.Module, *, counter: str, label: str) -> Iterator[io.St
             keep_eager(replaced)
             # Not inference_mode: there ptflops' aten backend counts 0 for every nn.Linear.
             with torch.no_grad(), redirect_stdout(printed), redirect_stderr(printed):
-                yield printed
-    except CounterError:
-        raise
+                yield
     except Exception as error:
-        raise CounterError(counter, label, one_line(type(error).__name__, str(error))) from error
+        reason = str(error) if isinstance(error, ToolError) else one_line(type(error).__name__, str(error))
+        raise CounterError(counter, label, reason) from error
     finally:
         for own, keys in zip(hooks, before, strict=True):
             for key in set(own) - keys:
@@ -57,12 +68,6 @@ def one_line(kind: str, message: str) -> str:
     """Return an exception's type and the first line of its message, without addresses of objects."""
     lines = re.sub(r" at 0x[0-9a-f]+", "", message.strip()).splitlines()
     return f"{kind}: {lines[0].strip()}" if lines else kind
-
-
-def as_result(counter: str, tool: str, inputs: Mapping[str, Tensor], macs: int, **reported: Any) -> CounterResult:
-    """Return what the distribution ``tool`` reported, with its installed version and the device of the inputs."""
-    device = next((tensor.device.type for tensor in inputs.values()), "cpu")
-    return CounterResult(counter, tool, _version(tool), device, macs, **reported)
 
 
 _version = cache(version)

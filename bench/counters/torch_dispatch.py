@@ -17,9 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from headcount.bench.contractions.products import formula_flops, on_meta
 from headcount.bench.counters import rules
-from headcount.bench.counters.base import CounterResult, macs_from_flops
-from headcount.bench.counters.call_counts import PRODUCT, TORCH, CallCount
-from headcount.bench.counters.run_context import as_result, run_context
+from headcount.bench.counters.base import PRODUCT, TORCH, CallCount, Reported, macs_from_flops
 from headcount.bench.trace.events import OPERATION, Event, Trace
 from headcount.bench.trace.modes import is_composite
 from headcount.bench.trace.shapes import cache_shapes
@@ -33,20 +31,19 @@ ADDS = {}
 """addmm and convolution leave the bias out (torch/utils/flop_counter.py:88-90, 131-178)."""
 
 
-def read(model: nn.Module, inputs: Mapping[str, Tensor], *, label: str) -> CounterResult:
-    """Count one forward pass over the whole batch; ``inputs`` are forward's parameters in order.
+def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
+    """Count one forward pass.
 
     MACs are its FLOPs / 2. It does not report what it did not count: an operator without a formula is 0 without
-    a warning. ``by_module`` holds only modules with FLOPs. Raises CounterError.
+    a warning. ``by_module`` holds only modules with FLOPs.
     """
-    with run_context(model, counter=NAME, label=label):
-        with cache_shapes(model), FlopCounterMode(display=False) as mode:
-            model(*inputs.values())
-        counts = mode.get_flop_counts()
-        counts.pop("Global", None)
-        root = type(model).__name__
-        by_module = {_path(name, root): macs_from_flops(sum(flops.values())) for name, flops in counts.items()}
-        return as_result(NAME, "torch", inputs, macs_from_flops(mode.get_total_flops()), by_module=by_module)
+    with cache_shapes(model), FlopCounterMode(display=False) as mode:
+        model(*inputs.values())
+    counts = mode.get_flop_counts()
+    counts.pop("Global", None)
+    root = type(model).__name__
+    by_module = {_path(name, root): macs_from_flops(sum(flops.values())) for name, flops in counts.items()}
+    return {"macs": macs_from_flops(mode.get_total_flops()), "by_module": by_module}
 
 
 def _path(name: str, root: str) -> str:

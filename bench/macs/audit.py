@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from headcount.bench.counters import registry
-from headcount.bench.counters.base import as_record
-from headcount.bench.counters.call_counts import version_note
+from headcount.bench.counters.base import as_record, version_note
 from headcount.bench.counters.results import LONGEST, ReportedCounts, read
 from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.formulations import catalog

@@ -10,6 +10,7 @@ import sympy
 
 from headcount.bench.case import ledger_of
 from headcount.bench.counters import registry
+from headcount.bench.counters.run_context import run_counter
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 
@@ -201,7 +202,9 @@ def test_counts_match_hand_formula(variant, point, counters):
     exact, config = sum(terms.values()), config_at(variant, point)
     lengths = dict(batch_size=point["B"], tgt_len=point["T"], src_len=point["S"])
     model, inputs = build(config, device="meta"), example_inputs(config, lengths, device="meta")
-    counted = {name: registry.counter(name).read(model, inputs, label=point_id(point)).macs for name in counters}
+    counted = {
+        name: run_counter(registry.counter(name), model, inputs, label=point_id(point)).macs for name in counters
+    }
     assert counted == dict.fromkeys(counters, exact), {
         name: sympy.factorint(abs(macs - exact)) for name, macs in counted.items() if macs != exact
     }

@@ -9,6 +9,7 @@ from headcount.bench import accounts
 from headcount.bench.accounts import Assumptions
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
+from headcount.bench.counters.run_context import run_counter
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 
@@ -59,7 +60,7 @@ def test_counts_match_hand_formula(point):
     model, inputs = build(case.config, device="meta"), example_inputs(case.config, case.lengths, device="meta")
     assert (case.ledger.macs, case.ledger.params) == (macs(point), params(point))
     assert sum(parameter.numel() for parameter in model.parameters()) == params(point)
-    reading = registry.counter("torch").read(model, inputs, label=str(point))
+    reading = run_counter(registry.counter("torch"), model, inputs, label=str(point))
     assert reading.macs == macs(point)
 
 

@@ -12,6 +12,7 @@ from torch.utils.module_tracker import ModuleTracker
 
 from headcount.bench.case import ledger_of, resolve_lengths
 from headcount.bench.counters import base, registry
+from headcount.bench.counters.run_context import run_counter
 from headcount.formulas import rank
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
@@ -45,7 +46,7 @@ def count_case(build_case):
     @cache
     def of(name, case, device="meta"):
         *_, model, inputs = build_case(case, device)
-        return registry.counter(name).read(model, inputs, label=case)
+        return run_counter(registry.counter(name), model, inputs, label=case)
 
     return of
 

@@ -7,7 +7,7 @@ import tomllib
 from functools import cache
 
 from headcount.bench.counters import registry
-from headcount.bench.counters.call_counts import TORCH
+from headcount.bench.counters.base import TORCH
 from tests.headcount.sources import PACKAGES, ROOT, imported_names, modules, tree
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -11,7 +11,7 @@ from torch import nn
 from headcount.bench.counters import ptflops_run, registry
 from headcount.bench.counters.base import CounterError, exact_int, macs_from_flops
 from headcount.bench.counters.results import read
-from headcount.bench.counters.run_context import one_line
+from headcount.bench.counters.run_context import one_line, run_counter
 from tests.bench.contractions.written import module
 
 TOOLS = (*registry.NAMES, "headcount")
@@ -25,7 +25,7 @@ def test_last_ptflops_exception_is_the_reason(monkeypatch):
 
     monkeypatch.setattr(ptflops_run, "get_model_complexity_info", fail)
     with pytest.raises(CounterError, match="^ptflops-aten did not count it: C: late$"):
-        registry.counter("ptflops-aten").read(nn.Linear(3, 5), {"input": torch.ones(2, 3)}, label="it")
+        run_counter(registry.counter("ptflops-aten"), nn.Linear(3, 5), {"input": torch.ones(2, 3)}, label="it")
 
 
 def test_random_module_is_seeded_for_each_counter():
@@ -68,7 +68,7 @@ class Block(nn.Module):
 
 
 def count(name, model, label="it"):
-    return registry.counter(name).read(model, {"x": torch.ones(3, 5, 7)}, label=label)
+    return run_counter(registry.counter(name), model, {"x": torch.ones(3, 5, 7)}, label=label)
 
 
 LINEAR, ATTENTION, BIAS, ELEMENTS = 3 * 5 * 7 * 11, 2 * 3 * 5 * 5 * 11, 3 * 5 * 11, 3 * 5 * 7
