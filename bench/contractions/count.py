@@ -270,7 +270,12 @@ def count_contractions(
             by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
         by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
-    return replace(out, ledger=_ledger(trace, out.by_event), collectives=collectives(trace))
+    entries = (
+        Entry(trace.events[index].path, kind, product.dims)
+        for index, parts in out.by_event.items()
+        for kind, product in parts
+    )
+    return replace(out, ledger=summary.merge_equal(entries), collectives=collectives(trace))
 
 
 def contraction_parts(trace: Trace) -> list[tuple[str, Product]]:
@@ -346,12 +351,3 @@ def _is_einsum(trace: Trace, event: Event) -> bool:
             # Without an arrow, common indices are summed.
             return len(others) == 1 and any(x.isalpha() and x not in result for x in first if x in others[0])
     return False
-
-
-def _ledger(trace: Trace, by_event: Mapping[int, list[tuple[str, Product]]]) -> Ledger:
-    """Return the ledger, equal products of one module as one entry, in order of first appearance."""
-    return summary.merge_equal(
-        Entry(trace.events[index].path, kind, product.dims)
-        for index, parts in by_event.items()
-        for kind, product in parts
-    )

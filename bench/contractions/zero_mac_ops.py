@@ -55,37 +55,28 @@ _REDUCTIONS_AND_ORDER = """
     nanmedian nansum norm prod searchsorted sort std std_mean sum topk trace unique_consecutive unique_dim var var_mean
 """
 _NORMS_AND_SOFTMAX = """
-    _batch_norm_no_update _batch_norm_with_update _batch_norm_with_update_functional _fused_rms_norm
-    _fused_rms_norm_backward _log_softmax _log_softmax_backward_data _masked_softmax _masked_softmax_backward
-    _native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _safe_softmax
-    _softmax _softmax_backward_data _weight_norm_interface _weight_norm_interface_backward batch_norm_backward
-    cudnn_batch_norm cudnn_batch_norm_backward native_batch_norm native_batch_norm_backward native_group_norm
-    native_group_norm_backward native_layer_norm native_layer_norm_backward renorm
+    _batch_norm_no_update _batch_norm_with_update _batch_norm_with_update_functional _fused_rms_norm _log_softmax
+    _log_softmax_backward_data _masked_softmax _native_batch_norm_legit _native_batch_norm_legit_functional
+    _native_batch_norm_legit_no_training _safe_softmax _softmax _softmax_backward_data _weight_norm_interface
+    batch_norm_backward cudnn_batch_norm native_batch_norm native_group_norm native_layer_norm renorm
 """
 _POOLING_AND_INTERPOLATION = """
-    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
-    _grid_sampler_2d_cpu_fallback _upsample_bicubic2d_aa _upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa
-    _upsample_bilinear2d_aa_backward _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
-    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool2d_backward
-    adaptive_max_pool3d adaptive_max_pool3d_backward avg_pool1d avg_pool2d avg_pool2d_backward avg_pool3d
-    avg_pool3d_backward fractional_max_pool2d fractional_max_pool3d grid_sampler_2d grid_sampler_2d_backward
-    grid_sampler_3d grid_sampler_3d_backward max_pool2d_with_indices max_pool2d_with_indices_backward
-    max_pool3d_with_indices max_pool3d_with_indices_backward max_unpool2d max_unpool3d upsample_bicubic2d
-    upsample_bicubic2d_backward upsample_bilinear2d upsample_bilinear2d_backward upsample_linear1d
-    upsample_linear1d_backward upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d
-    upsample_nearest2d_backward upsample_nearest3d upsample_nearest3d_backward upsample_trilinear3d
-    upsample_trilinear3d_backward
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _grid_sampler_2d_cpu_fallback _upsample_bicubic2d_aa
+    _upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d avg_pool1d
+    avg_pool2d avg_pool3d fractional_max_pool2d fractional_max_pool3d grid_sampler_2d grid_sampler_3d
+    max_pool2d_with_indices max_pool3d_with_indices max_unpool2d max_unpool3d upsample_bicubic2d upsample_bilinear2d
+    upsample_linear1d upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d
 """
 _LOSSES = """
-    _ctc_loss _ctc_loss_backward binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
-    huber_loss huber_loss_backward mse_loss mse_loss_backward nll_loss2d_backward nll_loss2d_forward nll_loss_backward
-    nll_loss_forward smooth_l1_loss smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward
+    _ctc_loss binary_cross_entropy binary_cross_entropy_with_logits huber_loss mse_loss nll_loss2d_backward
+    nll_loss2d_forward nll_loss_backward nll_loss_forward smooth_l1_loss soft_margin_loss
 """
 _FUSED_GATES_AND_MARGINS = """
-    _thnn_fused_gru_cell _thnn_fused_gru_cell_backward _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl
-    fake_quantize_per_channel_affine fake_quantize_per_channel_affine_cachemask fake_quantize_per_tensor_affine
-    fake_quantize_per_tensor_affine_cachemask multi_margin_loss multi_margin_loss_backward
-    multilabel_margin_loss_backward multilabel_margin_loss_forward
+    _thnn_fused_gru_cell _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl fake_quantize_per_channel_affine
+    fake_quantize_per_channel_affine_cachemask fake_quantize_per_tensor_affine
+    fake_quantize_per_tensor_affine_cachemask multi_margin_loss multilabel_margin_loss_backward
+    multilabel_margin_loss_forward
 """
 _QUESTIONS_AND_LAYOUTS = """
     _assert_async _assert_scalar _assert_tensor_metadata _cdist_forward _coalesce _convert_weight_to_int4pack_for_cpu
@@ -100,6 +91,12 @@ _QUESTIONS_AND_LAYOUTS = """
     sparse_compressed_tensor sym_constrain_range sym_constrain_range_for_size to_padded_tensor torchvision.nms
     torchvision.ps_roi_align torchvision.ps_roi_pool torchvision.roi_align torchvision.roi_pool values
 """
+
+
+def _and_gradients(names: str) -> frozenset[str]:
+    return frozenset(f"{name}{end}" for name in names.split() for end in ("", "_backward"))
+
+
 FREE = frozenset(f"{_VIEWS} {_COPIES_AND_LAYOUT}".split())
 """Operations that move values without changing them."""
 
@@ -114,14 +111,14 @@ ACTIVATIONS = frozenset(
 )
 """Elementwise operations that are activation functions; their gradients have the suffix ``_backward``."""
 
-ELEMENTWISE = frozenset(_POINTWISE.split()) | ACTIVATIONS | {f"{name}_backward" for name in ACTIVATIONS}
+ELEMENTWISE = frozenset(_POINTWISE.split()) | _and_gradients(" ".join(ACTIVATIONS))
 ELEMENTWISE |= {"where", "masked_fill", "_to_copy"}
 """Elementwise operations."""
 
 SELECTIONS = frozenset({"where", "masked_fill", "_to_copy", "positive"})
 """Elementwise operations that compute nothing."""
 
-NORMS = frozenset(_NORMS_AND_SOFTMAX.split())
+NORMS = _and_gradients(_NORMS_AND_SOFTMAX)
 """Norms; softmax too."""
 
 REDUCTIONS = frozenset(_REDUCTIONS_AND_ORDER.split())
@@ -130,7 +127,7 @@ REDUCTIONS = frozenset(_REDUCTIONS_AND_ORDER.split())
 CREATED = frozenset(_CREATION_AND_RANDOM.split())
 """Operations that fill a tensor without reading one."""
 
-OTHERS = frozenset(f"{_POOLING_AND_INTERPOLATION} {_LOSSES} {_FUSED_GATES_AND_MARGINS}".split())
+OTHERS = _and_gradients(f"{_POOLING_AND_INTERPOLATION} {_LOSSES} {_FUSED_GATES_AND_MARGINS}")
 """Interpolation, losses, fused gates: further operations that compute."""
 
 KNOWN = FREE | ELEMENTWISE | NORMS | REDUCTIONS | CREATED | OTHERS

@@ -47,6 +47,7 @@ class CounterError(RuntimeError):
 
     def __init__(self, counter: str, label: str, reason: str) -> None:
         super().__init__(f"{counter} did not count {label}: {reason}")
+        self.reason = reason
 
 
 class ToolError(RuntimeError):
@@ -132,7 +133,8 @@ class Count:
         """Whether calls of the trace sum to the difference; True for a counter without a result."""
         if self.result is None:
             return True
-        return self.explanation is not None and self.explanation.explains(self.result.macs, self.exact)
+        by_calls = self.explanation
+        return by_calls is not None and by_calls.predicted_macs == self.macs == self.exact + by_calls.difference
 
     @property
     def agrees(self) -> bool:

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.contractions.count import ContractionCount, count_contractions
 from headcount.bench.counters import registry
-from headcount.bench.counters.base import Count, CounterError, CounterResult
+from headcount.bench.counters.base import Count, CounterError
 from headcount.bench.counters.explain import Explanation, explain
 from headcount.bench.counters.run_context import run_counter
 from headcount.bench.trace.events import Trace
@@ -91,19 +91,17 @@ def read(
     exact = call.headcount.macs if exact is None else exact
     out = []
     for tool in tools:
-        result, failed = _run(tool, Positional(fresh(module), args, kwargs), label)
+        result = failed = None
+        positional = Positional(fresh(module), args, kwargs)
+        try:
+            with torch.random.fork_rng():
+                torch.random.default_generator.manual_seed(0)
+                result = run_counter(tool, positional, positional.tensors, label=label)
+        except CounterError as error:
+            failed = error.reason
         explanation = call.explain(tool) if result else None
         out.append(Count(tool.NAME, exact, result, failed, explanation=explanation))
     return ReportedCounts(call.headcount, tuple(out))
-
-
-def _run(tool: ModuleType, positional: "Positional", label: str) -> tuple[CounterResult | None, str | None]:
-    try:
-        with torch.random.fork_rng():
-            torch.random.default_generator.manual_seed(0)
-            return run_counter(tool, positional, positional.tensors, label=label), None
-    except CounterError as error:
-        return None, str(error).removeprefix(f"{tool.NAME} did not count {label}: ")
 
 
 class Positional(nn.Module):

@@ -167,14 +167,14 @@ def keep_eager(replaced: AttributePatches) -> None:
 
 def skip_shape_propagation(replaced: AttributePatches) -> None:
     """Stop modes from seeing DTensor run each new operation once more on fake tensors, to learn its whole shapes."""
-    if sharding := sys.modules.get("torch.distributed.tensor._sharding_prop"):
-        owner, name = sharding.ShardingPropagator, "_propagate_tensor_meta_non_cached"
+    if (module := "torch.distributed.tensor._sharding_prop") not in sys.modules:
+        return
 
-        def without_modes(_: str, propagate: Callable, args: tuple, kwargs: dict) -> Any:
-            with _disable_current_modes():
-                return propagate(*args, **kwargs)
+    def without_modes(_: str, propagate: Callable, args: tuple, kwargs: dict) -> Any:
+        with _disable_current_modes():
+            return propagate(*args, **kwargs)
 
-        replaced.set(owner, name, wrap(name, getattr(owner, name), without_modes))
+    patch_names([f"{module}.ShardingPropagator._propagate_tensor_meta_non_cached"], replaced, without_modes)
 
 
 def patch_names(names: Sequence[str], replaced: AttributePatches, around: Callable[..., Any]) -> None:
