@@ -108,9 +108,9 @@ def _batch_norm(event: Event) -> dict[str, int]:
 
 TABLE: rules.Rules = {
     "linear": (rules.linear, "jit_handles.py:99-110"),
-    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (rules.product_of(0), "jit_handles.py:217-227")),
-    "bmm": (rules.product_of(0), "jit_handles.py:113-126"),
-    "addmm": (rules.product_of(1), "jit_handles.py:82-96"),
+    **dict.fromkeys(("matmul", "__matmul__", "__rmatmul__", "mm"), (rules.matmul, "jit_handles.py:217-227")),
+    "bmm": (rules.matmul, "jit_handles.py:113-126"),
+    "addmm": (rules.addmm, "jit_handles.py:82-96"),
     **dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), (_cell, "jit_handles.py:99-110")),
     **dict.fromkeys(
         ("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),

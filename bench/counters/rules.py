@@ -90,14 +90,7 @@ def product_of(first: int) -> Rule:
     return rule
 
 
-def matmul(event: Event) -> dict[str, int]:
-    """Count the first operand's elements times the other's last size."""
-    return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "other").shape[-1]}
-
-
-def addmm(event: Event) -> dict[str, int]:
-    """Count the first operand's elements times the other's last size."""
-    return {PRODUCT: event.argument(1, "mat1").numel * event.argument(2, "mat2").shape[-1]}
+matmul, addmm = product_of(0), product_of(1)
 
 
 def elements(name: str, times: int = 1, of_output: bool = False) -> Callable[..., Mapping[str, int]]:

@@ -21,22 +21,11 @@ M, K, N = 7, 13, 11
 A, B = torch.ones(M, K), torch.ones(K, N)
 
 
-def assert_explained(model, args, macs, **options):
+def assert_explained(model, args, macs):
     """Assert the MACs, and that the trace explains the count of every counter."""
-    found = read(model, args, label="called", **options)
+    found = read(model, args, label="called")
     assert found.headcount.macs == macs
     assert all(cell.explained for cell in found.counters), found.counters
-
-
-def test_failed_call_is_not_counted():
-    def retry(a, b):
-        try:
-            return torch.mm(a, b.t())
-        except RuntimeError:
-            return torch.mm(a, b)
-
-    # fvcore's tracer crashes the process on it
-    assert_explained(module(retry), (A, B), M * K * N, counters=["ptflops-pytorch", "ptflops-aten", "torch"])
 
 
 SPARSE = torch.where((torch.arange(M * K) % 9 == 0).view(M, K), 1.0, 0.0)

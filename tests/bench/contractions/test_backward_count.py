@@ -1,9 +1,11 @@
 """Forward and backward of every formulation, against the closed form and the gradients derived from it."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from headcount.bench.contractions.count import count_contractions
@@ -18,6 +20,8 @@ UNSUPPORTED = {(name, device) for name in ("mha-flex", "moa-flex") for device in
 UNSUPPORTED |= {("moa-mask-loop", "meta")}
 FUSED = ("mha-fused", "mha-fused-gqa", "mha-torch", "mha-torch-self", "moa-fused", "moa-fused-gqa")
 CASES = [(s.name, d) for s in FORMULATIONS for d in ("cpu", "meta") if (s.name, d) not in UNSUPPORTED]
+
+FRACTIONAL_POOL = partial(F.fractional_max_pool2d, kernel_size=2, output_size=3)
 
 
 def by_kind(ledger):
@@ -42,6 +46,12 @@ def test_backward_matches_closed_form(name, device):
     # a mask, or a product with every expert, proves no routing
     active = None if name in ("moa-mask-loop", "moa-dense") else exact.active_params
     assert name.startswith("vocabulary") or counted.active_params == active
+
+
+@pytest.mark.parametrize("function", [partial(F.interpolate, scale_factor=2, mode="nearest-exact"), FRACTIONAL_POOL])
+def test_gradient_of_resampling_holds_no_contraction(function):
+    count = count_contractions(record(module(function), (torch.ones(2, 3, 7, 7),), backward=True))
+    assert any(line.operation.endswith("_backward") for line in count.audit) and count.macs == 0
 
 
 def test_no_gradient_for_frozen_and_integer():

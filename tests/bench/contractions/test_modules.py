@@ -1,6 +1,5 @@
 """Modules of a count: classes, outputs, parameters, calls, active parameters, and the printed tree."""
 
-import io
 from collections import OrderedDict
 
 import pytest
@@ -8,9 +7,6 @@ import torch
 from torch import nn
 
 import headcount as hc
-from headcount.bench.contractions.summary import section
-from headcount.bench.output.base import Style
-from headcount.bench.render import emit
 
 B, T, D, H = 2, 3, 5, 7
 E, K, F = 11, 3, 13
@@ -145,17 +141,3 @@ def test_unknown_selection_has_no_active_params():
     assert hc.count(Experts(dense=True), x).active_params is None
     assert hc.count(Experts(lambda scores, k, dim: (None, scores.argsort(dim)[:, :k])), x).active_params is None
     assert "Active params: –" in str(hc.count(Experts(dense=True), x))
-
-
-class ABlockOfALanguageModel(nn.Linear):
-    """A layer with a name as long as those of transformers."""
-
-
-def test_output_shapes_stay_at_80_columns():
-    block = ABlockOfALanguageModel(65537, 65537, bias=False, device="meta")
-    model = nn.Sequential(OrderedDict(layer_with_a_name_of_its_own=block))
-    x = torch.ones(7, 1021, 65537, device="meta")
-    stream = io.StringIO()
-    emit([section(hc.count(model, x), [], 3)], "text", stream, Style(width=80))
-    printed = stream.getvalue()
-    assert max(map(len, printed.splitlines())) <= 80 and "7x1021x65537" in printed

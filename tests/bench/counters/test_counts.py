@@ -298,24 +298,21 @@ def test_cause_of_difference(counter, function, inputs, what, amount, name):
     assert [(c.what, c.amount, c.name) for c in cell.explanation.causes] == [(what, amount, name)]
 
 
-@pytest.mark.parametrize(("counter", "name"), [(PTFLOPS, "hook of nn.Linear"), (FVCORE, "aten::linear"),
-                                               (ATEN, "aten.mm"), (TORCH, "aten.mm")])  # fmt: skip
-def test_subclass_is_one_call(counter, name):
-    check_two_tensors(counter, name)
-
-
-def test_subclass_in_inference_mode_is_one_call():
-    # the subclass is called with the composite operation, which the counter takes apart by itself
-    with torch.inference_mode():
-        check_two_tensors(TORCH, "aten.linear")
-
-
-def check_two_tensors(counter, name):
+# under inference_mode the subclass is called with the composite operation, which the counter takes apart by itself
+@pytest.mark.parametrize(
+    ("counter", "name", "inference"),
+    [
+        *((PTFLOPS, "hook of nn.Linear", False), (FVCORE, "aten::linear", False)),
+        *((ATEN, "aten.mm", False), (TORCH, "aten.mm", False), (TORCH, "aten.linear", True)),
+    ],
+)
+def test_subclass_is_one_call(counter, name, inference):
     """TwoTensor runs each operation on both of its tensors."""
-    linear = nn.Linear(7, 11, bias=False)
-    weight = linear.weight.detach()
-    linear.weight = nn.Parameter(TwoTensor(weight, weight.clone()))
-    (cell,) = read(linear, [torch.ones(5, 7)], counters=[counter], label="two").counters
+    with torch.inference_mode(inference):
+        linear = nn.Linear(7, 11, bias=False)
+        weight = linear.weight.detach()
+        linear.weight = nn.Parameter(TwoTensor(weight, weight.clone()))
+        (cell,) = read(linear, [torch.ones(5, 7)], counters=[counter], label="two").counters
     assert (cell.exact, cell.macs, cell.explained) == (2 * 5 * 7 * 11, 5 * 7 * 11, True)
     assert [cause.name for cause in cell.explanation.causes] == [
         f"{name}: the call of TwoTensor, not the operations that it runs"
