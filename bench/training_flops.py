@@ -10,7 +10,7 @@ from headcount.bench.case import Case, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
-from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, divide, flops
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, divide
 from headcount.formulas.mha import causal_half
 from headcount.models.configs.base import as_model
 from headcount.models.configs.registry import MODELS
@@ -76,7 +76,7 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
     A product with a parameter is weight, and one of two computed tensors is attention. Raises UsageError for a rule
     that needs more than the run of a module shows.
     """
-    count, tokens = module.count, module.tokens
+    count = module.count
     kinds = {entry.kind for entry in count.ledger}
     if not kinds <= set(FORWARD_KINDS):
         raise UsageError("rules add the backward pass themselves; count the forward pass only")
@@ -90,19 +90,12 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
                 f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
                 "products of a module do not name"
             )
+    if count.active_params is None and any(term.of == "active_params" for term in terms):
+        raise UsageError(f"rule {rule.name} needs the parameters that a token uses, which this run does not show")
     products = module_ledger(count)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
         raise UsageError(f"rule {rule.name} counts causal pairs, and {why_not}; {_whole()}")
-    rule = replace(rule, terms=terms)
-    total = sum(rule.macs(entry, tokens) for entry in products)
-    for term in terms:
-        if term.of == "size":
-            continue
-        params = getattr(count, term.of)
-        if params is None:
-            raise UsageError(f"rule {rule.name} needs the parameters that a token uses, which this run does not show")
-        total += term.times * (1 + rule.backward + term.recompute) * tokens * params
-    return flops(total)
+    return replace(rule, terms=terms).flops(products, module.tokens)
 
 
 def _why_not_causal(count: Any, products: Ledger) -> str:
@@ -116,8 +109,12 @@ def _why_not_causal(count: Any, products: Ledger) -> str:
 
 
 def module_ledger(count: Any) -> Ledger:
-    """Return the counted products as entries of a closed form without paths, so that rules apply to them."""
-    return Ledger(tuple(map(_as_entry, count.ledger)))
+    """Return a count as entries of a closed form without paths, so that rules apply: its products, its parameters.
+
+    The parameters are one entry, of which a token uses the active ones, or all where these are not known.
+    """
+    used = count.params if count.active_params is None else count.active_params
+    return Ledger((*map(_as_entry, count.ledger), Entry("", "bias", {"K": used}, weight={"E": count.params})))
 
 
 def _as_entry(entry: Entry) -> Entry:

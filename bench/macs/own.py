@@ -20,7 +20,7 @@ from headcount.bench.macs.results import verdicts
 from headcount.bench.table import Column, Row, Section, Table, plural
 from headcount.bench.training_flops import CountedModule, flops_per_token, input_tokens, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
-from headcount.formulas.ledger import Entry, Ledger
+from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import own
 from headcount.formulas.published.own import OwnRow, OwnTable, RuleFit
 from headcount.models.configs.numbers import parse_int
@@ -122,12 +122,8 @@ def _model(spec: str, settings: str, inputs: str, root: str | None) -> _Model:
         parse_input(text)
     roots = {spec: root} if root else None
     count = count_module(**vars(Target(spec, fields, tuple(inputs.split()), None, lengths)), roots=roots)
-    # one entry for the parameters, of which a token uses the active ones
-    used = count.params if count.active_params is None else count.active_params
-    weights = Entry("", "bias", {"K": used}, weight={"E": count.params})
     tokens = input_tokens(count.inputs)
-    products = Ledger((*module_ledger(count), weights))
-    return _Model(products, {"seq_len": tokens or 1}, CountedModule(count, tokens))
+    return _Model(module_ledger(count), {"seq_len": tokens or 1}, CountedModule(count, tokens))
 
 
 def _layout(table: OwnTable, suffix: str, columns: Sequence[Column], note_column: str = "") -> Table:
