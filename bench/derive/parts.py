@@ -8,14 +8,21 @@ import sympy
 import torch
 import torch.nn.functional as F
 
-from headcount.bench.case import attention_form, ledger_of
+from headcount.bench.case import ledger_of
 from headcount.bench.derive.result import starts
 from headcount.bench.errors import UsageError
 from headcount.formulas import llama, transformer
 from headcount.formulas.ledger import MAC_KINDS, Ledger
 from headcount.formulas.symbols import symbol
 from headcount.models.build import example_inputs, make_module
-from headcount.models.configs.base import AttentionConfig, ConfigError, Layered, ModelConfig
+from headcount.models.configs.base import (
+    AttentionConfig,
+    ConfigError,
+    LayerConfig,
+    Layered,
+    ModelConfig,
+    as_model,
+)
 from headcount.models.configs.moe_ffn import TakesMixture
 from headcount.models.configs.presets import preset
 from headcount.models.llama import GatedFeedForward
@@ -48,11 +55,13 @@ def part(name: str, which: str, overrides: Mapping[str, Any], names: Sequence[st
     UsageError, with the choices, for an unknown name, ConfigError for a part that has only a closed form.
     """
     config = preset(name, overrides)
-    subject = config.attention if which == "attention" else config
-    if which != "feed-forward" and not subject.has_module:
+    if which == "feed-forward":
+        return _feed_forward(config, names)
+    model = as_model(config.attention) if which == "attention" else config
+    if not model.has_module:
         variant = config.attention.variant if config.attention.module is None else config.variant
         raise ConfigError(f"{variant} has a closed form only, no module")
-    return {"attention": _attention, "feed-forward": _feed_forward, "model": _model}[which](config, names)
+    return _model(model, names)
 
 
 def _letters(names: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
@@ -83,26 +92,15 @@ def _sizes(config: AttentionConfig | ModelConfig) -> dict[str, str]:
     return {letters.get(name, name): name for name in integers}
 
 
-def _first_point(letters: Mapping[str, str], known: Mapping[str, str], config: Any, resize: Callable) -> dict[str, int]:
-    """Return the first point of the grid: small primes, or the preset's sizes where these cannot be built."""
-    found = starts(letters)
-    inner = getattr(config, "attention", config)
-    own = {n: getattr(config, known[x], getattr(inner, known[x], None)) for n, x in letters.items() if x[0] != "N"}
-    own = {name: size for name, size in own.items() if size is not None}
-    for candidate in (found, found | own):
-        try:
-            resize({letters[name]: size for name, size in candidate.items()})
-        except ConfigError:
-            continue
-        return candidate
-    return found
+def _complete(config: ModelConfig, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return sizes with those that follow from them.
 
-
-def _tie_kv_heads(attention: AttentionConfig, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return sizes with g = h where the preset has as many key/value heads as heads, and only h is given."""
-    if "h" in sizes and "g" not in sizes and getattr(attention, "num_kv_heads", None) == attention.num_heads:
-        return {**sizes, "g": sizes["h"]}
-    return dict(sizes)
+    g = h where the preset has as many key/value heads as heads. S = T in a single layer, whose keys are its queries.
+    """
+    tied = {"S": "T"} if isinstance(config, LayerConfig) else {}
+    if "h" in sizes and getattr(config.attention, "num_kv_heads", None) == config.attention.num_heads:
+        tied["g"] = "h"
+    return {letter: sizes[of] for letter, of in tied.items() if of in sizes} | dict(sizes)
 
 
 def _by_kind(form: Ledger) -> dict[str, sympy.Expr]:
@@ -110,36 +108,6 @@ def _by_kind(form: Ledger) -> dict[str, sympy.Expr]:
     sums = form.select(lambda entry: entry.kind in MAC_KINDS).group(lambda entry: entry.kind)
     exact = {kind: sympy.sympify(size, strict=True) for kind, size in sums.items()}
     return {kind: size.replace(sympy.floor, lambda quotient: quotient) for kind, size in exact.items()}
-
-
-def _attention(config: ModelConfig, names) -> Part:
-    attention = config.attention
-    if "T" in attention.fields_by_letter:
-        raise UsageError(f"{attention.variant} attention is of a grid of tokens, whose number is no length to change")
-    lengths = {"B": "batch_size", "T": "tgt_len", "S": "src_len"}
-    fields_of = _sizes(attention)
-    letters = _letters(names, lengths | fields_of)
-
-    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
-        out = {"B": 1, "T": 10, **_tie_kv_heads(attention, given)}
-        return {"S": out["T"], **out}
-
-    def resize(sizes: Mapping[str, Any]) -> AttentionConfig:
-        given = _tie_kv_heads(attention, sizes)
-        return replace(attention, **{fields_of[letter]: size for letter, size in given.items() if letter in fields_of})
-
-    def build(**sizes):
-        sized = {letters[n]: size for n, size in sizes.items()}
-        given, layer = complete(sized), resize(sized)
-        with torch.device("meta"):
-            tokens = [given["T"]] + ([given["S"]] if "S" in letters.values() else [])
-            inputs = tuple(torch.empty(given["B"], length, layer.d_model) for length in tokens)
-            return make_module(layer).eval(), inputs, {}
-
-    sizes = complete({letter: symbol(n) for n, letter in letters.items()})
-    form = attention_form(attention, sizes)("", **{letter: sizes[letter] for letter in lengths})
-    first = _first_point(letters, lengths | fields_of, attention, resize)
-    return Part(letters, first, build, _by_kind(form))
 
 
 def _feed_forward(config: ModelConfig, names) -> Part:
@@ -172,22 +140,18 @@ def _model(config: ModelConfig, names) -> Part:
     lengths = {_LENGTHS[word]: word for word in config.lengths}
     outer, inner = _sizes(config), _sizes(config.attention)
     if isinstance(config, Layered):
-        inner = {
-            letter: field
-            for letter, field in inner.items()
-            if len({getattr(layer, field) for layer in config.layers}) == 1
-        }
+        inner = {x: field for x, field in inner.items() if len({getattr(one, field) for one in config.layers}) == 1}
     known = lengths | outer | inner
     letters = _letters(names, known)
 
-    def fields_of(sizes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the fields of the model and of its attention that ``sizes`` change."""
-        given = _tie_kv_heads(config.attention, sizes)
-        of_model = {outer[letter]: size for letter, size in given.items() if letter in outer}
-        return of_model, {inner[letter]: size for letter, size in given.items() if letter in inner}
+    def by_letter(sizes: Mapping[str, Any]) -> dict[str, Any]:
+        return _complete(config, {letters[name]: size for name, size in sizes.items()})
+
+    def fields_of(letters: Mapping[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
+        return {letters[letter]: size for letter, size in sizes.items() if letter in letters}
 
     def resize(sizes: Mapping[str, Any]) -> ModelConfig:
-        own, within = fields_of(sizes)
+        own, within = fields_of(outer, by_letter(sizes)), fields_of(inner, by_letter(sizes))
         # Layers are built one by one. As an integer their number is pinned, and checked before any layer is built.
         own = {field: int(size) if field.endswith("layers") else size for field, size in own.items()}
         if not isinstance(config, Layered):
@@ -196,19 +160,30 @@ def _model(config: ModelConfig, names) -> Part:
         return replace(config, layers=tuple(replace(layer, **within) for layer in layers), **own)
 
     def build(**sizes):
-        given = {letters[n]: size for n, size in sizes.items()}
-        sized, tokens = resize(given), {lengths[x]: n for x, n in given.items() if x in lengths}
+        sized = resize(sizes)
         with torch.device("meta"):
             model = make_module(sized).eval()
-        return model, (), example_inputs(sized, config.lengths | tokens, device="meta")
+        return model, (), example_inputs(sized, config.lengths | fields_of(lengths, by_letter(sizes)), device="meta")
 
-    symbols = {letter: symbol(n) for n, letter in letters.items()}
-    own, within = fields_of(symbols)
-    sizes = _symbolic_letters(config, own) | _symbolic_letters(config.attention, within)
-    form = ledger_of(config, config.lengths, sizes | {x: s for x, s in symbols.items() if x in lengths})
+    symbols = by_letter({name: symbol(name) for name in names})
+    sizes = _symbolic_letters(config, fields_of(outer, symbols))
+    sizes |= _symbolic_letters(config.attention, fields_of(inner, symbols))
+    sizes |= {letter: size for letter, size in symbols.items() if letter in lengths}
+    form = ledger_of(config.attention if isinstance(config, LayerConfig) else config, config.lengths, sizes)
     if isinstance(config, Layered) and "N" in symbols:
         form = Ledger(tuple(replace(e, times=symbols["N"]) if "*" in e.path else e for e in form))
-    return Part(letters, _first_point(letters, known, config, resize), build, _by_kind(form))
+    first = starts(letters)
+    try:
+        resize(first)
+    except ConfigError:
+        # small primes do not suit every model; the preset's own sizes do
+        of_preset = {name: _size_of(config, known[x]) for name, x in letters.items() if x[0] != "N"}
+        first |= {name: size for name, size in of_preset.items() if size}
+    return Part(letters, first, build, _by_kind(form))
+
+
+def _size_of(config: ModelConfig, field: str) -> int | None:
+    return getattr(config, field, getattr(config.attention, field, None))
 
 
 def _symbolic_letters(config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> dict[str, sympy.Expr]:
