@@ -104,18 +104,15 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--device", choices=("cpu", "cuda"), default="cpu", help="device of stored latencies (default: cpu)")
     add("--records", nargs="+", metavar="DIR", type=Path, help="add measured times from these folders")
     add("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
-    _plans(out.add_argument_group("parallel plans instead of sizes"))
+    add = out.add_argument_group("parallel plans instead of sizes").add_argument
+    add("--ranks", type=COUNT, metavar="N", help="list parallel plans of PRESET on N ranks")
+    add("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
+    add("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
+    add("--ranks-per-node", type=COUNT, metavar="N", default=8, help="(default: 8)")
     for old, new in OLD_NAMES.items():
         out._option_string_actions[old] = out._option_string_actions[new]
     add_output(out)
     return out
-
-
-def _plans(group) -> None:
-    group.add_argument("--ranks", type=COUNT, metavar="N", help="list parallel plans of PRESET on N ranks")
-    group.add_argument("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
-    group.add_argument("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
-    group.add_argument("--ranks-per-node", type=COUNT, metavar="N", default=8, help="(default: 8)")
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
@@ -167,17 +164,15 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     """Return the model around the searched attention, and the model to match."""
     if args.match_model and args.preset:
         raise UsageError("--match-model brings its own model; PRESET goes without it")
-    text = args.match_model or args.preset or ""
+    text = args.match_model or args.preset or SEARCHED[args.attention or DEFAULT].search.preset
     name = text.partition(",")[0]
-    own = overrides = parse_overrides(name, assignments(text)) if name else {}
-    config = preset(name, own) if name else None
-    wanted = args.attention or (config.attention.variant if config else DEFAULT)
+    own = overrides = parse_overrides(name, assignments(text))
+    config = preset(name, own)
+    wanted = args.attention or config.attention.variant
     searched = SEARCHED.get(wanted) or variant(wanted)
     if not searched.search:
         raise UsageError(f"no search over {searched.name}: {searched.unsearched}; choose from {', '.join(SEARCHED)}")
-    if config is None:
-        name = searched.search.preset
-    elif config.attention.variant != searched.name:
+    if config.attention.variant != searched.name:
         name, overrides = preset_for(searched.name, name, config)
     fields = searched.fields(searched.search.example)
     # The attention sizes of the model to match do not limit those of its alternatives.
@@ -232,13 +227,13 @@ def plot(path: str, title: str, answer: Answer) -> None:
 
     Raises UsageError and EnvironmentMissing as :func:`figure`.
     """
-    found, listed = answer.found.costs, list(answer.listed)
-    step = -(-len(answer.found) // MAX_DRAWN)
+    found, listed = answer.found, list(answer.listed)
+    step = -(-len(found) // MAX_DRAWN)
     unit, per_unit = ("G", 1e9) if found["macs"].max() >= 1e11 else ("M", 1e6)
     macs, params, active = found["macs"] / per_unit, found["params"] / 1e6, found["active_params"] / 1e6
     # The area of a point is the cache, where the model has one.
     area, label = 80, "listed front"
-    if "kv_bytes" in found:
+    if "kv_bytes" in found.dtype.names:
         cache = found["kv_bytes"][listed]
         area, label = 20 + 100 * cache / np.max(cache), "listed front (area: cache bytes)"
     with figure(path, 9, 6) as (drawn, axes):
@@ -246,7 +241,7 @@ def plot(path: str, title: str, answer: Answer) -> None:
         shown = axes.scatter(macs[listed], params[listed], c=active[listed], s=area, label=label)
         middle = sum(axes.get_xlim()) / 2
         for index in listed:
-            text = " ".join(f"{size}{letter}" for letter, size in answer.found.at(index).items())
+            text = " ".join(f"{found[letter][index]}{letter}" for letter in answer.host.variant.search.letters)
             # Labels grow towards the middle, so that none leaves the axes.
             side, offset = ("left", 5) if macs[index] < middle else ("right", -5)
             at = (macs[index], params[index])

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice
 from math import ceil, floor
 
 import numpy as np
 
-from headcount.bench.budget.candidates import Candidates
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.numbers import parse_amount, parse_int
@@ -67,47 +65,41 @@ def bound_around(value: int, tolerance: Fraction) -> Bound:
     return Bound(ceil(value * (1 - tolerance)), floor(value * (1 + tolerance)))
 
 
-def feasible_mask(found: Candidates, bounds: Mapping[str, Bound]) -> np.ndarray:
-    """Return the mask of candidates within all bounds.
+def feasible_mask(found: Mapping[str, np.ndarray], bounds: Mapping[str, Bound]) -> np.ndarray:
+    """Return the mask of candidates within all bounds; ``found`` has their costs by metric.
 
     Raises UsageError where there is none, with the candidate whose largest excess over a bound is least.
     """
-    mask = np.logical_and.reduce([bound.holds(found.costs[metric]) for metric, bound in bounds.items()])
+    mask = np.logical_and.reduce([bound.holds(found[metric]) for metric, bound in bounds.items()])
     if mask.any():
         return mask
-    excess = np.maximum.reduce([bound.excess(found.costs[metric]) for metric, bound in bounds.items()])
-    nearest = np.argmin(excess)
+    nearest = np.argmin(np.maximum.reduce([bound.excess(found[metric]) for metric, bound in bounds.items()]))
     budgets = ", ".join(f"{bound.text()} {NAMES[metric]}" for metric, bound in bounds.items())
-    has = ", ".join(f"{found.costs[metric][nearest]:,} {NAMES[metric]}" for metric in bounds)
+    has = ", ".join(f"{found[metric][nearest]:,} {NAMES[metric]}" for metric in bounds)
     raise UsageError(f"no candidate has {budgets}; the nearest has {has}")
 
 
-def parse_range(text: str, variant: Variant) -> tuple[str, tuple[int, ...]]:
+def parse_range(text: str, variant: Variant) -> tuple[str, Sequence[int]]:
     """Return a letter and its sizes from ``K=4``, ``K=1,2,4``, ``K=1:64`` or ``K=8:64:8`` (both ends included)."""
     letter, _, sizes = text.partition("=")
     if letter not in variant.search.letters:
         raise UsageError(f"unknown letter {letter!r}; {choices(letter, variant.search.letters)}")
     try:
-        values = (
-            _parse_span(*map(parse_int, sizes.split(":")))
-            if ":" in sizes
-            else {parse_int(part) for part in sizes.split(",")}
-        )
-    except (ValueError, TypeError):
+        if ":" in sizes:
+            low, high, step = map(parse_int, (sizes if sizes.count(":") > 1 else f"{sizes}:1").split(":"))
+            values = range(low, high + 1, step)[: MOST_SIZES + 1]
+        else:
+            values = sorted(set(map(parse_int, sizes.split(","))))
+    except ValueError:
+        values = None
+    if values is None or (isinstance(values, range) and values.step < 1):
         raise UsageError(f"malformed range {text!r}; write K=4, K=1,2,4, K=1:64 or K=8:64:8") from None
-    first = sorted(islice(values, MOST_SIZES + 1))
-    if len(first) > MOST_SIZES:
+    if len(values) > MOST_SIZES:
         raise UsageError(f"the range {text!r} holds more than {MOST_SIZES:,} sizes; take larger steps")
     least = variant.search.letters[letter].least
-    if not first or first[0] < least:
+    if not values or values[0] < least:
         raise UsageError(f"the range {text!r} must hold sizes of at least {least}")
-    return letter, tuple(first)
-
-
-def _parse_span(low: int, high: int, step: int = 1) -> range:
-    if step < 1:
-        raise ValueError(step)
-    return range(low, high + 1, step)
+    return letter, values
 
 
 def parse_ranges(texts: Sequence[str], variant: Variant, all_integers: bool) -> dict[str, Sequence[int]]:

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -35,33 +34,11 @@ def costs(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = Non
         return found
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """``sizes`` by letter and ``costs`` by metric, one element for each point that exists."""
-
-    sizes: Mapping[str, np.ndarray]
-    costs: Mapping[str, np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.costs["macs"])
-
-    def select(self, mask: np.ndarray) -> "Candidates":
-        """Return the candidates that ``mask`` (a mask or indices) selects."""
-        return Candidates(
-            {letter: sizes[mask] for letter, sizes in self.sizes.items()},
-            {metric: values[mask] for metric, values in self.costs.items()},
-        )
-
-    def at(self, index: int) -> dict[str, int]:
-        """Return the sizes of one candidate."""
-        return {letter: int(sizes[index]) for letter, sizes in self.sizes.items()}
-
-
-def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case, given: Assumptions) -> Candidates:
+def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case, given: Assumptions) -> np.ndarray:
     """Return all valid points of ``ranges`` in the model of ``case``, which has the variant's example attention.
 
-    Counts are exact. Raises UsageError where one could exceed 63 bits, where no point is valid, and for more than
-    MOST points.
+    The array has a field for each letter, then one for each metric. Counts are exact. Raises UsageError where one could
+    exceed 63 bits, where no point is valid, and for more than MOST points.
     """
     config = case.config
     largest = costs(case, given, {letter: max(sizes) for letter, sizes in ranges.items()})
@@ -81,10 +58,13 @@ def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case
         points = {letter: sizes[mask].reshape(-1, *[1] * len(free)) for letter, sizes in coupled.items()}
         sizes = {**points, **dict(zip(free, axes, strict=True))}
         forms = costs(case, given, {letter: fixed.get(letter, symbol(letter)) for letter in sizes})
-        columns = np.broadcast_arrays(*sizes.values(), *(_evaluate(form, sizes) for form in forms.values()))
-        parts.append([column.ravel() for column in columns])
-    found = dict(zip((*sizes, *forms), map(np.concatenate, zip(*parts, strict=True)), strict=True))
-    return Candidates({letter: found[letter] for letter in ranges}, {metric: found[metric] for metric in forms})
+        columns = {**sizes, **{metric: _evaluate(form, sizes) for metric, form in forms.items()}}
+        names = (*ranges, *forms)
+        part = np.empty(np.broadcast_shapes(*map(np.shape, columns.values())), [(name, np.int64) for name in names])
+        for name in names:
+            part[name] = columns[name]
+        parts.append(part.ravel())
+    return np.concatenate(parts)
 
 
 def _cases(

@@ -11,7 +11,7 @@ import numpy as np
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.bounds import Bound, feasible_mask
-from headcount.bench.budget.candidates import METRICS, Candidates, candidates
+from headcount.bench.budget.candidates import METRICS, candidates
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
@@ -54,13 +54,13 @@ class HostModel:
 class Answer:
     """The candidates within the budgets and the listed part of their front.
 
-    ``found``: all candidates within the budgets; ``times``: their recorded milliseconds, NaN without a record;
-    ``listed``: indices of the listed rows, best first; ``searched``: number of candidates; ``ordered_by``: the metric
-    that rows are ordered by first.
+    ``found``: all candidates within the budgets, with a field for each letter and metric; ``times``: their recorded
+    milliseconds, NaN without a record; ``listed``: indices of the listed rows, best first; ``searched``: number of
+    candidates; ``ordered_by``: the metric that rows are ordered by first.
     """
 
     host: HostModel
-    found: Candidates
+    found: np.ndarray
     times: np.ndarray
     listed: Sequence[int]
     searched: int
@@ -110,16 +110,16 @@ def search(
     ``maximise`` are the metrics of which more is better, ``first`` the one that rows are ordered by.
     """
     every = candidates(host.variant, ranges, host.example, host.given)
-    found = every.select(feasible_mask(every, bounds))
+    found = every[feasible_mask(every, bounds)]
     times = _times(host, found, device, records)
-    known = [metric for metric in METRICS if metric in found.costs]
-    order = sorted(known, key=lambda metric: (metric != first, metric not in maximise, metric != "active_params"))
-    objectives = [-found.costs[m] if m in maximise else found.costs[m] for m in order]
-    front = pareto_front(objectives, times, list(found.costs.values()), min_distance)
+    costs = {metric: np.ascontiguousarray(found[metric]) for metric in found.dtype.names if metric in METRICS}
+    order = sorted(costs, key=lambda metric: (metric != first, metric not in maximise, metric != "active_params"))
+    objectives = [-costs[metric] if metric in maximise else costs[metric] for metric in order]
+    front = pareto_front(objectives, times, list(costs.values()), min_distance)
     return Answer(host, found, times, list(islice(front, limit or None)), len(every), order[0])
 
 
-def _times(host: HostModel, found: Candidates, device: str, records: Sequence[Path]) -> np.ndarray:
+def _times(host: HostModel, found: np.ndarray, device: str, records: Sequence[Path]) -> np.ndarray:
     """Return each candidate's recorded milliseconds, NaN without a record of such a layer at this length."""
     times = np.full(len(found), np.nan)
     config = host.example.config
@@ -127,10 +127,10 @@ def _times(host: HostModel, found: Candidates, device: str, records: Sequence[Pa
     tokens = {letters[letter] for letter in ("T", "S") if letter in letters}
     if len(tokens) > 1:
         return times
-    names = tuple(found.sizes)
+    names = tuple(host.variant.search.letters)
     stored = layer_times(records, device_name(device), config.attention, tokens.pop(), names)
     for sizes, ms in stored.items():
-        same = [found.sizes[letter] == size for letter, size in zip(names, sizes, strict=True)]
+        same = [found[letter] == size for letter, size in zip(names, sizes, strict=True)]
         times[np.logical_and.reduce(same)] = ms
     return times
 

@@ -37,12 +37,16 @@ def section(
     """Return a row for each listed point."""
     host, found = answer.host, answer.found
     timed = not np.isnan(answer.times[list(answer.listed)]).all()
+    columns = [
+        COLUMNS.get(name)
+        or (ACCOUNTS[name].column(host.given) if name in METRICS else Column(name, name, kind="int", priority=0))
+        for name in found.dtype.names
+    ]
     layout = Table(
         "budget",
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
         [
-            *(Column(letter, letter, kind="int", priority=0) for letter in host.variant.search.letters),
-            *(COLUMNS.get(metric) or ACCOUNTS[metric].column(host.given) for metric in found.costs),
+            *columns,
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
             Column("preset", "as a preset", priority=2, wraps=24),
         ],
@@ -50,11 +54,10 @@ def section(
     )
     rows = []
     for index in answer.listed:
-        sizes = found.at(index)
-        changed, ms = host.assignments(sizes), float(answer.times[index])
+        row, ms = found[index], float(answer.times[index])
+        changed = host.assignments({letter: int(row[letter]) for letter in host.variant.search.letters})
         record = {
-            **sizes,
-            **{metric: int(values[index]) for metric, values in found.costs.items()},
+            **dict(zip(found.dtype.names, row.tolist(), strict=True)),
             "ms": None if math.isnan(ms) else ms,
             "base": host.preset,
             "set": changed,

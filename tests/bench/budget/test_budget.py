@@ -77,13 +77,13 @@ def assert_front(host, ranges, points, budgets):
             search(host, ranges, limits, min_distance=0, **ask)
         return
     answer = search(host, ranges, limits, min_distance=0, **ask)
-    found = [tuple(answer.found.at(i).values()) for i in answer.listed]
+    found = [tuple(point) for point in answer.found[list(ranges)][answer.listed].tolist()]
     assert len(found) == len(set(found)) and set(found) == expected
-    for i in answer.listed:
-        assert {m: int(v[i]) for m, v in answer.found.costs.items()} == points[tuple(answer.found.at(i).values())]
+    for point, i in zip(found, answer.listed, strict=True):
+        assert {metric: answer.found[metric][i] for metric in METRICS} == points[point]
     apart = search(host, ranges, limits, min_distance=0.05, **ask)
-    assert {tuple(apart.found.at(i).values()) for i in apart.listed} <= expected
-    assert found[0] == tuple(apart.found.at(apart.listed[0]).values())
+    listed = apart.found[list(ranges)][apart.listed].tolist()
+    assert set(listed) <= expected and listed[0] == found[0]
 
 
 SIZES = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).map(sorted)

@@ -7,7 +7,7 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import candidates as module
 from headcount.bench.budget.__main__ import _bounds, _host_model, main, parser, plan
 from headcount.bench.budget.bounds import Bound, feasible_mask, parse
-from headcount.bench.budget.candidates import Candidates, candidates
+from headcount.bench.budget.candidates import candidates
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.output.figure import drawing
@@ -53,7 +53,7 @@ def test_malformed_budget_raises(text):
 
 
 COSTS = {"macs": [1_000, 2_000, 5_000], "params": [90, 80, 30], "active_params": [20, 25, 30]}
-FOUND = Candidates({}, {metric: np.array(values) for metric, values in COSTS.items()})
+FOUND = {metric: np.array(values) for metric, values in COSTS.items()}
 NEAREST = {
     "below": ({"macs": Bound(0, 999)}, "no candidate has at most 999 MACs; the nearest has 1,000 MACs"),
     "between": ({"macs": Bound(2_001, 3_400)}, "no candidate has 2,001 to 3,400 MACs; the nearest has 2,000 MACs"),

@@ -24,7 +24,7 @@ def test_candidates_are_all_buildable_points(variant, name):
     ranges = {letter: range(known.least, 5) for letter, known in family.search.letters.items()}
     around = HostModel(family, name, {}, dict(preset(name).lengths))
     found = candidates(family, ranges, around.example, around.given)
-    points = {tuple(found.at(i).values()) for i in range(len(found))}
+    points = set(found[list(ranges)].tolist())
     buildable = set()
     for point in product(*ranges.values()):
         try:

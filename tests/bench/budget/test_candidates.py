@@ -25,13 +25,13 @@ def test_array_costs_match_each_model(name):
         for letter, size in example.items()
     }
     found = candidates(one, ranges, around, given)
-    points = [found.at(index) for index in range(len(found))]
+    points = [dict(zip(ranges, sizes, strict=True)) for sizes in found[list(ranges)].tolist()]
     every = [dict(zip(ranges, sizes, strict=True)) for sizes in itertools.product(*ranges.values())]
     existing = [point for point in every if all(one.search.conditions(point, around.config.attention).values())]
     assert sorted(map(str, points)) == sorted(map(str, existing)) and len(points) > 2
     for index, point in enumerate(points):
         case = Case.of(one.search.preset, {**one.search.defaults, **one.fields(point)}, {"batch_size": 3})
-        assert {metric: int(found.costs[metric][index]) for metric in METRICS} == costs(case, given)
+        assert dict(zip(METRICS, found[[*METRICS]][index].tolist(), strict=True)) == costs(case, given)
 
 
 def test_counts_above_63_bits_raise(monkeypatch):
@@ -39,7 +39,7 @@ def test_counts_above_63_bits_raise(monkeypatch):
     around = Case.of(one.search.preset, one.fields(one.search.example))
     ranges = {letter: (size,) for letter, size in one.search.example.items()}
     monkeypatch.setattr(module, "costs", lambda *_: {"macs": 2**63 - 1})
-    assert candidates(one, ranges, around, Assumptions()).costs["macs"].tolist() == [2**63 - 1]
+    assert candidates(one, ranges, around, Assumptions())["macs"].tolist() == [2**63 - 1]
     monkeypatch.setattr(module, "costs", lambda *_: {"macs": 2**63})
     with pytest.raises(UsageError, match="^the largest candidate's counts do not fit into 63 bits; give smaller"):
         candidates(one, ranges, around, Assumptions())
