@@ -70,11 +70,11 @@ def plan(args: argparse.Namespace) -> Work:
 
 def _result(printed: Sequence[Section]) -> str:
     """Return the total, and whether it is the closed form."""
-    last = printed[0].rows[-1].values
-    if "text" not in last:
-        return f"No polynomial: {last['witness']}."
+    last, facts = printed[0].rows[-1].values, printed[0].facts
+    if facts["witness"]:
+        return f"No polynomial: {facts['witness']}."
     equal = {None: "", True: "; equal to the closed form", False: "; not the closed form"}
-    return f"MACs: {last['text']}{equal[printed[0].facts['equals_closed_form']]}."
+    return f"MACs: {last['text']}{equal[facts['equals_closed_form']]}."
 
 
 def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -117,34 +117,27 @@ def _of_module(args, names: tuple[str, ...]) -> list[Section]:
 
 def _sections(title: str, names, found, letters: dict[str, str], closed) -> list[Section]:
     notes = [f"Found by {found.method}."]
-    if found.witness:
-        layout = Table(
-            "derive",
-            f"{title}: no polynomial in {', '.join(names)}",
-            [Column("witness", "breaks it", wraps=20)],
-            notes,
-        )
-        row = {"witness": found.witness}
-        failure = f"{title} is no polynomial in {', '.join(names)}: {found.witness}"
-        return [Section(layout, [Row(row, records=[row | found.as_record()], failures=[failure])])]
     if found.domain or found.layout:
         notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
     if found.layout:
         notes.append("torch's choice of memory layouts adds conditions; --format json has them.")
-    failures = [] if closed is None else _differences(title, found, closed)
-    if closed is not None and not failures:
+    if found.witness:
+        failures = [f"{title} is no polynomial in {', '.join(names)}: {found.witness}"]
+    else:
+        failures = [] if closed is None else _differences(title, found, closed)
+    equal = None if closed is None else not failures
+    if equal:
         notes.append("Equal to the closed form of formulas/, in total and kind by kind, as polynomials.")
     rows = _rows(found, letters)
     rows[0] = replace(rows[0], failures=failures)
     facts = {key: value for key, value in found.as_record().items() if key != "by_kind"}
-    facts["equals_closed_form"] = None if closed is None else not failures
     columns = [
         Column("kind", "kind"),
         Column("text", "polynomial", priority=0, wraps=24),
         Column("latex", "LaTeX", wraps=24, formula=True),
     ]
     layout = Table("derive", f"{title}: multiply-accumulates in {', '.join(names)}", columns, notes)
-    return [Section(layout, rows, facts=facts)]
+    return [Section(layout, rows, facts={**facts, "equals_closed_form": equal})]
 
 
 def _rows(found, letters) -> list[Row]:
@@ -152,16 +145,14 @@ def _rows(found, letters) -> list[Row]:
 
     from headcount.formulas.symbols import LEGEND, symbol
 
+    if found.witness:
+        return [Row({"kind": "none", "text": found.witness, "latex": None})]
     legend = {row.letter: row.latex for row in LEGEND}
     words = {name: rf"\mathit{{{letter}}}".replace("_", r"\_") for name, letter in letters.items()}
     latex = {symbol(name): legend.get(letter, words[name]) for name, letter in letters.items()}
     rows = []
     for kind, polynomial in (*found.by_kind.items(), ("total", found.total)):
-        values = {
-            "kind": kind,
-            "text": str(polynomial),
-            "latex": sympy.latex(polynomial, symbol_names=latex),
-        }
+        values = {"kind": kind, "text": str(polynomial), "latex": sympy.latex(polynomial, symbol_names=latex)}
         rows.append(Row({**values, "latex": f"${values['latex']}$"}, records=[values]))
     return rows
 

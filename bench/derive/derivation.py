@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,18 +10,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.counters.run_context import one_thread
-from headcount.bench.derive.guards import format_guard
+from headcount.bench.derive.guards import Domain, format_guard
 from headcount.bench.derive.interpolate import (
+    LINE,
     Count,
     Grid,
     NoPolynomial,
     fit_polynomial,
     format_point,
-    interpolate,
     validate_at,
-)  # fmt: skip
+)
 from headcount.bench.derive.result import Derivation
-from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, SymbolicCount, count_at, count_symbolic
+from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, count_at, count_symbolic
 from headcount.bench.isolated.user_code import UserCodeError, build, check_settings, load
 from headcount.formulas.symbols import symbol
 
@@ -54,103 +53,82 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def derive(build: Build, grid: Grid, skip_values: Callable[[], AbstractContextManager] = FakeTensorMode) -> Derivation:
     """Return the closed form of the module of ``build`` in the sizes of ``grid``.
 
-    ``skip_values``: the context in which tensors of integer sizes have no values; nullcontext for a module on meta.
-    Raises CannotBuild for a point where it cannot be built, and UnsupportedError for unsupported operations.
+    All sizes are symbols at first. Those that a run needs as integers go on the grid, and all of them where no run with
+    symbols gives a polynomial. ``skip_values``: the context in which tensors of integer sizes have no values;
+    nullcontext for a module on meta. Raises CannotBuild for a point where it cannot be built, and UnsupportedError for
+    unsupported operations.
     """
     count = partial(count_at, build, skip_values)
+    pinned, reason = (), ""
     with one_thread():
-        try:
-            return _symbolic(build, count, grid)
-        except NotSymbolic as error:
-            reason = str(error)
-        try:
-            by_kind, points, confirmed_at = interpolate(count, grid)
-        except NoPolynomial as error:
-            return Derivation({}, f"counts on a grid, because {reason}", witness=str(error))
-        except CannotBuild as error:
-            raise CannotBuild(f"{error}; points are needed because {reason}") from error
-    method = (
-        f"an interpolation, because {reason}: exact through {points} counted points ({_format_grid(grid)})"
-        f"{_format_confirmation(confirmed_at)}; sizes at which the module takes another path are not found in this way"
-    )
-    return Derivation(by_kind, method)
+        while True:
+            try:
+                return _fit(build, count, grid, pinned, reason)
+            except NotSymbolic as error:
+                pinned, reason = pinned + error.pinned if error.pinned else tuple(grid.base), str(error)
+            except NoPolynomial as error:
+                if len(pinned) == len(grid.base):
+                    return Derivation({}, f"counts on a grid, because {reason}", witness=str(error))
+                pinned, reason = tuple(grid.base), ", and ".join(filter(None, (reason, str(error))))
+            except CannotBuild as error:
+                raise CannotBuild(f"{error}; points are needed because {reason}" if reason else str(error)) from error
 
 
-def _format_grid(grid: Grid) -> str:
-    return ", ".join(f"{name} = {grid.base[name]} + {grid.step[name]}n" for name in grid.base)
+def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason: str) -> Derivation:
+    """Return the closed form from runs with symbols for all sizes but the ``pinned`` ones, which go on the grid.
 
-
-def _format_confirmation(points: Iterable[Mapping[str, int]]) -> str:
-    where = "; ".join(format_point(point) for point in points)
-    return f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
-
-
-def _symbolic(build: Build, count: Count, grid: Grid) -> Derivation:
-    """Use symbols for all sizes but the pinned ones, which go on the grid; raise NotSymbolic where none is left."""
-    pinned: tuple[str, ...] = ()
-    reason = "no size is left for a symbol"
-    while len(pinned) < len(grid.base):
-        try:
-            return _with_symbols(build, count, grid, pinned, reason)
-        except NotSymbolic as error:
-            if not error.pinned:
-                raise
-            pinned, reason = pinned + error.pinned, str(error)
-    raise NotSymbolic(reason)
-
-
-def _with_symbols(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason: str) -> Derivation:
+    Raises NotSymbolic for a run that cannot have these symbols, and NoPolynomial.
+    """
     free = {name: start for name, start in grid.base.items() if name not in pinned}
-    inner = Grid({name: grid.base[name] for name in pinned}, {name: grid.step[name] for name in pinned})
-    runs: list[SymbolicCount] = []
+    inner = grid.along(pinned)
+    domains = []
 
-    def symbolic(point: Mapping[str, int]) -> Mapping[str, sympy.Expr]:
-        runs.append(count_symbolic(build, free, point))
-        return runs[-1].by_kind
+    def run(point: Mapping[str, int]) -> Mapping[str, Any]:
+        if not free:
+            return count(point)
+        by_kind, domain = count_symbolic(build, free, point)
+        domains.append(domain)
+        return by_kind
 
-    try:
-        by_kind, number = fit_polynomial(symbolic, inner, SYMBOLIC_LINE)
-    except NoPolynomial as error:
-        raise NotSymbolic(f"{reason}, and {error}") from error
-    guards = runs[0].guards
-    if any(set(one.guards) != set(guards) for one in runs):
+    by_kind, number = fit_polynomial(run, inner, SYMBOLIC_LINE if free else LINE)
+    if len({frozenset(one.conditions) for one in domains}) > 1:
         raise NotSymbolic(f"{reason}, and what it decides on its way changes with {', '.join(pinned)}")
-    layout = tuple(dict.fromkeys(guard for one in runs for guard in one.layout))
-    symbols = [symbol(name) for name in grid.base]
-    uneven = [kind for kind, e in by_kind.items() if not e.is_polynomial(*symbols)]
-    if uneven:
-        raise NotSymbolic(f"with symbols its {uneven[0]} is {by_kind[uneven[0]]}, no polynomial")
-    found = SymbolicCount(by_kind, guards, layout)
-    points = tuple(point for point in _validation_points(grid) if found.holds_at(point))[:2]
-    try:
-        validate_at(count, by_kind, points)
-    except NoPolynomial as error:
-        raise NotSymbolic(f"the run with symbols and counting differ ({error})") from error
+    for kind, form in by_kind.items():
+        if not form.is_polynomial(*map(symbol, grid.base)):
+            raise NotSymbolic(f"with symbols its {kind} is {form}, no polynomial")
+    conditions = domains[0].conditions if domains else ()
+    domain = Domain(conditions, tuple(dict.fromkeys(guard for one in domains for guard in one.layout)))
+    points = [point for point in _validation_points(grid) if domain.holds_at(point)][:2]
+    validate_at(count, by_kind, points)
     method = "one run with symbols for the sizes"
     if pinned:
-        method = (
-            f"an interpolation in {', '.join(pinned)}, because {reason}, with symbols for the other sizes: exact "
-            f"through {number} runs ({_format_grid(inner)})"
-        )
-    method += _format_confirmation(points)
-    domain, layout = (tuple(format_guard(guard) for guard in some) for some in (guards, layout))
-    return Derivation(by_kind, method, domain + _bounds_above_one(count, grid, found), layout)
+        others = ", with symbols for the other sizes" if free else ""
+        method = f"an interpolation in {', '.join(inner.base)}, because {reason}{others}: exact through {number} runs"
+        method += f" ({inner})"
+    where = "; ".join(map(format_point, points))
+    method += f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
+    if not free:
+        method += "; sizes at which the module takes another path are not found in this way"
+    bounds = _bounds_above_one(count, grid, by_kind, conditions) if free else ()
+    return Derivation(
+        by_kind, method, (*map(format_guard, conditions), *bounds), tuple(map(format_guard, domain.layout))
+    )
 
 
-def _bounds_above_one(count: Count, grid: Grid, found: SymbolicCount) -> tuple[str, ...]:
-    """Return bounds of sizes whose count differs at 1, where torch chooses another memory layout."""
-    bounds = []
+def _bounds_above_one(
+    count: Count, grid: Grid, by_kind: Mapping[str, sympy.Expr], conditions: tuple[sympy.Basic, ...]
+) -> Iterable[str]:
+    """Yield bounds of sizes whose count differs at 1, where torch chooses another memory layout."""
     for name in grid.base:
         point = {**grid.base, name: 1}
-        if replace(found, layout=()).holds_at(point):
+        if Domain(conditions).holds_at(point):
             try:
-                validate_at(count, found.by_kind, (point,))
+                validate_at(count, by_kind, [point])
             except (NoPolynomial, CannotBuild):
-                bounds.append(f"{name} >= 2")
-    return tuple(bounds)
+                yield f"{name} >= 2"
 
 
 def _validation_points(grid: Grid) -> list[dict[str, int]]:
     """Return points outside the grid, then multiples of the base, which keep its divisibility, then its neighbours."""
     multiples = [{name: start * factor for name, start in grid.base.items()} for factor in (7, 11, 4)]
-    return grid.outside() + multiples + [grid.point(dict.fromkeys(grid.base, n)) for n in (2, 1)]
+    return grid.outside() + multiples + [grid.point([n] * len(grid.base)) for n in (2, 1)]

@@ -12,6 +12,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeGuard
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, IntTrueDiv, Max, Mod, PythonMod
 
 from headcount import bench
+from headcount.formulas.symbols import symbol
 
 _REMAINDERS = (Mod, PythonMod)
 ROUNDED = (FloorDiv, CleanDiv, *_REMAINDERS)
@@ -25,19 +26,28 @@ MOST_CLASSES = 100
 
 @dataclass(frozen=True)
 class Domain:
-    """The simplified guards of a run: ``conditions`` of the module, and ``layout``, torch's choice of memory layouts.
+    """Where a run with symbols holds.
 
-    ``exact`` maps a // b to a / b wherever a guard states that b divides a.
+    ``conditions`` are the module's, ``layout`` the comparisons by which torch chose memory layouts.
     """
 
-    exact: Mapping[sympy.Basic, sympy.Expr]
-    conditions: tuple[sympy.Basic, ...]
-    layout: tuple[sympy.Basic, ...]
+    conditions: tuple[sympy.Basic, ...] = ()
+    layout: tuple[sympy.Basic, ...] = ()
+
+    def holds_at(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether these sizes decide every comparison as the run did."""
+        values = {symbol(name): size for name, size in sizes.items()}
+        return all(guard.subs(values) == sympy.true for guard in (*self.conditions, *self.layout))
 
 
-def simplify_guards(guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sympy.Symbol]) -> Domain:
-    """Return the domain in the symbols ``names``, without guards that hold for all positive integers."""
-    found = [(guard, guard.expr.subs(names)) for guard in guards]
+def simplify_guards(
+    guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sympy.Symbol]
+) -> tuple[Domain, dict[sympy.Basic, sympy.Expr]]:
+    """Return the domain in the symbols ``names``, without guards that hold for all positive integers.
+
+    The second result maps a // b to a / b wherever a guard states that b divides a.
+    """
+    found = [(guard, guard.expr.subs(names).replace(IntTrueDiv, lambda a, b: a / b)) for guard in guards]
     exact: dict[sympy.Basic, sympy.Expr] = {}
     integers: dict[sympy.Basic, sympy.Expr] = {}
     for _, expression in found:
@@ -59,12 +69,12 @@ def simplify_guards(guards: Iterable[ShapeGuard], names: Mapping[sympy.Basic, sy
             conditions[_simplify(left.xreplace(integers), multiples)] = None
     conditions.pop(sympy.true, None)
     layout.pop(sympy.true, None)
-    exact = {rounded: quotient.xreplace(integers) for rounded, quotient in exact.items()}
     for guard in tuple(conditions):
         # one by one, so that one of two equivalent conditions stays
         if _is_implied(guard, [other for other in conditions if other != guard]):
             del conditions[guard]
-    return Domain(exact, tuple(conditions), tuple(layout))
+    quotients = {rounded: quotient.xreplace(integers) for rounded, quotient in exact.items()}
+    return Domain(tuple(conditions), tuple(layout)), quotients
 
 
 def _divides(guard: sympy.Basic) -> bool:
@@ -102,8 +112,10 @@ def _nonnegative(guard: sympy.Basic) -> sympy.Expr | None:
 
 
 def _simplify(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> sympy.Basic:
-    """Return the guard without positive factors; true where it holds for all positive multiples of ``multiples``."""
-    guard = guard.replace(IntTrueDiv, lambda a, b: a / b)
+    """Return the guard without positive factors, with a number on the right, or else without minus signs.
+
+    True where it holds for all positive multiples of ``multiples``.
+    """
     if not isinstance(guard, sympy.Rel):
         return guard
     if isinstance(guard, sympy.Eq):
@@ -114,25 +126,14 @@ def _simplify(guard: sympy.Basic, multiples: Mapping[sympy.Symbol, int]) -> symp
                     return _simplify(one >= other, multiples)
     if guard.has(*ROUNDED):
         return sympy.true if _holds_in_every_class(guard, {} if _divides(guard) else multiples) else guard
-    for one, other in ((guard.lhs, guard.rhs), (guard.rhs, guard.lhs)):
-        if one.is_number:
-            constant = other.as_coeff_Add()[0]
-            guard = guard.func(*(side - constant for side in guard.args))
-            negative = all(term.could_extract_minus_sign() for term in sympy.Add.make_args(other - constant))
-            guard = guard.reversedsign if negative and isinstance(guard, sympy.Rel) else guard
-            break
-    if not isinstance(guard, sympy.Rel):
-        return guard
-    number, product_of = sympy.factor(guard.lhs - guard.rhs).as_coeff_Mul()
-    factors = sympy.Mul.make_args(product_of)
-    left = [factor for factor in factors if not factor.is_positive]
-    signed = sympy.sign(number) * sympy.Mul(*left)
-    decided = guard.func(signed, 0)
-    if decided in (sympy.true, sympy.false) or (abs(number) == 1 and len(left) == len(factors)):
-        return decided if decided in (sympy.true, sympy.false) else guard
-    terms = sympy.Add.make_args(sympy.expand(signed))
-    negative_terms = [term for term in terms if term.could_extract_minus_sign()]
-    return guard.func(sum(term for term in terms if term not in negative_terms), -sum(negative_terms))
+    factors = sympy.Mul.make_args(sympy.factor(guard.lhs - guard.rhs))
+    left = sympy.Mul(*(sympy.sign(part) if part.is_number else part for part in factors if not part.is_positive))
+    constant, sizes = sympy.expand(left).as_coeff_Add()
+    terms = sympy.Add.make_args(sizes)
+    if all(term.could_extract_minus_sign() for term in terms):
+        return guard.reversedsign.func(-sizes, constant)
+    less = sympy.Add(*(-term for term in terms if not constant and term.could_extract_minus_sign()))
+    return guard.func(sizes + less, less - constant)
 
 
 def _holds_in_every_class(guard: sympy.Rel, multiples: Mapping[sympy.Symbol, int]) -> bool:

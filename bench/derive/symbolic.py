@@ -9,7 +9,6 @@ import math
 import numbers as abstract
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +22,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.nn.modules import normalization
 
 from headcount.bench.contractions.count import UnsupportedError, contraction_parts
-from headcount.bench.derive.guards import ROUNDED, simplify_guards
+from headcount.bench.derive.guards import ROUNDED, Domain, simplify_guards
 from headcount.bench.derive.interpolate import format_point
 from headcount.bench.trace.names import patched
 from headcount.bench.trace.record import record
@@ -48,23 +47,6 @@ class NotSymbolic(Exception):
     def __init__(self, reason: str, pinned: tuple[str, ...] = ()) -> None:
         super().__init__(reason)
         self.pinned = pinned
-
-
-@dataclass(frozen=True)
-class SymbolicCount:
-    """MACs by kind as expressions in the sizes, and the guards under which they hold.
-
-    ``layout`` are the comparisons by which torch chose memory layouts; they are not in ``guards``.
-    """
-
-    by_kind: Mapping[str, sympy.Expr]
-    guards: tuple[sympy.Basic, ...]
-    layout: tuple[sympy.Basic, ...] = ()
-
-    def holds_at(self, sizes: Mapping[str, int]) -> bool:
-        """Return whether these sizes decide every comparison as the run did."""
-        values = {symbol(name): size for name, size in sizes.items()}
-        return all(guard.subs(values) == sympy.true for guard in (*self.guards, *self.layout))
 
 
 def count_at(
@@ -96,11 +78,13 @@ def _count(build: Build, sizes: Mapping[str, Any]) -> dict[str, Any]:
     return totals
 
 
-def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> SymbolicCount:
-    """Return the count of ``build`` with a symbol for each size, where comparisons are decided as for ``base``.
+def count_symbolic(
+    build: Build, base: Mapping[str, int], numbers: Mapping[str, int]
+) -> tuple[dict[str, sympy.Expr], Domain]:
+    """Return MACs by kind of ``build`` with a symbol for each size, and the domain in which they hold.
 
-    ``numbers`` are further sizes, passed as integers. Raises NotSymbolic, and UnsupportedError for unsupported
-    operations.
+    Comparisons are decided as for the sizes of ``base``. ``numbers`` are further sizes, passed as integers. Raises
+    NotSymbolic, and UnsupportedError for unsupported operations.
     """
     # Sizes of 0 and 1 are symbols too: otherwise torch assumes that every symbol is at least 2, without a guard.
     env = ShapeEnv(specialize_zero_one=False)
@@ -117,7 +101,7 @@ def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, 
             symbols_as_numbers(),
             decompose_matmul(),
         ):
-            counted = _count(build, {**sizes, **(numbers or {})})
+            counted = _count(build, {**sizes, **numbers})
     except UnsupportedError:
         raise
     except Exception as error:
@@ -126,15 +110,14 @@ def count_symbolic(build: Build, base: Mapping[str, int], numbers: Mapping[str, 
     if pinned:
         reason = f"it pins {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
         raise NotSymbolic(reason, tuple(name for name in base if name in pinned))
-    domain = simplify_guards(env.guards, names)
+    domain, exact = simplify_guards(env.guards, names)
     for guard in domain.conditions:
         # With a rounded quotient in it an equation is a range; without, it ties one size to others.
         if isinstance(guard, sympy.Eq) and not guard.has(*ROUNDED):
             sizes = tuple(name for name in base if symbol(name) in guard.free_symbols)
             raise NotSymbolic(f"it needs {guard.lhs} = {guard.rhs}", sizes if len(sizes) == 1 else ())
     forms = {kind: sympy.sympify(macs, strict=True).subs(names) for kind, macs in counted.items()}
-    by_kind = {kind: sympy.expand(form.xreplace(domain.exact)) for kind, form in forms.items()}
-    return SymbolicCount(by_kind, domain.conditions, domain.layout)
+    return {kind: sympy.expand(form.xreplace(exact)) for kind, form in forms.items()}, domain
 
 
 def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:

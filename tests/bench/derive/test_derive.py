@@ -96,7 +96,7 @@ def test_grid_equals_closed_form(monkeypatch):
     # jaxtyping's shape checks need integers
     monkeypatch.setattr(config, "jaxtyping_disable", False)
     rows, table = run_derive("T,K", "--preset", "moa-8K8E128D", "--set", "num_experts=37")
-    assert table["method"].startswith("an interpolation, because with symbols it raises TypeCheckError")
+    assert table["method"].startswith("an interpolation in T, K, because with symbols it raises TypeCheckError")
     assert table["equals_closed_form"] is True
 
 

@@ -22,7 +22,7 @@ def test_moh_equals_closed_form(form, router):
     expected = routers + T * d * queries * d_h + 2 * S * d * h * d_h + 2 * k * T * S * d_h + T * k * d_h * d
     assert is_equal(rows["total"], expected)
     assert table["equals_closed_form"] is True
-    assert table["domain"] == ["r <= h - s", "s > 1" if router == "linear" else "h - s >= 2"]
+    assert table["domain"] == ["r + s <= h", "s > 1" if router == "linear" else "h - s >= 2"]
 
 
 def gated_ffn(d, F):
