@@ -134,7 +134,6 @@ def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, Laye
     sections = [
         tables.runs_section(outcomes),
         tables.expert_section([paper.layer], args.top, args.min_count, example.token_name, example.class_of),
-        tables.class_section(paper.layer, example.class_of),
         tables.log_section(paper.log),
     ]
     return sections, {example.label(outcome.coefficients): outcome.layer for outcome in outcomes}

@@ -65,32 +65,25 @@ def percent(counts: Sequence[int]) -> list[Fraction]:
     return [Fraction(100 * count, total) for count in counts]
 
 
-def pmi(chosen: Sequence[Counter[Hashable]]) -> list[dict[Hashable, Fraction]]:
-    """Return p(token, expert) / (p(token) p(expert)) for every expert and each token that it took.
-
-    The MoA paper's pointwise mutual information, which is not a logarithm: 1 where both are independent.
-    """
-    by_token = sum(chosen, Counter())
-    total = by_token.total()
-    return [
-        {token: Fraction(count * total, by_token[token] * counts.total()) for token, count in counts.items()}
-        for counts in chosen
-    ]
-
-
 def top_tokens(
     chosen: Sequence[Counter[Hashable]], number: int, min_count: int = 1
 ) -> list[list[tuple[Hashable, Fraction]]]:
-    """Return for each expert the ``number`` tokens of highest PMI, the most frequent first among equals.
+    """Return for each expert the ``number`` tokens of highest PMI with it, the most frequent first among equals.
 
-    Tokens with fewer than ``min_count`` choices in all are left out: a rare token has a high PMI with any expert.
+    PMI is p(token, expert) / (p(token) p(expert)), the MoA paper's pointwise mutual information, which is not a
+    logarithm: 1 where both are independent. Tokens with fewer than ``min_count`` choices in all are left out: a rare
+    token has a high PMI with any expert.
     """
     by_token = sum(chosen, Counter())
     found = []
-    for counts, values in zip(chosen, pmi(chosen), strict=True):
-        frequent = [(token, value) for token, value in values.items() if by_token[token] >= min_count]
-        frequent.sort(key=lambda pair: (-pair[1], -counts[pair[0]], str(pair[0])))
-        found.append(frequent[:number])
+    for counts in chosen:
+        values = {
+            token: Fraction(count * by_token.total(), by_token[token] * counts.total())
+            for token, count in counts.items()
+            if by_token[token] >= min_count
+        }
+        best = sorted(values.items(), key=lambda pair: (-pair[1], -counts[pair[0]], str(pair[0])))
+        found.append(best[:number])
     return found
 
 
@@ -98,8 +91,4 @@ def group_tokens(
     chosen: Sequence[Counter[Hashable]], group_of: Callable[[Hashable], Hashable]
 ) -> list[Counter[Hashable]]:
     """Return the same choices by group of tokens."""
-    groups: list[Counter] = [Counter() for _ in chosen]
-    for group, counts in zip(groups, chosen, strict=True):
-        for token, count in counts.items():
-            group[group_of(token)] += count
-    return groups
+    return [Counter(map(group_of, counts.elements())) for counts in chosen]

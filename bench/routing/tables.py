@@ -1,14 +1,12 @@
 """Tables of bench.routing: shares per layer, experts or heads with their tokens, example runs, balance over steps."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import chain
-from operator import itemgetter
 
 from headcount.bench.routing import example
 from headcount.bench.routing.inputs import Log
-from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, pmi, top_tokens
+from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, top_tokens
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.bench.variants.variant import Routed
 
@@ -106,11 +104,11 @@ def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_o
         empty = dict.fromkeys(("share", "class", "class_pmi"))
         yield Row(empty | values | {"released_macs": values["macs"]}, records=[values | {"shared": True}])
     best = top_tokens(layer.chosen, top, min_count)
-    by_class = pmi(group_tokens(layer.chosen, class_of)) if class_of else [{}] * layer.num_experts
+    by_class = top_tokens(group_tokens(layer.chosen, class_of), 1) if class_of else [[]] * layer.num_experts
     order = sorted(range(layer.num_experts), key=lambda expert: (-layer.counts[expert], expert))
     for expert in order:
         # an expert without a token has no class
-        name, value = max(by_class[expert].items(), key=lambda pair: pair[::-1], default=(None, None))
+        name, value = next(iter(by_class[expert]), (None, None))
         values = {
             "layer": layer.path,
             layer.unit: layer.num_shared + expert,
@@ -132,40 +130,15 @@ SPECIALISED = 1.5
 
 
 def _specialists(routed: Routed, rows: Sequence[Row]) -> str:
-    experts = [row.values for row in rows if row.values["share"] is not None]
-    found: dict[str, list[int]] = {}
-    for values in sorted(experts, key=itemgetter(routed.unit)):
-        if (values["class_pmi"] or 0) >= SPECIALISED:
-            found.setdefault(values["class"], []).append(values[routed.unit])
-    named = "; ".join(f"{name}: {', '.join(map(str, numbers))}" for name, numbers in sorted(found.items()))
+    by_class: dict[str, list[int]] = {}
+    for row in sorted(rows, key=lambda row: row.values[routed.unit]):
+        if (row.values["class_pmi"] or 0) >= SPECIALISED:
+            by_class.setdefault(row.values["class"], []).append(row.values[routed.unit])
+    named = "; ".join(f"{name}: {', '.join(map(str, numbers))}" for name, numbers in sorted(by_class.items()))
     return (
-        f"{sum(map(len, found.values()))} of {len(experts)} {routed.units} specialise: they take a class of "
+        f"{sum(map(len, by_class.values()))} of {len(rows)} {routed.units} specialise: they take a class of "
         f"tokens at least {SPECIALISED} times as often as independence would give ({named or 'none'})."
     )
-
-
-def class_section(layer: LayerRouting, class_of: Callable[[int], str]) -> Section:
-    """Return a row for each class of tokens: which experts or routed heads its tokens choose."""
-    unit = layer.unit
-    header = f"{unit} (share of the class's choices in %), the most chosen first"
-    table = Table(
-        "classes",
-        f"{unit.capitalize()}s chosen per class",
-        [
-            Column("class", "class"),
-            Column("choices", "choices", kind="int", priority=0),
-            Column("chosen", header, priority=0, wraps=24),
-        ],
-    )
-    by_class = group_tokens(layer.chosen, class_of)
-    rows = []
-    for name in sorted(set().union(*by_class)):
-        counts = Counter({number: one[name] for number, one in enumerate(by_class, layer.num_shared) if one[name]})
-        same, order = {"class": name, "choices": counts.total()}, dict(counts.most_common())
-        shares = zip(order, percent(order.values()), strict=True)
-        chosen = "  ".join(f"{expert} ({float(share):.1f})" for expert, share in shares)
-        rows.append(Row(same | {"chosen": chosen}, records=[same | {f"by_{unit}": order}]))
-    return Section(table, rows)
 
 
 def runs_section(outcomes: Sequence[example.Outcome]) -> Section:

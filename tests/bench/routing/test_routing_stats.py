@@ -6,7 +6,7 @@ from fractions import Fraction
 from headcount.bench.output.figure import drawing
 from headcount.bench.routing import tables
 from headcount.bench.routing.__main__ import plot
-from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, pmi, top_tokens
+from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, top_tokens
 from headcount.bench.variants.variant import variant
 from tests.bench.output.reading import columns
 
@@ -20,16 +20,16 @@ def layer_of(name, chosen, number=3, shared=0):
     return found
 
 
-def test_percent_pmi_and_groups():
+def test_percent_and_groups():
     assert percent([3, 5, 0]) == [Fraction(75, 2), Fraction(125, 2), 0] and percent([0, 0]) == [0, 0]
-    # p(a, 0) = 3/8, p(a) = 3/8, p(0) = 4/8
-    first = {"a": Fraction(2), "b": Fraction(1 * 8, 5 * 4)}
-    assert pmi(CHOSEN) == [first, {"b": Fraction(4 * 8, 5 * 4)}, {}]
     assert group_tokens(CHOSEN, {"a": "A", "b": "A"}.get) == [Counter(A=4), Counter(A=4), Counter()]
 
 
 def test_top_tokens_by_pmi_then_frequency():
-    assert top_tokens(CHOSEN, 1) == [[("a", Fraction(2))], [("b", Fraction(8, 5))], []]
+    # p(a, 0) = 3/8, p(a) = 3/8, p(0) = 4/8
+    first = [("a", Fraction(2)), ("b", Fraction(1 * 8, 5 * 4))]
+    assert top_tokens(CHOSEN, 5) == [first, [("b", Fraction(4 * 8, 5 * 4))], []]
+    assert top_tokens(CHOSEN, 1) == [first[:1], [("b", Fraction(8, 5))], []]
     assert top_tokens(CHOSEN, 5, min_count=4) == [[("b", Fraction(2, 5))], [("b", Fraction(8, 5))], []]
     equal = [Counter(x=1, y=2), Counter(z=3)]
     assert [token for token, _ in top_tokens(equal, 5)[0]] == ["y", "x"]
