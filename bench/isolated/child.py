@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import headcount
-from headcount.bench.errors import EnvironmentMissing, format_error, reset_warning_filters
+from headcount.bench.errors import UsageError, format_error, reset_warning_filters
 from headcount.bench.isolated.run import TASKS, specs_of
 from headcount.bench.isolated.target import is_configuration
 from headcount.bench.isolated.user_code import UserCodeError, import_folders
@@ -30,16 +30,16 @@ def main() -> int:
     try:
         answer = _answer(request)
     except Exception as error:
-        text, code = format_error(error) or ("", 0)
-        answer = {"error": text, "missing": code == EnvironmentMissing.exit_code} if text else {"internal": True}
-        if not text:
+        text, code = format_error(error) or (None, None)
+        answer = {"error": text, "code": code}
+        if text is None:
             traceback.print_exc()
     if os.getpid() != process:
         # a fork that user code left running here
         return 0
     try:
         with open(out, "w", encoding="utf-8") as file:
-            json.dump(answer, file)
+            json.dump(answer, file, default=vars)
         sys.stdout.flush()
     except OSError as error:
         return error.errno
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the answer of the request's task, or ``error`` for one of the user's code or of this machine."""
+    """Return the answer of the request's task. Raises UsageError for an error of the user's code."""
     specs = specs_of(request)
     try:
         with importing():
@@ -62,9 +62,10 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     except UserCodeError as error:
         # a configuration is no code: the lines that raised are not the user's
         trace = "" if all(map(is_configuration, specs)) else error.trace
-        return {"error": f"{error}\n{trace}".rstrip()}
+        raise UsageError(f"{error}\n{trace}".rstrip()) from error
     except RecursionError:
-        return {"error": "inputs or results hold themselves, or are nested deeper than Python's recursion limit"}
+        reason = "inputs or results hold themselves, or are nested deeper than Python's recursion limit"
+        raise UsageError(reason) from None
 
 
 def _exit_with_parent() -> None:

@@ -5,6 +5,7 @@ import logging
 import string
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -20,7 +21,7 @@ from headcount.bench.contractions.costs import weights_read
 from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UnsupportedError
 from headcount.bench.contractions.linalg import formula_advice
 from headcount.bench.count import ModuleCall
-from headcount.bench.counters.base import Count, as_record
+from headcount.bench.counters.base import Count, CounterError, as_record
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
@@ -39,25 +40,33 @@ FAKE = "meta, with the inputs' values"
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the count of a user module as a record, or the reason as ``refused``.
+    """Return the count of a user module, as of one stage.
 
-    ``request`` holds the arguments of module_count.count_module. Raises UserCodeError.
+    ``request`` holds the arguments of module_count.count_module. Raises UserCodeError and NotCounted.
     """
-    return answer_or_refuse(lambda: _count(request).as_record())
+    with refusals():
+        return {"stages": {"all": _count(request)}}
 
 
-def answer_or_refuse(count: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the result of ``count``, or why the module is not counted as ``refused``."""
+class NotCounted(Exception):
+    """A module with contractions that have no rule or may not be left out."""
+
+    exit_code = CounterError.exit_code
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise UnsupportedError and ElementwiseError as NotCounted, with the options that count such a module."""
     try:
-        return count()
+        yield
     except UnsupportedError as error:
         advice = formula_advice((line.operation for line in error.unsupported), "--formula-set {}")
         hint = f"{advice}--formula OPERATOR=EXPRESSION counts one, --allow-unsupported leaves them out"
         lines = "; ".join(line.text() for line in error.unsupported)
-        return {"refused": f"unsupported operations, which may hold products: {lines} ({hint})"}
+        raise NotCounted(f"unsupported operations, which may hold products: {lines} ({hint})") from error
     except ElementwiseError as error:
         lines = "; ".join(dict.fromkeys(part.text() for part in error.elementwise))
-        return {"refused": f"contractions written elementwise: {lines} (--elementwise report names them)"}
+        raise NotCounted(f"contractions written elementwise: {lines} (--elementwise report names them)") from error
 
 
 def _count(request: Mapping[str, Any]) -> ModuleCount:

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.case import Case
 from headcount.bench.isolated import count_module
+from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.isolated.user_code import Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.recorder import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
@@ -40,12 +41,13 @@ _run = partial(run_user_code, unchanged=(*count_module.FINAL, ConfigError), trac
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the count of a rank by stage as records, or the reason as ``refused``. Raises UserCodeError."""
-    return count_module.answer_or_refuse(lambda: {"stages": dict(_counts(request))})
+    """Return the count of a rank by stage. Raises UserCodeError and count_module.NotCounted."""
+    with count_module.refusals():
+        return {"stages": dict(_counts(request))}
 
 
-def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Iterate over the classes of equal ranks, with the record of the count of a rank of each."""
+def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
+    """Iterate over the classes of equal ranks, with the count of a rank of each."""
     user_function = load(request["plan"], request["roots"].get(request["plan"])) if request["ranks"] else None
     with torch.device(count_module.META):
         built, run = count_module.build_and_run(request)
@@ -123,8 +125,8 @@ def _divide_by_plan(plan: Plan, module: nn.Module) -> nn.Module:
 
 def _count(
     built: Built, divide: Callable[[nn.Module], nn.Module], *, run: Callable, backward: bool, saved: bool
-) -> dict[str, Any]:
-    """Return the record of a rank of ``built``, whose copy ``divide`` divides over the ranks of the process group.
+) -> ModuleCount:
+    """Return the count of a rank of ``built``, whose copy ``divide`` divides over the ranks of the process group.
 
     It runs on meta, or with FakeTensors where FSDP wraps it, which takes no meta tensors. ``saved``: count the saved
     activations too.
@@ -145,7 +147,7 @@ def _count(
     module, args, kwargs = call
     built = replace(built, module=module, args=args, kwargs=kwargs)
     how = {"device": count_module.META, "backward": backward, "saved_bytes": stored}
-    return count_module.module_count(count, built, **how).as_record()
+    return count_module.module_count(count, built, **how)
 
 
 def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[Transfer]:

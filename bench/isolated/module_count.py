@@ -1,19 +1,15 @@
 """Count a user module in a separate process. Imports no torch."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headcount.bench.contractions.modules import ModuleRecord, Modules
-from headcount.bench.counters.base import Count, CounterError, as_record
-from headcount.bench.errors import UsageError
+from headcount.bench.counters.base import Count, as_record
 from headcount.bench.isolated.run import ProcessExited, run_isolated
-from headcount.bench.isolated.target import Target
 from headcount.bench.output.progress import stage
-from headcount.bench.snapshot.snapshot import CountRequest
+from headcount.bench.snapshot.snapshot import Target
 from headcount.formulas.ledger import Ledger, at
-from headcount.formulas.published.expressions import evaluate
 from headcount.formulas.rank import Transfer
 
 ACTIVATIONS = {
@@ -77,94 +73,67 @@ class ModuleCount(Modules):
         """The audit's records of operations that may hold products and are not counted."""
         return [line for line in self.audit if line["state"] == "unknown"]
 
-    def as_record(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        lists = {name: list(map(vars, getattr(self, name))) for name in ("modules", "collectives")}
-        ledgers = {name: getattr(self, name).as_records() for name in ("ledger", "elementwise")}
-        return {**vars(self), **ledgers, **lists}
-
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "ModuleCount":
-        """Return the count that :meth:`as_record` wrote."""
+        """Return the count that the process of user code wrote as JSON."""
         lists = {
             name: tuple(kind(**one) for one in record[name])
             for name, kind in (("modules", ModuleRecord), ("collectives", Transfer))
         }
-        ledgers = {name: Ledger.from_records(record[name]) for name in ("ledger", "elementwise")}
+        ledgers = {name: Ledger.from_records(record[name]["entries"]) for name in ("ledger", "elementwise")}
         return cls(**{**record, **ledgers, **lists})
 
 
 def count_module(
-    spec: str,
-    settings: Mapping[str, Any],
+    target: Target,
     counters: Sequence[str] = (),
     *,
     columns: Sequence[str] = (),
     element_bytes: int = 2,
     context: int | None = None,
     roots: Mapping[str, str] | None = None,
-    **options: Any,
 ) -> ModuleCount:
-    """Count a target by every counter of ``counters``; ``options`` are those of snapshot.CountRequest.
+    """Count ``target`` by every counter of ``counters``.
 
     ``columns`` of MEASURED are measured too, by ``element_bytes`` and ``context`` of accounts.Assumptions. With a
-    ``plan`` what one rank of the divided target does is counted: FILE.py:FUNCTION takes the module and returns it
-    divided over ``ranks`` ranks, of which ``rank`` is counted; of a preset it is a plan as formulas.plan reads it, of
-    whose pipeline stages one of each kind is counted, its name before the paths of its modules. The function of
-    a spec in ``roots`` must be defined in a file below that folder.
+    ``plan`` what one rank of the divided target does is counted; of a preset's pipeline stages one of each kind is
+    counted, its name before the paths of its modules. The function of a spec in ``roots`` must be defined in a file
+    below that folder.
     Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
     that as the reason for its missing count.
     """
-    how = {"counters": list(counters), "columns": list(columns), "element_bytes": element_bytes, "context": context}
-    request = make_request(spec, settings, options, roots=dict(roots or {}), **how)
-    if request["plan"]:
-        return _merged(_count_stages(request))
+    options = {"columns": list(columns), "element_bytes": element_bytes, "context": context, "roots": dict(roots or {})}
+    if target.plan:
+        return _merged(_count("rank", target, saved=False, **options))
     try:
-        return _count(request)
+        return _merged(_count("count", target, counters=list(counters), **options))
     except ProcessExited:
         if not counters:
             raise
-    count, reported = _count({**request, "counters": []}), []
+    count, reported = _merged(_count("count", target, counters=[], **options)), []
     for name in counters:
         try:
-            reported += _count({**request, "counters": [name]}).counters
+            reported += _merged(_count("count", target, counters=[name], **options)).counters
         except ProcessExited as error:
             failed = Count(name, count.macs, None, f"it ended its process, with exit code {error.code}")
             reported.append(as_record(failed))
     return replace(count, counters=reported)
 
 
-def make_request(spec: str, settings: Mapping[str, Any], options: Mapping[str, Any], **how: Any) -> dict[str, Any]:
-    """Return the request of a count by ``options`` of CountRequest; ``how`` are further arguments of count_module."""
-    defaults = {"task": "count", "spec": spec, "counters": [], "columns": [], "saved": False, "roots": {}}
-    return defaults | vars(CountRequest(spec, dict(settings), **options)) | how
-
-
-def _count(request: Mapping[str, Any]) -> ModuleCount:
-    return ModuleCount.from_record(_answer(request))
-
-
-def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    tools = ", ".join(request["counters"])
-    with stage(f"counting {request['spec']}" + (f" with {tools}" if tools else "")):
-        answer = run_isolated(request)
-    if "refused" in answer:
-        raise CounterError("headcount", request["spec"], answer["refused"])
-    return answer
-
-
-def count_ranks(target: Target, plan: str, *, backward: bool, saved: bool) -> dict[str, ModuleCount]:
-    """Return the count of a rank of each class of equal ranks of a preset under ``plan``, by pipeline stage.
+def count_ranks(target: Target, *, saved: bool) -> dict[str, ModuleCount]:
+    """Return the count of a rank of each class of equal ranks of a preset under its plan, by pipeline stage.
 
     ``saved``: count the bytes of saved activations too. Raises UsageError for a plan whose ranks cannot be counted.
     """
-    options = {"lengths": target.lengths, "backward": backward, "plan": plan}
-    return _count_stages(make_request(target.spec, target.settings, options, saved=saved))
+    return _count("rank", target, saved=saved, roots={})
 
 
-def _count_stages(request: Mapping[str, Any]) -> dict[str, ModuleCount]:
-    stages = _answer({**request, "task": "rank"})["stages"]
-    return {stage: ModuleCount.from_record(record) for stage, record in stages.items()}
+def _count(task: str, target: Target, **options: Any) -> dict[str, ModuleCount]:
+    """Return the count of each pipeline stage; of one stage where the target is not divided into several."""
+    tools = ", ".join(options.get("counters", ()))
+    with stage(f"counting {target.spec}" + (f" with {tools}" if tools else "")):
+        answer = run_isolated({"task": task, **vars(target), **options})
+    return {name: ModuleCount.from_record(record) for name, record in answer["stages"].items()}
 
 
 def _merged(stages: Mapping[str, ModuleCount]) -> ModuleCount:
@@ -187,18 +156,3 @@ def _merged(stages: Mapping[str, ModuleCount]) -> ModuleCount:
     parts |= {name: Ledger(parts[name]) for name in ("ledger", "elementwise")}
     sums = {name: sum(getattr(count, name) for count in stages.values()) for name in numbers}
     return replace(first, **sums, **parts, causal_macs=None, other_flops={})
-
-
-def parse_formulas(words: Sequence[str]) -> dict[str, str]:
-    """Return expressions by operator from OPERATOR=EXPRESSION words. Raise UsageError for anything else."""
-    out = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        try:
-            if not (equals and name):
-                raise ValueError("is no OPERATOR=EXPRESSION")
-            evaluate(text, dict.fromkeys(re.findall(r"[a-z]\d*", text), 1))
-        except (ValueError, ZeroDivisionError) as error:
-            raise UsageError(f"--formula {word}: {error}") from error
-        out[name] = text
-    return out

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 import headcount
+from headcount.bench.counters.base import CounterError
 from headcount.bench.errors import DISK_FULL, EnvironmentMissing, UsageError, require_package
 from headcount.bench.isolated.user_code import UserCodeError, check_spec, check_target
 
@@ -59,6 +60,7 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
         UsageError: the user's code is at fault, with its traceback, or took too long.
         ProcessExited: the process ended without an answer.
         EnvironmentMissing: a package, the hub or a model's own code is needed.
+        CounterError: the module has contractions that cannot be counted.
         InternalError: headcount is at fault.
     """
     spec = request["spec"]
@@ -83,16 +85,20 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
             answer = json.load(out)
         except ValueError:
             answer = {}
+        # no text: an internal error, whose traceback is on stderr
+        error = answer.get("error", "")
         # warnings of libraries are no part of a run without error, and none of an error of one line
-        if not answer or "internal" in answer or "\n" in answer.get("error", ""):
+        if not answer or error is None or "\n" in error:
             _print(err)
     if not answer:
         raise OSError(code, os.strerror(code)) if code in DISK_FULL else ProcessExited(spec, code)
-    if "internal" in answer:
+    if error is None:
         raise InternalError(f"{spec}: this program failed, with the traceback above")
-    if "error" in answer:
-        raise (EnvironmentMissing if answer.get("missing") else UsageError)(f"{spec}: {answer['error']}")
-    return answer
+    if "error" not in answer:
+        return answer
+    if answer["code"] == CounterError.exit_code:
+        raise CounterError("headcount", spec, error)
+    raise (EnvironmentMissing if answer["code"] == EnvironmentMissing.exit_code else UsageError)(f"{spec}: {error}")
 
 
 def specs_of(request: Mapping[str, Any]) -> list[str]:

@@ -2,11 +2,14 @@
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from headcount.bench.errors import UsageError
+from headcount.bench.snapshot.snapshot import Target
+from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
@@ -22,25 +25,6 @@ DTYPES = (
     "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool complex64"
 ).split()
 """Types of tensors by torch's names."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """A user module, a preset, a configuration file or a hub name, and what is changed of it.
-
-    Args:
-        spec: FILE.py:NAME, package.module:NAME, a preset, ``config.json`` or ``hf:NAME``.
-        settings: keywords of the function or class, or fields of the configuration.
-        inputs: texts of --input, ``SIZES[:DTYPE]`` or ``NAME=SIZES[:DTYPE]``.
-        dtype: type of the weights, one of DTYPES; None for the module's own.
-        lengths: input lengths by their names in LENGTHS.
-    """
-
-    spec: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    inputs: tuple[str, ...] = ()
-    dtype: str | None = None
-    lengths: Mapping[str, int] = field(default_factory=dict)
 
 
 def is_configuration(spec: str) -> bool:
@@ -115,32 +99,59 @@ def add_ranks(group: argparse._ArgumentGroup) -> None:
     add("--rank", type=int, metavar="R", help="the rank that is counted (default: 0)")
 
 
-def check_ranks(spec: str, plan: str | None, ranks: int | None, rank: int | None) -> None:
-    """Raise UsageError where plan and ranks do not go together or with the target, and for a rank that does not exist.
-
-    A plan is a function that divides the target over ``ranks`` ranks, or, of a preset, a text of formulas.plan.
-    """
-    if plan is None and ranks is None and rank is None:
-        return
-    if plan is None or ranks is None and (rank is not None or spec not in PRESETS):
-        raise UsageError("a module is divided by --ranks N --plan FILE.py:FUNCTION, a preset also by --plan tp=8,sp")
-    if ranks is not None and ranks < 1:
-        raise UsageError(f"--ranks must be at least 1, not {ranks}")
-    if ranks is not None and not 0 <= (rank or 0) < ranks:
-        raise UsageError(f"--rank {rank}: the ranks of --ranks {ranks} are 0 to {ranks - 1}")
-
-
 def _checked_input(text: str) -> str:
     parse_input(text)
     return text
 
 
-def parse_target(text: str, args: argparse.Namespace) -> Target:
+def parse_target(text: str, args: argparse.Namespace, base: Target | None = None) -> Target:
     """Return the target that ``text``, TARGET or TARGET,NAME=VALUE,…, and the options of add_target_options name.
 
-    Raises UsageError for what cannot be parsed, and ConfigError for a field of a preset that does not exist.
+    What they do not give is that of ``base``. Raises UsageError for what cannot be parsed, and ConfigError for a field
+    of a preset that does not exist.
     """
-    lengths = {name: getattr(args, name) for name in LENGTHS if getattr(args, name, None) is not None}
     spec = text.partition(",")[0] if "=" in text else text
-    words = (*assignments(text.removeprefix(spec)), *(args.set or ()))
-    return Target(spec, parse_settings(words, spec), tuple(args.input or ()), args.dtype, lengths)
+    given = {
+        "spec": spec,
+        "settings": parse_settings((*assignments(text.removeprefix(spec)), *(args.set or ())), spec),
+        "inputs": tuple(args.input or ()),
+        "dtype": args.dtype,
+        "lengths": {name: getattr(args, name) for name in LENGTHS if getattr(args, name, None) is not None},
+    }
+    return replace(base or Target(spec), **{name: value for name, value in given.items() if value})
+
+
+def parse_request(target: Target, args: argparse.Namespace) -> Target:
+    """Return ``target`` with the options of its count that ``args`` has.
+
+    Raises UsageError for a formula that is none, where plan and ranks do not go together or with the target, and for a
+    rank that does not exist.
+    """
+    given = {name: value for name in target.options() if (value := getattr(args, name, None)) is not None}
+    given |= {"formulas": parse_formulas(args.formula)} if args.formula else {}
+    target = replace(target, **given)
+    ranks, rank = target.ranks, target.rank
+    if not target.plan and ranks is None and args.rank is None:
+        return target
+    if not target.plan or ranks is None and (args.rank is not None or target.spec not in PRESETS):
+        raise UsageError("a module is divided by --ranks N --plan FILE.py:FUNCTION, a preset also by --plan tp=8,sp")
+    if ranks is not None and ranks < 1:
+        raise UsageError(f"--ranks must be at least 1, not {ranks}")
+    if ranks is not None and not 0 <= rank < ranks:
+        raise UsageError(f"--rank {rank}: the ranks of --ranks {ranks} are 0 to {ranks - 1}")
+    return target
+
+
+def parse_formulas(words: Sequence[str]) -> dict[str, str]:
+    """Return expressions by operator from OPERATOR=EXPRESSION words. Raise UsageError for anything else."""
+    out = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        try:
+            if not (equals and name):
+                raise ValueError("is no OPERATOR=EXPRESSION")
+            evaluate(text, dict.fromkeys(re.findall(r"[a-z]\d*", text), 1))
+        except (ValueError, ZeroDivisionError) as error:
+            raise UsageError(f"--formula {word}: {error}") from error
+        out[name] = text
+    return out

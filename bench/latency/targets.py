@@ -9,11 +9,12 @@ from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import run_isolated
-from headcount.bench.isolated.target import Target, add_target_options, is_configuration, parse_target
+from headcount.bench.isolated.target import add_target_options, is_configuration, parse_target
 from headcount.bench.latency.schedule import check_limits
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval, paired_ratio, verdict
 from headcount.bench.measure import check_device
 from headcount.bench.output.progress import stage
+from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, plural
 from headcount.models.configs.presets import PRESETS
 
@@ -56,14 +57,15 @@ def plan(args: argparse.Namespace) -> Work:
     """Return the table of the targets, counted and timed. Raises what count_module and run_isolated do."""
     check_limits(args)
     check_device(args.device, ["cpu"])
-    targets = [vars(_with_lengths(parse_target(text, args), len(args.target) > 1)) for text in args.target]
-    counts = [count_module(**target, backward=args.backward) for target in targets]
+    targets = [_with_lengths(parse_target(text, args), len(args.target) > 1) for text in args.target]
+    counts = [count_module(replace(target, backward=args.backward)) for target in targets]
     for text, count in zip(args.target, counts, strict=True):
         check_memory(text, count.weight_bytes, args.device)
     args.mode = args.mode or MODES[args.backward]
     how = {name: getattr(args, name) for name in ("device", "backward", "blocks", "threads", "mode")}
     with stage("timing"):
-        found = run_isolated({"task": "time", "spec": ", ".join(args.target), "targets": targets, **how})
+        request = {"task": "time", "spec": ", ".join(args.target), "targets": list(map(vars, targets))}
+        found = run_isolated(request | how)
     rows, passes = [], f"{'forward and backward' if args.backward else 'forward'} in {args.mode} mode"
     for text, count, one in zip(args.target, counts, found["targets"], strict=True):
         facts = {name: getattr(count, name) for name in ("name", "macs", "params", "weight_bytes", "inputs")}

@@ -31,8 +31,8 @@ from pathlib import Path
 from headcount.bench.cli import Parser, Work, add_output, check_not_input, exit_process, serve
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError, read_file
-from headcount.bench.isolated.module_count import count_module, parse_formulas
-from headcount.bench.isolated.target import add_ranks, add_target_options, check_ranks, is_configuration, parse_target
+from headcount.bench.isolated.module_count import count_module
+from headcount.bench.isolated.target import add_ranks, add_target_options, is_configuration, parse_request, parse_target
 from headcount.bench.isolated.user_code import is_below
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
@@ -41,7 +41,7 @@ from headcount.bench.output.files import write
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import equal, failures, summary
 from headcount.bench.snapshot.sections import LOCKED, merge_targets, sections
-from headcount.bench.snapshot.snapshot import LIMITED, CountRequest, CountSnapshot, snapshot_of
+from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot, Target, snapshot_of
 from headcount.bench.table import plural
 from headcount.models.configs.numbers import parse_amount
 
@@ -79,7 +79,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
     for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
         add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
-    add("--formula", dest="formulas", **several, metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
+    add("--formula", **several, metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
     add("--formula-set", choices=linalg.SETS, help=linalg.HELP)
     add("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
     add_output(out)
@@ -121,10 +121,10 @@ def plan(args: argparse.Namespace) -> Work | str:
         if args.out:
             check_not_input(args, *request.code)
         if path and not args.trust:
-            roots |= _roots(path, {*request.code} - {request.module if word else None, args.plan})
+            roots |= _roots(path, {*request.code} - {request.spec if word else None, args.plan})
     found = []
     for old, request, _ in jobs:
-        answer = count_module(request.module, request.settings, roots=roots, **request.options())
+        answer = count_module(request, roots=roots)
         counted = snapshot_of(answer, request, file.versions(answer.libraries))
         found.append((old, replace(counted, limits={**(old.limits if old else {}), **dict(args.max)})))
     if args.check:
@@ -156,24 +156,18 @@ def _limit(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
-def _request(args: argparse.Namespace, locked: CountSnapshot | None, word: str) -> CountRequest:
+def _request(args: argparse.Namespace, locked: CountSnapshot | None, word: str) -> Target:
     """Return the request of the lock with the TARGET ``word``, if any, and the options of the command line."""
-    base = (locked and locked.request) or CountRequest("")
-    target = parse_target(word or base.module, args)
-    given = {{"spec": "module"}.get(name, name): value for name, value in vars(target).items() if value}
-    given |= {name: value for name in base.options() if (value := getattr(args, name, None)) not in (None, [])}
-    if args.formulas:
-        given["formulas"] = parse_formulas(args.formulas)
-    request = replace(base, **given)
-    if not request.module:
+    base = (locked and locked.request) or Target("")
+    target = parse_request(parse_target(word or base.spec, args, base), args)
+    if not target.spec:
         reason = "a lock written by a program names no module; " if locked else ""
         raise UsageError(f"{reason}give a TARGET, as FILE.py:FUNCTION{'' if locked else ', --check or --update LOCK'}")
-    check_ranks(request.module, request.plan, request.ranks, request.rank or None)
     choices = {"device": (None, *DEVICES), "elementwise": POLICIES, "formula_set": (None, *linalg.SETS)}
     for name, valid in choices.items():
-        if (value := getattr(request, name)) not in valid:
+        if (value := getattr(target, name)) not in valid:
             raise UsageError(f"the lock's {name} {value} is none of {', '.join(filter(None, valid))}")
-    return request
+    return target
 
 
 def _roots(lock: str, specs: Iterable[str]) -> dict[str, str]:

@@ -12,10 +12,10 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import run_isolated
-from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_settings
+from headcount.bench.isolated.target import LENGTHS, is_configuration, parse_settings
 from headcount.bench.measure import measure
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, snapshot_of
+from headcount.bench.snapshot.snapshot import CountSnapshot, Target, snapshot_of
 from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.published.expressions import expression
 from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
@@ -68,13 +68,11 @@ class ModuleCase:
 
 def of_target(target: Target) -> ModuleCase:
     """Count a user module or a configuration. Raises what isolated.module_count.count_module does."""
-    count = count_module(**vars(target))
+    count = count_module(target)
     # Entries for weights count parameters only: the operations that use them are in the ledger already.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
-    name = ",".join((target.spec, *(f"{key}={value}" for key, value in target.settings.items())))
-    options = {key: value for key, value in vars(target).items() if key != "spec"}
-    saved = snapshot_of(count, CountRequest(target.spec, **options), file.versions(count.libraries))
-    return ModuleCase(name, target, Ledger((*count.ledger, *weights)), replace(saved, name=name))
+    saved = snapshot_of(count, target, file.versions(count.libraries))
+    return ModuleCase(target.name, target, Ledger((*count.ledger, *weights)), replace(saved, name=target.name))
 
 
 def parse(

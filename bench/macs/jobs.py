@@ -18,8 +18,8 @@ from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import parse_peak
 from headcount.bench.isolated import target as targets
-from headcount.bench.isolated.module_count import MEASURED, count_module, parse_formulas
-from headcount.bench.isolated.target import Target, check_ranks, parse_target
+from headcount.bench.isolated.module_count import MEASURED, count_module
+from headcount.bench.isolated.target import parse_request, parse_target
 from headcount.bench.macs import cases as compared_cases
 from headcount.bench.macs import columns, convert, entries, grid, module, own, published, ranks, results, rules
 from headcount.bench.macs import figures as figure_tables
@@ -30,7 +30,7 @@ from headcount.bench.output.text import wrap_note
 from headcount.bench.render import FORMATS
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
-from headcount.bench.snapshot.snapshot import snapshot_of_rank
+from headcount.bench.snapshot.snapshot import Target, snapshot_of_rank
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
 from headcount.formulas import conventions
@@ -245,18 +245,12 @@ def _module(args: Namespace) -> Iterable[Section]:
         module.check_plot(args.plot)
     require_package("torch")
     check_device(args.device)
-    check_ranks(args.module, args.plan, args.ranks, args.rank)
-    same = ("device", "backward", "allow_unsupported", "formula_set", "plan", "ranks")
     count = count_module(
-        **vars(target),
-        counters=[name for name in counters if name in registry.NAMES],
-        elementwise=args.elementwise or "report",
-        formulas=parse_formulas(args.formula),
-        rank=args.rank or 0,
+        parse_request(target, args),
+        [name for name in counters if name in registry.NAMES],
         columns=[name for name in args.columns if name in MEASURED and not case],
         context=given.context,
         element_bytes=given.element_bytes,
-        **{name: getattr(args, name) for name in same},
     )
     # its bytes need no count, so that a reason is of the step
     if args.decode and isinstance(why_not := count.measured.get("kv_bytes"), str):

@@ -13,10 +13,11 @@ from headcount.bench.case import Case
 from headcount.bench.counters.base import CounterError
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
-from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
+from headcount.bench.isolated.target import LENGTHS, is_configuration, parse_input, parse_settings
 from headcount.bench.isolated.user_code import is_below
 from headcount.bench.macs.figures import COLUMNS, row_of
 from headcount.bench.macs.results import verdicts
+from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import Column, Row, Section, Table, plural
 from headcount.bench.training_flops import CountedModule, flops_per_token, input_tokens, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
@@ -121,7 +122,7 @@ def _model(spec: str, settings: str, inputs: str, root: str | None) -> _Model:
     for text in inputs.split():
         parse_input(text)
     roots = {spec: root} if root else None
-    count = count_module(**vars(Target(spec, fields, tuple(inputs.split()), None, lengths)), roots=roots)
+    count = count_module(Target(spec, fields, tuple(inputs.split()), None, lengths), roots=roots)
     tokens = input_tokens(count.inputs)
     return _Model(module_ledger(count), {"seq_len": tokens or 1}, CountedModule(count, tokens))
 

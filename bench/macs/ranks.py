@@ -11,7 +11,7 @@ from headcount.bench.accounts import Assumptions, NoAccount, context, step
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount, count_ranks
-from headcount.bench.isolated.target import Target
+from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
@@ -76,7 +76,7 @@ def sections(
     counts, reasons = {}, []
     if target:
         try:
-            counts = count_ranks(target, str(case.plan), backward=training, saved=saved)
+            counts = count_ranks(replace(target, plan=str(case.plan), backward=training), saved=saved)
         except UsageError as error:
             reasons = [str(error)]
     recipe = ", ".join(f"{name} {size}" for name, size in STATE_BYTES.items())

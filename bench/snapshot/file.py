@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import headcount
 from headcount.bench.errors import UsageError, excerpt, read_file
-from headcount.bench.snapshot.snapshot import LIMITED, CountRequest, CountSnapshot, natural, parameters_of, terms_of
+from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot, Target, natural, parameters_of, terms_of
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.rank import Transfer
 
@@ -40,7 +40,7 @@ def text(*snapshots: CountSnapshot) -> str:
 
 def _as_record(snapshot: CountSnapshot) -> dict[str, Any]:
     """Return the fields of ``snapshot`` as JSON values."""
-    request = snapshot.request or CountRequest("")
+    request = snapshot.request or Target("")
     options = {name: value for name, value in request.options().items() if value or name not in ADDED}
     contractions = [
         {"path": term.path, "kind": term.kind, "sizes": dict(term.dims), "times": term.times, "macs": term.size}
@@ -49,7 +49,7 @@ def _as_record(snapshot: CountSnapshot) -> dict[str, Any]:
     fields = ("name", "inputs", "included", "versions", "macs", "elementwise_macs", "params")
     data = {name: getattr(snapshot, name) for name in fields} | {
         "lock_version": LOCK_VERSION,
-        "module": request.module or None,
+        "module": request.spec or None,
         "settings": request.settings,
         "options": options,
         "contractions": sorted(contractions, key=_order),
@@ -139,9 +139,9 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]
     word = "uncounted" if data["lock_version"] == 1 else "unsupported"
     options = {**data["options"], "inputs": tuple(data["options"].get("inputs", ()))}
     options["allow_unsupported"] = options.pop(f"allow_{word}")
-    if unknown := options.keys() - CountRequest("").options().keys():
+    if unknown := options.keys() - Target("").options().keys():
         raise ValueError(f"unknown option {min(unknown)!r}")
-    request = CountRequest(data["module"] or "", data["settings"], **options)
+    request = Target(data["module"] or "", data["settings"], **options)
     snapshot = CountSnapshot(
         name=data["name"],
         terms=tuple(Entry(one["path"], one["kind"], one["sizes"], one["times"]) for one in data["contractions"]),

@@ -32,42 +32,60 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class CountRequest:
-    """Request to count a module: the fields of isolated.target.Target, and the options of the count."""
+class Target:
+    """A user module, a preset, a configuration file or a hub name, what is changed of it, and how it is counted.
 
-    module: str
+    Args:
+        spec: FILE.py:NAME, package.module:NAME, a preset, ``config.json`` or ``hf:NAME``.
+        settings: keywords of the function or class, or fields of the configuration.
+        inputs: texts of --input, ``SIZES[:DTYPE]`` or ``NAME=SIZES[:DTYPE]``.
+        dtype: type of the weights, one of isolated.target.DTYPES; None for the module's own.
+        lengths: input lengths by their names in isolated.target.LENGTHS.
+        device, allow_unsupported, elementwise, formulas, formula_set, backward: options of the count.
+        plan: divides the target over ranks, of which ``rank`` is counted: a function FILE.py:FUNCTION, with ``ranks``,
+            or of a preset a plan as formulas.plan reads it.
+    """
+
+    spec: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    dtype: str | None = None
+    lengths: Mapping[str, int] = field(default_factory=dict)
     device: str | None = None
     allow_unsupported: bool = False
     elementwise: str = "report"
     formulas: Mapping[str, str] = field(default_factory=dict)
     formula_set: str | None = None
-    inputs: tuple[str, ...] = ()
-    dtype: str | None = None
-    lengths: Mapping[str, int] = field(default_factory=dict)
     backward: bool = False
     plan: str | None = None
     ranks: int | None = None
     rank: int = 0
 
     @property
+    def name(self) -> str:
+        """TARGET or TARGET,NAME=VALUE,… of a command."""
+        values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in self.settings.items()}
+        return ",".join((self.spec, *(f"{name}={value}" for name, value in values.items())))
+
+    @property
     def code(self) -> tuple[str, ...]:
-        """The specs of the code that the count runs: the module's, and that of a function that divides it."""
-        return (self.module, self.plan) if self.plan and self.ranks else (self.module,)
+        """The specs of the code that the count runs: the target's, and that of a function that divides it."""
+        return (self.spec, self.plan) if self.plan and self.ranks else (self.spec,)
 
     def options(self) -> dict[str, Any]:
-        """Return the options by the names of the arguments of ``isolated.module_count.count_module``."""
-        return {name: value for name, value in vars(self).items() if name not in ("module", "settings")}
+        """Return all but the spec and its settings by name."""
+        return {name: value for name, value in vars(self).items() if name not in ("spec", "settings")}
 
     def described(self) -> dict[str, str]:
-        """Return the module, its settings and the options that differ from their defaults, as text."""
-        defaults = CountRequest("").options()
-        options = {name: value for name, value in self.options().items() if value != defaults[name]}
-        if self.inputs:
-            options["inputs"] = " ".join(self.inputs)
-        found = {f"--set {name}": value for name, value in self.settings.items()} | options
-        found |= {f"--{name.replace('_', '-')}": size for name, size in found.pop("lengths", {}).items()}
-        return {"module": self.module, **{name: str(value) for name, value in found.items()}}
+        """Return the spec, its settings and the options that differ from their defaults, as text."""
+        defaults = Target("").options()
+        found = {f"--set {name}": value for name, value in self.settings.items()}
+        for name, value in self.options().items():
+            if name == "lengths":
+                found |= {f"--{length.replace('_', '-')}": size for length, size in value.items()}
+            elif value != defaults[name]:
+                found[name] = " ".join(value) if name == "inputs" else value
+        return {"module": self.spec, **{name: str(value) for name, value in found.items()}}
 
 
 LIMITED = {"macs": "MACs", "params": "parameters"}
@@ -92,7 +110,7 @@ class CountSnapshot:
     unsupported: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    request: CountRequest | None = None
+    request: Target | None = None
     collectives: tuple[Transfer, ...] = ()
     uncalled: tuple[str, ...] | None = None
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -100,9 +118,7 @@ class CountSnapshot:
     @property
     def target(self) -> str:
         """TARGET or TARGET,NAME=VALUE,… of a command; the name of a module that a program counted."""
-        settings = self.request.settings.items() if self.request else ()
-        values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in settings}
-        return ",".join((self.name, *(f"{name}={value}" for name, value in values.items())))
+        return self.request.name if self.request else self.name
 
     @property
     def unmet_limits(self) -> dict[str, str]:
@@ -168,17 +184,17 @@ def snapshot_of_rank(name: str, cost: RankCost) -> CountSnapshot:
     return CountSnapshot(name, terms_of(cost.ledger, ()), parameters, collectives=cost.transfers)
 
 
-def snapshot_of(count: "ModuleCount", request: CountRequest, versions: Mapping[str, str]) -> CountSnapshot:
-    """Return the snapshot of the count of a user module, counted with the options of ``request``."""
+def snapshot_of(count: "ModuleCount", target: Target, versions: Mapping[str, str]) -> CountSnapshot:
+    """Return the snapshot of the count of a user module, counted as ``target`` states."""
     return CountSnapshot(
-        name=request.module,
+        name=target.spec,
         terms=terms_of(count.ledger, count.elementwise),
         parameters=parameters_of(count.parameters),
-        included=request.elementwise == "include",
+        included=target.elementwise == "include",
         unsupported=tuple(line["text"] for line in count.unsupported),
         inputs=tuple(count.inputs),
         versions=versions,
-        request=request,
+        request=target,
         collectives=tuple(count.collectives),
         uncalled=count.uncalled_modules(),
     )

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from headcount.bench.isolated import count_module
-from headcount.bench.isolated.module_count import make_request
+from headcount.bench.snapshot.snapshot import Target
 
 LLAMA = dict(
     model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=24, head_dim=6, intermediate_size=32,
@@ -21,8 +21,9 @@ def count(tmp_path, monkeypatch):
 
     def answer(target, settings=(), *, counters=(), columns=(), context=None, **options):
         spec = target if isinstance(target, str) else write(tmp_path, target)
-        how = {"counters": list(counters), "columns": columns, "element_bytes": 2, "context": context}
-        return json.loads(json.dumps(count_module.answer(make_request(spec, dict(settings), options, **how))))
+        request = {**vars(Target(spec, dict(settings), **options)), "counters": list(counters), "columns": columns}
+        found = count_module.answer({**request, "element_bytes": 2, "context": context, "roots": {}})
+        return json.loads(json.dumps(found["stages"]["all"], default=vars))
 
     return answer
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench.snapshot.file import text
-from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, Parameter
+from headcount.bench.snapshot.snapshot import CountSnapshot, Parameter, Target
 from headcount.formulas.ledger import Entry
 
 FACTORY = """
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("warm")
 def make_snapshot(width):
     term = Entry("", "linear", {"m": 7, "i": 11, "j": width})
     parameters = (Parameter("weight", (width, 11)), Parameter("bias", (width,)))
-    return CountSnapshot("net", (term,), parameters, request=CountRequest("x.py:net"))
+    return CountSnapshot("net", (term,), parameters, request=Target("x.py:net"))
 
 
 @pytest.fixture

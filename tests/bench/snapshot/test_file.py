@@ -7,7 +7,7 @@ import pytest
 
 from headcount.bench.errors import UsageError
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.snapshot import CountRequest, CountSnapshot, Parameter
+from headcount.bench.snapshot.snapshot import CountSnapshot, Parameter, Target
 from headcount.formulas.ledger import Entry, Ledger
 
 LOCK = CountSnapshot(
@@ -21,7 +21,7 @@ LOCK = CountSnapshot(
     (Parameter("layers.2.weight", (13, 11)), Parameter("layers.10.weight", (13, 11), trainable=False)),
     inputs=("0: 7x11 float32",),
     versions={"headcount": "0.2.0", "torch": "2.13.0", "python": "3.12"},
-    request=CountRequest("model.py:make", {"n": 7}, formulas={"mylib.op": "a0*o"}),
+    request=Target("model.py:make", {"n": 7}, formulas={"mylib.op": "a0*o"}),
 )
 TEXT = file.text(LOCK)
 OLD = TEXT.replace('"lock_version": 2', '"lock_version": 1').replace("unsupported", "uncounted")
