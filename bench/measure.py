@@ -3,7 +3,7 @@
 Imports torch only to count.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -41,11 +41,6 @@ class Measurement:
         """The exact ledger of the case."""
         return self.case.ledger
 
-    @property
-    def readings(self) -> dict[str, Any]:
-        """The parameters and the result of each counter, which :func:`measure` takes as ``readings``."""
-        return {"params": self.counted_params, **{count.counter: count.result for count in self.counts}}
-
     def disagreements(self, label: str) -> list[str]:
         """Return one line for each count that differs from its prediction, and for wrong parameters."""
         lines = [
@@ -61,22 +56,14 @@ class Measurement:
         return lines
 
 
-def measure(
-    case: Case,
-    counters: Sequence[str],
-    *,
-    device: str | None = None,
-    causes: bool = False,
-    readings: Mapping[str, Any] | None = None,
-) -> Measurement:
+def measure(case: Case, counters: Sequence[str], *, device: str | None = None, causes: bool = False) -> Measurement:
     """Run ``case`` once under each of ``counters``, on ``device`` or by default where the counter was verified.
 
     ``causes`` records the calls too and derives an explanation of each count from them. Counting needs no values:
-    weights are zeros. A counter does not run again on a case that it has counted in this process (bench.result_cache)
-    or in another one (``readings``). Raises CounterError where a tool fails on the model, and EnvironmentMissing for a
-    device that is not there.
+    weights are zeros. A counter does not run again on a case whose result bench.result_cache has. Raises CounterError
+    where a tool fails on the model, and EnvironmentMissing for a device that is not there.
     """
-    ledger, readings = case.ledger, readings or {}
+    ledger = case.ledger
     if not counters:
         return Measurement(case, None, ())
     if not case.config.has_module:
@@ -96,10 +83,10 @@ def measure(
         # one device after the other: a model with values is freed before the next is built
         for where in dict.fromkeys(devices):
             call = _Call(case, where, tools)
-            params = params or call.count_params(readings.get("params"))
+            params = params or call.count_params()
             for tool in (tool for tool, at in zip(tools, devices, strict=True) if at == where):
                 note = None if device else device_note(tool, where)
-                counts[tool] = call.count(tool, readings.get(tool.NAME), causes, note)
+                counts[tool] = call.count(tool, causes, note)
     return Measurement(case, params, tuple(counts[tool] for tool in tools))
 
 
@@ -116,21 +103,17 @@ class _Call:
             RESULTS[key] = make()
         return RESULTS[key]
 
-    def count_params(self, stored: int | None) -> int:
-        """Return the module's parameters, or ``stored`` ones."""
-        return self._once("params", lambda: stored or sum(weight.numel() for weight in self._built[0].parameters()))
+    def count_params(self) -> int:
+        """Return the module's parameters."""
+        return self._once("params", lambda: sum(weight.numel() for weight in self._built[0].parameters()))
 
-    def count(self, tool: ModuleType, stored: base.CounterResult | None, causes: bool, note: str | None) -> Count:
-        """Return the count of ``tool``, by its ``stored`` result where that is of this device.
-
-        ``causes`` derives the explanation from a trace, which all tools share.
-        """
+    def count(self, tool: ModuleType, causes: bool, note: str | None) -> Count:
+        """Return the count of ``tool``; ``causes`` derives the explanation from a trace, which all tools share."""
         ledger, where = self._case.ledger, self._where
-        stored = stored if stored and stored.device == where else None
         return Count(
             tool.NAME,
             ledger.macs,
-            self._once(tool.NAME, lambda: stored or self._read(tool)),
+            self._once(tool.NAME, lambda: self._read(tool)),
             device=where,
             predicted_macs=base.predict(tool, ledger, where),
             additions=base.additions(tool, ledger, where),

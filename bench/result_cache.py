@@ -59,12 +59,17 @@ def to_cache(measured: "Measurement") -> dict[str, Any]:
     return {"of": _case_digest(measured.case), "params": measured.counted_params, "counts": counts}
 
 
-def from_cache(entry: Mapping[str, Any] | None, case: Case) -> dict[str, Any]:
-    """Return the parameters and the results by counter for ``measure``; empty where ``entry`` is of another case."""
-    if not entry or entry["of"] != _case_digest(case):
-        return {}
-    counts = {name: CounterResult(name, **stored) for name, stored in entry["counts"].items()}
-    return {"params": entry["params"], **counts}
+def from_cache(entry: Mapping[str, Any] | None, case: Case) -> None:
+    """Add the parameters and the results of ``entry`` to those of this process, unless it is of another case."""
+    if entry and entry["of"] == _case_digest(case):
+        remember(case, entry["params"], (CounterResult(name, **stored) for name, stored in entry["counts"].items()))
+
+
+def remember(case: Case, params: int | None, results: Iterable[CounterResult]) -> None:
+    """Add what another process counted to the results of this one, from which measure takes them."""
+    for result in results:
+        RESULTS.setdefault((case.model, result.device, "params"), params)
+        RESULTS.setdefault((case.model, result.device, result.counter), result)
 
 
 def _case_digest(case: Case) -> str:

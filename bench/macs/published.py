@@ -74,7 +74,9 @@ def counting(
                     break
                 if waiting.cancel():
                     here(models[model])
-            return here(case, readings=future.result().readings)
+            found = future.result()
+            result_cache.remember(case, found.counted_params, (count.result for count in found.counts))
+            return here(case)
 
         yield counted
 
@@ -103,7 +105,8 @@ class ReproducedTable:
 
     def measured(self, row: str, counters: Sequence[str], cached: Mapping[str, Any] | None = None) -> Measurement:
         """Count the row's model with each of ``counters``, but for counts that ``cached`` has from an earlier run."""
-        return measure(self.cases[row], counters, readings=result_cache.from_cache(cached, self.cases[row]))
+        result_cache.from_cache(cached, self.cases[row])
+        return measure(self.cases[row], counters)
 
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
         """Return the table with ``rows`` made by :meth:`row`."""
