@@ -19,15 +19,11 @@ FLAGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_LAUNCH_BLOCKING", "TORCH_AL
 
 
 def machine() -> dict[str, Any]:
-    """Return CPU, memory, operating system and package versions; None where unknown."""
+    """Return CPU, operating system and package versions; None where unknown."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "memory_bytes": _memory(),
-        "system": platform.system(),
-        "kernel": platform.release(),
-        "arch": platform.machine(),
-        "libc": " ".join(platform.libc_ver()).strip() or None,
+        "platform": platform.platform(),
         "python": platform.python_version(),
         "packages": versions(PACKAGES),
     }
@@ -139,30 +135,21 @@ def run_git(*words: str, folder: Path) -> str:
 
 
 def _cpu() -> str | None:
-    try:
+    with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
-
-
-def _memory() -> int | None:
-    with suppress(ImportError):
-        import psutil
-
-        return psutil.virtual_memory().total
-    return None
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+    return platform.processor() or None
 
 
 def _driver() -> str | None:
+    """Return the version of the GPU's driver; None where pynvml or the driver is missing."""
     try:
         import pynvml
-    except ImportError:
-        return None
-    with suppress(pynvml.NVMLError):
+
         pynvml.nvmlInit()
         return pynvml.nvmlSystemGetDriverVersion()
-    return None
+    except Exception:
+        return None
 
 
 def peak_memory() -> str:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.errors import EnvironmentMissing
-from headcount.bench.isolated.hub import find_beside, find_config, require_library
+from headcount.bench.isolated.hub import find_file, require_library
 from headcount.bench.isolated.model_inputs import Inputs
 from headcount.bench.isolated.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
@@ -51,7 +51,7 @@ def build_from_config(
         UserCodeError: one line: what is wrong with the configuration, a field, a length or an input.
         EnvironmentMissing: the library, the hub or code of the model's own is needed and not there.
     """
-    path = find_config(source) if source.startswith("hf:") else Path(source)
+    path = find_file(source) if source.startswith("hf:") else Path(source)
     config = _read_json(path)
     library = next((library for key, library in _LIBRARIES.items() if config.get(key)), None)
     if library is None:
@@ -78,9 +78,12 @@ def build_from_config(
 
 
 def _preprocessor(config: Path, source: str) -> dict[str, Any]:
-    """Return the content of the ``preprocessor_config.json`` in a configuration's folder, empty where there is none."""
-    path = find_beside(config, "preprocessor_config.json", source)
-    return _read_json(path) if path else {}
+    """Return the content of the ``preprocessor_config.json`` beside a configuration, empty where there is none."""
+    path = config.with_name("preprocessor_config.json")
+    if source.startswith("hf:"):
+        with contextlib.suppress(EnvironmentMissing, UserCodeError):
+            path = find_file(f"{source.partition('@')[0]}@{config.parent.name}", path.name)
+    return _read_json(path) if path.is_file() else {}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -102,12 +102,12 @@ def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., Repo
 
 def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCount:
     """Return the record of a count of ``built``; ``how`` are further fields."""
-    names = ("macs", "headline", "dispatched", "with_elementwise", "ledger", "modules", "collectives")
+    names = ("macs", "headline", "included", "dispatched", "with_elementwise", "ledger", "modules", "collectives")
     return ModuleCount(
         **{name: getattr(count, name) for name in names},
         inputs=inputs_of(built.args, built.kwargs),
         elementwise=count.elementwise_ledger,
-        parameters=parameters(built.module),
+        parameters=list(_parameters(built.module)),
         audit=[{**vars(line), "text": line.text()} for line in count.audit],
         bytes_moved=count.bytes_moved(),
         causal_macs=count.causal_macs,
@@ -332,18 +332,12 @@ def _zeros(tensor: Tensor) -> Tensor:
     return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor
 
 
-def parameters(module: nn.Module) -> list[dict[str, Any]]:
-    """Return a record of each parameter tensor, or of the rank's part, once, at the first module that owns it."""
-    return [
-        {
-            "path": name.rpartition(".")[0],
-            "name": name.rpartition(".")[2],
-            "shape": list(local_part(parameter).shape),
-            "params": local_part(parameter).numel(),
-            "trainable": parameter.requires_grad,
-        }
-        for name, parameter in module.named_parameters()
-    ]
+def _parameters(module: nn.Module) -> Iterator[dict[str, Any]]:
+    """Yield a record of each parameter tensor, or of the rank's part, once, at the first module that owns it."""
+    for name, parameter in module.named_parameters():
+        (path, _, own), part = name.rpartition("."), local_part(parameter)
+        sizes = {"shape": list(part.shape), "params": part.numel()}
+        yield {"path": path, "name": own, **sizes, "trainable": parameter.requires_grad}
 
 
 def _sizes(tensor: Tensor) -> str:

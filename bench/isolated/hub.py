@@ -18,41 +18,26 @@ def require_library(name: str) -> None:
         raise EnvironmentMissing(f"this configuration needs {name}, which is not installed: pip install {name}")
 
 
-def find_config(spec: str) -> Path:
-    """Return the path of the ``config.json`` of ``hf:NAME[@REVISION]``; its folder is called like the commit.
+def find_file(spec: str, file: str = "config.json") -> Path:
+    """Return the path of a file of ``hf:NAME[@REVISION]``; its folder is called like the commit.
 
     Raises:
         EnvironmentMissing: the file is not in the cache and the hub does not answer.
         UserCodeError: the hub has no such repository, revision or file.
     """
     require_library("huggingface_hub")
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import disable_progress_bars
 
     name, _, revision = spec.removeprefix("hf:").partition("@")
     revision = revision or "main"
     try:
-        cached = try_to_load_from_cache(name, "config.json", revision=revision)
+        cached = try_to_load_from_cache(name, file, revision=revision)
     except ValueError as error:
         raise UserCodeError(f"it is no hf:NAME[@REVISION]: {str(error).splitlines()[0]}") from error
-    return Path(cached if isinstance(cached, str) else _download(name, "config.json", revision))
-
-
-def find_beside(config: Path, name: str, spec: str) -> Path | None:
-    """Return the path of another file in the configuration's repository or folder; None if it is missing."""
-    path = config.with_name(name)
-    if path.is_file() or not spec.startswith("hf:"):
-        return path if path.is_file() else None
-    try:
-        return Path(_download(spec.removeprefix("hf:").partition("@")[0], name, config.parent.name))
-    except (EnvironmentMissing, UserCodeError):
-        return None
-
-
-def _download(name: str, file: str, revision: str) -> str:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-    from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.utils import disable_progress_bars
-
+    if isinstance(cached, str):
+        return Path(cached)
     # hf_hub_download alone repeats its attempt for 20 s; in a thread, since a name server may take longer too
     url = hf_hub_url(name, file, revision=revision)
     attempt = ThreadPoolExecutor(1).submit(get_hf_file_metadata, url, timeout=TIMEOUT_S)
@@ -62,7 +47,7 @@ def _download(name: str, file: str, revision: str) -> str:
         error = TimeoutError(f"no answer within {TIMEOUT_S:g} s")
     if error is None:
         disable_progress_bars()
-        return hf_hub_download(name, file, revision=revision)
+        return Path(hf_hub_download(name, file, revision=revision))
     reason = f"{file} of {name} at revision {revision}: {str(error).strip().splitlines()[0]}"
     if isinstance(error, HfHubHTTPError):
         raise UserCodeError(f"the hub has no {reason}") from error

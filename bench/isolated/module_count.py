@@ -30,10 +30,10 @@ class ModuleCount(Modules):
 
     ``bytes_moved``, ``causal_macs`` and ``other_flops`` are those of bench.contractions.costs.
 
-    ``macs`` is the headline, which ``headline`` names: ``dispatched`` or ``with_elementwise``. ``ledger`` holds all
-    dispatched contractions, ``elementwise`` the products written elementwise. The other sequences are records as
-    ``--format json`` prints them: ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of every
-    operation.
+    ``macs`` is the headline, which ``headline`` names: ``dispatched`` or, where ``included``, ``with_elementwise``.
+    ``ledger`` holds all dispatched contractions, ``elementwise`` the products written elementwise. The other sequences
+    are records as ``--format json`` prints them: ``parameters`` by tensor, ``counters`` with their causes, ``audit`` of
+    every operation.
     ``libraries`` are the versions of those that decide which operations torch runs (bench.env). ``notes`` are sentences
     about how the module was made, to print below a table. ``measured`` are values of MEASURED columns, or reasons.
     ``collectives`` and ``saved_bytes``, of the activations that a forward pass keeps, are those of one rank of a module
@@ -57,6 +57,7 @@ class ModuleCount(Modules):
     why_not_meta: str | None = None
     counters: Sequence[dict[str, Any]] = ()
     backward: bool = False
+    included: bool = False
     modules: Sequence[ModuleRecord] = ()
     notes: Sequence[str] = ()
     measured: Mapping[str, int | str] = field(default_factory=dict)

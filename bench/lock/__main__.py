@@ -124,8 +124,7 @@ def plan(args: argparse.Namespace) -> Work | str:
             roots |= _roots(path, {*request.code} - {request.spec if word else None, args.plan})
     found = []
     for old, request, _ in jobs:
-        answer = count_module(request, roots=roots)
-        counted = snapshot_of(answer, request, file.versions(answer.libraries))
+        counted = snapshot_of(count_module(request, roots=roots), request)
         found.append((old, replace(counted, limits={**(old.limits if old else {}), **dict(args.max)})))
     if args.check:
         return _compare(args, found)

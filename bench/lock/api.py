@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.count import count_macs
-from headcount.bench.env import counting_libraries
-from headcount.bench.isolated.count_module import inputs_of, parameters
+from headcount.bench.isolated.count_module import module_count
+from headcount.bench.isolated.user_code import Built
 from headcount.bench.output.files import write
 from headcount.bench.render import emit
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import failures, summary
 from headcount.bench.snapshot.sections import LOCKED, sections
-from headcount.bench.snapshot.snapshot import CountSnapshot, parameters_of, terms_of
+from headcount.bench.snapshot.snapshot import CountSnapshot, snapshot_of
 
 
 class CostChanged(AssertionError):
@@ -61,14 +61,5 @@ def lock(module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **k
         UnsupportedError, ElementwiseError, TypeError, ValueError: as ``count_macs``.
     """
     counted = count_macs(module, *inputs, kwargs=kwargs, **keywords)
-    module, args, named = counted.call
-    return Lock(
-        name=counted.name,
-        terms=terms_of(counted.ledger, counted.elementwise_ledger),
-        parameters=parameters_of(parameters(module)),
-        included=counted.included,
-        unsupported=tuple(line.text() for line in counted.unsupported),
-        inputs=tuple(inputs_of(args, named)),
-        versions=file.versions(counting_libraries()),
-        uncalled=counted.uncalled_modules(),
-    )
+    count = module_count(counted, Built(*counted.call), device="")
+    return Lock(**vars(snapshot_of(count)))

@@ -71,7 +71,7 @@ def of_target(target: Target) -> ModuleCase:
     count = count_module(target)
     # Entries for weights count parameters only: the operations that use them are in the ledger already.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
-    saved = snapshot_of(count, target, file.versions(count.libraries))
+    saved = snapshot_of(count, target)
     return ModuleCase(target.name, target, Ledger((*count.ledger, *weights)), replace(saved, name=target.name))
 
 

@@ -1,15 +1,12 @@
 """The file of a count snapshot: JSON with sorted keys, so that a change of a count is a change of a line."""
 
 import json
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
-from importlib.metadata import version
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-import headcount
 from headcount.bench.errors import UsageError, excerpt, read_file
 from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot, Target, natural, parameters_of, terms_of
 from headcount.formulas.ledger import Entry, Ledger
@@ -22,13 +19,6 @@ ADDED = ("inputs", "dtype", "lengths", "backward", "plan", "ranks", "rank")
 """Options that a lock has only where they are set."""
 JSON_VERSION = 1
 """Schema version of the JSON of ``headcount macs --module`` that is read."""
-
-
-def versions(libraries: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of headcount, Python, torch (without its build) and ``libraries``."""
-    torch = version("torch").partition("+")[0]
-    python = ".".join(platform.python_version_tuple()[:2])
-    return {"headcount": headcount.__version__, "torch": torch, "python": python, **libraries}
 
 
 def text(*snapshots: CountSnapshot) -> str:

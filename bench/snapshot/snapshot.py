@@ -1,11 +1,14 @@
 """One module's count, as files store it: contractions and parameters by name, and how they were counted."""
 
 import json
+import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import headcount
 from headcount.formulas.ledger import MAC_KINDS, Entry
 from headcount.formulas.rank import RankCost, Transfer
 
@@ -184,16 +187,21 @@ def snapshot_of_rank(name: str, cost: RankCost) -> CountSnapshot:
     return CountSnapshot(name, terms_of(cost.ledger, ()), parameters, collectives=cost.transfers)
 
 
-def snapshot_of(count: "ModuleCount", target: Target, versions: Mapping[str, str]) -> CountSnapshot:
-    """Return the snapshot of the count of a user module, counted as ``target`` states."""
+def snapshot_of(count: "ModuleCount", target: Target | None = None) -> CountSnapshot:
+    """Return the snapshot of the count of ``target``, or of a module that a program counted.
+
+    Versions are those of headcount, Python, torch (without its build) and the libraries of the count.
+    """
+    torch = version("torch").partition("+")[0]
+    python = ".".join(platform.python_version_tuple()[:2])
     return CountSnapshot(
-        name=target.spec,
+        name=target.spec if target else count.name,
         terms=terms_of(count.ledger, count.elementwise),
         parameters=parameters_of(count.parameters),
-        included=target.elementwise == "include",
+        included=count.included,
         unsupported=tuple(line["text"] for line in count.unsupported),
         inputs=tuple(count.inputs),
-        versions=versions,
+        versions={"headcount": headcount.__version__, "torch": torch, "python": python, **count.libraries},
         request=target,
         collectives=tuple(count.collectives),
         uncalled=count.uncalled_modules(),

@@ -217,10 +217,10 @@ def test_hub_name_is_read_from_cache(cache, count):
 
 def test_unreachable_hub_raises(cache):
     with pytest.raises(EnvironmentMissing, match="^not in the local cache, .* at revision v2") as error:
-        hub.find_config("hf:some/other@v2")
+        hub.find_file("hf:some/other@v2")
     assert "\n" not in str(error.value)
     with pytest.raises(UserCodeError, match="is no hf:NAME"):
-        hub.find_config("hf:some/llama/with/parts")
+        hub.find_file("hf:some/llama/with/parts")
 
 
 def test_hub_without_answer(cache, monkeypatch):
@@ -229,7 +229,7 @@ def test_hub_without_answer(cache, monkeypatch):
     monkeypatch.setattr(hub, "TIMEOUT_S", 0.01)
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: time.sleep(1))
     with pytest.raises(EnvironmentMissing, match=r"no answer within 0\.01 s"):
-        hub.find_config("hf:some/other")
+        hub.find_file("hf:some/other")
 
 
 def test_hub_downloads(cache, monkeypatch, tmp_path):
@@ -240,4 +240,4 @@ def test_hub_downloads(cache, monkeypatch, tmp_path):
     path.write_text(json.dumps(LLAMA))
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: None)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file, revision: str(path.with_name(file)))
-    assert hub.find_config("hf:some/other@v3") == path
+    assert hub.find_file("hf:some/other@v3") == path

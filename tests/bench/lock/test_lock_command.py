@@ -58,7 +58,7 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
         counted.append((target.spec, target.settings, target.options(), roots))
         return SimpleNamespace(
             ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=(), libraries={}, collectives=(),
-            uncalled_modules=lambda: (),
+            uncalled_modules=lambda: (), included=True,
         )  # fmt: skip
 
     monkeypatch.setattr(command, "count_module", count)
