@@ -62,8 +62,7 @@ def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str,
         "gpu": gpu() if device == "cuda" else None,
         "tf32": torch.backends.cuda.matmul.allow_tf32 if device == "cuda" else None,
         "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
-        "commit": commit(),
-        "dirty": dirty(),
+        **commit(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": argv if argv is not None else [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
@@ -101,23 +100,19 @@ def gpu() -> dict[str, Any]:
     }
 
 
-def commit() -> str | None:
-    """Return the commit of the checkout that this runs from; None where it is installed."""
-    return _git("rev-parse", "HEAD")
+def commit() -> dict[str, Any]:
+    """Return the ``commit`` of the checkout that this runs from, and whether tracked files differ from it (``dirty``).
 
-
-def dirty() -> bool | None:
-    """Return whether tracked files differ from that commit."""
-    # status would otherwise write the index, and leave its lock where the disk is full
-    status = _git("--no-optional-locks", "status", "--porcelain", "--untracked-files=no")
-    return None if status is None else bool(status)
-
-
-def _git(*words: str) -> str | None:
+    None where it is installed, and for the commit where there is none.
+    """
+    # git would otherwise write the index, and leave its lock where the disk is full
+    words = "--no-optional-locks status --porcelain=v2 --branch --untracked-files=no".split()
     if headcount.CHECKOUT:
         with suppress(EnvironmentMissing, UsageError):
-            return run_git(*words, folder=headcount.CHECKOUT).strip()
-    return None
+            first, *others = run_git(*words, folder=headcount.CHECKOUT).splitlines()
+            found = first.removeprefix("# branch.oid ").replace("(initial)", "") or None
+            return {"commit": found, "dirty": any(not line.startswith("#") for line in others)}
+    return {"commit": None, "dirty": None}
 
 
 def run_git(*words: str, folder: Path) -> str:

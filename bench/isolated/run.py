@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 import headcount
@@ -131,13 +131,21 @@ def _run(request: Mapping[str, Any], out: int, timeout_s: float, err: int | None
     """
     # -P: Python adds no folder to sys.path by itself
     command = [sys.executable, "-P", "-c", _START.format(roots=_ROOTS), json.dumps(request)]
-    # a new process group, so that Ctrl-C reaches only this process; the open stdin tells it that we still run
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=err, process_group=0) as process:
+    # the open stdin tells it that we still run
+    with process_group(command, stdin=subprocess.PIPE, stdout=out, stderr=err) as process:
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             reason = f"still ran after {timeout_s:g} s and was ended; {TIMEOUT}=SECONDS gives it more"
             raise UsageError(f"{request['spec']} {reason}") from None
+
+
+@contextmanager
+def process_group(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen]:
+    """Start a process in a group of its own, so that Ctrl-C reaches only this process; kill the group at the end."""
+    with subprocess.Popen(command, process_group=0, **options) as process:
+        try:
+            yield process
         finally:
             if hasattr(os, "killpg"):
                 with suppress(OSError):

@@ -5,17 +5,16 @@ Imports no torch: the seconds since the command began include those that the wor
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
-from selectors import EVENT_READ, DefaultSelector
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.isolated.run import process_group
 
 WORKER = "HEADCOUNT_WORKER"
 """Environment variable of a worker: JSON with ``pipe``, ``started`` in seconds since the epoch, ``step``, ``reason``.
@@ -42,7 +41,7 @@ def deadline_s(expected_s: float) -> float:
 def begin_step(step: str, within_s: float) -> None:
     """Tell the parent of this worker to end it unless another step begins in ``within_s`` seconds."""
     if found := worker():
-        os.write(found["pipe"], f"{json.dumps([step, within_s])}\n".encode())
+        Connection(os.dup(found["pipe"]), readable=False).send_bytes(json.dumps([step, within_s]).encode())
 
 
 def restart() -> NoReturn:
@@ -74,26 +73,18 @@ def run_watched(command: Sequence[str]) -> int:
 
 def _run(command: Sequence[str], state: dict[str, Any]) -> tuple[int, str | None, str | None]:
     """Return the exit code of a worker, its last step, and why it did not finish that; None where it ended itself."""
-    read, write = os.pipe()
-    environ = os.environ | {WORKER: json.dumps({**state, "pipe": write})}
+    steps, worker_end = Pipe(duplex=False)
+    pipe = worker_end.fileno()
+    environ = os.environ | {WORKER: json.dumps({**state, "pipe": pipe})}
     step, limit = None, STARTUP_S
-    with (
-        open(read, "rb", buffering=0) as steps,
-        DefaultSelector() as selector,
-        subprocess.Popen(command, env=environ, pass_fds=[write], process_group=0) as process,
-    ):
-        os.close(write)
-        selector.register(steps, EVENT_READ)
-        try:
+    with steps, process_group(command, env=environ, pass_fds=[pipe]) as process:
+        worker_end.close()
+        deadline = time.monotonic() + limit
+        while steps.poll(max(0.0, deadline - time.monotonic())):
+            try:
+                step, limit = json.loads(steps.recv_bytes())
+            except EOFError:
+                code = process.wait()
+                return code, step, f"was killed by signal {-code}" if code < 0 else None
             deadline = time.monotonic() + limit
-            while selector.select(max(0.0, deadline - time.monotonic())):
-                lines = steps.read(2**16).splitlines()
-                if not lines:
-                    code = process.wait()
-                    return code, step, f"was killed by signal {-code}" if code < 0 else None
-                step, limit = json.loads(lines[-1])
-                deadline = time.monotonic() + limit
-            return RESTART, step, f"gave no answer within {limit:.0f} s"
-        finally:
-            with suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+    return RESTART, step, f"gave no answer within {limit:.0f} s"

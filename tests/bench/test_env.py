@@ -24,20 +24,21 @@ def test_commit_and_dirty(tmp_path, monkeypatch):
 
     monkeypatch.setattr(env.headcount, "CHECKOUT", tmp_path)
     git("init")
-    assert (env.commit(), env.dirty()) == (None, False)
+    assert env.commit() == {"commit": None, "dirty": False}
     (tmp_path / "file").write_text("a")
     git("add", "file")
     git("commit", "-m", "one")
     (tmp_path / "another").write_text("a")
-    assert (env.commit(), env.dirty()) == (git("rev-parse", "HEAD"), False)
+    clean = {"commit": git("rev-parse", "HEAD"), "dirty": False}
+    assert env.commit() == clean
     # git status without --no-optional-locks would write the index
     os.utime(tmp_path / "file", (1, 1))
     index = (tmp_path / ".git" / "index").read_bytes()
-    assert not env.dirty() and (tmp_path / ".git" / "index").read_bytes() == index
+    assert env.commit() == clean and (tmp_path / ".git" / "index").read_bytes() == index
     (tmp_path / "file").write_text("b")
-    assert env.dirty() is True
+    assert env.commit() == clean | {"dirty": True}
     monkeypatch.setattr(env.headcount, "CHECKOUT", None)
-    assert (env.commit(), env.dirty()) == (None, None)
+    assert env.commit() == {"commit": None, "dirty": None}
 
 
 def driver():

@@ -20,10 +20,9 @@ MODULES |= {"xmlrpc", "socket", "urllib", "http", "requests", "ftplib", "telnetl
 WRITES = {"write_text", "write_bytes", "savefig", "to_csv", "to_json", "to_pickle", "mkstemp", "NamedTemporaryFile"}
 
 ALLOWED = {
-    "bench/isolated/run.py": {"subprocess": "the process of user code, from a list of words, without a shell"},
+    "bench/isolated/run.py": {"subprocess": "user code or this command again, from a list of words, without a shell"},
     "bench/trace/collector.py": {"ctypes": "a setting of the allocator of this process"},
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
-    "bench/isolated/watched.py": {"subprocess": "this command again, as a worker that can be replaced"},
     "bench/output/figure.py": {"savefig": "into memory; bench/output/files.py writes it"},
     "reports/plots/plot.py": {"savefig": "into memory; the report writes the text"},
     "bench/output/comma.py": {"to_csv": "to a text, no file"},

@@ -1,8 +1,8 @@
 """Sessions store and skip finished cases, stop at the time limit, and restart the process after a lost device."""
 
 import json
-import os
 import time as clock
+from multiprocessing import Pipe
 from types import SimpleNamespace
 
 import pytest
@@ -151,8 +151,8 @@ def test_failed_capture_restarts_with_the_next_case(tmp_path, cuda, monkeypatch,
 
 
 def test_call_that_does_not_return_fails_its_case(tmp_path, cuda, monkeypatch):
-    read, write = os.pipe()
-    state = watched.worker() | {"pipe": write}
+    steps, end = Pipe(duplex=False)
+    state = watched.worker() | {"pipe": end.fileno()}
     monkeypatch.setenv(watched.WORKER, json.dumps(state))
     argv = [*GPU, "--seq-len", "7", "9", "--json", str(tmp_path / "r.jsonl")]
 
@@ -164,7 +164,7 @@ def test_call_that_does_not_return_fails_its_case(tmp_path, cuda, monkeypatch):
     with pytest.raises(Hung):
         main(argv)
     # 60 s for a case whose time is unknown
-    assert [json.loads(line) for line in os.read(read, 9999).splitlines()] == [[f"latency {CASE}", 60.0]]
+    assert json.loads(steps.recv_bytes()) == [f"latency {CASE}", 60.0] and not steps.poll()
     # the parent ends that worker, and states the reason to the next one
     cuda.on_operation, cuda.current = lambda name: None, cuda.main
     reason = {"step": f"latency {CASE}", "reason": "gave no answer within 60 s"}
@@ -172,9 +172,9 @@ def test_call_that_does_not_return_fails_its_case(tmp_path, cuda, monkeypatch):
     assert main(argv) == 1
     statuses = {(r["seq_len"], r["status"]) for r in rows_of(tmp_path / "r.jsonl")}
     assert statuses == {(7, "failed: RuntimeError: gave no answer within 60 s"), (9, "timed")}
-    assert len(os.read(read, 9999).splitlines()) == 2
-    for end in (read, write):
-        os.close(end)
+    assert len([steps.recv_bytes() for _ in iter(steps.poll, False)]) == 2
+    steps.close()
+    end.close()
 
 
 def test_failed_peaks_leave_no_bound(tmp_path, monkeypatch, capsys):
