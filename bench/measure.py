@@ -68,7 +68,7 @@ def measure(case: Case, counters: Sequence[str], *, device: str | None = None, c
         return Measurement(case, None, ())
     if not case.config.has_module:
         reason = "closed form only: no module to count, so the parameters are the closed form's too"
-        devices = {name: counter_device(registry.counter(name), ledger, device) for name in counters}
+        devices = {name: counter_device(registry.counter(name), ledger, device)[0] for name in counters}
         counts = (Count(name, ledger.macs, None, reason, where) for name, where in devices.items())
         return Measurement(case, None, tuple(counts))
     check_device(device)
@@ -76,18 +76,17 @@ def measure(case: Case, counters: Sequence[str], *, device: str | None = None, c
     with importing():
         from headcount.bench.counters.run_context import one_thread
 
-        tools = [registry.counter(name) for name in counters]
-    devices = [counter_device(tool, ledger, device) for tool in tools]
+        places = {tool: counter_device(tool, ledger, device) for tool in map(registry.counter, counters)}
     params, counts = None, {}
     with one_thread():
         # one device after the other: a model with values is freed before the next is built
-        for where in dict.fromkeys(devices):
-            call = _Call(case, where, tools)
+        for where in dict.fromkeys(where for where, _ in places.values()):
+            call = _Call(case, where, list(places))
             params = params or call.count_params()
-            for tool in (tool for tool, at in zip(tools, devices, strict=True) if at == where):
-                note = None if device else device_note(tool, where)
-                counts[tool] = call.count(tool, causes, note)
-    return Measurement(case, params, tuple(counts[tool] for tool in tools))
+            for tool, (at, note) in places.items():
+                if at == where:
+                    counts[tool] = call.count(tool, causes, note)
+    return Measurement(case, params, tuple(counts[tool] for tool in places))
 
 
 class _Call:
@@ -151,20 +150,16 @@ class _Call:
         return RecordedCall(model, tuple(inputs.values()), {}, self.tools)
 
 
-def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> str:
-    """Return where a counter counts a model: ``device``, else its own device unless the model is too large."""
-    if device:
-        return device
+def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> tuple[str, str | None]:
+    """Return where a counter counts a model, and why that is not its own device where the model is too large for it.
+
+    ``device`` is where it counts every model, if any.
+    """
     large = ledger.macs > CPU_LIMIT_MACS or ledger.params > CPU_LIMIT_PARAMS
-    return "meta" if large else tool.DEVICE
-
-
-def device_note(tool: ModuleType, where: str) -> str | None:
-    """Return why a counter did not count on its own device; None where it did."""
-    if where == tool.DEVICE:
-        return None
-    return (
-        f"{tool.NAME} counted on {where}, not on {tool.DEVICE}: more than "
+    if device or not large or tool.DEVICE == "meta":
+        return device or tool.DEVICE, None
+    return "meta", (
+        f"{tool.NAME} counted on meta, not on {tool.DEVICE}: more than "
         f"{CPU_LIMIT_MACS // 10**9} GMACs or {CPU_LIMIT_PARAMS // 10**9} G parameters"
     )
 

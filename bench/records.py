@@ -70,24 +70,30 @@ class Environment(dict):
 
 
 @dataclass(frozen=True)
-class LatencyRecord:
-    """The fields of a record of kind ``latency`` that readers use; records have more.
+class Record:
+    """The fields that records of both kinds have and readers use; records have more.
 
     A field with a default may be absent, as in records of earlier versions. The JSON key of ``which`` is ``pass``.
     """
 
     cell: str
-    subject: str
-    name: str
+    layer: str
+    implementation: str
     dtype: str
     routing: str
     which: str
-    layer: str
-    role: str
-    implementation: str
-    implementation_used: str | None
     status: str
     seq_len: Count | None
+
+
+@dataclass(frozen=True)
+class LatencyRecord(Record):
+    """A timed implementation."""
+
+    subject: str
+    name: str
+    role: str
+    implementation_used: str | None
     batch_size: Count | None
     tokens: Count | None
     macs: Count
@@ -114,17 +120,9 @@ class LatencyRecord:
 
 
 @dataclass(frozen=True)
-class CheckRecord:
+class CheckRecord(Record):
     """A correctness check of an implementation."""
 
-    cell: str
-    layer: str
-    implementation: str
-    dtype: str
-    routing: str
-    which: str
-    status: str
-    seq_len: Count
     error: str | None
     bound: str | None
     choices: Count | None

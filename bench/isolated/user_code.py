@@ -282,25 +282,21 @@ def run_user_code(
 ) -> Any:
     """Return the result of ``function``. Raise its errors, but for the ``unchanged`` types, as UserCodeError.
 
-    Its interrupts too: the process of user code receives none. Without ``traces_torch`` an error that torch raises has
-    no traceback.
+    Its interrupts too: the process of user code receives none. The error has the traceback of the user's frames, if
+    any; without ``traces_torch`` not for an error that torch raises.
     """
     try:
         return function()
     except unchanged:
         raise
     except BaseException as error:
-        raise _convert_error(reason, error, traces_torch) from error
-
-
-def _convert_error(reason: str, error: BaseException, traces_torch: bool) -> UserCodeError:
-    """Return the UserCodeError for ``error``, raised by ``reason``, with the traceback of the user's frames, if any."""
-    summary = traceback.TracebackException.from_exception(error)
-    # the message of an exception whose __str__ raises is replaced here
-    name, message = type(error).__name__, str(summary)
-    text = ": ".join([name, *(line[:LONGEST] for line in message.strip().splitlines()[:1])])
-    frames = [frame for frame in summary.stack if not any(part in frame.filename for part in _HIDDEN_FRAMES)]
-    if not traces_torch and frames and frames[-1] is not summary.stack[-1]:
-        frames = []
-    lines = ["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(frames).format()]
-    return UserCodeError(f"{reason} raised {text}", "".join([*lines, f"{name}: {message}"]) if frames else "")
+        summary = traceback.TracebackException.from_exception(error)
+        # the message of an exception whose __str__ raises is replaced here
+        name, message = type(error).__name__, str(summary)
+        text = ": ".join([name, *(line[:LONGEST] for line in message.strip().splitlines()[:1])])
+        frames = [frame for frame in summary.stack if not any(part in frame.filename for part in _HIDDEN_FRAMES)]
+        if not traces_torch and frames and frames[-1] is not summary.stack[-1]:
+            frames = []
+        lines = ["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(frames).format()]
+        trace = "".join([*lines, f"{name}: {message}"]) if frames else ""
+        raise UserCodeError(f"{reason} raised {text}", trace) from error
