@@ -57,19 +57,16 @@ def test_count_runs_once(monkeypatch):
     assert len(calls) == 4
 
 
-def of_size(macs, params):
-    return Ledger((Entry("a", "linear", {"T": macs}, weight={"d_m": params}),))
-
-
 @pytest.mark.parametrize(
     "macs, params, where",
     [(10**10, 10**9, "cpu"), (10**10 + 1, 1, "meta"), (1, 10**9 + 1, "meta")],
 )
 def test_large_model_is_counted_on_meta(macs, params, where):
     tool = SimpleNamespace(NAME="a tool", DEVICE="cpu")
-    assert measure.counter_device(tool, of_size(macs, params), "cuda") == ("cuda", None)
+    ledger = Ledger((Entry("a", "linear", {"T": macs}, weight={"d_m": params}),))
+    assert measure.counter_device(tool, ledger, "cuda") == ("cuda", None)
     why = "a tool counted on meta, not on cpu: more than 10 GMACs or 1 G parameters" if where == "meta" else None
-    assert measure.counter_device(tool, of_size(macs, params), None) == (where, why)
+    assert measure.counter_device(tool, ledger, None) == (where, why)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -215,17 +215,13 @@ def test_hub_name_is_read_from_cache(cache, count):
     assert (found["macs"], found["libraries"]["hf:some/llama@abc123"]) == (MACS, "abc123")
 
 
-def test_unreachable_hub_raises(cache):
-    with pytest.raises(EnvironmentMissing, match="^not in the local cache, .* at revision v2") as error:
-        hub.find_file("hf:some/other@v2")
-    assert "\n" not in str(error.value)
-    with pytest.raises(UserCodeError, match="is no hf:NAME"):
-        hub.find_file("hf:some/llama/with/parts")
-
-
-def test_hub_without_answer(cache, monkeypatch):
+def test_unreachable_hub_raises(cache, monkeypatch):
     import huggingface_hub
 
+    with pytest.raises(EnvironmentMissing, match="^not in the local cache, .* at revision v2[^\n]*$"):
+        hub.find_file("hf:some/other@v2")
+    with pytest.raises(UserCodeError, match="is no hf:NAME"):
+        hub.find_file("hf:some/llama/with/parts")
     monkeypatch.setattr(hub, "TIMEOUT_S", 0.01)
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: time.sleep(1))
     with pytest.raises(EnvironmentMissing, match=r"no answer within 0\.01 s"):

@@ -78,10 +78,6 @@ def test_dtype_casts_weights_and_inputs():
     assert build("alone", dtype="float64", inputs=["2,7:float32"]).args[0].dtype == torch.float32
 
 
-def test_class_without_inputs_raises():
-    with pytest.raises(UserCodeError, match=r"Net must return \(module, inputs\).*--input"):
-        build("Net")
-    with pytest.raises(UserCodeError, match=r"alone must return \(module, inputs\).*--input"):
-        build("alone")
+def test_lengths_of_a_function_raise():
     with pytest.raises(UserCodeError, match=r"--seq-len, --images go with a preset"):
         build("make", lengths={"seq_len": 7, "images": 1})

@@ -104,14 +104,12 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_broken_file_is_an_error_of_one_line(what, tmp_path):
+def test_broken_file_is_an_error_of_one_line(what):
     content, reason = BROKEN[what]
-    path = tmp_path / "macs.lock"
-    path.write_text(content)
     with pytest.raises(UsageError) as raised:
-        file.read(path)
+        file.parse(content, "macs.lock")
     message = str(raised.value)
-    assert message.startswith(f"{path} {reason}") and "\n" not in message and message.isprintable()
+    assert message.startswith(f"macs.lock {reason}") and "\n" not in message and message.isprintable()
 
 
 LINEAR = Entry("up", "linear", {"m": 7, "i": 11, "j": 13})
@@ -127,18 +125,12 @@ def count_as_json(*terms, macs, elementwise=()):
     return {"schema_version": 1, "tables": [main, {"name": "module-elementwise", "rows": list(elementwise)}]}
 
 
-@pytest.fixture
-def read(tmp_path):
-    """Return a function that reads data from a file."""
-
-    def read(data):
-        (tmp_path / "count.json").write_text(json.dumps(data))
-        return file.read(tmp_path / "count.json")
-
-    return read
+def read(data):
+    (found,) = file.parse(json.dumps(data), "count.json")
+    return found
 
 
-def test_macs_json_is_read(read):
+def test_macs_json_is_read():
     data = count_as_json(LINEAR, macs=7 * 11 * 13)
     del data["tables"][1]
     weight = {"path": "up", "name": "weight", "shape": [13, 11], "trainable": False}
@@ -151,7 +143,7 @@ def test_macs_json_is_read(read):
             read({**data, "tables": [data["tables"][0] | wrong]})
 
 
-def test_macs_json_with_elementwise_included(read):
+def test_macs_json_with_elementwise_included():
     line = {"path": "", "kind": WRITTEN.kind, "dims": {"m": 7, "i": 3}, "times": 2}
     apart = read(count_as_json(LINEAR, macs=1001, elementwise=[line, line | {"kind": "square_sum"}]))
     within = read(count_as_json(LINEAR, WRITTEN, macs=1001 + 2 * 7 * 3, elementwise=[line]))
