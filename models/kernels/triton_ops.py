@@ -2,7 +2,8 @@
 
 Importable without triton: on meta and under a counter an operator is its shapes, and only one that runs imports the
 kernels. An operator's attribute ``contractions`` takes its arguments, tensors or anything else with a ``shape``, and
-gives its products as (kind, sizes, positions of the operands). Attention is differentiated through torch's fused core.
+gives its products as (kind, sizes, positions of the operands). Attention has no gradient: where one is needed, layers
+run torch's fused core.
 """
 
 from collections.abc import Callable
@@ -13,13 +14,8 @@ import torch
 from torch import Tensor
 
 from headcount.models.configs.moa import Gates
-from headcount.models.kernels.fused import fused_attend
-
-
-def _kernels():
-    from headcount.models.kernels import triton_launch
-
-    return triton_launch
+from headcount.models.kernels.triton_configs import splits_of_keys
+from headcount.models.kernels.triton_launch import ceil_div, configure, contiguous, pad, start, start_attention
 
 
 def _operator(name: str, shapes: Callable, contractions: Callable, gradient: tuple[Callable, Callable] | None = None):
@@ -98,11 +94,47 @@ def route(
     without columns else. Where K = E the gates are all probabilities in the experts' order, and experts, rows and ends
     are empty.
     """
-    return _kernels().route(x, w, top_k, gates != Gates.RELEASED, with_logits)
+    (num_tokens, d_model), num_experts = x.shape, w.shape[0]
+    chosen = configure("route", E=num_experts, N=num_tokens)
+    num_blocks = ceil_div(num_tokens, chosen.blocks["BM"])
+    x, w = x.contiguous(), w.contiguous()
+    weights, experts, order, ends, logits = _route_shapes(x, w, top_k, gates, with_logits)
+    ranks, counts = torch.empty_like(experts), experts.new_empty(num_blocks, ends.numel())
+    start(
+        "route", (num_blocks,), chosen,
+        x, w, weights, experts, ranks, counts, logits, num_tokens, d_model, x.stride(0),
+        E=num_experts, K=top_k, RENORMALISE=gates != Gates.RELEASED, WITH_LOGITS=with_logits,
+    )  # fmt: skip
+    if order.numel():
+        _place(experts[None], ranks, counts, order, ends, chosen.blocks["BM"])
+    return weights, experts, order, ends, logits
+
+
+def _place(experts: Tensor, ranks: Tensor, counts: Tensor, order: Tensor, ends: Tensor, block: int) -> None:
+    """Write ``order`` and ``ends`` of experts (groups, n, K), given their ranks in a block and the blocks' counts."""
+    (num_blocks, num_experts), (groups, group_len, top_k) = counts.shape, experts.shape
+    start(
+        "place", (num_blocks,), configure("place"), experts, ranks, counts, order, ends,
+        num_blocks, group_len, num_blocks // groups, E=num_experts, K=top_k, BM=block,
+    )  # fmt: skip
 
 
 def _plan_shapes(experts, num_experts):
     return experts.new_empty(experts.numel()), experts.new_empty(experts.shape[0] * num_experts)
+
+
+def _plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
+    experts = experts.contiguous()
+    groups, group_len, top_k = experts.shape
+    chosen = configure("rank")
+    per_group = ceil_div(group_len, chosen.blocks["BM"])
+    order, ends = _plan_shapes(experts, num_experts)
+    ranks, counts = torch.empty_like(experts), experts.new_empty(groups * per_group, num_experts)
+    start(
+        "rank", (groups * per_group,), chosen, experts, ranks, counts, group_len, per_group, E=num_experts, K=top_k,
+    )  # fmt: skip
+    _place(experts, ranks, counts, order, ends, chosen.blocks["BM"])
+    return order, ends
 
 
 @_operator("plan", _plan_shapes, _none)
@@ -111,10 +143,43 @@ def plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
 
     The experts of a token must be different ones.
     """
-    return _kernels().plan(experts.contiguous(), num_experts)
+    return _plan(experts, num_experts)
 
 
 # Products with experts
+
+
+def _expert(
+    a: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    gates: Tensor | None,
+    order: Tensor,
+    ends: Tensor,
+    rows_per_a: int,
+    other: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Multiply each row of ``a`` (N*K / rows_per_a, in) by its expert's matrix of ``w`` (E, in, out): (N*K, out).
+
+    Also return the product of each row, without its gate, and the row of ``other`` (N*K, out): (N*K), or (0).
+    """
+    num_experts, in_features, out_features = w.shape
+    a, bias, gates, order, ends, other = contiguous(a, bias, gates, order, ends, other)
+    rows = order.numel()
+    # the widest block leaves no registers for the sums of rows
+    widest = out_features if other is None else min(out_features, 128)
+    chosen = configure("expert", rows=rows // num_experts, i=in_features, o=widest)
+    c = a.new_empty(rows, out_features)
+    tiles = min(rows, ceil_div(rows, chosen.blocks["BM"]) + num_experts - 1)
+    blocks = ceil_div(out_features, chosen.blocks["BN"])
+    dots = a.new_empty(0 if other is None else rows, blocks, dtype=torch.float32)
+    start(
+        "expert", (blocks * tiles,), chosen,
+        a, w, bias, gates, other, dots, c, order, ends, in_features, out_features, a.stride(0), *w.stride(),
+        E=num_experts, ROWS_PER_A=rows_per_a,
+    )  # fmt: skip
+    # blocks are summed in order, so that equal inputs give equal bits
+    return c, dots[:, 0] if blocks == 1 else dots.sum(1)
 
 
 def _spread_shapes(x, w, bias, order, ends, top_k):
@@ -144,7 +209,7 @@ def _spread_backward(ctx, grad):
 @_operator("spread", _spread_shapes, _rows_products, (_save_spread, _spread_backward))
 def spread(x: Tensor, w: Tensor, bias: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
     """Return x_n W_e + b_e as row (n, k), for the expert e of slot k of token n; (N, in) to (N*K, out)."""
-    return _kernels().expert(x, w, bias, None, order, ends, top_k)[0]
+    return _expert(x, w, bias, None, order, ends, top_k)[0]
 
 
 def _collect_shapes(x, w, gates, order, ends, top_k):
@@ -180,14 +245,17 @@ def spread_gated(
 ) -> tuple[Tensor, Tensor]:
     """Return g (grad_n W_e) as row (n, k), and the product of that row without g and x (N*K, out): the gradients of
     ``collect`` for its rows and its gates."""
-    return _kernels().expert(grad, w, None, gates, order, ends, top_k, x)
+    return _expert(grad, w, None, gates, order, ends, top_k, x)
 
 
 @_operator("collect", _collect_shapes, _rows_products, (_save_collect, _collect_backward))
 def collect(x: Tensor, w: Tensor, gates: Tensor | None, order: Tensor, ends: Tensor, top_k: int) -> Tensor:
     """Return for each token the sum over its K rows of g x W_e; (N*K, in) to (N, out)."""
-    kernels = _kernels()
-    return kernels.slots(kernels.expert(x, w, None, gates, order, ends, 1)[0], top_k)
+    rows, _ = _expert(x, w, None, gates, order, ends, 1)
+    out, chosen = _collect_shapes(x, w, gates, order, ends, top_k), configure("slots")
+    grid = tuple(ceil_div(size, chosen.blocks[block]) for size, block in zip(out.shape, ("BM", "BN"), strict=True))
+    start("slots", grid, chosen, rows, out, *out.shape, K=top_k)
+    return out
 
 
 def _weight_grad_shapes(a, g, gates, order, ends, biased):
@@ -207,7 +275,17 @@ def weight_grad(
 
     ``a`` (…, in) and ``g`` (…, out) have one row for each row, or for each token: then each of its K rows reads it.
     """
-    return _kernels().weight_grad(a, g, gates, order, ends, biased)
+    dw, db = _weight_grad_shapes(a, g, gates, order, ends, biased)
+    a, g, gates, order, ends = contiguous(a, g, gates, order, ends)
+    num_experts, in_features, out_features = dw.shape
+    chosen, rows = configure("weight_grad"), order.numel()
+    grid = (ceil_div(in_features, chosen.blocks["BI"]), ceil_div(out_features, chosen.blocks["BO"]), num_experts)
+    start(
+        "weight_grad", grid, chosen,
+        a, g, gates, dw, db, order, ends, in_features, out_features, a.stride(0), g.stride(0),
+        ROWS_PER_A=rows // len(a), ROWS_PER_G=rows // len(g), BIASED=biased,
+    )  # fmt: skip
+    return dw, db
 
 
 # Attention
@@ -221,62 +299,32 @@ def _attention_products(rows: int, q: Any, k: Any) -> list[tuple[str, dict[str, 
     ]
 
 
-def _through_fused_core(grad: Tensor, needs: tuple[bool, ...], run: Callable, *inputs: Tensor | None) -> list:
-    """Return the gradients of ``run(*inputs)``, recomputed by operations that torch differentiates."""
-    leaves = [x if x is None else x.detach().requires_grad_(need) for x, need in zip(inputs, needs, strict=True)]
-    with torch.enable_grad():
-        out = run(*leaves)
-    wanted = [leaf for leaf in leaves if leaf is not None and leaf.requires_grad]
-    found = iter(torch.autograd.grad(out, wanted, grad))
-    return [next(found) if leaf is not None and leaf.requires_grad else None for leaf in leaves]
-
-
 def _mqa_products(q, k, *rest):
     return _attention_products(prod(q.shape[:3]), q, k)
 
 
-def _save_attention(ctx, inputs, output):
-    *tensors, ctx.causal = inputs
-    ctx.save_for_backward(*tensors)
-
-
-def _mqa_backward(ctx, grad):
-    *inputs, hidden = ctx.saved_tensors
-
-    def run(q, k, v, gates):
-        out = fused_attend(q, k[:, :, None], v[:, :, None], causal=ctx.causal, key_padding_mask=hidden)
-        return out if gates is None else (out * gates[..., None]).to(out.dtype)
-
-    return *_through_fused_core(grad, ctx.needs_input_grad[:4], run, *inputs), None, None
-
-
-@_operator("mqa", lambda q, *rest: torch.empty_like(q), _mqa_products, (_save_attention, _mqa_backward))
+@_operator("mqa", lambda q, *rest: torch.empty_like(q), _mqa_products)
 def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | None, causal: bool) -> Tensor:
     """Return softmax(Q K^T / sqrt(D)) V times gates, for K query heads (B, T, K, D) over one key/value head (B, S, D).
 
     ``hidden`` (B, S) is True at keys to hide; ``causal`` hides keys after the query, the last T positions.
     """
-    return _kernels().mqa(q, k, v, gates, hidden, causal)
+    batch_size, tgt_len, top_k, head_dim = q.shape
+    q, gates, hidden = contiguous(q, gates, hidden)
+    out = torch.empty_like(q)
+    chosen = configure("mqa", D=pad(head_dim))
+    start_attention(
+        "mqa", ceil_div(tgt_len * top_k, chosen.blocks["BM"]) * batch_size, chosen,
+        q, k, v, gates, hidden, out, tgt_len * top_k, k.shape[1], K=top_k, CAUSAL=causal,
+    )  # fmt: skip
+    return out
 
 
 def _selected_products(q, k, v, heads, *rest):
     return _attention_products(prod(heads.shape), q, k)
 
 
-def _ragged_backward(ctx, grad):
-    q, k, v, heads, gates, hidden = ctx.saved_tensors
-
-    def run(q, k, v, gates):
-        out = fused_attend(q, k, v, causal=ctx.causal, key_padding_mask=hidden)
-        all_gates = gates.new_zeros(out.shape[:3]).scatter(-1, heads.long(), gates)
-        return (out * all_gates[..., None]).to(out.dtype)
-
-    needs = ctx.needs_input_grad
-    *core, dgates = _through_fused_core(grad, (*needs[:3], needs[4]), run, q, k, v, gates)
-    return *core, None, dgates, None, None
-
-
-@_operator("ragged", lambda q, *rest: torch.empty_like(q), _selected_products, (_save_attention, _ragged_backward))
+@_operator("ragged", lambda q, *rest: torch.empty_like(q), _selected_products)
 def ragged(
     q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None, causal: bool
 ) -> Tensor:
@@ -284,7 +332,19 @@ def ragged(
 
     Zeros at the other heads, which are not computed; int32 ``heads`` of a token are different ones; masks as mqa's.
     """
-    return _kernels().ragged(q, k, v, heads.contiguous(), gates, hidden, causal)
+    batch_size, tgt_len, num_heads, head_dim = q.shape
+    q, gates, hidden = contiguous(q, gates, hidden)
+    order, ends = _plan(heads, num_heads)
+    out = torch.zeros_like(q)
+    # the keys and values of the widest block of wide float32 heads do not fit into shared memory
+    is_wide = q.dtype == torch.float32 and head_dim > 64
+    chosen = configure("ragged", D=pad(head_dim), rows=0 if is_wide else tgt_len * heads.shape[-1] // num_heads)
+    start_attention(
+        "ragged", ceil_div(tgt_len, chosen.blocks["BM"]) * batch_size * num_heads, chosen,
+        q, k, v, gates, hidden, out, order, ends, tgt_len, k.shape[1],
+        H=num_heads, GROUP=num_heads // k.shape[2], K=heads.shape[-1], CAUSAL=causal,
+    )  # fmt: skip
+    return out
 
 
 @_operator("decode", lambda q, *rest: torch.empty_like(q), _selected_products)
@@ -293,4 +353,21 @@ def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden
 
     The selected heads of a key/value head are rows of one tile, and its keys are split among programs.
     """
-    return _kernels().decode(q, k, v, heads, gates, hidden)
+    (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
+    q, heads, gates, hidden = contiguous(q, heads, gates, hidden)
+    top_k, group, chosen = heads.shape[-1], num_heads // num_kv_heads, configure("decode", D=pad(head_dim))
+    tiles = batch_size * num_kv_heads * ceil_div(min(top_k, group), chosen.blocks["BM"])
+    splits = splits_of_keys(tiles, src_len)
+    part = q.new_empty(batch_size, top_k, splits, head_dim, dtype=torch.float32)
+    top, norm = (part.new_empty(part.shape[:-1]) for _ in range(2))
+    out = torch.zeros_like(q)
+    sizes = dict(H=num_heads, K=top_k, SPLITS=splits)
+    start_attention(
+        "decode", splits * tiles, chosen,
+        q, k, v, heads, hidden, part, top, norm, src_len, ceil_div(src_len, splits), GROUP=group, **sizes,
+    )  # fmt: skip
+    start(
+        "combine", (top_k * batch_size,), configure("combine"),
+        part, top, norm, heads, gates, out, D=head_dim, **sizes,
+    )  # fmt: skip
+    return out

@@ -63,12 +63,12 @@ def test_compiled_kernels_serve_another_machine(tmp_path):
     # Triton stores paths of its files: a relative folder is found again in another place
     code = """
 import os, triton
-from tests.models.triton_compile import compiled
+from tests.models.triton_compile import compile_launches
 from tests.models.triton_launches import OTHERS, launches_of
 os.chdir(os.environ["PLACE"])
 hits = []
 triton.knobs.compilation.listener = lambda cache_hit, **rest: hits.append(cache_hit)
-made = {binary.hash for _, binary in compiled(launches_of(OTHERS[1:], "bfloat16"), 90)}
+made = {binary.hash for _, binary in compile_launches(launches_of(OTHERS[1:], "bfloat16"), 90)}
 print(len(made), set(hits))
 """
     here, there = tmp_path / "here", tmp_path / "there"
@@ -98,17 +98,18 @@ for dtype in ("float32", "bfloat16"):
 def test_grids_of_long_batches_are_within_limits():
     code = """
 import torch
-from headcount.models.kernels import triton_launch as kernels
+from headcount.models.kernels.triton_launch import recording
+from headcount.models.kernels.triton_ops import collect, decode, mqa, ragged, spread, weight_grad
 def empty(*shape, dtype=torch.bfloat16): return torch.empty(shape, dtype=dtype, device="meta")
-with kernels.recording() as found:
+with recording() as found:
     rows, ends = empty(2**19 * 16, dtype=torch.int32), empty(32, dtype=torch.int32)
-    kernels.expert(empty(2**19, 16), empty(32, 16, 16), None, None, rows, ends, 16)
-    kernels.weight_grad(empty(2**19, 16), empty(2**23, 16), None, rows, ends, False)
-    kernels.slots(empty(2**23, 16), 16)
+    spread._init_fn(empty(2**19, 16), empty(32, 16, 16), None, rows, ends, 16)
+    weight_grad._init_fn(empty(2**19, 16), empty(2**23, 16), None, rows, ends, False)
+    collect._init_fn(empty(2**23, 16), empty(32, 16, 16), None, rows, ends, 16)
     q, k, one = empty(65537, 1, 32, 16), empty(65537, 1, 16), empty(65537, 1, 32, dtype=torch.float32)
-    kernels.mqa(q, k, k, one, None, False)
-    kernels.ragged(q, k[:, :, None], k[:, :, None], one.int(), one, None, False)
-    kernels.decode(q[:, 0], k[:, :, None], k[:, :, None], one[:, 0].int(), one[:, 0], None)
+    mqa._init_fn(q, k, k, one, None, False)
+    ragged._init_fn(q, k[:, :, None], k[:, :, None], one.int(), one, None, False)
+    decode._init_fn(q[:, 0], k[:, :, None], k[:, :, None], one[:, 0].int(), one[:, 0], None)
 for launched in found:
     if any(size > 65535 for size in launched.grid[1:]): print(launched.kernel.__name__, launched.grid)
 print(len(found) >= 7)

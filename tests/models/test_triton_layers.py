@@ -67,7 +67,7 @@ def test_inference_matches_reference(case, masks, dtype):
 @pytest.mark.parametrize("case", ["moa-K2-E4-D16", "moa-K5-E5-D16-biased", "moh-h6-s3-r1-g2"])
 @torch.no_grad()
 def test_decoding_by_split_keys_matches_reference(case, dtype, monkeypatch):
-    monkeypatch.setattr("headcount.models.kernels.triton_launch.splits_of_keys", lambda tiles, src_len: 4)
+    monkeypatch.setattr("headcount.models.kernels.triton_ops.splits_of_keys", lambda tiles, src_len: 4)
     layer, reference = layers(CASES[case], dtype)
     x, caches = features(B, T, 20, dtype=dtype), [one.make_cache(B, T) for one in (layer, reference)]
     for start, stop in ((0, 5), (5, 6), (6, 7)):

@@ -232,11 +232,10 @@ def test_mqa_matches_reference(sizes, mask, dtype):
     hidden = hidden_keys(batch_size, src_len, padded)
     q = features(batch_size, tgt_len, top_k, head_dim, dtype=dtype)
     k, v = (features(batch_size, src_len, head_dim, dtype=dtype, seed=seed) for seed in (1, 2))
-    inputs, leaves = differentiable(q, k, v, features(batch_size, tgt_len, top_k, seed=3))
-    out = ops.mqa(*inputs, hidden, causal)
-    heads = (x[:, :, None] for x in leaves[1:3])
-    expected = attend(leaves[0], *heads, causal=causal, key_padding_mask=hidden) * leaves[3][..., None]
-    assert_gradients_near(out, expected, inputs, leaves, dtype)
+    gates = features(batch_size, tgt_len, top_k, seed=3)
+    exact = (q.double(), k[:, :, None].double(), v[:, :, None].double())
+    expected = attend(*exact, causal=causal, key_padding_mask=hidden) * gates[..., None].double()
+    assert_near(ops.mqa(q, k, v, gates, hidden, causal), expected, dtype)
 
 
 @pytest.mark.parametrize(
@@ -256,13 +255,12 @@ def test_selected_heads_match_reference(name, mask, dtype):
     heads = heads.view(batch_size, tgt_len, chosen).to(DEVICE, torch.int32)
     q = features(batch_size, tgt_len, num_heads, head_dim, dtype=dtype)
     k, v = (features(batch_size, src_len, num_kv_heads, head_dim, dtype=dtype, seed=seed) for seed in (1, 2))
-    inputs, leaves = differentiable(q, k, v, features(*heads.shape, seed=3))
-    out = ops.ragged(*inputs[:3], heads, inputs[3], hidden, causal)
-    every = leaves[3].new_zeros(q.shape[:3]).scatter(-1, heads.long(), leaves[3])
-    expected = attend(*leaves[:3], causal=causal, key_padding_mask=hidden) * every[..., None]
-    assert_gradients_near(out, expected, inputs, leaves, dtype)
+    gates = features(*heads.shape, seed=3)
+    every = gates.new_zeros(q.shape[:3]).scatter(-1, heads.long(), gates).double()
+    expected = attend(*(x.double() for x in (q, k, v)), causal=causal, key_padding_mask=hidden) * every[..., None]
+    assert_near(ops.ragged(q, k, v, heads, gates, hidden, causal), expected, dtype)
     if tgt_len == 1:
-        step = ops.decode(q[:, 0], k, v, heads[:, 0], inputs[3][:, 0], hidden)[:, None]
+        step = ops.decode(q[:, 0], k, v, heads[:, 0], gates[:, 0], hidden)[:, None]
         assert_near(step, expected, dtype, "decode")
 
 
