@@ -4,7 +4,6 @@ Keys and values stay whole: head i's key at a position is read by every query th
 """
 
 import logging
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -120,11 +119,13 @@ def _attend_by_head(
     return torch.cat(outs)[torch.argsort(torch.cat(places))]
 
 
-def _packed_on_device(layer: nn.Module, inputs: Inputs, varlen: Callable | None = None) -> Queries:
+def _packed_on_device(layer: nn.Module, inputs: Inputs) -> Queries:
     """Attend over packed queries only, each (sequence, key/value head) a sequence of variable-length attention.
 
     Nothing is read back from the device: the number of rows is N k, and their order comes from one stable sort.
     """
+    from torch.nn.attention.varlen import varlen_attn
+
     config, head_dim = layer.config, layer.config.head_dim
     x, key, value = inputs[:3]
     full = layer.q_proj(x).unflatten(-1, (-1, head_dim))
@@ -144,7 +145,7 @@ def _packed_on_device(layer: nn.Module, inputs: Inputs, varlen: Callable | None 
         keys, values = keys[first], values[first]
     most = x.shape[1] * min(selected.shape[-1], config.num_heads // num_kv_heads)
     rows = query.reshape(-1, 1, head_dim)[order]
-    packed = (varlen or _varlen())(rows, keys, values, _ends(counts), _ends(lengths), most, src_len)
+    packed = varlen_attn(rows, keys, values, _ends(counts), _ends(lengths), most, src_len)
     out = torch.empty_like(packed).index_copy(0, order, packed).view(*selected.shape, head_dim)
     heads = out.new_zeros(*selected.shape[:2], config.num_heads, head_dim)
     index = selected[..., None].expand(-1, -1, -1, head_dim)
@@ -163,9 +164,3 @@ def _order(selected: SelectedHeads, group: int, num_kv_heads: int) -> tuple[Int[
     # a sort reads as many bytes as its keys have
     keys = sequences.to(smallest_integer(selected.shape[0] * num_kv_heads))
     return sequences, torch.sort(keys, stable=True).indices
-
-
-def _varlen() -> Callable:
-    from torch.nn.attention.varlen import varlen_attn
-
-    return varlen_attn

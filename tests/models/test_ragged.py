@@ -49,22 +49,24 @@ def attention_by_sequence(query, key, value, ends, key_ends, most, src_len):
 @pytest.mark.parametrize("is_padded", [False, True], ids=["all", "padded"])
 @pytest.mark.parametrize("length", [1, 7])
 @pytest.mark.parametrize("case", CASES)
-def test_device_packing_matches_reference(case, length, is_padded):
+def test_device_packing_matches_reference(case, length, is_padded, monkeypatch):
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", attention_by_sequence)
     module, x, hidden = make_layer(case), features(B, length, 13), None
     if is_padded:
         hidden = padding([length, max(1, length - 3), 1], length)
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
     inputs = Inputs(x, key, value, key_padding_mask=hidden)
-    found = ragged._packed_on_device(module, inputs, varlen=attention_by_sequence)
+    found = ragged._packed_on_device(module, inputs)
     expected = make_layer(case, "reference")(x, key_padding_mask=hidden)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_device_packing_has_no_host_reads():
+def test_device_packing_has_no_host_reads(monkeypatch):
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", lambda q, *rest: q)
     module, x = make_layer("h6-s0-r2-g3"), features(B, T, 13)
     key, value = (p(x).unflatten(-1, (-1, module.config.head_dim)) for p in (module.k_proj, module.v_proj))
     with Operations() as operations:
-        ragged._packed_on_device(module, Inputs(x, key, value), varlen=lambda q, *rest: q)
+        ragged._packed_on_device(module, Inputs(x, key, value))
     assert not {name for name, _ in operations.seen} & Operations.READS_BACK
 
 
