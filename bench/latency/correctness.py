@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +36,8 @@ CHECKED_ROWS = 64
 """Rows of the timed call that are checked, in its first, middle and last sequence together."""
 
 
-Results = Callable[[], Sequence[Tensor]]
+Results = Callable[..., Sequence[Tensor]]
+"""Function that returns the results of a module, its first argument, on the inputs that follow."""
 
 
 @dataclass(frozen=True)
@@ -122,44 +122,46 @@ class CorrectnessCheck:
         self.found.append((error, error_bound(self.case.dtype, plain, times), what))
 
     def _compare(
-        self, key: Any, found: Sequence[Tensor], chosen: Sequence[Tensor], exactly: Results, plainly: Results,
+        self, key: str, found: Sequence[Tensor], chosen: Sequence[Tensor], results: Results, inputs: Sequence[Tensor],
         limits: Iterable[tuple[str, float]], rows: Sequence[int] = (),
     ) -> tuple[Sequence[Tensor], list[float]]:  # fmt: skip
-        """Check results that the implementation ``found`` on its choices, each with a name and a factor on its cap.
+        """Check what the implementation ``found`` on its choices, each result with a name and a factor on its cap.
 
         The plain reference runs once for all implementations of a configuration, the exact one once for all that
         choose alike. ``rows`` are the tokens of the results, where choices are of more.
 
         Returns:
-            The results of the reference on the implementation's choices, and the errors of the plain reference.
+            The ``results`` of the reference on the implementation's choices, and the errors of the plain reference.
         """
-        key = (key, self.config)
-        if key not in self.shared.memo:
-            by_plain, plain_chosen, _ = trace_routing(self.plain, plainly)
-            exact, counts = self._replay(exactly, plain_chosen, rows)
-            self.shared.memo[key] = (plain_chosen, exact, relative_errors(by_plain, exact), counts)
-        plain_chosen, exact, errors, counts = self.shared.memo[key]
+        memo, key = self.shared.memo, (key, self.config)
+        if key not in memo:
+            by_plain, plain_chosen, _ = trace_routing(self.plain, lambda: results(self.plain, *inputs))
+            exact, counts = self._replay(results, inputs, plain_chosen, rows)
+            memo[key] = plain_chosen, exact, relative_errors(by_plain, exact), counts
+        plain_chosen, exact, errors, counts = memo[key]
         if not _same_selection(chosen, plain_chosen):
-            exact, counts = self._replay(exactly, chosen, rows)
+            exact, counts = self._replay(results, inputs, chosen, rows)
         self.seen.update(counts)
         for error, own, (what, times) in zip(relative_errors(found, exact), errors, limits, strict=False):
             self._add_error(error, own, what, times)
         return exact, errors
 
     def _check_short(
-        self, results: Callable[..., Sequence[Tensor]], inputs: Any, exact_inputs: Any, limits: Iterable
+        self, results: Results, inputs: Sequence[Tensor], limits: Iterable[tuple[str, float]]
     ) -> tuple[Sequence[Tensor], list[float]]:
-        """Check ``results`` on a short input and return what _compare returns."""
-        found, chosen, self.backends = trace_routing(self.run.module, lambda: results(self.run.module, inputs))
-        exactly, plainly = lambda: results(self.reference, exact_inputs), lambda: results(self.plain, inputs)
-        return self._compare("short", found, chosen, exactly, plainly, limits)
+        """Check ``results`` on short inputs and return what _compare returns."""
+        module = self.run.module
+        found, chosen, self.backends = trace_routing(module, lambda: results(module, *inputs))
+        return self._compare("short", found, chosen, results, inputs, limits)
 
     def _replay(
-        self, run: Callable[[], Any], chosen: Sequence[Tensor], rows: Sequence[int] = ()
-    ) -> tuple[Any, dict[str, int]]:
-        """Return the result of ``run`` with these choices, and how they compare with the reference's own."""
+        self, results: Results, inputs: Sequence[Tensor], chosen: Sequence[Tensor], rows: Sequence[int]
+    ) -> tuple[Sequence[Tensor], Mapping[str, int]]:
+        """Return the results of the reference with these choices, and how they compare with its own."""
+        dtype = next(self.reference.parameters()).dtype
+        exact = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
         with RoutingReplay(chosen, MARGIN[self.case.dtype], rows) as replay:
-            return run(), replay.counts
+            return results(self.reference, *exact), replay.counts
 
     def _check_layer(self) -> None:
         run, x = self.run, self.run.inputs[0]
@@ -173,7 +175,7 @@ class CorrectnessCheck:
 
         limits = [("the output", 1.0), ("the input's gradient", 1.0)]
         limits += [(f"the gradient of {name}", PARAMETER_CAP) for name, _ in run.module.named_parameters()]
-        exact, errors = self._check_short(results, probe, probe.double(), limits)
+        exact, errors = self._check_short(results, [probe], limits)
         self._check_timed_rows(min(CHECKED_ROWS, limit))
         if self.trains and length == self.case.seq_len:
             timed = tensors(run.call(0))[0][-1:]
@@ -190,40 +192,39 @@ class CorrectnessCheck:
             # with an autograd graph where it is trained: implementations may take another path then
             return run.module(run.inputs[0]).detach() if self.trains else run.call(0)
 
-        def rows_of(module: nn.Module, keys: Tensor) -> list[Tensor]:
+        def results(module: nn.Module, keys: Tensor) -> list[Tensor]:
             return [_forward(module, keys[:, rows], keys)]
 
         timed = forward()
         _, chosen, _ = trace_routing(run.module, forward)
-        exactly, plainly = lambda: rows_of(self.reference, keys.double()), lambda: rows_of(self.plain, keys)
         found, chosen = [timed[picked][:, rows]], [one[picked] for one in chosen]
-        self._compare("rows", found, chosen, exactly, plainly, [("rows of the timed call", 1.0)], rows)
+        self._compare("rows", found, chosen, results, [keys], [("rows of the timed call", 1.0)], rows)
 
     def _check_decode(self) -> None:
         run = self.run
         picked = _spaced_indices(self.case.batch_size, 3)
         timed, chosen, self.backends = trace_routing(run.module, lambda: run.call(0))
-        exactly, plainly = lambda: [_step(self.reference, run, picked)], lambda: [_step(self.plain, run, picked)]
+
+        def results(module: nn.Module, x: Tensor) -> list[Tensor]:
+            return [_step(module, x, run, picked)]
+
         found, chosen = [timed[picked]], [one[picked] for one in chosen]
-        self._compare("decode", found, chosen, exactly, plainly, [("the timed call's output", 1.0)])
+        self._compare("decode", found, chosen, results, [run.inputs[0][picked]], [("the timed call's output", 1.0)])
 
     def _check_model(self) -> None:
         run = self.run
         length = MODEL_TOKENS[self.case.device]
         short = tuple(x[-1:, :length] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
-        exact_type = next(self.reference.parameters()).dtype
-        exact_in = tuple(x.to(exact_type) if x.is_floating_point() else x for x in short)
 
-        def results(module, inputs) -> list[Tensor]:
-            return _model_forward_backward(module, inputs) if self.trains else [_forward(module, *inputs)]
+        def forward(model: nn.Module, *inputs: Tensor) -> list[Tensor]:
+            return [_forward(model, *inputs)]
 
         limits = (("the output", MODEL_CAP), ("all gradients", MODEL_CAP * PARAMETER_CAP))
-        self._check_short(results, short, exact_in, limits)
+        self._check_short(_model_forward_backward if self.trains else forward, short, limits)
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
             whole, chosen, _ = trace_routing(run.module, lambda: _forward(run.module, *run.inputs[0]))
-            exactly, plainly = lambda: [_forward(self.reference, *exact_in)], lambda: [_forward(self.plain, *short)]
             limits = [("the timed call's last sequence", MODEL_CAP)]
-            self._compare("last", [whole[-1:]], [one[-1:] for one in chosen], exactly, plainly, limits)
+            self._compare("last", [whole[-1:]], [one[-1:] for one in chosen], forward, short, limits)
 
 
 def replay_error(run: Run, captured: Capture) -> float:
@@ -259,7 +260,7 @@ def _forward_backward(layer, x: Tensor, upstream: Tensor) -> list[Tensor]:
     return [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], upstream)]
 
 
-def _model_forward_backward(model, inputs) -> list[Tensor]:
+def _model_forward_backward(model, *inputs: Tensor) -> list[Tensor]:
     out = model(*inputs)
     wanted = [p for p in model.parameters() if p.requires_grad]
     gradients = torch.autograd.grad(loss(out, inputs[-1]), wanted, allow_unused=True)
@@ -268,14 +269,13 @@ def _model_forward_backward(model, inputs) -> list[Tensor]:
 
 
 @torch.no_grad()
-def _step(layer, run: DecodeRun, picked: list[int]) -> Tensor:
-    """Return the new tokens of some sequences by another layer, with the same cached tokens."""
-    dtype = next(layer.parameters()).dtype
+def _step(layer, x: Tensor, run: DecodeRun, picked: list[int]) -> Tensor:
+    """Return the output of the new tokens ``x`` of some sequences by another layer, with the same cached tokens."""
     cache, stored = layer.make_cache(len(picked), run.case.seq_len), run.caches[0]
     cache.key.copy_(stored.key[picked])
     cache.value.copy_(stored.value[picked])
     cache.length = run.case.seq_len - 1
-    return layer(run.inputs[0][picked].to(dtype), cache=cache)
+    return layer(x, cache=cache)
 
 
 def _spaced_indices(length: int, count: int) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from headcount.bench.hardware import Hardware, by_device
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, bounds_s, work
+from headcount.bench.latency.roofline import Peaks, bound, bounds_s, work
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.table import Column, Row, Section, Table
 
@@ -41,7 +41,7 @@ def of_record(record: Mapping[str, Any]) -> float | None:
         return None
     macs = record.get("executed_macs", record["macs"])
     moved = record.get("executed_bytes", record["least_bytes"])
-    return 1000 * max(bounds_s(macs, moved, Peaks.of(hardware, record["dtype"])).values())
+    return bound(macs, moved, Peaks.of(hardware, record["dtype"]))["roofline_ms"]
 
 
 def section(cases: Sequence[TimingCase], hardware: Hardware) -> Section:

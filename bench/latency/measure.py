@@ -3,7 +3,7 @@
 import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from headcount.bench.latency.capture import NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.device_errors import OUT_OF_MEMORY, DeviceLost, ImplFailed, format_status, is_lost
 from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.roofline import Peaks, bounds_s, work
+from headcount.bench.latency.roofline import Peaks, bound, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
 from headcount.bench.latency.timing import TimedCall, interleave
@@ -41,11 +41,12 @@ NO_RATIOS = dict.fromkeys(
 
 @dataclass(kw_only=True)
 class TimedImpl(TimedCall):
-    """An implementation of a case: its correctness check, its samples, and its ratios to other implementations.
+    """An implementation of a case: its correctness check and its samples.
 
-    ``run`` is None where it is not timed, for ``status``.
+    ``run`` is None where it is not timed, for ``status``. ``has_same_bits``: whether a second run gave the same bits.
     """
 
+    case: TimingCase
     spec: ImplSpec
     status: str = TIMED
     run: Run | None = None
@@ -54,11 +55,11 @@ class TimedImpl(TimedCall):
     checked: correctness.CheckResult | None = None
     peak_memory: int | None = None
     replay_error: float | None = None
-    ratios: dict[str, Any] = field(default_factory=NO_RATIOS.copy)
+    has_same_bits: bool | None = None
 
-    def record(self, case: TimingCase, peaks: Peaks | None, blocks: int) -> dict[str, Any]:
-        """Return the record of this implementation of ``case``; without ``peaks`` it has no bound."""
-        spec, checked, run = self.spec, self.checked, self.run
+    def record(self, peaks: Peaks | None, blocks: int) -> dict[str, Any]:
+        """Return the record of this implementation, without ratios; without ``peaks`` it has no bound."""
+        case, spec, checked, run = self.case, self.spec, self.checked, self.run
         needed, executed = work(case, spec.needed), work(case, spec.executed)
         least_bytes = needed.elements * case.element_bytes
         agrees = checked and not checked.wrong
@@ -79,7 +80,7 @@ class TimedImpl(TimedCall):
             "bound": checked.bound if agrees else None,
             "choices": checked.choices if checked and checked.choices["tokens"] else None,
             "backends": list(checked.backends) if checked else None,
-            **self.ratios,
+            **NO_RATIOS,
             "status": self.status,
             "macs": needed.macs,
             "least_bytes": least_bytes,
@@ -91,10 +92,26 @@ class TimedImpl(TimedCall):
             "sets": self.sets if run else None,
             "rotated_bytes": run.set_bytes * min(self.calls, self.sets) if run else None,
             "peak_memory_bytes": self.peak_memory if run else None,
-            "roofline_ms": 1000 * max(bounds_s(needed.macs, least_bytes, peaks).values()) if peaks else None,
-            "peaks": asdict(peaks) if peaks else None,
+            **bound(needed.macs, least_bytes, peaks),
             "blocks": blocks,
             "smoke": blocks < TRUSTED_BLOCKS,
+        }
+
+    def check_record(self) -> dict[str, Any]:
+        """Return the record of the correctness check."""
+        record = self.record(None, 0)
+        shared = ("cell", "layer", "implementation", "dtype", "pass", "seq_len", "routing", "status")
+        # an implementation that makes the host wait has no graph, and agrees all the same
+        no_graph = f"none: {self.graph_reason}"[:60] if self.graph_reason else None
+        return {
+            "kind": records.CHECK,
+            **{key: record[key] for key in shared},
+            "error": _short(record["error"]),
+            "bound": _short(record["bound"]),
+            "choices": record["choices"] and record["choices"]["other"],
+            "core": ", ".join(record["backends"] or ()) or None,
+            "replay": _short(self.replay_error) or no_graph,
+            "same": {None: None, True: "yes", False: "no"}[self.has_same_bits],
         }
 
 
@@ -111,8 +128,9 @@ def measure_case(
     with side_stream(case.device):
         impls = _prepare_all(case)
         control = _time_together(impls, blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay)
-    fill_ratios([impl for impl in impls if impl.run], control)
-    return [impl.record(case, peaks, blocks) for impl in impls]
+    rows = [impl.record(peaks, blocks) for impl in impls]
+    fill_ratios(rows, control and control.record(peaks, blocks))
+    return rows
 
 
 def check_case(case: TimingCase) -> list[dict[str, Any]]:
@@ -121,9 +139,11 @@ def check_case(case: TimingCase) -> list[dict[str, Any]]:
     Raises DeviceLost where one leaves the device unusable for this process.
     """
     with side_stream(case.device):
-        return [
-            check_record(case, impl) | (_check_again(case, impl) if impl.run else {}) for impl in _prepare_all(case)
-        ]
+        impls = _prepare_all(case)
+        for impl in impls:
+            if impl.run:
+                _check_again(impl)
+    return [impl.check_record() for impl in impls]
 
 
 def _prepare_all(case: TimingCase) -> list[TimedImpl]:
@@ -131,41 +151,22 @@ def _prepare_all(case: TimingCase) -> list[TimedImpl]:
     return [prepare(case, spec, shared) for spec in case.impls()]
 
 
-def check_record(case: TimingCase, impl: TimedImpl) -> dict[str, Any]:
-    """Return the record of the correctness check of an implementation."""
-    record = impl.record(case, None, 0)
-    shared = ("cell", "layer", "implementation", "dtype", "pass", "seq_len", "routing", "status")
-    return {
-        "kind": records.CHECK,
-        **{key: record[key] for key in shared},
-        "error": _short(record["error"]),
-        "bound": _short(record["bound"]),
-        "choices": record["choices"] and record["choices"]["other"],
-        "core": ", ".join(record["backends"] or ()) or None,
-        "replay": None,
-        "same": None,
-    }
-
-
-def _check_again(case: TimingCase, impl: TimedImpl) -> dict[str, Any]:
-    """Return the status of an implementation whose results agree: same bits in a second run, replay on other inputs."""
-    found: dict[str, Any] = {"status": records.AGREES}
+def _check_again(impl: TimedImpl) -> None:
+    """Check an implementation whose results agree once more: a second run, and a graph's replay on other inputs."""
+    impl.status = records.AGREES
     try:
         once, again = (tensors(impl.call(0)) for _ in range(2))
-        found["same"] = "yes" if all(map(torch.equal, once, again)) else "no"
-        if case.device == "cuda":
-            error = correctness.replay_error(impl.run, capture(impl.call, 1, impl.sets))
-            found["replay"] = _short(error)
-            if not error <= impl.checked.bound:
-                found["status"] = "wrong: a replay on other inputs is not right"
+        impl.has_same_bits = all(map(torch.equal, once, again))
+        if impl.case.device == "cuda":
+            impl.replay_error = correctness.replay_error(impl.run, capture(impl.call, 1, impl.sets))
+            if not impl.replay_error <= impl.checked.bound:
+                impl.status = "wrong: a replay on other inputs is not right"
     except NotCaptured as reason:
-        # an implementation that makes the host wait has no graph, and agrees all the same
-        found["replay"] = f"none: {reason}"[:60]
+        impl.graph_reason = str(reason)
     except Exception as error:
-        if is_lost(case.device):
-            raise DeviceLost(impl.name, format_status(error)) from error
-        found["status"] = format_status(error)
-    return found
+        impl.status = format_status(error)
+        if is_lost(impl.case.device):
+            raise DeviceLost(impl.name, impl.status) from error
 
 
 def _short(value: float | None) -> str | None:
@@ -175,7 +176,7 @@ def _short(value: float | None) -> str | None:
 def failed_impls(case: TimingCase, error: Exception) -> list[TimedImpl]:
     """Return the implementations of a case that raised ``error``; one that lost the device is named."""
     status = format_status(error)
-    impls = [TimedImpl(spec.label, None, spec=spec, status=status) for spec in case.impls()]
+    impls = [TimedImpl(spec.label, None, case=case, spec=spec, status=status) for spec in case.impls()]
     for impl in impls if isinstance(error, DeviceLost) else ():
         skipped = f"skipped: {error.label} left the device unusable"
         impl.status = error.status if impl.name == error.label else skipped
@@ -184,7 +185,7 @@ def failed_impls(case: TimingCase, error: Exception) -> list[TimedImpl]:
 
 def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> TimedImpl:
     """Return the implementation with its correctness check, ready to be timed if that is passed."""
-    impl = TimedImpl(spec.label, None, spec=spec)
+    impl = TimedImpl(spec.label, None, case=case, spec=spec)
     try:
         if case.device == "cuda":
             # freed memory holds NaN, so that what an implementation does not write is NaN
@@ -271,36 +272,34 @@ def failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{row['layer']} {row['implementation']}: {row['status']}" for row in bad]
 
 
-def fill_ratios(timed: Sequence[TimedImpl], control: TimedImpl | None) -> None:
-    """Fill the ratios of ``timed`` implementations; ``control`` repeats one of them.
+def fill_ratios(rows: Sequence[dict[str, Any]], control: dict[str, Any] | None) -> None:
+    """Fill the ratios of the records of a case; ``control`` is that of a repeated implementation.
 
     A ratio is of replayed graphs where both have one, else of wall time, and is judged by the noise floor of its kind.
     """
-    by_role = {impl.spec.role: impl for impl in timed if impl.spec.role != "subject"}
+    timed = [row for row in rows if row["wall_ms"]]
+    by_role = {row["role"]: row for row in timed if row["role"] != "subject"}
     noises = _noises(timed, control)
-    for impl in timed:
-        for key, by in (("noise_floor", _kind(impl, impl)), ("noise_floor_wall", records.WALL)):
-            impl.ratios[key] = asdict(noises[by]) if by in noises else None
+    for row in timed:
+        for key, by in (("noise_floor", records.common_timing(row, row)), ("noise_floor_wall", records.WALL)):
+            row[key] = asdict(noises[by]) if by in noises else None
         for key, role in RATIOS.items():
             other = by_role.get(role)
-            if other is None or other is impl or impl.spec.role not in ROUTED:
+            if other is None or other is row or row["role"] not in ROUTED:
                 continue
-            by = _kind(impl, other)
-            ratio = _ratio(impl, other, by)
-            impl.ratios |= {key: asdict(ratio), f"{key}_by": by, f"{key}_verdict": verdict(ratio, noises.get(by))}
+            by = records.common_timing(row, other)
+            ratio = _ratio(row, other, by)
+            row |= {key: asdict(ratio), f"{key}_by": by, f"{key}_verdict": verdict(ratio, noises.get(by))}
 
 
-def _noises(timed: Sequence[TimedImpl], control: TimedImpl | None) -> dict[str, Ratio]:
+def _noises(timed: Sequence[dict[str, Any]], control: dict[str, Any] | None) -> dict[str, Ratio]:
     """Return the control over its original, by wall time, and by graphs where both have one."""
-    original = next((impl for impl in timed if control is not None and impl.name == control.name), None)
-    if original is None:
+    if control is None:
         return {}
-    return {by: _ratio(control, original, by) for by in {records.WALL, _kind(control, original)}}
+    same = ("layer", "implementation")
+    original = next(row for row in timed if all(row[key] == control[key] for key in same))
+    return {by: _ratio(control, original, by) for by in {records.WALL, records.common_timing(control, original)}}
 
 
-def _kind(a: TimedCall, b: TimedCall) -> str:
-    return records.GRAPH if a.graph is not None and b.graph is not None else records.WALL
-
-
-def _ratio(a: TimedCall, b: TimedCall, by: str) -> Ratio:
-    return paired_ratio(*((impl.wall_s if by == records.WALL else impl.gpu_s) for impl in (a, b)))
+def _ratio(a: dict[str, Any], b: dict[str, Any], by: str) -> Ratio:
+    return paired_ratio(records.comparable_samples(a, by), records.comparable_samples(b, by))

@@ -1,7 +1,8 @@
 """Compute the work of a call from its ledger, and the roofline bound on its time. Imports no torch."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
+from typing import Any
 
 from headcount.bench import accounts
 from headcount.bench.case import Case
@@ -77,3 +78,9 @@ def least_elements(ledger: Ledger, which: str, activations: int) -> int:
 def bounds_s(macs: int, moved: int, peaks: Peaks) -> dict[str, float]:
     """Return the seconds for ``macs`` and for ``moved`` bytes; the longer one is the roofline bound."""
     return {"MACs": macs / peaks.macs_per_s, "bytes": moved / max(peaks.bytes_per_s, peaks.read_bytes_per_s)}
+
+
+def bound(macs: int, moved: int, peaks: Peaks | None) -> dict[str, Any]:
+    """Return the roofline bound and the peaks as fields of a record, None without peaks."""
+    bound_ms = peaks and 1000 * max(bounds_s(macs, moved, peaks).values())
+    return {"roofline_ms": bound_ms, "peaks": peaks and asdict(peaks)}

@@ -6,7 +6,6 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,7 +17,7 @@ from headcount.bench.isolated import watched
 from headcount.bench.latency import capture, gates, measure, peaks, schedule, table
 from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.device_errors import format_status, is_lost
-from headcount.bench.latency.roofline import Peaks, bounds_s
+from headcount.bench.latency.roofline import Peaks, bound
 from headcount.bench.latency.telemetry import Telemetry
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
@@ -135,7 +134,7 @@ class TimingSession(Session):
         """Return a record with times for each implementation."""
         blocks = case.blocks or self.blocks
         if error:
-            found = [impl.record(case, None, blocks) for impl in measure.failed_impls(case, error)]
+            found = [impl.record(None, blocks) for impl in measure.failed_impls(case, error)]
         else:
             found = measure.measure_case(
                 case, self.peaks_of(case.dtype, case.device), blocks=blocks, on_block=self._telemetry.sample
@@ -146,9 +145,7 @@ class TimingSession(Session):
     def row(self, record: dict[str, Any]) -> Row:
         """Return the printed row of a record, with the bound of the data sheet where one is given."""
         if self.hardware and record.get("least_bytes") is not None:
-            rates = Peaks.of(self.hardware, record["dtype"])
-            bound_ms = 1000 * max(bounds_s(record["macs"], record["least_bytes"], rates).values())
-            record = record | {"peaks": asdict(rates), "roofline_ms": bound_ms}
+            record = record | bound(record["macs"], record["least_bytes"], Peaks.of(self.hardware, record["dtype"]))
         return Row(table.values(record), table.notes(record), [record], measure.failures([record]))
 
     def peaks_of(self, dtype: str, device: str) -> Peaks | None:
@@ -175,7 +172,7 @@ class CheckSession(Session):
     def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
         """Return the record of the correctness check of each implementation."""
         if error:
-            return [measure.check_record(case, impl) for impl in measure.failed_impls(case, error)]
+            return [impl.check_record() for impl in measure.failed_impls(case, error)]
         return measure.check_case(case)
 
     def row(self, record: dict[str, Any]) -> Row:

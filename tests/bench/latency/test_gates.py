@@ -24,7 +24,7 @@ def fake_check_case(case):
     """Return a record for each implementation without running it; raise DeviceLost for a length of 5."""
     if case.seq_len == 5:
         raise DeviceLost("some loop", "failed: gone")
-    return [measure.check_record(case, impl) | {"status": "agrees"} for impl in measure.failed_impls(case, KeyError())]
+    return [impl.check_record() | {"status": "agrees"} for impl in measure.failed_impls(case, KeyError())]
 
 
 def test_lost_device_is_stored_and_the_next_case_runs(layers, monkeypatch, tmp_path):

@@ -3,19 +3,16 @@
 import pytest
 
 from headcount.bench.latency import measure, table
-from headcount.bench.latency.implementations import ImplSpec
-from headcount.bench.latency.measure import TimedImpl
 from tests.bench.latency.conftest import latency_record
 
 
-def impl(role, wall_s, gpu_s=()):
-    graph = object() if gpu_s else None
-    return TimedImpl(role, None, spec=ImplSpec("", None, "", role), wall_s=wall_s, gpu_s=list(gpu_s), graph=graph)
+def impl(role, wall_ms, gpu_ms=None):
+    return latency_record(role=role, layer=role, wall_ms=wall_ms, gpu_ms=gpu_ms, timed_by="graph" if gpu_ms else "wall")
 
 
-def ratios_of(control, *impls):
-    measure.fill_ratios(impls, control)
-    return impls[0].ratios
+def ratios_of(control, *rows):
+    measure.fill_ratios(rows, control)
+    return rows[0]
 
 
 def test_ratios_are_paired_by_block():
