@@ -37,16 +37,13 @@ if __name__ == "__main__":
 from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import implementations, schedule, table, targets
-from headcount.bench.latency.timing_cases import ELEMENT_BYTES, ROUTINGS
-from headcount.bench.measure import check_device
+from headcount.bench.latency.timing_cases import ROUTINGS
 from headcount.bench.table import plural
 from headcount.models.configs import layers
 
 PASSES = ("forward", "backward", "both", "decode")
-DTYPES = tuple(ELEMENT_BYTES)
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
 TOKENS = {"cpu": 1024, "cuda": 16384}
-BLOCKS = 20
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
 SUBCOMMANDS = ("compare", "gates", "campaign", "ranks")
 """Commands with their own command line, in ``bench/latency/<name>.py``."""
@@ -64,9 +61,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--arm", nargs="+", dest="impl", help=argparse.SUPPRESS)
     out.add_argument("--seq-len", nargs="+", type=int, metavar="T")
     shape = out.add_mutually_exclusive_group()
-    shape.add_argument("--tokens", type=int, metavar="N", help="tokens of a call: the batch size is N / T, at least 1")
+    schedule.add_options(shape, "--tokens")
     shape.add_argument("--batch-size", type=int, metavar="N")
-    out.add_argument("--dtype", choices=DTYPES, help="(default: float32 on cpu, bfloat16 elsewhere)")
+    schedule.add_options(out, "--dtype")
     out.add_argument(
         "--pass",
         nargs="+",
@@ -75,28 +72,19 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
         metavar="PASS",
         help=f"{', '.join(PASSES)} (default: forward both)",
     )
-    out.add_argument(
-        "--device",
-        choices=("cpu", "cuda", *HARDWARE),
-        metavar="NAME",
-        help="cpu, cuda, or with --estimate the hardware of --list (default: cpu)",
-    )
+    known = "cpu, cuda, or with --estimate the hardware of --list (default: cpu)"
+    schedule.add_options(out, "--device", choices=("cpu", "cuda", *HARDWARE), default=None, metavar="NAME", help=known)
     out.add_argument("--routing", nargs="+", choices=ROUTINGS, default=["balanced"], help="(default: balanced)")
-    out.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch (default: torch's own)")
-    out.add_argument("--blocks", type=int, metavar="N", help=f"repetitions, fewer are a smoke test (default: {BLOCKS})")
+    schedule.add_options(out, "--threads", "--within", "--commit")
+    schedule.add_options(out, "--blocks", default=None)
     out.add_argument("--quick", action="store_true", help="two layers, one length, five blocks")
     out.add_argument("--estimate", action="store_true", help="print expected times, and measure nothing")
     out.add_argument(
         "--hardware", choices=HARDWARE, metavar="NAME", help="data sheet of --list that replaces measured peaks"
     )
-    out.add_argument(
-        "--within", type=float, metavar="SECONDS", help="skip cases that would end after it (default: none)"
-    )
     out.add_argument("--order", choices=("given", "value"), default="given", help="(default: given)")
-    out.add_argument("--commit", metavar="SHA", help="commit to record where there is no repository")
     store = out.add_mutually_exclusive_group()
-    store.add_argument("--json", metavar="PATH", help="append records there; cases that it holds are not run again")
-    store.add_argument("--out-dir", metavar="DIR", help="the same in DIR/latency.jsonl, with DIR/env.json")
+    schedule.add_options(store, "--json", "--out-dir")
     store.add_argument("--record", action="store_true", help="the same in a file under reports/records")
     out.add_argument("--list", action="store_true", help="list what can be timed")
     add_output(out)
@@ -151,9 +139,8 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Cal
     if args.device in HARDWARE:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
     set_defaults(args)
-    if (args.out_dir or args.json or args.record) and (watch := schedule.in_worker(args.device, argv)):
+    if watch := schedule.prepare(args, argv, stores=args.out_dir or args.json or args.record):
         return watch
-    check_device(args.device, ["cpu"])
     if args.hardware:
         HARDWARE[args.hardware].check(args.dtype)
     if args.threads:
@@ -182,22 +169,22 @@ def _estimate(args: argparse.Namespace) -> Work:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
     args.device = "cuda"
     set_defaults(args)
+    schedule.check_limits(args)
     hardware.check(args.dtype)
     section = estimate.section(_make_cases(args, installed=False), hardware)
     return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
 
 
 def set_defaults(args: argparse.Namespace) -> None:
-    """Set the defaults that depend on other options. UsageError for numbers outside their limits."""
+    """Set the defaults that depend on other options."""
     if args.quick:
         for name, value in QUICK.items():
             if not getattr(args, name) and not (name == "layer" and args.model):
                 setattr(args, name, value)
-    args.dtype = args.dtype or ("bfloat16" if args.device == "cuda" else "float32")
+    args.dtype = args.dtype or schedule.DTYPE[args.device]
     args.passes = args.passes or ["forward", "both"]
     args.tokens = TOKENS[args.device] if args.tokens is None else args.tokens
-    args.blocks = BLOCKS if args.blocks is None else args.blocks
-    schedule.check_limits(args)
+    args.blocks = schedule.BLOCKS if args.blocks is None else args.blocks
 
 
 def _make_cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
@@ -226,7 +213,7 @@ def _list_names() -> str:
             *(f"implementations  {name}: {', '.join(how)}" for name, how in implementations.impls_by_variant().items()),
             "routings         " + ", ".join(ROUTINGS),
             "passes           " + ", ".join(PASSES),
-            "dtypes           " + ", ".join(DTYPES),
+            "dtypes           " + ", ".join(schedule.OPTIONS["--dtype"]["choices"]),
             "hardware         " + ", ".join(f"{name}: {found.name}" for name, found in HARDWARE.items()),
         ]
     )

@@ -13,40 +13,27 @@ from pathlib import Path
 
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import gates, schedule, table
-from headcount.bench.measure import check_device
 
 PROG = "python -m bench.latency campaign"
-BLOCKS = 20
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency campaign."""
     out = Parser(prog=prog, description=__doc__)
-    out.add_argument("--within", type=float, metavar="SECONDS", help="time limit (default: none)")
-    out.add_argument("--out-dir", metavar="DIR", required=True, help="folder of latency.jsonl and env.json")
-    out.add_argument("--commit", metavar="SHA", help="commit to record where there is no repository")
-    out.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="(default: cuda)")
-    out.add_argument(
-        "--dtype", choices=("bfloat16", "float16", "float32"), default="bfloat16", help="(default: bfloat16)"
-    )
-    out.add_argument(
-        "--tokens",
-        type=int,
-        metavar="N",
-        default=schedule.TOKENS,
-        help=f"tokens of a call (default: {schedule.TOKENS})",
-    )
-    out.add_argument("--blocks", type=int, metavar="N", default=BLOCKS, help=f"blocks of a case (default: {BLOCKS})")
+    schedule.add_options(out, "--within", "--commit", "--blocks")
+    schedule.add_options(out, "--out-dir", required=True, help="folder of latency.jsonl and env.json")
+    schedule.add_options(out, "--device", default="cuda")
+    dtypes = ("bfloat16", "float16", "float32")
+    schedule.add_options(out, "--dtype", choices=dtypes, default="bfloat16", help="(default: %(default)s)")
+    schedule.add_options(out, "--tokens", default=schedule.TOKENS, help="tokens of a call (default: %(default)s)")
     add_output(out)
     return out
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
     """Return the sections of a campaign; each begins when the one before it has been printed."""
-    schedule.check_limits(args)
-    if watch := schedule.in_worker(args.device, argv):
+    if watch := schedule.prepare(args, argv, stores=True):
         return watch
-    check_device(args.device, ["cpu"])
     from headcount.bench.latency.session import LATENCY_FILE, CheckSession, TimingSession, environment_of
 
     environ = environment_of(args, ["campaign", *argv])

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headcount.bench.hardware import Hardware, by_device
+from headcount.bench.latency import timing_cases
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.roofline import Peaks, bound, bounds_s, work
 from headcount.bench.latency.timing_cases import TimingCase
@@ -18,11 +19,7 @@ RAMP_US = 1.5
 US, TB = 1e-6, 1e12
 
 COLUMNS = (
-    Column("layer", "layer", width=17),
-    Column("implementation", "implementation", width=14, priority=0),
-    Column("seq_len", "T", kind="int", width=5, priority=0),
-    Column("batch_size", "B", kind="int", width=5, priority=2),
-    Column("pass", "pass", width=8),
+    *(column for column in timing_cases.COLUMNS if column.key != "routing"),
     Column("macs", "MACs", kind="int", width=15, of="MACs", priority=1),
     Column("bytes", "least\nbytes", kind="int", width=13, of="bytes", priority=1),
     Column("launches", "kernels", kind="int", width=7, priority=2),

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
-from headcount.bench.latency import schedule
+from headcount.bench.latency import schedule, timing_cases
 from headcount.bench.latency.timing_cases import TimingCase
-from headcount.bench.measure import check_device
 from headcount.bench.table import TONES, Column, Section, Table
 
 PROG = "python -m bench.latency gates"
@@ -28,12 +27,8 @@ TABLE = Table(
     "gates",
     "Implementations against the float64 reference; nothing is timed",
     (
-        Column("layer", "layer", width=17),
-        Column("implementation", "implementation", width=14, priority=0),
+        *(column for column in timing_cases.COLUMNS if column.key != "batch_size"),
         Column("dtype", "dtype", width=8, priority=0),
-        Column("pass", "pass", width=8, priority=0),
-        Column("seq_len", "T", kind="int", width=5, priority=0),
-        Column("routing", "routing", width=10, priority=2),
         Column("error", "rel.\nerror", width=7, align="right", priority=1),
         Column("bound", "allowed", width=7, align="right", priority=2),
         Column("choices", "other\nchoices", kind="int", width=7, priority=4),
@@ -49,21 +44,17 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency gates."""
     out = Parser(prog=prog, description=__doc__)
     out.add_argument("--layer", nargs="+", metavar="NAME", default=list(LAYERS), help=f"(default: {', '.join(LAYERS)})")
-    out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    schedule.add_options(out, "--device", "--json")
     defaults = "; ".join(f"{' '.join(dtypes)} on {device}" for device, dtypes in DTYPES.items())
-    out.add_argument(
-        "--dtype", nargs="+", choices=("float32", "bfloat16", "float16", "float64"), help=f"(default: {defaults})"
-    )
-    out.add_argument("--json", metavar="PATH", help="append records there; cases that it holds are not checked again")
+    schedule.add_options(out, "--dtype", nargs="+", help=f"(default: {defaults})")
     add_output(out)
     return out
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
     """Return a row for each implementation of each case."""
-    if args.json and (watch := schedule.in_worker(args.device, argv)):
+    if watch := schedule.prepare(args, argv, stores=args.json):
         return watch
-    check_device(args.device, ["cpu"])
     cases = check_cases(args.layer, args.device, args.dtype)
     for case in cases:
         # unknown names are reported before the first check

@@ -28,7 +28,6 @@ from headcount.bench.hardware import by_device
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES
-from headcount.bench.measure import check_device
 from headcount.bench.table import Column, Row, Section, Table, macs_column
 from headcount.formulas.plan import Plan, parse
 from headcount.formulas.rank import INDEX, PARAMETER, REDUCTION, RankCost, rank_costs
@@ -63,15 +62,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     out.add_argument("--seq-len", type=int, metavar="T")
     out.add_argument("--batch-size", type=int, metavar="B", help="sequences of each rank of dp (default: 1)")
-    out.add_argument("--dtype", choices=tuple(ELEMENT_BYTES), help="(default: float32 on cpu, bfloat16 on cuda)")
     out.add_argument("--pass", choices=("forward", "both"), default="both", dest="which", help="(default: both)")
-    out.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
-    out.add_argument("--blocks", type=int, metavar="N", default=TRUSTED_BLOCKS, help="timed steps (default: 20)")
+    schedule.add_options(out, "--dtype", "--device")
+    schedule.add_options(out, "--blocks", help="timed steps (default: %(default)s)")
     out.add_argument(
         "--timeout", type=int, metavar="SECONDS", default=TIMEOUT_S,
         help="end the run where no rank begins a collective for so long (default: 300); torchrun takes up to 30 more",
     )  # fmt: skip
-    out.add_argument("--json", metavar="PATH", help="append a record there")
+    schedule.add_options(out, "--json", help="append a record there")
     add_output(out)
     return out
 
@@ -82,9 +80,8 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     if rank:
         # rank 0 prints, and reports what is wrong with the command line
         sys.stdout = sys.stderr = io.StringIO()
-    schedule.check_limits(args)
-    check_device(args.device, ["cpu"])
-    args.dtype = args.dtype or {"cpu": "float32", "cuda": "bfloat16"}[args.device]
+    schedule.prepare(args)
+    args.dtype = args.dtype or schedule.DTYPE[args.device]
     lengths = {"seq_len": args.seq_len, "batch_size": args.batch_size}
     case = Case.of(args.preset, presets.parse_overrides(args.preset, args.set), lengths)
     args.lengths = dict(case.lengths)

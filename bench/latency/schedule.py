@@ -1,4 +1,4 @@
-"""Plan a run: the timing cases of a GPU campaign, most valuable first, stored cases, and limits of options."""
+"""Plan a run: options and their limits, stored cases, and the cases of a GPU campaign, most valuable first."""
 
 import argparse
 import math
@@ -13,13 +13,31 @@ from typing import Any
 from headcount.bench import records
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated import watched
-from headcount.bench.latency.timing_cases import TimingCase
+from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
+from headcount.bench.measure import check_device
 from headcount.bench.table import shown
 
 TOKENS = 16384
 """Tokens of a call, for which gpu_cases.toml states the expected seconds."""
 HEADLINE = ("moa-8K8E128D", "moa-16K32E256D", "moa-8K32E128D")
 """The layers that documents show first."""
+BLOCKS = 20
+DTYPE = {"cpu": "float32", "cuda": "bfloat16"}
+"""The dtype that a device times by default."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--device": dict(choices=("cpu", "cuda"), default="cpu", help="(default: %(default)s)"),
+    "--dtype": dict(choices=tuple(ELEMENT_BYTES), help="(default: float32 on cpu, bfloat16 on cuda)"),
+    "--tokens": dict(type=int, metavar="N", help="tokens of a call: the batch size is N / T, at least 1"),
+    "--blocks": dict(
+        type=int, metavar="N", default=BLOCKS, help=f"repetitions, fewer are a smoke test (default: {BLOCKS})"
+    ),
+    "--threads": dict(type=int, metavar="N", help="CPU threads of torch (default: torch's own)"),
+    "--within": dict(type=float, metavar="SECONDS", help="skip cases that would end after it (default: none)"),
+    "--json": dict(metavar="PATH", help="append records there; cases that it holds are not run again"),
+    "--out-dir": dict(metavar="DIR", help="the same in DIR/latency.jsonl, with DIR/env.json"),
+    "--commit": dict(metavar="SHA", help="commit to record where there is no repository"),
+}
+"""Options that several commands have."""
 MOST, MOST_BLOCKS = 2**31 - 1, 10_000
 """Largest length or batch, and most blocks."""
 
@@ -84,6 +102,21 @@ def in_worker(device: str, argv: Sequence[str]) -> Callable[[], int] | None:
     if device != "cuda" or not program or watched.worker() or not hasattr(os, "killpg"):
         return None
     return lambda: watched.run_watched([sys.executable, *sys.orig_argv[1:]])
+
+
+def add_options(parser: argparse._ActionsContainer, *names: str, **changes: Any) -> None:
+    """Add options of OPTIONS, with ``changes``."""
+    for name in names:
+        parser.add_argument(name, **OPTIONS[name] | changes)
+
+
+def prepare(args: argparse.Namespace, argv: Sequence[str] = (), *, stores: Any = False) -> Callable[[], int] | None:
+    """Check the limits of options and the device. Return what to run instead where a run that ``stores`` is watched."""
+    check_limits(args)
+    if stores and (watch := in_worker(args.device, argv)):
+        return watch
+    check_device(args.device, ["cpu"])
+    return None
 
 
 def check_limits(args: argparse.Namespace) -> None:

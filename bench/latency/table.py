@@ -4,19 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.latency import estimate
+from headcount.bench.latency import estimate, timing_cases
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
 from headcount.bench.table import TONES, Column, Section, Table, plural
 
 NAME = "latency"
 
 COLUMNS = (
-    Column("layer", "layer", width=17),
-    Column("implementation", "implementation", width=14, priority=0),
-    Column("seq_len", "T", kind="int", width=5, priority=0),
-    Column("batch_size", "B", kind="int", width=5, priority=4),
-    Column("pass", "pass", width=8),
-    Column("routing", "routing", width=10, priority=4),
+    *timing_cases.COLUMNS,
     Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=4, width=9, priority=0),
     Column("timed_by", "by", width=6, priority=5),
     Column("wall_ms", "wall\nmedian", "ms", kind="fixed", digits=3, width=9, priority=0),

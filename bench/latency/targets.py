@@ -10,9 +10,8 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.target import add_target_options, is_configuration, parse_target
-from headcount.bench.latency.schedule import check_limits
+from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval, paired_ratio, verdict
-from headcount.bench.measure import check_device
 from headcount.bench.output.progress import stage
 from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, plural
@@ -46,17 +45,14 @@ def parser(prog: str) -> argparse.ArgumentParser:
     how = out.add_argument_group("how to time")
     how.add_argument("--backward", action="store_true", help="forward and backward (default: forward)")
     how.add_argument("--mode", choices=MODES, help="(default: train with --backward, else eval)")
-    how.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
-    how.add_argument("--threads", type=int, metavar="N", help="CPU threads of torch (default: torch's own)")
-    how.add_argument("--blocks", type=int, metavar="N", default=TRUSTED_BLOCKS, help="(default: %(default)s)")
+    schedule.add_options(how, "--device", "--threads", "--blocks")
     add_output(out)
     return out
 
 
 def plan(args: argparse.Namespace) -> Work:
     """Return the table of the targets, counted and timed. Raises what count_module and run_isolated do."""
-    check_limits(args)
-    check_device(args.device, ["cpu"])
+    schedule.prepare(args)
     targets = [_with_lengths(parse_target(text, args), len(args.target) > 1) for text in args.target]
     counts = [count_module(replace(target, backward=args.backward)) for target in targets]
     for text, count in zip(args.target, counts, strict=True):

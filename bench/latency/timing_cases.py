@@ -7,6 +7,7 @@ from itertools import product
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.implementations import ImplSpec, layer_impls, model_impls
+from headcount.bench.table import Column
 from headcount.models.configs.base import AttentionConfig, ModelConfig
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import preset
@@ -14,6 +15,16 @@ from headcount.models.configs.presets import preset
 ROUTINGS = ("balanced", "paper", "zipf", "one-expert")
 """Distributions of the timed tokens over experts (``case_tensors.expert_shares``)."""
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+
+COLUMNS = (
+    Column("layer", "layer", width=17),
+    Column("implementation", "implementation", width=14, priority=0),
+    Column("seq_len", "T", kind="int", width=5, priority=0),
+    Column("batch_size", "B", kind="int", width=5, priority=2),
+    Column("pass", "pass", width=8),
+    Column("routing", "routing", width=10, priority=4),
+)
+"""Columns of every table of timing cases; correctness checks have no batch size, estimates no routing."""
 
 ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
 """Bytes of all input sets, or of all key-value caches, at least: more than the last-level cache holds."""
