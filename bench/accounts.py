@@ -6,13 +6,13 @@ Importable without torch.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from headcount.bench.case import Case, attentions, layers_of, model_form
+from headcount.bench.case import Case, layers_of, model_form
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.hardware import Peak
 from headcount.bench.table import Column, plural
@@ -172,14 +172,13 @@ def is_layer(case: Case) -> bool:
     return case.config.variant not in MODELS
 
 
-def step(case: Case, stored: Size, new: Size = 1, sizes: Mapping[str, Size] | None = None) -> Ledger:
+def step(case: Case, stored: Size, new: Size = 1) -> Ledger:
     """Return the ledger of ``new`` tokens with ``stored`` in the cache afterwards.
 
-    ``sizes`` replaces letters of the attention, also by arrays. Raises NoAccount for a model that does not decode.
+    Raises NoAccount for a model that does not decode.
     """
     _check_decodes(case)
-    attention = attentions(as_model(case.config), sizes)
-    return _form(case).model(attention, **_letters(case), T=new, n=stored - new)
+    return case.step(stored, new)
 
 
 def _check_decodes(case: Case) -> None:
@@ -196,17 +195,7 @@ def encoder_macs(case: Case) -> int:
     """Return the MACs before the first step: the encoder, and keys and values of its output; 0 without an encoder."""
     if is_layer(case):
         return 0
-    model = as_model(case.config)
-    whole = model_form(model).model(attentions(model), **_letters(case), T=0)
-    return whole.macs - step(case, 0, 0).macs
-
-
-def _letters(case: Case) -> dict[str, Any]:
-    model = as_model(case.config)
-    letters = {**model.letters(), **model.length_letters(case.lengths)}
-    # a step has other lengths
-    del letters["T"]
-    return letters
+    return replace(case, sizes={**case.sizes, "T": 0}).ledger.macs - step(case, 0, 0).macs
 
 
 def _total_of_steps(case: Case, given: Assumptions, cost: Callable[[Ledger], int]) -> int:
@@ -236,9 +225,9 @@ def kv_token_bytes(case: Case, given: Assumptions) -> int:
 
 
 @_account("KV cache", "context", of_heads=False, in_bytes=True)
-def kv_bytes(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> Size:
-    """Return the bytes of the cache at the context, an encoder's output included; ``sizes`` as in :func:`step`."""
-    return decoding.cache_elements(step(case, context(case, given), sizes=sizes)) * given.element_bytes
+def kv_bytes(case: Case, given: Assumptions) -> Size:
+    """Return the bytes of the cache at the context, an encoder's output included."""
+    return decoding.cache_elements(_last_step(case, given)) * given.element_bytes
 
 
 @_account("prefill\nMACs", "context", "prefill", width=19)
@@ -458,34 +447,21 @@ OTHER_FLOPS = {f"{name}_flops": kinds for name, kinds in prices.GROUPS.items()} 
 """Kinds of operations without multiply-accumulates by account."""
 
 
-def _other_flops(case: Case, given: Assumptions, name: str) -> int:
-    by_kind = prices.other_flops(case.ledger, given.prices)
-    return sum(by_kind[kind] for kind in OTHER_FLOPS[name])
+def _other_flops(head: str, name: str, **options: Any) -> None:
+    """Register the FLOPs of the kinds ``OTHER_FLOPS[name]`` as an account."""
+
+    def value(case: Case, given: Assumptions) -> int:
+        by_kind = prices.other_flops(case.ledger, given.prices)
+        return sum(by_kind[kind] for kind in OTHER_FLOPS[name])
+
+    value.__name__ = name
+    _account(head, "prices", of="FLOPs", unit="FLOPs", **options)(value)
 
 
-@_account("softmax", "prices", of="FLOPs", unit="FLOPs")
-def softmax_flops(case: Case, given: Assumptions) -> int:
-    """Return the FLOPs of softmax."""
-    return _other_flops(case, given, "softmax_flops")
-
-
-@_account("norms", "prices", of="FLOPs", unit="FLOPs")
-def norm_flops(case: Case, given: Assumptions) -> int:
-    """Return the FLOPs of norms."""
-    return _other_flops(case, given, "norm_flops")
-
-
-@_account("elementwise", "prices", of="FLOPs", unit="FLOPs")
-def elementwise_flops(case: Case, given: Assumptions) -> int:
-    """Return the FLOPs of activations, biases, other elementwise operations, rotary positions and pooling."""
-    return _other_flops(case, given, "elementwise_flops")
-
-
-@_account("other\noperations", "prices", of="FLOPs", unit="FLOPs", width=19)
-def other_flops(case: Case, given: Assumptions) -> int:
-    """Return the FLOPs of all operations without multiply-accumulates."""
-    return _other_flops(case, given, "other_flops")
-
+_other_flops("softmax", "softmax_flops")
+_other_flops("norms", "norm_flops")
+_other_flops("elementwise", "elementwise_flops")
+_other_flops("other\noperations", "other_flops", width=19)
 
 OPTIONS = {"peak_macs_per_s": "--peak-macs", "bytes_per_s": "--bandwidth", "rule": "--rules"}
 """Options of assumptions with another name."""

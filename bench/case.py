@@ -4,7 +4,7 @@ Importable without torch.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from types import ModuleType
@@ -13,7 +13,7 @@ from typing import Any
 from headcount.formulas.ledger import Ledger, Size
 from headcount.formulas.plan import Plan
 from headcount.formulas.rank import RankCost, rank_costs
-from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Layered, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Layered, ModelConfig, as_model
 from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
 
@@ -33,7 +33,8 @@ class Case:
     """A configuration at input lengths, with the name that a row or a user gives it; its ledgers are computed once.
 
     ``preset``: the name of the preset, also where some of its fields are changed; None for a single layer. ``plan``
-    divides the case over ranks; the lengths are then those of one rank and microbatch.
+    divides the case over ranks; the lengths are then those of one rank and microbatch. ``sizes`` replaces letters
+    of the closed forms, by symbols or arrays too; nothing checks that they can be built.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Case:
     lengths: Mapping[str, int]
     preset: str | None = None
     plan: Plan | None = None
+    sizes: Mapping[str, Size] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -67,7 +69,15 @@ class Case:
     @cached_property
     def ledger(self) -> Ledger:
         """Return the exact ledger. Raises ConfigError for a length that the model has no positions for."""
-        return ledger_of(self.config, self.lengths)
+        return ledger_of(self.config, self.lengths, self.sizes)
+
+    def step(self, stored: Size, new: Size = 1) -> Ledger:
+        """Return the ledger of ``new`` tokens with ``stored`` in the cache afterwards, of a model that decodes."""
+        model = as_model(self.config)
+        letters = _replace_sizes({**model.letters(), **model.length_letters(self.lengths)}, self.sizes)
+        # a step has other lengths
+        del letters["T"]
+        return model_form(model).model(attentions(model, self.sizes), **letters, T=new, n=stored - new)
 
     @cached_property
     def ranks(self) -> tuple[RankCost, ...]:
@@ -89,7 +99,7 @@ class Case:
         config = ideal_form(self.config)
         if config == self.config:
             return self
-        return None if config is None else Case(f"{self.name} ideal", config, self.lengths, self.preset)
+        return None if config is None else replace(self, name=f"{self.name} ideal", config=config)
 
     @property
     def ideal_ledger(self) -> Ledger | None:

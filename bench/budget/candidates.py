@@ -3,13 +3,14 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 import sympy
 
 from headcount.bench.accounts import Assumptions, NoAccount, kv_bytes
-from headcount.bench.case import Case, ledger_of, with_attention
+from headcount.bench.case import Case, with_attention
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
 from headcount.formulas.ledger import Size
@@ -26,10 +27,10 @@ def costs(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = Non
 
     ``sizes`` replaces letters of the closed form by integers, symbols or arrays.
     """
-    ledger = ledger_of(case.config, case.lengths, sizes)
-    found = {"macs": ledger.macs, "params": ledger.params, "active_params": ledger.active_params}
+    case = replace(case, sizes=sizes or {})
+    found = {metric: getattr(case.ledger, metric) for metric in ("macs", "params", "active_params")}
     try:
-        return {**found, "kv_bytes": kv_bytes(case, given, sizes)}
+        return {**found, "kv_bytes": kv_bytes(case, given)}
     except NoAccount:
         return found
 
