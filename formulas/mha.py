@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headcount.formulas.blocks import cache, linear, past_len
-from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, ledger
+from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, least, ledger
 
 
 def macs_eq19(*, T: Size, d_m: Size) -> Size:
@@ -44,22 +44,24 @@ def rope(path: str, queries, heads, keys, kv_heads) -> Ledger:
     return ledger(Entry(path, "rope", {**queries, **heads}), Entry(path, "rope", {**keys, **kv_heads}))
 
 
-def causal_half(form: Ledger, window: int | None = None) -> Ledger:
+def causal_half(form: Ledger, window: Size | None = None) -> Ledger:
     """Return ``form`` of causal self-attention without the masked pairs.
 
     T (2 S - T + 1) / 2 of the T S pairs are left, T (T + 1) / 2 for S = T: the queries are the last T of S tokens.
-    With a ``window`` a query sees itself and the ``window`` - 1 tokens before it, and sizes are integers.
+    With a ``window`` a query sees itself and the ``window`` - 1 tokens before it.
     """
+
+    def seen(tokens: Size) -> Size:
+        """Return the pairs of the first ``tokens`` tokens with the keys in their windows."""
+        keys = least(tokens, window)
+        return divide(keys * (2 * tokens - keys + 1), 2)
+
     out = []
     for entry in form:
         if {"T", "S"} <= entry.dims.keys():
             T, S = entry.dims["T"], entry.dims["S"]
             rest = {letter: size for letter, size in entry.dims.items() if letter not in ("T", "S")}
-            pairs = divide(T * (2 * S - T + 1), 2)
-            if window is not None and window < S:
-                # what lies before the window is causal attention of the queries that are further than it from token 0
-                late = min(T, S - window)
-                pairs -= late * (2 * (S - window) - late + 1) // 2
+            pairs = divide(T * (2 * S - T + 1), 2) if window is None else seen(S) - seen(S - T)
             entry = replace(entry, dims={**rest, "N_qk": pairs})
         out.append(entry)
     return Ledger(tuple(out))

@@ -1,29 +1,25 @@
 """The layers that the explorer compares and what it counts of them, from the closed forms with symbols for sizes."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
-from operator import attrgetter
+from functools import cache, cached_property
 
 import sympy
 
-from headcount.bench.accounts import RECIPES, Assumptions
-from headcount.bench.case import attention_form
+from headcount.bench.accounts import ACCOUNTS, RECIPES, Assumptions
+from headcount.bench.case import Case
 from headcount.bench.macs import grid
 from headcount.bench.variants.variant import Variant, variant
-from headcount.formulas import backward, conventions, decoding, mha, moa, prices
-from headcount.formulas.ledger import Entry, Ledger, Size, divide, least
-from headcount.formulas.mha import causal_half
+from headcount.formulas import mha, moa
+from headcount.formulas.ledger import Ledger, Size
 from headcount.formulas.symbols import symbol
 from headcount.reports.explorer.nodes import ORDER
 
 VARIANTS = ("mha", "moa", "moh", "mla", "switchhead")
 LABELS = {"mha": "GQA (MQA: g = 1): g of h heads"}
 """Labels that replace the variant's."""
-PATH = "attn"
-"""The module path of a layer."""
-B, T, D_M, W = symbol("B"), symbol("T"), symbol("d_m"), symbol("w")
-ASSUMED = Assumptions()
+B, T, D_M = symbol("B"), symbol("T"), symbol("d_m")
+ASSUMED = Assumptions(window=symbol("w"))
 
 
 @dataclass(frozen=True)
@@ -33,6 +29,22 @@ class Equation:
     name: str
     size: Size
     where: Mapping[str, Size] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SymbolicCase(Case):
+    """A case with letters for sizes. ``edit`` changes its ledgers: a form with as many layers as a letter says."""
+
+    edit: Callable[[Ledger], Ledger] = lambda form: form
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Return the edited closed form of a forward pass."""
+        return self.edit(super().ledger)
+
+    def step(self, stored: Size, new: Size = 1) -> Ledger:
+        """Return the edited closed form of a decode step."""
+        return self.edit(super().step(stored, new))
 
 
 @dataclass(frozen=True)
@@ -55,19 +67,15 @@ class Form:
         used = sympy.Tuple(*self.sizes.values()).free_symbols
         return sorted((letter.name for letter in used), key=ORDER.get)
 
-    def ledger(self, case: Mapping[str, int], decode: bool = False) -> Ledger:
-        """Return the closed form of a forward pass, or of the decode step that stores token T.
-
-        ``case`` gives integers for some letters.
-        """
+    def case(self, integers: Mapping[str, int]) -> SymbolicCase:
+        """Return the layer without biases, with ``integers`` for some of its letters."""
         example = grid.case_at(self.variant, {**self.variant.search.example, "T": 1})
-        config = (example.ideal if self.ideal else example).config
-        at_case = {symbol(letter): size for letter, size in case.items()}
+        at_case = {symbol(letter): size for letter, size in integers.items()}
         sizes = dict(zip(self.sizes, sympy.Tuple(*self.sizes.values()).subs(at_case), strict=True))
         sizes |= {letter: int(size) for letter, size in sizes.items() if size.is_Integer}
-        bias = {"bias": False} if "bias" in config.fields_by_letter else {}
-        form = attention_form(config, {"d_m": D_M, **sizes, **bias})
-        return form(PATH, B=B, T=1, S=T, n=T - 1) if decode else form(PATH, B=B, T=T, S=T)
+        config = (example.ideal if self.ideal else example).config
+        lengths = {"batch_size": B, "tgt_len": T, "src_len": T}
+        return SymbolicCase(self.name, config, lengths, sizes={"d_m": D_M, "bias": False, **sizes})
 
 
 @cache
@@ -105,70 +113,47 @@ def forms() -> list[Form]:
 
 @dataclass(frozen=True)
 class Account:
-    """A sum over the entries of a forward pass or of a decode step; ``key`` is its column in ``bench.macs --grid``.
+    """An account of bench.accounts, or a property of a ledger: ``key`` is its column in ``bench.macs --grid``.
 
-    ``size``: what the ledger of one entry adds. ``is_counted``: whether the MoA paper's equation of this account counts
-    an entry. ``multiple``: an account and the factor that it is multiplied by. ``options``: further ones of the
-    command, with letters in braces for sizes.
+    ``multiple``: an account and the factor that it is multiplied by. ``options``: further ones of the command, with
+    letters in braces for sizes.
     """
 
     name: str
     label: str
     unit: str
     key: str
-    size: Callable[[Ledger], Size]
-    decode: bool = False
-    is_counted: Callable[[Entry], int] = lambda entry: True
     multiple: tuple[str, int] | None = None
     options: str = ""
 
-    def terms(self, form: Form, case: Mapping[str, int]) -> Iterator[tuple[Entry, Size]]:
-        """Return each entry of a form with what it adds."""
-        return ((entry, self.size(Ledger((entry,)))) for entry in form.ledger(case, self.decode))
-
-
-def _generate_macs(last: Ledger) -> Size:
-    """Return the MACs of operations in all T steps, given those of the last one."""
-    macs = sympy.sympify(last.macs, strict=True)
-    return sympy.factor(decoding.total(lambda stored: macs.subs(T, stored), T))
-
-
-def _windowed_macs(form: Ledger) -> Size:
-    """Return the MACs of an operation of queries that see themselves and the w - 1 tokens before them."""
-    (entry,), seen = form, least(T, W)
-    return divide(entry.macs * seen * (2 * T - seen + 1), 2 * T**2) if {"T", "S"} <= entry.dims.keys() else entry.macs
-
-
-def _bytes(elements: Callable[[Ledger], Size]) -> Callable[[Ledger], Size]:
-    """Return a function that gives the bytes of the ``elements`` of a ledger."""
-    return lambda form: ASSUMED.element_bytes * elements(form)
+    def of(self, case: Case) -> Size:
+        """Return the account of a case; the context is its input, and the window is w."""
+        if self.key in ACCOUNTS:
+            return ACCOUNTS[self.key].value(case, ASSUMED)
+        return getattr(case.ledger, self.key)
 
 
 def _state(optimizer: str, recipe: Mapping[str, int]) -> Account:
     """Return the account of an optimizer's training state."""
     size = sum(recipe.values())
-    unit, multiple, options = f"bytes, {size} a parameter", ("params", size), f"--optimizer {optimizer}"
-    name, label = f"state-{optimizer}", f"training state, {optimizer}"
-    return Account(name, label, unit, "training_state_bytes", attrgetter("params"), multiple=multiple, options=options)
+    name, label, unit = f"state-{optimizer}", f"training state, {optimizer}", f"bytes, {size} a parameter"
+    return Account(name, label, unit, "training_state_bytes", ("params", size), f"--optimizer {optimizer}")
 
 
 BYTES = f"bytes, {ASSUMED.element_bytes} an element"
 LAYER_ACCOUNTS = (
-    Account("forward", "MACs, forward", "MACs", "macs", attrgetter("macs"), is_counted=conventions.equations_18_19),
-    Account("causal", "MACs, forward, causal", "MACs", "causal_macs", lambda form: causal_half(form).macs),
-    Account("windowed", "MACs, forward, window of w tokens", "MACs", "windowed_macs", _windowed_macs,
-            options="--window {w}"),
-    Account("token", "MACs per token", "MACs", "macs_per_token", lambda form: divide(form.macs, B * T)),
-    Account("sample", "MACs per sample", "MACs", "macs_per_sample", lambda form: divide(form.macs, B)),
-    Account("decode", "MACs, decode step", "MACs", "decode_macs", attrgetter("macs"), decode=True),
-    Account("generate", "MACs, generating T tokens", "MACs", "generate_macs", _generate_macs, decode=True),
-    Account("training", "MACs, training step", "MACs", "training_macs", backward.training_macs),
+    Account("forward", "MACs, forward", "MACs", "macs"),
+    Account("causal", "MACs, forward, causal", "MACs", "causal_macs"),
+    Account("windowed", "MACs, forward, window of w tokens", "MACs", "windowed_macs", options="--window {w}"),
+    Account("token", "MACs per token", "MACs", "macs_per_token"),
+    Account("sample", "MACs per sample", "MACs", "macs_per_sample"),
+    Account("decode", "MACs, decode step", "MACs", "decode_macs"),
+    Account("generate", "MACs, generating T tokens", "MACs", "generate_macs"),
+    Account("training", "MACs, training step", "MACs", "training_macs"),
     *(_state(optimizer, recipe) for optimizer, recipe in RECIPES.items()),
-    Account("other", "FLOPs of softmax, norms and elementwise operations", "FLOPs", "other_flops",
-            lambda form: sum(prices.other_flops(form, prices.PRICES).values())),
-    Account("params", "parameters", "parameters", "params", attrgetter("params"),
-            is_counted=lambda entry: not conventions.router(entry)),
-    Account("active", "active parameters", "parameters", "active_params", attrgetter("active_params")),
-    Account("cache", "cache of keys and values", BYTES, "kv_bytes", _bytes(decoding.cache_elements), decode=True),
-    Account("moved", "what a decode step moves", BYTES, "decode_bytes", _bytes(decoding.step_elements), decode=True),
-)  # fmt: skip
+    Account("other", "FLOPs of softmax, norms and elementwise operations", "FLOPs", "other_flops"),
+    Account("params", "parameters", "parameters", "params"),
+    Account("active", "active parameters", "parameters", "active_params"),
+    Account("cache", "cache of keys and values", BYTES, "kv_bytes"),
+    Account("moved", "what a decode step moves", BYTES, "decode_bytes"),
+)

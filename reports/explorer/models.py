@@ -1,18 +1,17 @@
 """The explorer's whole models: closed forms in symbols for sizes, by part, and what each rule of training counts."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from math import prod
-from types import ModuleType
 from typing import Any
 
 import sympy
 
-from headcount.bench.accounts import RECIPES
+from headcount.bench.accounts import RECIPES, encoder_macs
 from headcount.bench.case import Case, ConfigError, attentions, layers_of, model_form
 from headcount.bench.errors import UsageError
 from headcount.bench.macs.cases import PRESETS
@@ -20,18 +19,15 @@ from headcount.bench.training_flops import tokens_of
 from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding, prices
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
-from headcount.formulas.ledger import Entry, Ledger, Size, at, divide, flops, ledger
+from headcount.formulas.ledger import Entry, Ledger, Size, divide, flops
 from headcount.formulas.plan import Plan, PlanError
 from headcount.formulas.rank import rank_costs
 from headcount.formulas.symbols import by_letter, symbol
+from headcount.reports.explorer.forms import SymbolicCase
 from headcount.reports.explorer.nodes import ORDER, Node, node
 from headcount.reports.explorer.tables import part
 
-Form = Callable[..., Ledger]
-"""A closed form of lengths."""
-Model = tuple[ModuleType, Form, Form]
-"""The module of a model, its closed form and that of its decode step."""
-B, T, N, TP, DP = map(symbol, ("B", "T", "N", "tp", "dp"))
+T, N, TP, DP = map(symbol, ("T", "N", "tp", "dp"))
 SEARCHED = {letter: symbol(letter) for letter in ("K", "E", "D")}
 EXAMPLE = {"attention": "moa", "top_k": 1, "num_experts": 8, "head_dim": 64}
 """Fields that put MoA into a model, at sizes that letters replace."""
@@ -61,18 +57,17 @@ def as_data() -> dict[str, Any]:
     for name in PRESETS:
         case = Case.of(name)
         sizes = _letters(case)
-        letters = {letter: symbol(letter) for letter in sizes}
-        model, rules = _model(case, letters), _rules(case)
+        model, rules = _symbolic(case), _rules(case)
         # models of equal entries share a form
-        own = (model[1](), rules)
+        own = (model.ledger, rules)
         if own not in entries:
             entries.append(own)
-            forms.append(_form(case, letters, model, rules, signatures))
+            forms.append(_form(model, rules, signatures))
         place = entries.index(own)
         used = {letter: size for letter, size in sizes.items() if repr(letter) in str(forms[place])}
         found.append({"name": name, "form": place, "sizes": used})
     configs = {"".join(key): len(forms) + i for i, key in enumerate(product("01", repeat=3))}
-    forms += [_decoder(*map(int, key), signatures) for key in configs]
+    forms += [_decoder(*(letter == "1" for letter in key), signatures) for key in configs]
     rules = [{"name": name, "about": CONVENTIONS[name].about, "source": CONVENTIONS[name].source} for name in TRAINING]
     letters = sorted({letter for one in found for letter in one["sizes"]}, key=ORDER.get)
     named = [{"letter": letter, "meaning": by_letter(letter).meaning} for letter in letters]
@@ -114,71 +109,54 @@ def _rules(case: Case) -> dict[str, Rule]:
     return rules
 
 
-def _form(case: Case, letters: Mapping[str, Size], model: Model, *costs: Any) -> dict[str, Any]:
-    """Return the costs of a case's model, and of the same with MoA where its family has that."""
-    _, whole, _ = model
-    out = _costs(*model, *costs) | {"tokens": len(case.lengths) > 1}
+def _symbolic(case: Case) -> SymbolicCase:
+    """Return a case with letters for sizes; a translation reads as many tokens as it writes."""
+    numbers = _letters(case)
+    sizes = {letter: symbol(letter) for letter in numbers}
+    sizes |= {"S": T} if "T" in sizes else {}
+    symbolic = SymbolicCase(case.name, case.config, case.lengths, case.preset, sizes=sizes)
+    is_stack = "N" in sizes and isinstance(attentions(case.config), list)
+    return replace(symbolic, edit=partial(_repeat, layers=numbers["N"])) if is_stack else symbolic
+
+
+def _repeat(form: Ledger, layers: int) -> Ledger:
+    """Return a form of equal ``layers`` with N of them."""
+    return Ledger(tuple(replace(e, times=N * divide(e.times, layers)) if backward.repeated(e) else e for e in form))
+
+
+def _form(case: SymbolicCase, rules: Mapping[str, Rule], signatures: dict[tuple, int]) -> dict[str, Any]:
+    """Return the costs of a model, and of the same with MoA where its family has that."""
+    out = _costs(case, rules, signatures) | {"tokens": len(case.lengths) > 1}
     with suppress(ConfigError):
         moa = Case.of(case.preset, EXAMPLE)
-        attention, _ = _attention(moa, letters | SEARCHED)
-        out |= {"moa": _totals(whole(attention=attention)), "widths": 2 * layers_of(moa.config)[0].num_kv_heads}
+        form = replace(case, config=moa.config, sizes={**case.sizes, **SEARCHED}).ledger
+        out |= {"moa": [_node(size) for size in (form.macs, form.params, form.active_params)]}
+        out |= {"widths": 2 * layers_of(moa.config)[0].num_kv_heads}
     return out
 
 
-def _model(case: Case, letters: Mapping[str, Size]) -> Model:
-    """Return the closed forms of a model at a case's lengths, with ``letters`` for sizes; a translation reads as many
-    tokens as it writes."""
-    config = case.config
-    form, lengths = model_form(config), config.length_letters(case.lengths)
-    given = {letter: letters.get(letter, size) for letter, size in config.letters().items()}
-    given |= {letter: letters["T" if letter == "S" else letter] for letter in lengths}
-    given["attention"], layers = _attention(case, letters)
-    whole = {name: size for name, size in given.items() if name != "T"}
+def _decoder(has_experts: bool, is_tied: bool, has_bias: bool, signatures: dict[tuple, int]) -> dict[str, Any]:
+    """Return the form of LLaMA's kind of model; ``has_bias``: of queries, keys and values, as Qwen2 has them."""
+    case = Case.of("llama3-8b", {"ffn_num_experts": 8, "ffn_top_k": 2} if has_experts else {})
+    model = _symbolic(case)
 
-    def step(new: Size, stored: Size) -> Ledger:
-        return _repeated(form.model(T=new, n=stored - new, **whole), layers)
+    def edit(form: Ledger) -> Ledger:
+        entries: list[Entry] = []
+        for entry in model.edit(form):
+            entries.append(replace(entry, weight={}) if is_tied and entry.path == "output_proj" else entry)
+            if has_bias and "d_h" in entry.weight and not entry.path.endswith("out_proj"):
+                out = {letter: size for letter, size in entry.weight.items() if letter != "d_m"}
+                dims = {letter: size for letter, size in entry.dims.items() if letter != "d_m"}
+                entries.append(replace(entry, kind="bias", dims=dims, weight=out))
+        return Ledger(tuple(entries))
 
-    def model(**changed: Size) -> Ledger:
-        return _repeated(form.model(**given | changed), layers)
-
-    return form, model, step
-
-
-def _attention(case: Case, letters: Mapping[str, Size]) -> tuple[Any, Size]:
-    """Return the closed forms of a model's attentions, and the number of equal layers that each stands for."""
-    attention = attentions(case.config, letters)
-    return (attention[:1], N) if "N" in letters and isinstance(attention, list) else (attention, 1)
-
-
-def _decoder(experts: int, tied: int, bias: int, signatures: dict[tuple, int]) -> dict[str, Any]:
-    """Return the form of LLaMA's kind of model; ``bias``: of queries, keys and values, as Qwen2 has them."""
-    case = Case.of("llama3-8b", {"ffn_num_experts": 8, "ffn_top_k": 2} if experts else {})
-    letters = {letter: symbol(letter) for letter in _letters(case)}
-    (plain,), _ = _attention(case, letters)
-
-    def biased(path: str, **lengths: Any) -> Ledger:
-        dims = {"B": lengths["B"], "T": lengths["T"]}
-        queries, keys = ({letter: symbol(letter) for letter in (heads, "d_h")} for heads in ("h", "g"))
-        made = {"q_proj": queries, "k_proj": keys, "v_proj": keys}
-        biases = [Entry(at(path, name), "bias", {**dims, **size}, weight=size) for name, size in made.items()]
-        return ledger(plain(path, **lengths), biases)
-
-    form, model, step = _model(case, letters)
-    model = partial(model, attention=[biased if bias else plain], tied=bool(tied))
     # MoA in its place has one key and value head
-    return _form(case, letters, (form, model, step), _rules(case), signatures) | {"widths": 2}
+    return _form(replace(model, edit=edit), _rules(case), signatures) | {"widths": 2}
 
 
-def _repeated(form: Ledger, layers: Size = N) -> Ledger:
-    """Return a form of one layer with ``layers`` of them."""
-    return Ledger(tuple(replace(e, times=layers * e.times) if backward.repeated(e) else e for e in form))
-
-
-def _costs(
-    module: ModuleType, model: Form, step: Form, rules: Mapping[str, Rule], signatures: dict[tuple, int]
-) -> dict[str, Any]:
+def _costs(case: SymbolicCase, rules: Mapping[str, Rule], signatures: dict[tuple, int]) -> dict[str, Any]:
     """Return the nodes of a model's costs, see :func:`as_data`."""
-    form = model()
+    form, module = case.ledger, model_form(case.config)
     other = prices.other_flops(form, prices.PRICES)
     out = {
         "groups": _groups(form, rules, signatures),
@@ -193,12 +171,12 @@ def _costs(
     if paths := getattr(module, "CAUSAL_PATHS", ""):
         masked = form.select(lambda entry: re.fullmatch(paths, entry.path) and {"T", "S"} <= entry.dims.keys())
         out["pairs"] = _node(masked.macs)
-    encoder, last = sympy.expand(model(T=0).macs - step(new=0, stored=0).macs), step(new=1, stored=T)
+    last = case.step(T)
     return {
         **out,
         "step": _node(last.macs),
         "cache": _node(decoding.cache_elements(last)),
-        "prefill": _node(encoder or step(new=T, stored=T).macs),
+        "prefill": _node(sympy.expand(encoder_macs(case)) or case.step(T, T).macs),
     }
 
 
@@ -229,11 +207,6 @@ def _rank(form: Ledger) -> dict[str, Any]:
         pairs = [[_node(total), _node(divided)] for total, divided in fits]
         return {"plan": words, "no_plan": why, "fits": pairs, "rank": [node(amount) for amount in amounts]}
     return {"no_plan": why}
-
-
-def _totals(form: Ledger) -> list[Node]:
-    """Return the nodes of MACs, parameters and active parameters."""
-    return [_node(form.macs), _node(form.params), _node(form.active_params)]
 
 
 def _node(size: Size) -> Node:

@@ -3,7 +3,9 @@
 A page evaluates them exactly without running text as a program.
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import sympy
@@ -45,9 +47,11 @@ def _node(x: sympy.Expr) -> Node:
     raise ValueError(f"{x} is no sum, product, quotient, minimum or ceiling")
 
 
+@cache
 def factors(size: Any) -> tuple[Fraction, list[Node]]:
     """Return a product as its coefficient and its factors, in the legend's order; a power is repeated."""
-    coefficient, rest = _rewrite(size).as_coeff_Mul()
+    size = _rewrite(size)
+    coefficient, rest = (sympy.factor(size) if size.has(sympy.Add) else size).as_coeff_Mul()
     found: list[Node] = []
     for part in _sorted(() if rest == 1 else sympy.Mul.make_args(rest)):
         base, power = part.as_base_exp()
@@ -69,18 +73,11 @@ def _rewrite(size: Any) -> sympy.Expr:
     return ceilings.replace(sympy.Abs, minimum)
 
 
-def _sorted(parts) -> list:
-    """Return numbers, then letters as in the legend, then what has several letters, last what is subtracted."""
+def _sorted(parts: Iterable[sympy.Expr]) -> list[sympy.Expr]:
+    """Return numbers, then the others by the first of their letters in the legend, last what is subtracted."""
 
-    def place(part):
-        names = [s.name for s in part.free_symbols]
-        base = part.as_base_exp()[0]
-        if part.could_extract_minus_sign():
-            return (2, 0, str(part))
-        return (
-            0 if base.is_Symbol or not names else 1,
-            min((ORDER[n] for n in names), default=-1),
-            str(part),
-        )
+    def place(part: sympy.Expr) -> tuple[bool, int, str]:
+        first = min((ORDER[letter.name] for letter in part.free_symbols), default=-1)
+        return part.could_extract_minus_sign(), first, str(part)
 
     return sorted(parts, key=place)

@@ -74,5 +74,4 @@ def _sizes(layer: Any) -> dict[str, int] | None:
 
 def _params(layer: Any) -> int:
     """Return the parameters without biases."""
-    sizes = {"bias": False} if "bias" in layer.fields_by_letter else {}
-    return attention_form(layer, sizes)("", B=1, T=1, S=1).params
+    return attention_form(layer, {"bias": False})("", B=1, T=1, S=1).params
