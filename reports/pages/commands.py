@@ -1,9 +1,10 @@
 """Every command with its options, from its parser, and the run times of commands."""
 
 import argparse
-from collections.abc import Iterator
+import os
 from functools import cache, partial
 from importlib import import_module
+from unittest.mock import patch
 
 from headcount.__main__ import COMMANDS
 from headcount.reports import document
@@ -37,42 +38,27 @@ def parsers(name: str) -> list[argparse.ArgumentParser]:
 
 
 def options(facts: Facts, name: str) -> str:
-    """Return a command's description and a table for each group of its options."""
-    main, *below = parsers(name)
-    return "\n\n".join([*_parts(main), *(part for one in below for part in (f"### {one.prog}", *_parts(one)))])
-
-
-def _parts(found: argparse.ArgumentParser) -> list[str]:
-    parts = [f"```text\n{found.description.strip()}\n```", "<details><summary>options</summary>"]
-    for title, table in _tables(found):
-        first = _first_places()[table]
-        same = f"as of [{first}](#{document.anchor(first)})"
-        parts += [f"**{title}**", table] if first == found.prog else [f"**{title}**: {same}"]
-    return [*parts, "</details>"]
-
-
-def _tables(found: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    """Yield title and table of each group of options."""
-    for group in found._action_groups:
-        rows = [_row(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
-        if rows:
-            yield group.title, document.records(rows)
+    """Return the help of a command, and of those below it."""
+    main, *below = (one.prog for one in parsers(name))
+    return "\n\n".join([_helps()[main], *(f"### {prog}\n\n{_helps()[prog]}" for prog in below)])
 
 
 @cache
-def _first_places() -> dict[str, str]:
-    """Return the first command that has a table of options, by table: groups that commands share are printed once."""
-    found = [(table, one.prog) for name in COMMANDS for one in parsers(name) for _, table in _tables(one)]
-    return dict(reversed(found))
-
-
-def _row(action: argparse.Action) -> dict[str, str]:
-    names = ", ".join(action.option_strings)
-    value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
-    values = f" {' '.join(value) if isinstance(value, tuple) else value}" if action.nargs != 0 else ""
-    more = " ..." if action.nargs in ("+", "*") else ""
-    text = (action.help or "").replace("%(prog)s", "the program").replace("%%", "%")
-    return {"option": f"`{(names + values).strip()}{more}`", "what": text}
+def _helps() -> dict[str, str]:
+    """Return each program's help without its usage. A group of options that several have is printed of the first."""
+    first: dict[str, str] = {}
+    helps = {}
+    with patch.dict(os.environ, COLUMNS=str(document.CODE_WIDTH)):
+        for one in (one for name in COMMANDS for one in parsers(name)):
+            _, *parts = one.format_help().rstrip().split("\n\n")
+            shown = [
+                part
+                if first.setdefault(part, one.prog) == one.prog
+                else f"{part.partition(':')[0]}: as of {first[part]}"
+                for part in parts
+            ]
+            helps[one.prog] = "```text\n{}\n```".format("\n\n".join(shown))
+    return helps
 
 
 def run_times(facts: Facts) -> str:
