@@ -62,16 +62,14 @@ def summary_sentence(facts: Facts) -> str:
 
 def failed_calls(facts: Facts) -> str:
     """Return the errors of the calls that give no count, with formulations and counters."""
-    counters = list(dict.fromkeys(cell.counter for cell in facts.audit()))
-    failed: dict[tuple[str, str, str], list[str]] = {}
+    every = {cell.counter: None for cell in facts.audit()}
+    groups: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
     for cell in (cell for cell in facts.audit() if cell.error is None):
-        failed.setdefault((cell.reason, cell.device, cell.spelling), []).append(cell.counter)
-    groups: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
-    for (reason, device, spelling), names in failed.items():
-        groups.setdefault((reason, device, tuple(names)), []).append(spelling)
+        formulations, counters = groups.setdefault((cell.reason, cell.device), ({}, {}))
+        formulations[cell.spelling] = counters[cell.counter] = None
     lines = []
-    for (reason, device, names), formulations in groups.items():
-        which = "every counter" if list(names) == counters else ", ".join(names)
+    for (reason, device), (formulations, counters) in groups.items():
+        which = "every counter" if counters == every else ", ".join(counters)
         lines.append(f"- {' and '.join(formulations)} on {device}, {which}: {_first_sentence(reason)}")
     return "\n".join(["No count, because the call ends with an error:", "", *lines])
 

@@ -1,6 +1,6 @@
 """Show stored latency records by device, and judge the MoA authors' wall-clock sentence."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
@@ -45,14 +45,20 @@ def results(facts: Facts, find: Callable[[list[dict[str, Any]]], Any]) -> dict[s
     return out
 
 
-def per_device(facts: Facts, find: Callable[[list], Any], show: Callable[[str, Any], Sequence[str]]) -> list[str]:
-    """Return for each device a heading and the texts that ``show`` makes of the result of ``find``; a kind of device
-    without results is reported as not measured."""
+def per_device(
+    facts: Facts,
+    find: Callable[[list], Any],
+    show: Callable[[str, Any], Sequence[str]],
+    kinds: Iterable[str] = NOT_MEASURED,
+) -> list[str]:
+    """Return for each device of these kinds a heading and the texts that ``show`` makes of the result of ``find``; a
+    kind without results is reported as not measured."""
+    found = results(facts, find)
     parts = []
-    for kind, devices in results(facts, find).items():
-        for device, found in devices.items():
-            parts += [f"**{kind.upper()}**: {device}", *show(kind, found)]
-        parts += [] if devices else [f"**{kind.upper()}**: {NOT_MEASURED[kind]}"]
+    for kind in kinds:
+        for device, own in found[kind].items():
+            parts += [f"**{kind.upper()}**: {device}", *show(kind, own)]
+        parts += [] if found[kind] else [f"**{kind.upper()}**: {NOT_MEASURED[kind]}"]
     return parts
 
 

@@ -56,21 +56,16 @@ AGAIN = dict.fromkeys(("least", "median", "most"), {"kind": "fixed", "digits": 3
 
 def estimates(facts: Facts) -> str:
     """Return tables for each CUDA device: estimates of the headline rows, and how repeated measurements agree."""
-    devices = latency.results(facts, list)["cuda"]
-    if not devices:
-        return latency.NOT_MEASURED["cuda"]
-    parts = []
-    for device, found in devices.items():
-        forward = [row for row in latency.headline_rows(found) if row["pass"] == "forward"]
-        rows = [row for row in map(_estimate_row, forward) if row]
-        shown = document.records(rows, ESTIMATE) if rows else "No estimate: no data sheet of this device."
+
+    def show(kind: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
+        rows = [_estimate_row(row) for row in latency.headline_rows(found) if row["pass"] == "forward"]
+        rows = [row for row in rows if row]
+        device = found[0]["environment"]["device"]
         repeated = _repeats([r for r in facts.stored("latency") if r["environment"]["device"] == device])
-        parts += [
-            f"**{device}**",
-            shown,
-            *([text("time.again"), document.records(repeated, AGAIN)] if repeated else []),
-        ]
-    return "\n\n".join(parts)
+        again = [text("time.again"), document.records(repeated, AGAIN)] if repeated else []
+        return [document.records(rows, ESTIMATE) if rows else "No estimate: no data sheet of this device.", *again]
+
+    return "\n\n".join(latency.per_device(facts, list, show, ["cuda"]))
 
 
 def _estimate_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
