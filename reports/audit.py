@@ -4,9 +4,9 @@ from collections import Counter
 
 from headcount.bench import env
 from headcount.reports import document
+from headcount.reports.counting import Cell
 from headcount.reports.document import text
 from headcount.reports.facts import Facts
-from headcount.reports.heat_map import Cell
 
 COMMAND = "python -m bench.macs --audit"
 REPORTED_COUNTS, CALLS = "reported_counts.csv", "calls.csv"

@@ -8,7 +8,8 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +25,6 @@ from headcount.bench.output.files import write
 from headcount.bench.table import Row, Section
 from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
-from headcount.reports.heat_map import Cell, cells
 
 ASSUMED = accounts.Assumptions()
 """The assumptions of the accounts, such as the bytes of an element."""
@@ -34,6 +34,29 @@ class Disagreement(Exception):
     """A count, a verdict, a closed form or the exit code of an example is not as stated."""
 
     exit_code = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One counter on one formulation on one device, of ``exact`` multiply-accumulates.
+
+    ``difference``: the reported count minus ``exact``; None with a ``reason`` where the counter failed or refused.
+    ``causes``: the calls that sum to the difference, each with ``what``, ``name``, ``place``, ``calls``, ``macs``.
+    """
+
+    spelling: str
+    written: str
+    device: str
+    counter: str
+    exact: int
+    difference: int | None
+    reason: str = ""
+    causes: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def error(self) -> Fraction | None:
+        """The difference in percent of ``exact``; None without a count."""
+        return None if self.difference is None else Fraction(100 * self.difference, self.exact)
 
 
 def check_sections(sections: Iterable[Section]) -> list[Section]:
@@ -103,7 +126,14 @@ def audit() -> list[Cell]:
     from headcount.bench.macs import audit as formulations
 
     readings, _ = check_sections(formulations.sections(parse_counters(None), None))
-    return cells(readings.rows)
+    return [_cell(row.values["written"], **record) for row in readings.rows for record in row.records]
+
+
+def _cell(written: str, *, spelling: str, device: str, counter: str, exact: int, **read) -> Cell:
+    # a formulation that could not run has a prefix before the reason
+    reason = (read.get("failed") or "").removeprefix("failed: ")
+    difference = None if reason else read["macs"] - exact
+    return Cell(spelling, written, device, counter, exact, difference, reason, tuple(read.get("causes", ())))
 
 
 def comparison(a: str, b: str) -> list[Section]:

@@ -30,8 +30,7 @@ from headcount.formulas.published.sentences import Finding, OwnLayers, own_layer
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Judged, judge
 from headcount.reports import counting
-from headcount.reports.counting import check_rows, check_sections
-from headcount.reports.heat_map import Cell
+from headcount.reports.counting import Cell, check_rows, check_sections
 
 COUNTED = "moa"
 """The paper whose tables are counted; the models of the others are large, and their tables are in closed form only."""

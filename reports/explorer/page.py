@@ -10,11 +10,11 @@ import headcount
 from headcount.bench.accounts import ACCOUNTS
 from headcount.bench.variants.variant import variant
 from headcount.reports import counting
+from headcount.reports.counting import Cell
 from headcount.reports.explorer import sizes, tables
 from headcount.reports.explorer.forms import LAYER_ACCOUNTS, VARIANTS, forms
 from headcount.reports.explorer.terms import FAMILIES
 from headcount.reports.facts import Facts
-from headcount.reports.heat_map import Cell
 
 FILE = "explorer.html"
 SCRIPTS = (

@@ -7,43 +7,36 @@ from headcount.reports.facts import Facts
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
-FAMILIES = {"mha": "multi-head attention", "moa": "mixture of attention heads", "vocabulary": "vocabulary projection"}
 COUNTERS = {"headcount": "headcount", "ptflops-pytorch": "ptflops", "ptflops-aten": "ptflops aten"}
 """How a counter is headed where that is not its name."""
 
 
 def data(facts: Facts) -> list[list[Any]]:
-    """Return formulation, its label, counter, device, and the error in percent: None where the call failed."""
+    """Return formulation, counter, device, and the error in percent: None where the call failed."""
     return [
-        [cell.spelling, cell.written, cell.counter, cell.device, None if cell.error is None else float(cell.error)]
+        [
+            cell.spelling,
+            cell.counter,
+            cell.device,
+            None if cell.error is None else float(cell.error),
+        ]
         for cell in facts.audit()
     ]
 
 
 def draw(data: list[list[Any]]):
-    """Draw the map, a family of formulations below another; a cell of an exact count is empty."""
-    names: list[str] = []
-    rows: dict[str, int] = {}
-    for formulation, written, *_ in data:
-        family = FAMILIES.get(prefix := formulation.partition("-")[0], prefix)
-        names += [] if family in names else [family]
-        if formulation not in rows:
-            rows[formulation] = len(names)
-            names.append(written)
-    counters = list(dict.fromkeys(counter for _, _, counter, _, _ in data))
-    devices = list(dict.fromkeys(device for *_, device, _ in data))
+    """Draw the map, one formulation below another; a cell of an exact count is empty."""
+    names, counters, devices = (list(dict.fromkeys(own)) for own in list(zip(*data, strict=True))[:3])
     columns = list(product(counters, devices))
     figure, (axes,) = style.panels(
         "What counters count of the same layer",
         "error in % of the exact count, by formulation of the layer (rows), counter and device (columns)",
         [0.17 * len(names) + 0.8],
     )
-    for formulation, _, counter, device, error in data:
-        _draw_cell(axes, columns.index((counter, device)), rows[formulation], error)
-    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(names) - 0.4, -0.4))
-    axes.set_yticks(range(len(names)), names, color=style.INK)
-    for name in axes.get_yticklabels():
-        name.set_fontweight("bold" if name.get_text() in FAMILIES.values() else "normal")
+    for name, counter, device, error in data:
+        _draw_cell(axes, columns.index((counter, device)), names.index(name), error)
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.4, len(names) - 0.4))
+    style.label_rows(axes, range(len(names)), names)
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.xaxis.tick_top()
@@ -65,11 +58,10 @@ def _draw_cell(axes, x: float, y: float, error: float | None) -> None:
         digits = 3 if size < 0.05 else 0 if size >= 9.95 else 1
         text = f"{error:+.{digits}f}".replace("-", "\N{MINUS SIGN}") if size else ""
         colour = style.VERMILLION if error > 0 else style.BLUE
-        opacity = 1.0 if size >= 30 else 0.1 + 0.09 * size**0.5 if size else 0.0
+        opacity = min(1.0, 0.1 + 0.16 * size**0.5) if size else 0.0
     axes.barh(y, 0.96, 0.88, x - 0.48, facecolor=(colour, opacity), edgecolor=style.GRID, linewidth=0.6)
-    if text:
-        ink = axes.get_facecolor() if opacity == 1 else style.INK
-        style.label(axes, (x, y), text, ink, (0, 0), ha="center", fontsize=7)
+    ink = axes.get_facecolor() if opacity == 1 else style.INK
+    style.label(axes, (x, y), text, ink, (0, 0), ha="center", fontsize=7)
 
 
 ABOUT = "A table of colours: only headcount's column is empty, which means exact, for every formulation it supports."

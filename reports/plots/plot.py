@@ -56,14 +56,10 @@ class Plot:
         return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
     def shown(self, facts: Facts) -> str:
-        """Return the plot in a page: the dark file where the reader's browser prefers dark."""
-        return self.picture()
-
-    def picture(self, folder: str = "") -> str:
-        """Return the HTML that shows the files of ``folder``."""
+        """Return the HTML of the plot in a page: the dark file where the reader's browser prefers dark."""
         return (
-            f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="{folder}{self.name}-dark.svg">\n'
-            f'<img alt="{escape(self.alternative)}" src="{folder}{self.name}.svg">\n</picture>'
+            f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="{self.name}-dark.svg">\n'
+            f'<img alt="{escape(self.alternative)}" src="{self.name}.svg">\n</picture>'
         )
 
 

@@ -12,8 +12,7 @@ DTYPE, TOKENS = "bfloat16", 2048
 CARDS = ("h200", "h100", "a100")
 ON = "h200"
 STEPS = {"decode_intensity": "decode step", "forward_intensity": "prefill"}
-OFFSETS = {"decode step": (110, -14), "prefill": (0, 16)}
-"""Where the middle of a label is: points to the right of its dots and above them."""
+COLOURS = {"decode step": style.VERMILLION, "prefill": style.PURPLE}
 COMMAND = (
     f"python -m bench.macs --preset {' '.join(papers.LANGUAGE)} --seq-len {TOKENS} "
     "--counter closed-form --columns decode_intensity forward_intensity"
@@ -52,14 +51,13 @@ def draw(data: dict[str, Any]):
         text = f"{gpu}: {rate / 1e12:,.0f} TMAC/s, {width / 1e12:g} TB/s"
         bound = [0.1 * width / 1e12, rate / 1e12, rate / 1e12]
         axes.plot([0.1, rate / width, 10_000], bound, color=colour, label=text)
-    axes.legend(loc="lower right", labelcolor="linecolor")
     for step, found in data["intensities"].items():
         values = sorted(found.values())
         reached = [min(peak, value * bandwidth) / 1e12 for value in values]
-        axes.plot(values, reached, "o", color=style.VERMILLION, markersize=5)
         span = f"{values[0]:,.2f} to {values[-1]:,.2f}" if values[-1] < 10 else f"{values[0]:,.0f} to {values[-1]:,.0f}"
         text = f"{step}, {len(values)} models: {span}"
-        style.label(axes, (values[0], reached[0]), text, style.VERMILLION, OFFSETS[step], ha="center")
+        axes.plot(values, reached, "o", color=COLOURS[step], markersize=5, label=text)
+    axes.legend(loc="lower right", labelcolor="linecolor")
     return figure
 
 

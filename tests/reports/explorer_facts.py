@@ -3,9 +3,9 @@
 from dataclasses import replace
 from functools import cache
 
+from headcount.reports.counting import Cell
 from headcount.reports.explorer import page
 from headcount.reports.facts import Facts
-from headcount.reports.heat_map import Cell
 
 REASON = "NotImplementedError: no rule for <b>flex</b> & </script> attention, whatever else it is called in this tool"
 

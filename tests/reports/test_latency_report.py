@@ -7,25 +7,14 @@ from headcount.reports import latency
 from headcount.reports.facts import Facts
 from tests.reports.pipe_tables import rows_of
 
+STORED = next(r for r in Facts().stored("latency") if r["layer"] == "moa-8K8E128D" and r["pass"] == "forward")
+RATIOS = ("to_mha", "to_mha_verdict", "overhead", "to_dense", "to_dense_verdict")
+
 
 def record(role="subject", implementation="grouped", wall=(1.0, 1.0), layer="moa-8K8E128D", kind="cpu", **facts):
-    environment = {
-        "device": "made-up",
-        "device_type": kind,
-        "time": "2026-01-02T03:04:05+00:00",
-        "threads": 2,
-        "python": "3.11",
-        "packages": {"torch": "2"},
-        "gpu": {"driver": "1", "cuda": "2"} if kind == "cuda" else None,
-        "commit": "0123456789abcdef",
-        "dirty": False,
-        "command": ["bench.latency", "--record"],
-    }
-    ratios = dict.fromkeys(["to_mha", "to_mha_verdict", "overhead", "to_dense", "to_dense_verdict", "largest_share"])
-    return {
-        "kind": "latency",
-        "subject": "layer",
-        "name": "moa-8K8E128D",
+    """Return a stored record of the CPU with other times and no ratios."""
+    gpu = {"driver": "1", "cuda": "2"} if kind == "cuda" else None
+    own = {
         "cell": f"layer moa-8K8E128D T7 {facts.get('pass', 'forward')}",
         "layer": layer,
         "role": role,
@@ -33,24 +22,10 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), layer="moa
         "implementation_used": implementation,
         "seq_len": 7,
         "batch_size": 2,
-        "dtype": "float32",
-        "pass": "forward",
-        "routing": "balanced",
-        "status": "timed",
-        "macs": 10**9,
-        "tokens": 14,
         "wall_ms": list(wall),
-        "gpu_ms": None,
-        "roofline_ms": 0.5,
-        "error": 1e-7,
-        "peaks": {"macs_per_s": 1e12},
-        "smoke": False,
-        "environment": environment,
-        "peak_memory_bytes": None,
-        "no_graph_because": None,
-        **ratios,
-        **facts,
+        "environment": STORED["environment"] | {"device_type": kind, "gpu": gpu},
     }
+    return STORED | dict.fromkeys(RATIOS) | own | facts
 
 
 CELL = [
@@ -86,7 +61,7 @@ def test_row_is_of_the_fastest_implementation(store_facts):
 
 
 def test_newest_record_of_a_row_is_shown(store_facts):
-    later = {**record()["environment"], "time": "2026-02-02T03:04:05+00:00"}
+    later = {**record()["environment"], "time": "2027-02-02T03:04:05+00:00"}
     facts = store_facts(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))
     (rows,) = latency.by_device(facts).values()
     assert [r["wall_ms"] for r in rows] == [[7.0, 7.0]]

@@ -9,8 +9,8 @@ import pytest
 import headcount
 from headcount.bench.output.figure import drawing
 from headcount.bench.result_cache import decode
+from headcount.reports.counting import Cell
 from headcount.reports.facts import STORE, Facts
-from headcount.reports.heat_map import Cell
 from headcount.reports.plots import (
     cost,
     figures,
