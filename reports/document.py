@@ -71,15 +71,10 @@ class Page:
 
 
 def fold(command: str) -> str:
-    """Return a command on lines of at most CODE_WIDTH characters, which begin with an option where its values fit."""
-    lines: list[str] = []
-    # textwrap keeps a part in quotes whole
-    masked = re.sub(r"'[^']*'", lambda quoted: quoted[0].replace(" ", "\0"), command)
-    for option in re.split(r" (?=--)", masked):
-        if lines and len(lines[-1]) + len(option) < CODE_WIDTH - 4:
-            lines[-1] += f" {option}"
-        else:
-            lines += textwrap.wrap(option, CODE_WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+    """Return a command on lines of at most CODE_WIDTH characters; quoted parts, and options with their first value, are
+    not broken."""
+    masked = re.sub(r"'[^']*'|--[\w-]+ ", lambda part: part[0].replace(" ", "\0"), command)
+    lines = textwrap.wrap(masked, CODE_WIDTH - 4, break_long_words=False, break_on_hyphens=False)
     return " \\\n  ".join(lines).replace("\0", " ")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from string import Template
 from typing import Any
@@ -46,13 +47,11 @@ def data(facts: Facts) -> dict[str, Any]:
         **facts.result(counting.terms),
         "accounts": [
             {
-                "name": a.name,
-                "label": a.label,
-                "unit": a.unit,
-                "multiple": a.multiple or (a.name, 1),
-                "column": f"{a.key} {a.options}".strip() if a.key in ACCOUNTS else "",
+                **asdict(one),
+                "multiple": one.multiple or (one.name, 1),
+                "column": f"{one.key} {one.options}".strip() if one.key in ACCOUNTS else "",
             }
-            for a in LAYER_ACCOUNTS
+            for one in LAYER_ACCOUNTS
         ],
         "families": FAMILIES,
         "models": facts.result(counting.models),
@@ -69,18 +68,21 @@ def heat(cells: Sequence[Cell]) -> dict[str, Any]:
     A cell is 0 where the count is exact; else its difference, and for each cause its text, the calls and their MACs;
     or, without a count, the reason.
     """
+
+    def shown(cell: Cell) -> Any:
+        causes = [[f"{cause['what']} {cause['name']}", cause["calls"], cause["macs"]] for cause in cell.causes]
+        return cell.reason[:MAX_MESSAGE] or ([cell.difference, *causes] if cell.difference else 0)
+
     formulations = {cell.spelling: [cell.spelling, cell.written, cell.exact] for cell in cells}
     devices = list(dict.fromkeys(cell.device for cell in cells))
-    rows = {name: [[] for _ in devices] for name in formulations}
-    for cell in cells:
-        causes = [[f"{cause['what']} {cause['name']}", cause["calls"], cause["macs"]] for cause in cell.causes]
-        count = [cell.difference, *causes] if cell.difference else 0
-        rows[cell.spelling][devices.index(cell.device)].append(cell.reason[:MAX_MESSAGE] or count)
     return {
         "counters": list(dict.fromkeys(cell.counter for cell in cells)),
         "devices": devices,
         "formulations": list(formulations.values()),
-        "rows": list(rows.values()),
+        "rows": [
+            [[shown(cell) for cell in cells if (cell.spelling, cell.device) == (name, device)] for device in devices]
+            for name in formulations
+        ],
     }
 
 

@@ -1,7 +1,5 @@
 """Printed figures of training against what their rules give, in units of the last printed digit."""
 
-from typing import Any
-
 from headcount.formulas.published.verdicts import VERDICTS
 from headcount.reports.facts import Facts
 from headcount.reports.plots import style
@@ -35,16 +33,13 @@ def draw(data: dict[str, list[tuple[str, float]]]):
     axes.set_xlim(-most, most)
     axes.set_xticks([0, *ticks], ["printed", *(f"{tick:+,}" for tick in ticks)])
     axes.minorticks_off()
-    for y, cells in enumerate(data.values()):
-        for verdict, off in cells:
-            axes.plot(off, y, "o", markersize=4, color=COLOURS[verdict], alpha=0.7)
+    for verdict, colour in COLOURS.items():
+        points = [(off, y) for y, cells in enumerate(data.values()) for own, off in cells if own == verdict]
+        if points:
+            axes.plot(*zip(*points, strict=True), "o", markersize=4, color=colour, alpha=0.7, label=verdict)
     axes.set_ylim(-0.7, len(data) - 0.3)
     style.label_rows(axes, range(len(data)), list(data))
-    shown = {verdict for cells in data.values() for verdict, _ in cells}
-    dots: list[Any] = [
-        axes.plot([], [], "o", markersize=4, color=COLOURS[one], label=one)[0] for one in VERDICTS if one in shown
-    ]
-    axes.legend(handles=dots, loc="upper center", bbox_to_anchor=(0.5, -0.07), ncols=len(dots))
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.07), ncols=len(COLOURS))
     return figure
 
 

@@ -14,12 +14,7 @@ COUNTERS = {"headcount": "headcount", "ptflops-pytorch": "ptflops", "ptflops-ate
 def data(facts: Facts) -> list[list[Any]]:
     """Return formulation, counter, device, and the error in percent: None where the call failed."""
     return [
-        [
-            cell.spelling,
-            cell.counter,
-            cell.device,
-            None if cell.error is None else float(cell.error),
-        ]
+        [cell.spelling, cell.counter, cell.device, None if cell.error is None else float(cell.error)]
         for cell in facts.audit()
     ]
 
@@ -35,7 +30,7 @@ def draw(data: list[list[Any]]):
     )
     for name, counter, device, error in data:
         _draw_cell(axes, columns.index((counter, device)), names.index(name), error)
-    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.4, len(names) - 0.4))
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(names) - 0.5))
     style.label_rows(axes, range(len(names)), names)
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -43,7 +38,7 @@ def draw(data: list[list[Any]]):
     axes.set_xticks(range(len(columns)), [device for _, device in columns])
     for number, counter in enumerate(counters):
         middle, name = (number + 0.5) * len(devices) - 0.5, COUNTERS.get(counter, counter)
-        style.label(axes, (middle, -0.4), name, style.INK, (0, 28), ha="center", fontweight="bold")
+        style.label(axes, (middle, -0.5), name, style.INK, (0, 28), ha="center", fontweight="bold")
     for colour, text in ((style.BLUE, "too few"), (style.VERMILLION, "too many"), (style.GREY, "x: the call fails")):
         axes.barh(0, 0, color=colour, label=text)
     figure.legend(loc="outside lower right", ncols=3)
@@ -60,7 +55,7 @@ def _draw_cell(axes, x: float, y: float, error: float | None) -> None:
         colour = style.VERMILLION if error > 0 else style.BLUE
         opacity = min(1.0, 0.1 + 0.16 * size**0.5) if size else 0.0
     axes.barh(y, 0.96, 0.88, x - 0.48, facecolor=(colour, opacity), edgecolor=style.GRID, linewidth=0.6)
-    ink = axes.get_facecolor() if opacity == 1 else style.INK
+    ink = axes.get_facecolor() if opacity > 0.7 else style.INK
     style.label(axes, (x, y), text, ink, (0, 0), ha="center", fontsize=7)
 
 

@@ -8,7 +8,6 @@ import torch
 from headcount.bench import accounts, peaks
 from headcount.bench.case import Case
 from headcount.bench.peaks import measure
-from headcount.bench.trace.memory import LiveStorage
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from tests.cases import MODEL_FIELDS
@@ -68,33 +67,6 @@ def case_of(fields, *lengths):
 def both(case, element_bytes, device="meta"):
     how = dict(element_bytes=element_bytes, device=device)
     return tuple(measure(case, training=training, **how).peak_bytes for training in (False, True))
-
-
-def test_views_and_freed_tensors_are_not_live():
-    x, live = torch.ones(7), LiveStorage(4)
-    live.exclude(x)
-    with live:
-        a = x + 1
-        del a
-        b = (x + 2).view(1, 7)
-        b + b
-    assert live.peak_bytes == 2 * 7 * 4
-    live = LiveStorage(2)
-    with live:
-        values, indices = torch.zeros(7).topk(3)
-    # integers have a size that element_bytes does not change
-    assert live.live_bytes == 3 * (2 + 8)
-
-
-@pytest.mark.parametrize("element_bytes", [1, 3])
-def test_multi_query_attention_by_hand(element_bytes):
-    B, T, S, d_m, h, d_h = 2, 7, 5, 13, 3, 11
-    fields = dict(attention="mha", d_model=d_m, num_heads=h, num_kv_heads=1, head_dim=d_h, bias=False)
-    rows, keys, scores = B * T * h * d_h, B * S * d_h, B * h * T * S
-    # keys, values, queries, scaled queries, scores, their softmax, and the heads' results
-    expected = element_bytes * (2 * keys + 2 * rows + 2 * scores + rows)
-    case = case_of(fields, B, T, S)
-    assert measure(case, training=False, element_bytes=element_bytes).peak_bytes == expected
 
 
 @pytest.mark.parametrize("sizes", CLOSED_FORMS, ids=lambda s: "{}-B{}-T{}-S{}-{}bytes".format(*s))

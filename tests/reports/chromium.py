@@ -40,15 +40,11 @@ def run_in_page(folder, page, program, *options):
     ones of Chromium."""
     path = folder / "page.html"
     path.write_text(insert(page, program), "utf-8")
-    found = _dump(path.as_uri(), options)
-    assert found["problems"] == [] and found["loaded"] == []
-    return found["answer"]
-
-
-def _dump(address, options):
     command = [BINARY, "--headless", "--no-sandbox", "--disable-gpu", f"--proxy-server={DEAD_PROXY}"]
-    command += ["--window-size=1300,1000", "--virtual-time-budget=20000", *options, "--dump-dom", address]
+    command += ["--window-size=1300,1000", "--virtual-time-budget=20000", *options, "--dump-dom", path.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     _, there, rest = done.stdout.partition('<pre id="answer">')
     assert there, done.stderr[-2000:]
-    return json.loads(html.unescape(rest.partition("</pre>")[0]))
+    found = json.loads(html.unescape(rest.partition("</pre>")[0]))
+    assert found["problems"] == [] and found["loaded"] == []
+    return found["answer"]

@@ -2,9 +2,6 @@
 
 import json
 import re
-from fractions import Fraction
-from functools import cache
-from math import prod
 
 import pytest
 import sympy
@@ -15,51 +12,7 @@ from headcount.formulas.published.figures import evaluate
 from headcount.formulas.published.verdicts import judge, of_row
 from headcount.reports.explorer import nodes, page
 from tests.reports import explorer_facts
-from tests.reports.explorer_layers import points
-
-OPERATORS = {"+": sum, "*": prod}
-
-
-@cache
-def by_name():
-    """Return the page's forms by name."""
-    return {form["name"]: form for form in explorer_facts.data()["forms"]}
-
-
-def exact_int(value):
-    assert value == int(value)
-    return int(value)
-
-
-def value(node, z):
-    if isinstance(node, list):
-        return OPERATORS[node[0]](value(part, z) for part in node[1:])
-    return z[node] if isinstance(node, str) else node
-
-
-def total(form, account, z, printed=False):
-    """Return a sum as exact.js and layers.js compute it; ``printed``: only what the paper's equation counts."""
-    holding = [i for i, case in enumerate(form["cases"]) if all(z[k] == size for k, size in case.items())][-1]
-    of, multiple = next(one["multiple"] for one in explorer_facts.data()["accounts"] if one["name"] == account)
-    groups = [form["groups"][place] for place in form["accounts"][of][holding]]
-    return multiple * sum(
-        exact_int(Fraction(*times) * prod(value(part, z) for part in parts))
-        for _, parts, entries in groups
-        for *_, times, counted in entries
-        if counted or not printed
-    )
-
-
-def test_printed_equations_equal_counted_terms():
-    tried = set()
-    for z in points(seed=5, count=20):
-        z |= {"g": z["h"], "d_h": z["d_h"], "d_m": z["h"] * z["d_h"]}
-        for form in by_name().values():
-            for account, equation in form["printed"].items():
-                assert all(value(a, z) == value(b, z) for a, b in equation["where"])
-                assert value(equation["size"], z) == total(form, account, z, printed=True)
-                tried.add((form["name"], account))
-    assert tried == {(form, account) for form in ("width", "mha", "moa") for account in ("forward", "params")}
+from tests.reports.explorer_layers import exact
 
 
 def test_node_of_other_expression_raises():
@@ -108,10 +61,10 @@ def test_presets_have_models_of_training_tables():
     assert offered["qwen2_5-72b"]["sizes"] == {"d_m": 8192, "h": 64, "g": 8, "d_h": 128}
     latent = {"d_m": 7168, "h": 128, "g": 128, "d_h": 128, "d_r": 64, "d_v": 128, "d_c": 512, "d_q": 1536}
     assert offered["deepseek-v3"]["sizes"] == latent
-    z = {"T": 4096, "B": 1, **latent}
+    z = {"T": 4096, "B": 1, "w": 1, **latent}
     # arXiv 2412.19437: 1536 (7168 + 128 * 192) + 576 * 7168 + 512 * 128 * 256 + 128 * 128 * 7168, and two norms
     weights = 1536 * (7168 + 128 * 192) + 576 * 7168 + 512 * 128 * 256 + 128 * 128 * 7168 + 1536 + 512
-    assert total(by_name()[offered["deepseek-v3"]["form"]], "params", z) == weights
+    assert exact("params", offered["deepseek-v3"]["form"], z) == weights
 
 
 def test_page_loads_nothing():

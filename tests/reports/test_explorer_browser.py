@@ -26,9 +26,12 @@ NEAR = [
     if p["h"] % p["g"] == 0
 ]
 """Layers that cost about as much as MHA of their width."""
+EQUAL = [z | {"g": z["h"], "d_m": z["h"] * z["d_h"]} for z in points(seed=5, count=20)]
+"""Layers that the printed equations of MHA apply to."""
 ADDED = (0, 1, 3, 10, 499_999, 500_000, 12_345_678)
 EVALUATE = """
-const { FORMS, DATA, PUBLISHED, bigs, total, whyNot, fromHash, toHash, printed, crossingsOf, reproduce } = headcount;
+const { FORMS, DATA, PUBLISHED, bigs, total, whyNot, fromHash, toHash, printed, crossingsOf } = headcount;
+const { chipsOf, printedOf, reproduce } = headcount;
 const evaluated = points.map((point) => {
   const sizes = bigs(point);
   const accounts = (form) => DATA.accounts.map(({ name }) => [name, String(total(form, name, sizes))]);
@@ -55,10 +58,15 @@ const figures = PUBLISHED.tables.filter((table) => !ofMacs.includes(table)).flat
   })));
 const crossings = ["forward", "windowed"].map((account) => near.map((point) => crossingsOf(
   FORMS.slice(0, 4), account, bigs(point)).map(({ T, sign, a, b }) => [a.name, b.name, Number(T), sign])));
+const equations = equal.map((point) => FORMS.flatMap((form) => Object.keys(form.printed).map((account) => {
+  const counted = chipsOf(form, account, bigs(point), true).filter(({ out }) => !out);
+  const sum = counted.reduce((sum, { value }) => sum + value, 0n);
+  return [form.name, account, String(printedOf(form, account, bigs(point)).value), String(sum)];
+})));
 const sizes = bigs(point);
 const commands = FORMS.flatMap((form) => DATA.accounts.map((account) =>
   ({ command: reproduce(form, account, sizes), value: String(total(form, account.name, sizes)) })));
-answer({ evaluated, hashes, rounded, figures, crossings, commands });
+answer({ evaluated, hashes, rounded, figures, crossings, equations, commands });
 """
 
 
@@ -74,7 +82,7 @@ def js_constants(**values):
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
     """Return the answers of the page's functions."""
-    program = js_constants(points=POINTS, near=NEAR, point=point(), added=ADDED) + EVALUATE + CALL
+    program = js_constants(points=POINTS, near=NEAR, equal=EQUAL, point=point(), added=ADDED) + EVALUATE + CALL
     return chromium.run_in_page(tmp_path_factory.mktemp("page"), explorer_facts.text(), program)
 
 
@@ -83,6 +91,13 @@ def test_random_points_equal_python_integers(answers):
     accounts = [accounts for point in answers["evaluated"] for accounts in point.values() if accounts]
     numbers = [int(text) for one in accounts for text in one.values()]
     assert len(numbers) > 4_800 and sum(number > 2**53 for number in numbers) > 1_200
+
+
+def test_printed_equations_equal_counted_terms(answers):
+    for found in answers["equations"]:
+        printed = {(form, account) for form, account, *_ in found}
+        assert printed == {(form, account) for form in ("width", "mha", "moa") for account in ("forward", "params")}
+        assert all(equation == counted for *_, equation, counted in found)
 
 
 def test_rounding_follows_table_rules(answers):
