@@ -81,11 +81,10 @@ def environments(facts: Facts) -> str:
 
 def tables(facts: Facts, subject: str) -> str:
     """Return the times of layers or of models, a table for each device; :func:`data` has all measurements."""
-
-    def of_subject(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [row for row in rows if row["subject"] == subject]
-
-    return "\n\n".join(per_device(facts, of_subject, lambda kind, rows: [_table(kind, rows)]))
+    found = per_device(
+        facts, lambda rows: [r for r in rows if r["subject"] == subject], lambda kind, rows: [_table(kind, rows)]
+    )
+    return "\n\n".join(found)
 
 
 DENSE_RATIOS = ("overhead", "to_dense")
@@ -247,15 +246,17 @@ def _slowness(row: dict[str, Any]) -> tuple[bool, float]:
 
 def break_even(facts: Facts) -> str:
     """Return the share of heads below which skipping them pays, a table for each device."""
-    found = per_device(facts, _break_even_rows, _break_even_table)
-    return "\n\n".join([document.text("time.break_even"), *found])
+    return "\n\n".join([document.text("time.break_even"), *per_device(facts, ratios, _break_even_table)])
 
 
-def _break_even_table(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
-    shares = sorted({key for row in rows for key in row if key.endswith("%")}, key=lambda share: -int(share[:-1]))
-    first = ("shape", "T", "pass")
-    rows = [{key: row.get(key) for key in (*first, *shares, "break-even")} for row in rows]
-    return [document.records(rows, dict.fromkeys((*shares, "break-even"), {"align": "right"}))]
+def _break_even_table(kind: str, found: dict[tuple[str, int, str], dict[int, dict[str, float]]]) -> list[str]:
+    shares = sorted({share for own in found.values() for share in own}, reverse=True)
+    rows = []
+    for (shape, seq_len, which), own in found.items():
+        row = {"shape": shape, "T": seq_len, "pass": which}
+        row |= {f"{share}%": interval(own[share]) if share in own else None for share in shares}
+        rows.append(row | {"break-even": crossing({share: ratio["value"] for share, ratio in own.items()})})
+    return [document.records(rows, dict.fromkeys(list(rows[0])[3:], {"align": "right"}))]
 
 
 def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict[int, dict[str, float]]]:
@@ -268,15 +269,6 @@ def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict
             own = found.setdefault((shape, record["seq_len"], record["pass"]), {})
             own[int(share)] = min(own.get(int(share), record["to_dense"]), record["to_dense"], key=lambda r: r["value"])
     return found
-
-
-def _break_even_rows(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    rows = []
-    for (shape, seq_len, which), own in ratios(records).items():
-        row = {f"{share}%": interval(one) for share, one in own.items()}
-        row["break-even"] = crossing({share: ratio["value"] for share, ratio in own.items()})
-        rows.append({"shape": shape, "T": seq_len, "pass": which, **row})
-    return rows
 
 
 def crossing(ratios: dict[int, float]) -> str | None:
