@@ -1,6 +1,7 @@
 """Build the model, the attention or the feed-forward block of a preset at any sizes, with its closed form."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from headcount.formulas.ledger import MAC_KINDS, Ledger
 from headcount.formulas.symbols import symbol
 from headcount.models.build import example_inputs, make_module
 from headcount.models.configs.base import (
+    LENGTH_LETTERS,
     AttentionConfig,
     ConfigError,
     LayerConfig,
@@ -28,7 +30,6 @@ from headcount.models.configs.presets import preset
 from headcount.models.llama import GatedFeedForward
 from headcount.models.transformer import FeedForward
 
-_LENGTHS = {"batch_size": "B", "src_len": "S", "tgt_len": "T", "seq_len": "T"}
 _NO_SIZES = ("context_len", "max_positions")
 """Integer fields that limit inputs and are in no count."""
 
@@ -139,7 +140,7 @@ def _feed_forward(config: ModelConfig, names) -> Part:
 
 
 def _model(config: ModelConfig, names) -> Part:
-    lengths = {_LENGTHS[word]: word for word in config.lengths}
+    lengths = {LENGTH_LETTERS[word]: word for word in config.lengths}
     outer, inner = _sizes(config), _sizes(config.attention)
     if isinstance(config, Layered):
         inner = {x: field for x, field in inner.items() if len({getattr(one, field) for one in config.layers}) == 1}
@@ -190,19 +191,7 @@ def _size_of(config: ModelConfig, field: str) -> int | None:
 
 def _symbolic_letters(config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> dict[str, sympy.Expr]:
     """Return the letters of ``config`` that depend on symbols for some of its fields, in these symbols."""
-    read = _SymbolicFields(config, sizes)
-    found = {letter: getattr(read, name) for letter, name in config.fields_by_letter.items()}
-    return {letter: value for letter, value in found.items() if isinstance(value, sympy.Expr)}
-
-
-class _SymbolicFields:
-    """A configuration's fields and properties with symbols for some fields, without the checks of its values."""
-
-    def __init__(self, config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> None:
-        self._config, self._sizes = config, sizes
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self._sizes:
-            return self._sizes[name]
-        derived = getattr(type(self._config), name, None)
-        return derived.fget(self) if isinstance(derived, property) else getattr(self._config, name)
+    symbolic = copy(config)
+    # without the checks of values
+    vars(symbolic).update(sizes)
+    return {letter: value for letter, value in symbolic.letters().items() if isinstance(value, sympy.Expr)}
