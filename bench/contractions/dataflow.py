@@ -6,16 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import prod
 
-from headcount.bench.contractions.strides import (
-    Axis,
-    Mark,
-    align_axes,
-    any_varies,
-    default_axes,
-    merge_marks,
-    share_elements,
-    view_axes,
-)
 from headcount.bench.contractions.zero_mac_ops import FREE, GATHERS, base
 from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
 
@@ -67,6 +57,121 @@ MOVES = (
 _CHANGES_VALUES = _SCALES | {"tril", "triu", "where", "masked_fill", "index_fill"}
 
 
+# The layout of a tensor in memory, which identifies an index of one view in other views, copies and sums
+
+
+class Mark:
+    """The product whose values run along an index, or a union of marks in ``parts``. Each is collected once.
+
+    A union only refers to its parts, so that a sum of thousands of terms stays linear.
+    """
+
+    __slots__ = ("axis", "collected", "parts", "product", "seen")
+
+    def __init__(self, product: int | None = None, axis: int = -1, parts: tuple["Mark", ...] = ()) -> None:
+        self.product = product
+        self.axis = axis
+        self.parts = parts
+        self.collected = self.seen = False
+
+    def collect(self, flag: str = "collected") -> list[tuple[int, int]]:
+        """Return the (product, axis) pairs that no earlier call with this flag returned."""
+        out, waiting = [], [self]
+        while waiting:
+            mark = waiting.pop()
+            if getattr(mark, flag):
+                continue
+            setattr(mark, flag, True)
+            if mark.product is not None:
+                out.append((mark.product, mark.axis))
+            waiting += mark.parts
+        return out
+
+    @staticmethod
+    def union(*marks: "Mark | None") -> "Mark | None":
+        """Return one mark for several; None for none."""
+        found = list(dict.fromkeys(mark for mark in marks if mark is not None))
+        if len(found) < 2:
+            return found[0] if found else None
+        return Mark(parts=tuple(found))
+
+
+@dataclass(slots=True)
+class Axis:
+    """A size and a stride in memory, whether values vary along it (None: unknown), and the mark of its products."""
+
+    size: int
+    stride: int
+    varies: bool | None = True
+    mark: Mark | None = None
+
+    def overlaps(self, size: int, stride: int) -> bool:
+        """Return whether an index of this size and stride runs over a part of this axis; False for stride 0."""
+        if self.size < 2 or size < 2:
+            return False
+        return stride < self.stride * self.size and self.stride < stride * size
+
+
+def view_axes(stored: tuple[Axis, ...], fact: TensorFact) -> tuple[Axis, ...]:
+    """Return the axes of a view of a storage whose axes are ``stored``.
+
+    Strides do not tell what an index of size one runs over: it has all marks, and whether it varies is unknown. Each
+    index of a sparse or nested tensor has all marks, which has one index if it has no shape.
+    """
+    if fact.strides is None:
+        everything = Mark.union(*(axis.mark for axis in stored))
+        return tuple(Axis(size, 0, True, everything) for size in fact.shape or (fact.numel,))
+    if len(fact.shape) == len(stored) and all(
+        axis.size == size and (axis.stride == stride or size < 2)
+        for axis, size, stride in zip(stored, fact.shape, fact.steps, strict=True)
+    ):
+        return stored
+    out = []
+    for size, stride in zip(fact.shape, fact.steps, strict=True):
+        overlapping = [axis for axis in stored if size == 1 or axis.overlaps(size, stride)]
+        varies = bool(stride) and (not overlapping or any_varies(overlapping))
+        out.append(Axis(size, stride, None if size == 1 else varies, Mark.union(*(axis.mark for axis in overlapping))))
+    return tuple(out)
+
+
+def any_varies(axes: Iterable[Axis]) -> bool | None:
+    """Return whether values vary along any of the axes; None if that is unknown."""
+    found = {axis.varies for axis in axes}
+    return True if True in found else None if None in found else False
+
+
+def default_axes(fact: TensorFact, is_fill: bool = False) -> tuple[Axis, ...]:
+    """Return the axes of a tensor without a known layout: it does not vary where it is expanded.
+
+    A fill varies where other values are written into it later, not along an index of size one.
+    """
+    strides = fact.steps or (1,) * len(fact.shape)
+    sizes = zip(fact.shape, strides, strict=True)
+    return tuple(Axis(size, stride, stride != 0 and not (is_fill and size == 1)) for size, stride in sizes)
+
+
+def align_axes(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:
+    """Return the axes aligned with a shape as by broadcasting."""
+    missing = len(shape) - len(axes)
+    return [Axis(0, 0, False)] * missing + list(axes[max(-missing, 0) :])
+
+
+def share_elements(one: TensorFact, other: TensorFact) -> bool:
+    """Return whether two views of a storage have a common element; True where their strides differ."""
+    if one.strides is None or (one.shape, one.strides) != (other.shape, other.strides):
+        return True
+    strides = sorted(zip(one.strides, one.shape, strict=True), reverse=True)
+    distances = {one.offset - other.offset}
+    for stride, size in strides:
+        if stride:
+            steps = {(left, left // stride + more) for left in distances for more in (0, 1)}
+            distances = {left - step * stride for left, step in steps if abs(step) < size}
+    return 0 in distances
+
+
+# Values
+
+
 @dataclass(slots=True)
 class Value:
     """The values of a tensor. ``axes`` are its own or, as stored, those of its memory; None is the default.
@@ -116,7 +221,7 @@ class Dataflow:
             read = [written for part, written in parts[last:] if share_elements(part, fact)]
             value = replace(
                 value,
-                term=merge_marks(*(one.term for one in read)),
+                term=Mark.union(*(one.term for one in read)),
                 is_zero=all(one.is_zero for one in read),
                 is_product_sum=are_product_sums(read),
                 products=merge_products(read),
@@ -198,16 +303,16 @@ class Dataflow:
     def _written(self, target: TensorFact, old: Value, value: Value) -> tuple[tuple[Axis, ...], Mark | None]:
         """Return axes and term of a storage, a part of which is written: other axes tell products from each other."""
         axes = list(old.axes if old.axes is not None else default_axes(self._first[target.storage]))
-        term = merge_marks(old.term, value.term)
+        term = Mark.union(old.term, value.term)
         slots = term if old.term and value.term else None
         reached = set()
         for size, stride, new in zip(target.shape, target.steps or (), value.axes or default_axes(target), strict=True):
             for number, axis in enumerate(axes):
                 if axis.overlaps(size, stride):
                     reached.add(number)
-                    axes[number] = replace(axis, varies=True, mark=merge_marks(axis.mark, new.mark))
+                    axes[number] = replace(axis, varies=True, mark=Mark.union(axis.mark, new.mark))
         for number in set(range(len(axes))) - reached:
-            axes[number] = replace(axes[number], varies=True, mark=merge_marks(axes[number].mark, slots))
+            axes[number] = replace(axes[number], varies=True, mark=Mark.union(axes[number].mark, slots))
         return tuple(axes), term
 
     def follow_ones(self, event: Event, fact: TensorFact, out: TensorFact) -> None:
@@ -256,14 +361,14 @@ class Dataflow:
         """Return one value of several, whose axes in ``out`` are ``columns``."""
         name, first = base(event.name), values[0]
         axes = [
-            Axis(size, 0, any_varies(at), merge_marks(*(x.mark for x in at)))
+            Axis(size, 0, any_varies(at), Mark.union(*(x.mark for x in at)))
             for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
         ]
-        term = merge_marks(*(value.term for value in values))
+        term = Mark.union(*(value.term for value in values))
         if name in _JOINS and axes:
             dim = event.argument(_JOINS[name], default=0) % len(axes)
             slots = term if sum(value.term is not None for value in values) > 1 else None
-            axes[dim] = replace(axes[dim], varies=True, mark=merge_marks(axes[dim].mark, slots))
+            axes[dim] = replace(axes[dim], varies=True, mark=Mark.union(axes[dim].mark, slots))
         return Value(
             tuple(axes),
             term,
@@ -310,7 +415,7 @@ def _moved_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFact
             for x, size in zip(align_axes(axes, out.shape), out.shape, strict=True)
         ]
     # any axis of the result may run over any index of the product
-    everything = merge_marks(*(axis.mark for axis in axes))
+    everything = Mark.union(*(axis.mark for axis in axes))
     ones = {n for n, axis in enumerate(axes) if axis.varies is False} if len(axes) == len(out.shape) else set()
     return [axes[n] if n in ones and size == 1 else Axis(size, 0, True, everything) for n, size in enumerate(out.shape)]
 
@@ -335,14 +440,14 @@ def _indexed_axes(event: Event, name: str, axes: tuple[Axis, ...], out: TensorFa
         return None
     first, last, rank = at[0], at[-1] + 1, max(len(given[n].shape) for n in at)
     if name in _INDEXES:
-        mark = merge_marks(*(axis.mark for axis in axes[first:last]))
+        mark = Mark.union(*(axis.mark for axis in axes[first:last]))
         moved = [*axes[:first], *[Axis(0, 0, any_varies(axes[first:last]), mark)] * rank, *axes[last:]]
     else:
         inner = len(out.shape) - (last - first) + rank
         if len(axes) > inner:
             return None
         axes = [Axis(0, 0, False)] * (inner - len(axes)) + list(axes)
-        mark = merge_marks(*(axis.mark for axis in axes[first : first + rank]))
+        mark = Mark.union(*(axis.mark for axis in axes[first : first + rank]))
         moved = [*axes[:first], *[Axis(0, 0, True, mark)] * (last - first), *axes[first + rank :]]
     return moved if len(moved) == len(out.shape) else None
 

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from headcount.bench.contractions.dataflow import MOVES, REAL, Dataflow, Value, broadcast
-from headcount.bench.contractions.strides import Axis, Mark, any_varies, merge_marks
+from headcount.bench.contractions.dataflow import MOVES, REAL, Axis, Dataflow, Mark, Value, any_varies, broadcast
 from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
 
@@ -196,7 +195,7 @@ class _Follower(Dataflow):
         axes = []
         for number, both in enumerate(zip(first, second, strict=True)):
             shared = all(axis.varies is not False for axis in both)
-            mark = Mark(event.index, number) if shared else merge_marks(*(axis.mark for axis in both))
+            mark = Mark(event.index, number) if shared else Mark.union(*(axis.mark for axis in both))
             axes.append(Axis(out.shape[number], 0, any_varies(both), mark))
         depends = bool(a.depends and b.depends)
         term = Mark(event.index) if depends and not product.square else None

@@ -12,7 +12,6 @@ import torch
 from ptflops import aten_ops, pytorch_engine, pytorch_ops
 
 from headcount.bench.counters import fvcore_jit, ptflops_aten, ptflops_pytorch
-from headcount.bench.counters.ptflops_hooks import HOOKED
 
 
 def requires_version(name, number):
@@ -49,8 +48,10 @@ def test_ptflops_handlers():
 
 @requires_version("ptflops", "0.7.5")
 def test_ptflops_hooks():
-    assert {kind for kind in pytorch_ops.MODULES_MAPPING if kind.__module__.startswith("torch.nn.")} == HOOKED.keys()
-    for kind, (_, lines) in HOOKED.items():
+    assert {
+        kind for kind in pytorch_ops.MODULES_MAPPING if kind.__module__.startswith("torch.nn.")
+    } == ptflops_pytorch.HOOKED.keys()
+    for kind, (_, lines) in ptflops_pytorch.HOOKED.items():
         assert is_at(f"pytorch_ops.py:{lines}", pytorch_ops.MODULES_MAPPING[kind]), (kind, lines)
 
 
