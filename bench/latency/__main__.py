@@ -22,6 +22,7 @@ device.
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -190,15 +191,15 @@ def set_defaults(args: argparse.Namespace) -> None:
 def _make_cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
     from headcount.bench.latency.timing_cases import layer_cases, model_cases
 
-    shape = {name: getattr(args, name) for name in ("tokens", "batch_size", "dtype", "device")}
-    shape["requested"] = tuple(args.impl) if args.impl else None
+    how = {"dtype": args.dtype, "device": args.device, "requested": tuple(args.impl) if args.impl else None}
     found = []
     if args.layer or not args.model:
         names = list(layers.LAYERS) if args.layer in (None, ["all"]) else args.layer
-        found += layer_cases(names, args.seq_len or SEQ_LENS[args.device], args.passes, args.routing, **shape)
+        found += layer_cases(names, args.seq_len or SEQ_LENS[args.device], args.passes, args.routing, **how)
     if args.model:
         names = implementations.timed_models() if args.model == ["all"] else args.model
-        found += model_cases(names, args.seq_len, args.passes, **shape)
+        found += model_cases(names, args.seq_len, args.passes, **how)
+    found = [replace(case, batch_size=args.batch_size or max(1, args.tokens // case.seq_len)) for case in found]
     for case in found if installed else ():
         # unknown names are reported before the first case runs
         case.impls()

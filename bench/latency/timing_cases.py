@@ -95,23 +95,20 @@ class TimingCase:
 
 
 def layer_cases(
-    names: Sequence[str], seq_lens: Sequence[int], passes: Sequence[str], routings: Sequence[str], **shape
+    names: Sequence[str], seq_lens: Sequence[int], passes: Sequence[str], routings: Sequence[str], **how
 ) -> Iterator[TimingCase]:
-    """Yield every combination, shapes outside, layers inside. Routings are swept for layers whose router can be
-    steered."""
-    tokens, batch_size = shape.pop("tokens"), shape.pop("batch_size")
+    """Yield every combination, shapes outside, layers inside, without a batch size. Routings are swept for layers whose
+    router can be steered."""
     for which, seq_len, name in product(passes, seq_lens, names):
         for routing in routings if layer(name).steerable else routings[:1]:
-            batch = batch_size or max(1, tokens // seq_len)
-            yield TimingCase("layer", name, seq_len, batch, which=which, routing=routing, **shape)
+            yield TimingCase("layer", name, seq_len, 0, which=which, routing=routing, **how)
 
 
 def model_cases(
-    names: Sequence[str], seq_lens: Sequence[int] | None, passes: Sequence[str], **shape
+    names: Sequence[str], seq_lens: Sequence[int] | None, passes: Sequence[str], **how
 ) -> Iterator[TimingCase]:
-    """Yield every combination; without ``seq_lens`` each model at its paper's length. Models are timed forward and
-    forward + backward."""
-    tokens, batch_size = shape.pop("tokens"), shape.pop("batch_size")
+    """Yield every combination without a batch size; without ``seq_lens`` each model at its paper's length. Models are
+    timed forward and forward + backward."""
     for which in passes:
         if which not in ("forward", "both"):
             raise UsageError(f"a model is timed by --pass forward or both, not {which}")
@@ -121,5 +118,4 @@ def model_cases(
             # a model of images has a fixed length: its patches
             fixed = [] if given else [config.num_tokens]
             for seq_len in fixed or seq_lens or [max(given)]:
-                batch = batch_size or max(1, tokens // seq_len)
-                yield TimingCase("model", name, seq_len, batch, which=which, routing="natural", **shape)
+                yield TimingCase("model", name, seq_len, 0, which=which, routing="natural", **how)

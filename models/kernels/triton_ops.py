@@ -227,21 +227,17 @@ def _collect_backward(ctx, grad):
     dw, _ = weight_grad(x, grad, gates, order, ends, False) if ctx.needs_input_grad[1] else (None, None)
     if gates is None:
         return spread(grad, w.transpose(1, 2), None, order, ends, ctx.top_k), dw, None, None, None, None
-    dx, dgates = spread_gated(grad, w.transpose(1, 2), gates, x, order, ends, ctx.top_k)
+    dx, dgates = spread_gated(grad, w.transpose(1, 2), gates, order, ends, ctx.top_k, x)
     return dx, dw, dgates.view_as(gates).to(gates.dtype), None, None, None
 
 
-def _spread_gated_shapes(grad, w, gates, x, order, ends, top_k):
+def _spread_gated_shapes(grad, w, gates, order, *rest):
     return grad.new_empty(order.shape[0], w.shape[2]), grad.new_empty(order.shape[0], dtype=torch.float32)
 
 
-def _spread_gated_products(grad, w, gates, x, order, *rest):
-    return _rows_products(grad, w, None, order)
-
-
-@_operator("spread_gated", _spread_gated_shapes, _spread_gated_products)
+@_operator("spread_gated", _spread_gated_shapes, _rows_products)
 def spread_gated(
-    grad: Tensor, w: Tensor, gates: Tensor, x: Tensor, order: Tensor, ends: Tensor, top_k: int
+    grad: Tensor, w: Tensor, gates: Tensor, order: Tensor, ends: Tensor, top_k: int, x: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return g (grad_n W_e) as row (n, k), and the product of that row without g and x (N*K, out): the gradients of
     ``collect`` for its rows and its gates."""

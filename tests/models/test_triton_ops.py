@@ -158,42 +158,31 @@ def test_products_of_rows_match_reference(name, has_third, dtype, operator):
     assert not gradients_found[1][idle].any()
 
 
-def with_stride(x):
-    """Return the values of ``x`` with two elements between neighbours of its last axis."""
-    return torch.stack([x, torch.full_like(x, 7)], -1)[..., 0]
+STRIDES = {
+    "spaced": lambda x: torch.stack([x, torch.full_like(x, 7)], -1)[..., 0],
+    "turned": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+}
 
 
-def test_route_accepts_strided_operands():
-    given = [features(19, 24), features(5, 24, seed=1)]
-    found, expected = (ops.route(*operands, 2, Gates.PRINTED, True) for operands in (map(with_stride, given), given))
-    for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize("operator", [ops.spread, ops.collect], ids=["spread", "collect"])
-def test_products_accept_strided_operands(operator):
+@pytest.mark.parametrize("strides", STRIDES)
+@pytest.mark.parametrize("operator", ["route", "spread", "collect"])
+def test_operands_may_have_any_strides(operator, strides):
     experts, num_experts = selection("N1-E3-K2")
-    order, ends = ops.plan(experts[None], num_experts)
-    rows, third = (1, features(3, 20, seed=2)) if operator is ops.spread else (2, features(2, seed=2))
-    given = [features(rows, 24), features(3, 24, 20, seed=1), third, order, ends]
+    w, plan = features(3, 24, 20, seed=1), ops.plan(experts[None], num_experts)
+    operate, given = {
+        "route": (lambda *given: ops.route(*given, 2, Gates.PRINTED, True)[0], [features(19, 24), w[:, :, 0]]),
+        "spread": (lambda *given: ops.spread(*given, 2), [features(1, 24), w, features(3, 20, seed=2), *plan]),
+        "collect": (lambda *given: ops.collect(*given, 2), [features(2, 24), w, features(2, seed=2), *plan]),
+    }[operator]
 
     def results(given):
         inputs = [t.detach().requires_grad_(t.is_floating_point()) for t in given]
-        out = operator(*inputs, 2)
-        return out, *torch.autograd.grad(out, inputs[:3], features(*out.shape, seed=4))
+        out = operate(*inputs)
+        leaves = [t for t in inputs if t.requires_grad]
+        return out, *torch.autograd.grad(out, leaves, features(*out.shape, seed=4))
 
-    for one, other in zip(results([with_stride(x) for x in given]), results(given), strict=True):
+    for one, other in zip(results([STRIDES[strides](t) for t in given]), results(given), strict=True):
         assert torch.equal(one, other)
-
-
-def test_spread_accepts_any_strides():
-    experts, num_experts = selection("N19-E5-K2")
-    order, ends = ops.plan(experts[None], num_experts)
-    x, w = features(19, 24), features(num_experts, 24, 20)
-    expected = ops.spread(x, w, None, order, ends, 2)
-    turned = w.transpose(0, 1).contiguous().transpose(0, 1)
-    assert torch.equal(ops.spread(x, turned, None, order, ends, 2), expected)
-    assert torch.equal(ops.spread(x, w.transpose(1, 2).contiguous().transpose(1, 2), None, order, ends, 2), expected)
 
 
 # B sequences, T queries, S keys, K slots of a token, width D

@@ -33,11 +33,6 @@ def assert_near(found, expected, dtype, name=""):
     assert error <= BOUND[dtype] * size, f"{name}: off by {error / size:.1e}"
 
 
-def gradients(out, inputs, gradient):
-    """Return the gradients of the inputs that require one, in order."""
-    return torch.autograd.grad(out, [x for x in inputs if x is not None and x.requires_grad], gradient)
-
-
 def differentiable(*inputs):
     """Return the inputs, and float64 copies of them, that all require a gradient."""
     return [x.requires_grad_() for x in inputs], [x.detach().double().requires_grad_() for x in inputs]
@@ -47,7 +42,8 @@ def assert_gradients_near(found, expected, inputs, leaves, dtype):
     """Assert equal outputs, and gradients along a random direction; return those of ``inputs``."""
     assert_near(found, expected, dtype, "out")
     up = features(*found.shape, dtype=found.dtype, seed=4)
-    gradients_found, gradients_expected = gradients(found, inputs, up), gradients(expected, leaves, up.double())
+    gradients_found = torch.autograd.grad(found, inputs, up)
+    gradients_expected = torch.autograd.grad(expected, leaves, up.double())
     for i, (one, other) in enumerate(zip(gradients_found, gradients_expected, strict=True)):
         assert_near(one, other, dtype, f"gradient {i}")
     return gradients_found

@@ -84,9 +84,9 @@ class Graph:
 class Device:
     """The device. ``log`` lists events and captures; ``host`` and ``free`` are the times of both clocks in seconds.
 
-    ``on_operation`` is called with the name of every operation and may raise. ``compiling_s`` is the compilation time
-    on the host before the first operation of each name. ``capture_error`` is the message of an error that ends a
-    capture, ``dead`` that of an error in every later call, and ``failing`` that of one from the next synchronisation.
+    ``on_operation`` is called with the name of every operation and may raise. ``capture_error`` is the message of an
+    error that ends a capture, ``dead`` that of an error in every later call, and ``failing`` that of one from the next
+    synchronisation.
     """
 
     def __init__(self):
@@ -94,7 +94,6 @@ class Device:
         self.log, self.memory = [], 1000
         self.sync_mode, self.capturing = 0, None
         self.on_operation = lambda name: None
-        self.compiling_s = {}
         self.capture_error = self.dead = self.failing = None
         self.main = Stream("default")
         self.streams, self.written = [self.main], weakref.WeakKeyDictionary()
@@ -123,7 +122,6 @@ class Device:
         """Launch one kernel."""
         self.check()
         self.on_operation(name)
-        self.host += self.compiling_s.pop(name, 0.0)
         if name in WAITS:
             if self.capturing:
                 raise RuntimeError("operation not permitted when stream is capturing")
