@@ -9,7 +9,6 @@ from headcount.bench.case import Case
 from headcount.bench.isolated.module_count import count_ranks
 from headcount.bench.lock.__main__ import main as lock
 from headcount.bench.macs import ranks
-from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.ranks import verdict
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import parse
@@ -66,16 +65,11 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def tables(capsys, verb, *words):
-    assert main([*words, "--format", "json"], f"headcount {verb}") == 0
-    return {table["name"]: table["rows"] for table in json.loads(capsys.readouterr().out)["tables"]}
-
-
 @pytest.mark.parametrize("plan", ["tp=2", "pp=1+1,tp=2,sp,dp=2,fsdp:keep"])
-def test_each_class_of_ranks_equals_its_closed_form(plan, capsys, monkeypatch):
+def test_each_class_of_ranks_equals_its_closed_form(plan, tables, monkeypatch):
     found = {}
     monkeypatch.setattr(ranks, "count_ranks", lambda *args, **how: found.update(count_ranks(*args, **how)) or found)
-    rows = tables(capsys, "count", *PRESET, "--plan", plan, "--backward")["llama3-8b-ranks"]
+    rows = tables(*PRESET, "--plan", plan, "--backward", verb="count")["llama3-8b-ranks"]
     assert {row["verdict"] for row in rows} == {"equal"}
     assert {row["saved_by"] for row in rows} == {"count"}
     if plan == "tp=2":
@@ -109,14 +103,14 @@ def check_that_verdict_names_what_differs(cost, count):
         (["transformer-base", "--plan", "tp=2"], "EncoderDecoder under tp=2 has a closed form only: LLaMA models"),
     ],
 )
-def test_ranks_that_are_not_counted_have_a_reason(words, reason, capsys):
-    assert main(words, "headcount count") == 0
-    out = capsys.readouterr().out
+def test_ranks_that_are_not_counted_have_a_reason(words, reason, macs):
+    code, out, _ = macs(*words, verb="count")
+    assert code == 0
     assert "not counted [1]" in out and "No rank is counted." in out and reason in " ".join(out.split())
 
 
-def test_rank_of_a_module_that_the_user_divides(folder, capsys):
-    found = tables(capsys, "count", "model.py:make", "--ranks", "2", "--plan", "plan.py:apply", "--backward")
+def test_rank_of_a_module_that_the_user_divides(folder, tables):
+    found = tables("model.py:make", "--ranks", "2", "--plan", "plan.py:apply", "--backward", verb="count")
     (model, *_), moved = found["modules"], found["module-collectives"]
     assert (model["macs"], model["params"]) == (2 * 3 * 2 * 35 * 11 * 13, 2 * 2 * 11 * 13)
     # half of a sum of 35 x 11 leaves a rank twice
@@ -127,10 +121,10 @@ def test_rank_of_a_module_that_the_user_divides(folder, capsys):
 
 
 @pytest.mark.parametrize(("rank", "rows"), [(0, 7), (2, 6)])
-def test_rank_of_fsdp_holds_its_rows(rank, rows, folder, capsys):
+def test_rank_of_fsdp_holds_its_rows(rank, rows, folder, tables):
     # 13 rows of up on two ranks are 7 and 6, 11 rows of down 6 and 5
     words = ["model.py:make", "--ranks", "4", "--rank", str(rank), "--plan", "plan.py:both"]
-    assert tables(capsys, "count", *words)["modules"][0]["params"] == 2 * (rows * 11 + (rows - 1) * 13)
+    assert tables(*words, verb="count")["modules"][0]["params"] == 2 * (rows * 11 + (rows - 1) * 13)
 
 
 @pytest.mark.parametrize(
@@ -147,19 +141,18 @@ def test_rank_of_fsdp_holds_its_rows(rank, rows, folder, capsys):
         (["--ranks", "2", "--plan", "plan.py:apply", "--counter", "torch"], "goes without --counter"),
     ],
 )
-def test_wrong_divisions(words, error, folder, capsys):
-    assert main(["model.py:make", *words], "headcount count") == 2
-    out, err = capsys.readouterr()
-    assert error in err and err.count("\n") == 1 and not out
+def test_wrong_divisions(words, error, folder, macs):
+    code, out, err = macs("model.py:make", *words, verb="count")
+    assert code == 2 and error in err and err.count("\n") == 1 and not out
 
 
-def test_unknown_column_of_a_rank(capsys):
-    assert main([*PRESET, "--plan", "tp=2", "--columns", "rank_mac"], "headcount count") == 2
-    assert "no column 'rank_mac'; did you mean rank_macs" in capsys.readouterr().err
+def test_unknown_column_of_a_rank(macs):
+    code, _, err = macs(*PRESET, "--plan", "tp=2", "--columns", "rank_mac", verb="count")
+    assert code == 2 and "no column 'rank_mac'; did you mean rank_macs" in err
 
 
-def test_compare_two_plans(capsys):
-    rows = tables(capsys, "compare", *PRESET, "--plan", "tp=2", "tp=2,sp")["compare-changes"]
+def test_compare_two_plans(tables):
+    rows = tables(*PRESET, "--plan", "tp=2", "tp=2,sp", verb="compare")["compare-changes"]
     totals = {row["quantity"]: row["difference"] for row in rows if row["what"] == "total"}
     # the sums of the gradients of 5 norms are what sp sends more: an all-reduce is a reduce-scatter and an all-gather
     assert totals == {"sent": -5 * 28, "MACs": 0}
@@ -168,9 +161,9 @@ def test_compare_two_plans(capsys):
 
 
 @pytest.mark.parametrize("words", [["--plan", "tp=2"], ["mistral-7b", "--plan", "tp=2", "tp=4"], []])
-def test_compare_takes_two_ranks(words, capsys):
-    assert main(["llama3-8b", *words], "headcount compare") == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_compare_takes_two_ranks(words, macs):
+    code, _, err = macs("llama3-8b", *words, verb="compare")
+    assert code == 2 and err.count("\n") == 1
 
 
 def test_lock_holds_the_collectives_of_a_rank(folder, capsys):

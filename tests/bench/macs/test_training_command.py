@@ -1,10 +1,6 @@
 """Training FLOPs by rule on the command line: columns of presets and grids, and two rules entry by entry."""
 
-import json
-
 import pytest
-
-from headcount.bench.macs import __main__ as macs
 
 L, d, h, g, d_h, F, V, T, B = 2, 4096, 32, 8, 128, 14336, 128256, 101, 3
 SMALL = ["--preset", "llama3-8b", "--set", f"num_layers={L}", "--seq-len", str(T), "--batch-size", str(B)]
@@ -55,11 +51,10 @@ def test_utilisation_states_rule_and_peak(macs):
 
 
 @pytest.mark.parametrize("verb", ["compare", "count"])
-def test_two_rules_by_entry(capsys, verb, warm):
+def test_two_rules_by_entry(tables, verb, warm):
     sizes = ["num_layers=2", "num_heads=3", "num_kv_heads=1", "d_model=26", "head_dim=10", "d_ff=29", "vocab_size=31"]
-    argv = ["llama3-8b", "--set", *sizes, "--seq-len", "13", "--rules", "palm", "6n", "--format", "json"]
-    assert macs.main(argv, f"headcount {verb}") == 0
-    found = json.loads(capsys.readouterr().out)["tables"][-1]["rows"]
+    argv = ["llama3-8b", "--set", *sizes, "--seq-len", "13", "--rules", "palm", "6n"]
+    found = [*tables(*argv, verb=verb).values()][-1]
     differing = [row for row in found if row["difference"] and row["kind"]]
     assert [row["kind"] for row in differing] == ["scores", "values"]
     assert {row["difference"] for row in differing} == {6 * 2 * 3 * 10 * 13}
@@ -70,7 +65,6 @@ def test_two_rules_by_entry(capsys, verb, warm):
     (["llama3-8b", "--rules", "palm"], "palm 6n"),
     (["llama3-8b", "llm-s", "--rules", "palm", "--columns", "mfu"], "--seconds"),
 ])  # fmt: skip
-def test_wrong_comparison_is_one_line(capsys, argv, named):
-    assert macs.main(argv, "headcount compare") == 2
-    err = capsys.readouterr().err
-    assert named in err and err.count("\n") == 1
+def test_wrong_comparison_is_one_line(macs, argv, named):
+    code, _, err = macs(*argv, verb="compare")
+    assert code == 2 and named in err and err.count("\n") == 1
