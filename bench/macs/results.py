@@ -19,10 +19,11 @@ def macs(number: int, in_flops: bool) -> str:
 
 def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of tables: the number of rows by verdict, and of wrong counts."""
-    published = [section for section in printed if section.table.name in tables.names()]
-    of_figures = [section for section in printed if section.table.name in tables.figure_names()]
-    parts = [verdicts(_rows(published, without=NOTHING), "printed row")] if published else []
-    parts += [verdicts(_rows(of_figures), "printed figure")] if of_figures else []
+    names = {"printed row": tables.names(), "printed figure": tables.figure_names()}
+    parts = []
+    for what, known in names.items():
+        rows = [row for section in printed if section.table.name in known for row in section.rows]
+        parts += [verdicts((row for row in rows if row.values["verdict"] != NOTHING), what)] if rows else []
     return _sentence([*parts, *_counts(printed)])
 
 
@@ -122,7 +123,6 @@ def audit_result(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{plural(len(cells), 'run')}: {exact} exact, {other} explained, {failed} failed; {wrong} not explained."
 
 
-def _rows(printed: Sequence[Section], name: str = "", without: str = "") -> Sequence[Row]:
-    """Return the rows of the table ``name``, of all tables for none, but those with the verdict ``without``."""
-    rows = (row for section in printed if name in ("", section.table.name) for row in section.rows)
-    return [row for row in rows if not without or row.values["verdict"] != without]
+def _rows(printed: Sequence[Section], name: str) -> Sequence[Row]:
+    """Return the rows of the table ``name``."""
+    return [row for section in printed if section.table.name == name for row in section.rows]
