@@ -14,7 +14,7 @@ DASH = "–"
 GOOD, FAIR, BAD = "good", "fair", "bad"
 """Meanings of verdicts, which have colours in a terminal."""
 TONES = {
-    **dict.fromkeys(("reproduced", "agrees", "agrees with boxes", "yes", "exact", "faster"), GOOD),
+    **dict.fromkeys(("reproduced", "agrees", "equal", "faster"), GOOD),
     **dict.fromkeys(("explained", "not reproducible"), FAIR),
     **dict.fromkeys(("unexplained", "differs", "failed", "wrong", "slower"), BAD),
 }

@@ -81,13 +81,11 @@ def _row(path: str, ledger: Ledger, total: int, **more: Any) -> Row:
     return Row(values, total=path == "total")
 
 
-def counters_section(
-    name: str, heading: str, cells: Sequence[Mapping[str, Any]], equal: str = "exact", check: bool = False
-) -> Section:
+def counters_section(name: str, heading: str, cells: Sequence[Mapping[str, Any]], check: bool = False) -> Section:
     """Return each counter's reported count, its error, what it adds where that is known, and whether it is explained.
 
-    ``cells`` are records of counts, ``equal`` is the verdict on a count without an error. A counter that fails is a
-    failure; with ``check`` so is a count that is not explained.
+    ``cells`` are records of counts. A counter that fails is a failure; with ``check`` so is a count that is not
+    explained.
     """
     columns = [
         Column("counter", "counter"),
@@ -108,7 +106,7 @@ def counters_section(
             verdict, notes = "failed", [f"failed: {cell['failed']}"]
             failures = [f"{cell['counter']} failed: {cell['failed']}"]
         elif cell["explained"]:
-            verdict = None if notes else "explained" if cell["difference"] else equal
+            verdict = None if notes else "explained" if cell["difference"] else "equal"
         else:
             verdict = "unexplained"
             notes = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]

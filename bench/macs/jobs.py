@@ -3,7 +3,6 @@
 A job has the name of the option of bench.macs that selects it; a verb (bench.macs.verbs) names its job itself.
 """
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -24,9 +23,7 @@ from headcount.bench.macs import cases as compared_cases
 from headcount.bench.macs import columns, convert, entries, grid, module, own, published, ranks, results, rules
 from headcount.bench.macs import figures as figure_tables
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, measure, parse_counters
-from headcount.bench.output.base import Style
 from headcount.bench.output.progress import stage
-from headcount.bench.output.text import wrap_note
 from headcount.bench.render import FORMATS
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
@@ -104,8 +101,7 @@ def assumptions(args: Namespace) -> accounts.Assumptions:
     """Return the assumptions of --columns. Raises UsageError for its options without it."""
     values = {name: value for name in ASSUMPTIONS if (value := getattr(args, name)) is not None}
     if values and not args.columns:
-        named = (accounts.OPTIONS.get(name, f"--{name.replace('_', '-')}") for name in values)
-        raise UsageError(f"{', '.join(named)} needs --columns")
+        raise UsageError(f"{', '.join(args.flags[name] for name in values)} needs --columns")
     if args.prices:
         values["prices"] = accounts.read_prices(args.prices)
     if args.peak:
@@ -339,5 +335,4 @@ def _listing() -> str:
         f"grids     {grids}, with d_m, T, S, B",
         "fields    of a preset: any wrong --set FIELD=VALUE names them",
     ]
-    width = Style.of(sys.stdout).width
-    return "\n".join(wrap_note(line, width) if width else line for line in lines)
+    return "\n".join(lines)

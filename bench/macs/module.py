@@ -29,7 +29,7 @@ def sections(spec: str, count: ModuleCount, depth: int, elementwise: bool, check
         layout = Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS)
         found.append(Section(layout, collective_rows(count.collectives, _dtype_bytes)))
     if count.counters:
-        found.append(counters_section("module-counters", "counters", count.counters, _verdict_if_equal(count), check))
+        found.append(counters_section("module-counters", "counters", count.counters, check))
         found.append(causes_section("module-causes", CAUSES, count.counters))
     if count.elementwise and elementwise:
         found.append(_elementwise_section(count))
@@ -66,13 +66,6 @@ def _tree(spec: str, count: ModuleCount, depth: int) -> Section:
         "uncalled_modules": count.uncalled_modules(),
     }
     return replace(summary.section(count, [*notes, *count.notes], depth), facts=facts)
-
-
-def _verdict_if_equal(count: ModuleCount) -> str:
-    """Return the verdict on a reported count that equals the headline: exact only where nothing is omitted."""
-    if count.unsupported:
-        return "the same part"
-    return "as executed" if count.macs != count.with_elementwise else "exact"
 
 
 _NOTE = "A tensor with itself (norms, variances) and a product added to another term (gates) are named, never counted."
