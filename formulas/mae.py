@@ -51,12 +51,7 @@ def gate_network(path: str, rows, *, d_m: Size, G: Size, h: Size, bias: bool) ->
 
 def _gate_cache(path, gate, *, B, d_m, h) -> Ledger:
     """Return the ledger of the cached gate; a running sum and its count are read and written by each step."""
-    if gate != "running":
-        return ledger(Entry(path, "cache", {"B": B, "h": h}), Entry(path, "cache_read", {"B": B, "h": h}))
-    return ledger(
-        *(
-            Entry(path, kind, {"B": B, **of})
-            for of in ({"d_m": d_m}, {})
-            for kind in ("cache", "cache_write", "cache_read")
-        )
-    )
+    running = gate == "running"
+    kinds = ("cache", "cache_write", "cache_read") if running else ("cache", "cache_read")
+    sizes = ({"d_m": d_m}, {}) if running else ({"h": h},)
+    return ledger(*(Entry(path, kind, {"B": B, **of}) for of in sizes for kind in kinds))

@@ -53,10 +53,10 @@ def layer(
     """
     queries, keys, width, head = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}, {"D": D}
     experts, routed = {"E": E}, {"B": B, "T": T, "K": K}
-    out = ledger(linear(at(path, "router.proj"), queries, width, experts))
-    if noisy:
-        out += linear(at(path, "router.noise_proj"), {"B": B, "T": T if training else 0}, width, experts)
-    out += ledger(
+    noise = {"B": B, "T": T if training else 0}
+    return ledger(
+        linear(at(path, "router.proj"), queries, width, experts),
+        linear(at(path, "router.noise_proj"), noise, width, experts) if noisy else (),
         Entry(at(path, "router"), "softmax", {**queries, **experts}),
         Entry(at(path, "router"), "softmax", routed) if gates == "selected" else (),
         linear(at(path, "q_proj"), routed, width, head, bias, experts=experts),
@@ -69,4 +69,3 @@ def layer(
         Entry(path, "expert_bias", {**queries, **width}, weight=width) if output_bias else (),
         cache(path, {"2": 2, **head}, B=B, S=S, n=n),
     )
-    return out

@@ -1,13 +1,11 @@
 """Capabilities of mixture of attentive experts: grids, searches and timing. Importable without torch."""
 
-from headcount.bench.variants.mha import dense
 from headcount.bench.variants.variant import HEADS, WIDTH, Grid, Letter, Search, Variant
 
 VARIANT = Variant(
     name="mae",
     label="MAE",
     grid=Grid(("h", "d_h", "G"), ("h", "G")),
-    dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim),
     search=Search(
         "mae-7",
         {"h": 2, "d_h": 2, "G": 1},

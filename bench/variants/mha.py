@@ -6,14 +6,6 @@ from typing import Any
 
 from headcount.bench.variants.variant import HEADS, WIDTH, Grid, Printed, Search, Variant
 from headcount.formulas import mha
-from headcount.models.configs.mha import MultiHeadAttentionConfig
-
-
-def dense(d_model: int, num_heads: int, head_dim: int, num_kv_heads: int | None = None) -> MultiHeadAttentionConfig:
-    """Return an MHA without biases, a baseline of other variants."""
-    return MultiHeadAttentionConfig(
-        d_model=d_model, num_heads=num_heads, head_dim=head_dim, num_kv_heads=num_kv_heads, bias=False
-    )
 
 
 def _macs_eq19(config, T: int, S: int) -> int | None:
@@ -25,7 +17,6 @@ VARIANT = Variant(
     name="mha",
     label="MHA",
     grid=Grid(("h", "d_h", "g", "bias"), ("h",), may_be_zero=("bias",)),
-    dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim, config.num_kv_heads),
     printed=Printed("Eq. 19", _macs_eq19),
     baselines=lambda config: {},
     search=Search(

@@ -1,6 +1,5 @@
 """Capabilities of multi-head latent attention: grids, searches and timing. Importable without torch."""
 
-from headcount.bench.variants.mha import dense
 from headcount.bench.variants.variant import HEADS, Grid, Letter, Search, Variant
 
 WIDTH = Letter(tuple(range(32, 257, 32)), range(1, 257), "a multiple of 32")
@@ -11,7 +10,6 @@ VARIANT = Variant(
     name="mla",
     label="MLA",
     grid=Grid(("h", "d_h", "d_r", "d_v", "d_c", "d_q"), ("h", "d_c")),
-    dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim),
     search=Search(
         "mla-llm-s",
         {"h": 1, "d_h": 2, "d_r": 2, "d_v": 2, "d_c": 1},

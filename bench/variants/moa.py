@@ -1,7 +1,6 @@
 """Capabilities of mixture of attention heads: grids, searches and timing. Importable without torch."""
 
-from headcount.bench.variants.mha import dense
-from headcount.bench.variants.variant import FEW, WIDTH, Grid, Letter, Printed, Routed, Search, Variant
+from headcount.bench.variants.variant import FEW, WIDTH, Grid, Letter, Printed, Routed, Search, Variant, make_dense
 from headcount.formulas import moa
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 
@@ -18,8 +17,8 @@ def _macs_eq18(config, T: int, S: int) -> int | None:
 def _baselines(config) -> dict[str, MultiHeadAttentionConfig]:
     d_model, g = config.d_model, config.num_kv_heads
     return {
-        "mqa": dense(d_model, config.top_k * g, config.kv_head_dim, g),
-        "mha": dense(d_model, d_model // HEAD_DIM, HEAD_DIM),
+        "mqa": make_dense(d_model, config.top_k * g, config.kv_head_dim, g),
+        "mha": make_dense(d_model, d_model // HEAD_DIM, HEAD_DIM),
         "mha-inner": VARIANT.dense(config),
     }
 
@@ -28,7 +27,7 @@ VARIANT = Variant(
     name="moa",
     label="MoA",
     grid=Grid(("K", "E", "D"), ("K", "E", "D")),
-    dense=lambda config: dense(config.d_model, config.top_k * config.num_kv_heads, config.kv_head_dim),
+    dense=lambda config: make_dense(config.d_model, config.top_k * config.num_kv_heads, config.kv_head_dim),
     printed=Printed("Eq. 18", _macs_eq18),
     search=Search(
         "moa-8K8E128D",

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from headcount.bench.variants.mha import dense
 from headcount.bench.variants.variant import HEADS, WIDTH, Grid, Letter, Routed, Search, Sizes, Variant
 from headcount.models.configs.base import AttentionConfig, Form
 from headcount.models.configs.moh import Router
@@ -32,7 +31,6 @@ VARIANT = Variant(
     name="moh",
     label="MoH",
     grid=Grid(("h", "s", "r", "d_h", "g"), ("h", "s", "r"), may_be_zero=("s", "r")),
-    dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim, config.num_kv_heads),
     search=Search(
         "moh-llm-s-75",
         {"h": 1, "s": 1, "r": 0, "g": 1, "d_h": 2},

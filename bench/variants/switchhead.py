@@ -1,13 +1,11 @@
 """Capabilities of SwitchHead: grids, searches and timing. Importable without torch."""
 
-from headcount.bench.variants.mha import dense
 from headcount.bench.variants.variant import WIDTH, Grid, Letter, Search, Variant
 
 VARIANT = Variant(
     name="switchhead",
     label="SwitchHead",
     grid=Grid(("h", "E", "K", "d_h"), ("h", "E", "K")),
-    dense=lambda config: dense(config.d_model, config.num_heads, config.head_dim),
     search=Search(
         "switchhead-llm-s",
         {"h": 1, "K": 1, "E": 1, "d_h": 2},

@@ -69,6 +69,17 @@ class Search:
     remark: Callable[[AttentionConfig], str] = lambda attention: ""
 
 
+def make_dense(d_model: int, heads: int, head_dim: int, kv_heads: int | None = None) -> MultiHeadAttentionConfig:
+    """Return an MHA without biases, a baseline of other variants."""
+    sizes = dict(d_model=d_model, num_heads=heads, head_dim=head_dim, num_kv_heads=kv_heads)
+    return MultiHeadAttentionConfig(**sizes, bias=False)
+
+
+def dense_of_all_heads(config: AttentionConfig) -> MultiHeadAttentionConfig:
+    """Return the MHA without biases that has the heads of ``config``."""
+    return make_dense(config.d_model, config.num_heads, config.head_dim, getattr(config, "num_kv_heads", None))
+
+
 @dataclass(frozen=True)
 class Routed:
     """Wording of routing tables for what tokens select: an expert or a head.
@@ -102,7 +113,7 @@ class Variant:
     name: str
     label: str
     grid: Grid | None = None
-    dense: Callable[[Any], MultiHeadAttentionConfig] | None = None
+    dense: Callable[[Any], MultiHeadAttentionConfig] = dense_of_all_heads
     printed: Printed | None = None
     search: Search | None = None
     unsearched: str = ""
