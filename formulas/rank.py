@@ -129,13 +129,12 @@ def _bytes(transfers: Iterable[Transfer], phases: Sequence[str], element_bytes: 
     return sum(element_bytes[one.element] * one.sent for one in transfers if one.phase in phases)
 
 
-def rank_costs(form: Ledger, plan: Plan, *, worst: bool = False) -> tuple[RankCost, ...]:
+def rank_costs(form: Ledger, plan: Plan) -> tuple[RankCost, ...]:
     """Return the cost of each class of equal ranks, pipeline stages in order.
 
     Args:
         form: the exact ledger of a layer or of a causal language model, for the sequences of one rank and microbatch.
         plan: the degrees; they may be symbols where ``pp`` is 1.
-        worst: experts' rows for the routing that loads one rank most, instead of even routing.
 
     Raises:
         PlanError: a degree does not divide a size, or the model has nothing that it could divide.
@@ -144,7 +143,7 @@ def rank_costs(form: Ledger, plan: Plan, *, worst: bool = False) -> tuple[RankCo
     out = []
     for stage, number, part, layers in _stage_ledgers(form, plan):
         blocks = _blocks(part, plan)
-        own = Ledger(tuple(_on_rank(entry, plan, blocks, worst) for entry in part))
+        own = Ledger(tuple(_on_rank(entry, plan, blocks) for entry in part))
         moved = [
             *_activations(own, plan, blocks),
             *_weights(part, own, plan, blocks),
@@ -290,17 +289,13 @@ def _degrees(entry: Entry, plan: Plan, block: _Block) -> dict[str, Size]:
     return by
 
 
-def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block], worst: bool) -> Entry:
+def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block]) -> Entry:
     """Return an entry of the whole model as one rank has it."""
     block = _block_of(entry.path, blocks)
     by = _degrees(entry, plan, block)
     dims = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.dims.items()}
     # each rank has the positions of all tokens
     weight = {letter: divide(size, 1 if letter == "T" else by.get(letter, 1)) for letter, size in entry.weight.items()}
-    if worst and block.experts != 0 and "K" in dims and "router" not in entry.path.split("."):
-        # a token uses different experts, of which a rank has E / ep; it may get the tokens of all ranks
-        most = min(block.top_k, divide(block.experts, plan.ep))
-        dims["K"] = most if block.mode == SHARED else plan.ep * most
     if isinstance(dims.get("K"), Fraction):
         # fewer experts of a token than ranks: whole rows, not whole experts of each token
         rows = prod(dims.pop(letter) for letter in ("B", "T", "K"))
