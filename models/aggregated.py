@@ -49,7 +49,7 @@ def reference(layer: "AggregatedAttention", x: Queries, grid: Grid) -> Queries:
 
 def compute_heads(layer: "AggregatedAttention", x: Queries, grid: Grid) -> QueryHeads:
     """Return the output of every head."""
-    direction = heads_first(F.normalize(split_heads(layer.q_proj(x), layer.config.head_dim), dim=-1))
+    direction = F.normalize(split_heads(layer.q_proj(x), layer.config.head_dim), dim=-1).transpose(1, 2)
     query = (direction + layer.query_embedding.unsqueeze(1)) * layer.scale(grid).unsqueeze(-1)
     (keys, pooled), bias = layer.keys_and_values(x), layer.position_bias(grid)
     if pooled is None:
@@ -115,8 +115,8 @@ class AggregatedAttention(Selectable):
         head_dim, num_tokens = self.config.head_dim, self.config.num_tokens
         if self.pool_proj is not None:
             x = torch.cat((x, self.pool(x)), dim=1)
-        key = heads_first(F.normalize(split_heads(self.k_proj(x), head_dim), dim=-1))
-        value = heads_first(split_heads(self.v_proj(x), head_dim))
+        key = F.normalize(split_heads(self.k_proj(x), head_dim), dim=-1).transpose(1, 2)
+        value = split_heads(self.v_proj(x), head_dim).transpose(1, 2)
         if self.pool_proj is None:
             return Keys(key, value), None
         (key, pooled_key), (value, pooled_value) = (y.tensor_split((num_tokens,), dim=2) for y in (key, value))
@@ -184,11 +184,6 @@ def pairs(side: int, ratio: int, device: torch.device) -> Int[Tensor, "tgt keys"
     one = tokens[:, None] - ratio * blocks + (side - ratio)
     both = one[:, None, :, None] * (2 * side - ratio) + one[None, :, None, :]
     return both.flatten(2).flatten(0, 1)
-
-
-def heads_first(x: Float[Tensor, "batch seq heads head_dim"]) -> Float[Tensor, "batch heads seq head_dim"]:
-    """Move heads before tokens."""
-    return x.transpose(1, 2)
 
 
 def joint_softmax(

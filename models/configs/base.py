@@ -126,6 +126,11 @@ class Implementation(NamedTuple):
     executes: tuple[tuple[str, str], ...] = ()
 
 
+def reference_and_fused(file: str) -> tuple[Implementation, ...]:
+    """Return two implementations in ``file``: the equations as written, and by F.scaled_dot_product_attention."""
+    return Implementation("reference", f"{file}:reference", timed=False), Implementation("fused", f"{file}:fused")
+
+
 class Form(StrEnum):
     """Two ways to compute one function, each with a closed form: as released, and without its unused work."""
 
@@ -211,7 +216,7 @@ class AttentionConfig(SymbolicConfig):
     that differ from those of the released one. ``rotary``: the field that holds how many elements of a query or key
     rotary positions turn, None where it takes none. ``takes_values``: whether its values may be of another sequence
     than its keys. ``no_step``: why it cannot decode step by step, empty where it can. ``columns`` and ``rows``: the
-    projections that tensor parallelism divides by their outputs, heads, and by their inputs.
+    projections that tensor parallelism divides by their outputs, heads, and by their inputs; none without columns.
     """
 
     implementations: ClassVar[tuple[Implementation, ...]] = ()
@@ -220,7 +225,7 @@ class AttentionConfig(SymbolicConfig):
     takes_values: ClassVar[bool] = True
     no_step: ClassVar[str] = ""
     columns: ClassVar[tuple[str, ...]] = ()
-    rows: ClassVar[tuple[str, ...]] = ()
+    rows: ClassVar[tuple[str, ...]] = ("out_proj",)
 
     d_model: int
 

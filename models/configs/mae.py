@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, check_choice, fields_of
+from headcount.models.configs.base import AttentionConfig, Implementation, check_choice, fields_of, reference_and_fused
 
 
 class Gate(StrEnum):
@@ -28,10 +28,7 @@ class MixtureOfAttentiveExpertsConfig(AttentionConfig):
 
     module: ClassVar[str | None] = "MixtureOfAttentiveExperts"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "G", "bias", "gate")
-    implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation("reference", "mha:reference", timed=False),
-        Implementation("fused", "mha:fused"),
-    )
+    implementations: ClassVar[tuple[Implementation, ...]] = reference_and_fused("mha")
     # an expert is all heads but one
     minimum: ClassVar[Mapping[str, int]] = {"num_heads": 2}
 

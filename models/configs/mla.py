@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Form, Implementation, fields_of
+from headcount.models.configs.base import AttentionConfig, Form, Implementation, fields_of, reference_and_fused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,16 +23,12 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
         "d_m", "h", "d_h", "d_r", "d_v", "d_c", "d_q", "bias", "form"
     )
-    implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation("reference", "mla:reference", timed=False),
-        Implementation("fused", "mla:fused"),
-    )
+    implementations: ClassVar[tuple[Implementation, ...]] = reference_and_fused("mla")
     # DTensor makes its grouped products whole again
     ideal_attributes: ClassVar[Mapping[str, Any]] = {"columns": ()}
     rotary: ClassVar[str | None] = "rotary_dim"
     takes_values: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ("q_proj", "q_rotary_proj", "k_proj", "v_proj")
-    rows: ClassVar[tuple[str, ...]] = ("out_proj",)
 
     d_model: int
     num_heads: int

@@ -84,7 +84,6 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     }
     rotary: ClassVar[str | None] = "head_dim"
     columns: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
-    rows: ClassVar[tuple[str, ...]] = ("out_proj",)
 
     d_model: int
     num_heads: int

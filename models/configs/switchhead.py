@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, fields_of
+from headcount.models.configs.base import AttentionConfig, Implementation, fields_of, reference_and_fused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,13 +16,9 @@ class SwitchHeadConfig(AttentionConfig):
     module: ClassVar[str | None] = "SwitchHead"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "E", "K")
     routing_letters: ClassVar[tuple[str, ...]] = ("K", "E")
-    implementations: ClassVar[tuple[Implementation, ...]] = (
-        Implementation("reference", "mha:reference", timed=False),
-        Implementation("fused", "mha:fused"),
-    )
+    implementations: ClassVar[tuple[Implementation, ...]] = reference_and_fused("mha")
     rotary: ClassVar[str | None] = "head_dim"
     columns: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
-    rows: ClassVar[tuple[str, ...]] = ("out_proj",)
 
     d_model: int
     num_heads: int
