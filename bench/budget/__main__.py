@@ -29,13 +29,12 @@ if __name__ == "__main__":
 
 import numpy as np
 
-from headcount.bench import records
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import plans
 from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, parse_ranges
-from headcount.bench.budget.candidates import METRICS, costs
+from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, preset_for, search
-from headcount.bench.budget.table import WORDS, no_cache, section
+from headcount.bench.budget.table import no_cache, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.output.arguments import Value
 from headcount.bench.output.figure import figure
@@ -130,23 +129,13 @@ def plan(args: argparse.Namespace) -> Work:
     host, target = _host_model(args)
     bounds = _bounds(args, host, target)
     ranges = parse_ranges(args.range, host.variant, args.all_integers)
-    answer = search(
-        host,
-        ranges,
-        bounds,
-        maximise=[WORDS[word] for word in args.maximise],
-        first=WORDS.get(args.sort),
-        min_distance=float(args.min_distance),
-        limit=args.limit,
-        device=args.device,
-        records=args.records or records.folders(),
-    )
+    answer = search(args, host, ranges, bounds)
     found = section(args, answer, ranges, bounds, target)
     if args.plot:
         plot(args.plot, found.table.title, answer)
     rows = plural(len(answer.listed), "row")
     result = f"{rows} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
-    return Work([found], remark=lambda: f", {answer.searched:,} candidates", result=lambda printed: result)
+    return Work([found], result=lambda printed: result)
 
 
 def _plan_search(args: argparse.Namespace) -> Work:

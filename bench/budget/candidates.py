@@ -18,6 +18,8 @@ from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError, ModelConfig
 
 METRICS = ("macs", "params", "active_params", "kv_bytes")
+WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
+"""Metric of each word in options."""
 MOST = 10_000_000
 """Limit of the candidates: each takes about 150 bytes."""
 

@@ -1,5 +1,6 @@
 """Search attention sizes under budgets: the host model, the candidates within the bounds, and their Pareto front."""
 
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -9,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from headcount.bench import records
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget.bounds import Bound, feasible_mask
-from headcount.bench.budget.candidates import METRICS, candidates
+from headcount.bench.budget.candidates import WORDS, candidates
 from headcount.bench.case import Case
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
-from headcount.bench.records import layer_times
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import PRESETS, format_overrides
@@ -94,32 +95,23 @@ def layer_fields(name: str, layers: int) -> dict[str, int]:
 
 
 def search(
-    host: HostModel,
-    ranges: Mapping[str, Sequence[int]],
-    bounds: Mapping[str, Bound],
-    *,
-    maximise: Sequence[str],
-    first: str | None,
-    min_distance: float,
-    limit: int,
-    device: str,
-    records: Sequence[Path],
+    args: Namespace, host: HostModel, ranges: Mapping[str, Sequence[int]], bounds: Mapping[str, Bound]
 ) -> Answer:
     """Return the front of the candidates of ``ranges`` within ``bounds``; raise UsageError where none is within.
 
-    ``maximise`` are the metrics of which more is better, ``first`` the one that rows are ordered by.
+    ``args`` say of which metrics more is better, the order, the number and the distance of rows, and the records.
     """
     every = candidates(host.variant, ranges, host.example, host.given)
     found = every[feasible_mask(every, bounds)]
-    times = _times(host, found, device, records)
-    costs = {metric: np.ascontiguousarray(found[metric]) for metric in found.dtype.names if metric in METRICS}
-    order = sorted(costs, key=lambda metric: (metric != first, metric not in maximise, metric != "active_params"))
-    objectives = [-costs[metric] if metric in maximise else costs[metric] for metric in order]
-    front = pareto_front(objectives, times, list(costs.values()), min_distance)
-    return Answer(host, found, times, list(islice(front, limit or None)), len(every), order[0])
+    times = _times(host, found, args.device, args.records or records.folders())
+    costs = {word: np.ascontiguousarray(found[name]) for word, name in WORDS.items() if name in found.dtype.names}
+    order = sorted(costs, key=lambda word: (word != args.sort, word not in args.maximise, word != "active-params"))
+    objectives = [-costs[word] if word in args.maximise else costs[word] for word in order]
+    front = pareto_front(objectives, times, list(costs.values()), float(args.min_distance))
+    return Answer(host, found, times, list(islice(front, args.limit or None)), len(every), WORDS[order[0]])
 
 
-def _times(host: HostModel, found: np.ndarray, device: str, records: Sequence[Path]) -> np.ndarray:
+def _times(host: HostModel, found: np.ndarray, device: str, folders: Sequence[Path]) -> np.ndarray:
     """Return each candidate's recorded milliseconds, NaN without a record of such a layer at this length."""
     times = np.full(len(found), np.nan)
     config = host.example.config
@@ -128,7 +120,7 @@ def _times(host: HostModel, found: np.ndarray, device: str, records: Sequence[Pa
     if len(tokens) > 1:
         return times
     names = tuple(host.variant.search.letters)
-    stored = layer_times(records, device_name(device), config.attention, tokens.pop(), names)
+    stored = records.layer_times(folders, device_name(device), config.attention, tokens.pop(), names)
     for sizes, ms in stored.items():
         same = [found[letter] == size for letter, size in zip(names, sizes, strict=True)]
         times[np.logical_and.reduce(same)] = ms

@@ -8,7 +8,7 @@ import numpy as np
 
 from headcount.bench.accounts import ACCOUNTS, values
 from headcount.bench.budget.bounds import NAMES, Bound
-from headcount.bench.budget.candidates import METRICS, costs
+from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel
 from headcount.bench.case import Case, describe_input
 from headcount.bench.table import Column, Row, Section, Table
@@ -18,8 +18,6 @@ COLUMNS = {
     "params": Column("params", "params", kind="int", of="params", priority=1),
     "active_params": Column("active_params", "params\nactive", kind="int", of="params", priority=1),
 }
-WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
-"""Metric of each word in options."""
 
 
 def no_cache(host: HostModel) -> str | None:

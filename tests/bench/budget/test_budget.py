@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headcount.bench import records
-from headcount.bench.budget.__main__ import main
+from headcount.bench.budget.__main__ import main, parser
 from headcount.bench.budget.bounds import Bound
 from headcount.bench.budget.candidates import METRICS
 from headcount.bench.budget.search import HostModel, pareto_front, search
@@ -71,17 +71,18 @@ def assert_front(host, ranges, points, budgets):
         limits[metric] = Bound(0, values[int(share * (len(values) - 1))])
     fitting = {p: c for p, c in points.items() if all(c[m] <= b.high for m, b in limits.items())}
     expected = {p for p, c in fitting.items() if not any(dominates(other, c) for other in fitting.values())}
-    ask = {"maximise": ["params", "active_params"], "first": None, "limit": 0, "device": "cpu", "records": ()}
+    args = parser().parse_args(["--min-distance", "0", "--limit", "0", "--records", "none"])
     if not fitting:
         with pytest.raises(UsageError, match="no point|no candidate"):
-            search(host, ranges, limits, min_distance=0, **ask)
+            search(args, host, ranges, limits)
         return
-    answer = search(host, ranges, limits, min_distance=0, **ask)
+    answer = search(args, host, ranges, limits)
     found = [tuple(point) for point in answer.found[list(ranges)][answer.listed].tolist()]
     assert len(found) == len(set(found)) and set(found) == expected
     for point, i in zip(found, answer.listed, strict=True):
         assert {metric: answer.found[metric][i] for metric in METRICS} == points[point]
-    apart = search(host, ranges, limits, min_distance=0.05, **ask)
+    args.min_distance = 0.05
+    apart = search(args, host, ranges, limits)
     listed = apart.found[list(ranges)][apart.listed].tolist()
     assert set(listed) <= expected and listed[0] == found[0]
 
