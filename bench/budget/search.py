@@ -19,7 +19,7 @@ from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
-from headcount.models.configs.presets import PRESETS, format_overrides
+from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
@@ -41,13 +41,10 @@ class HostModel:
     @cached_property
     def example(self) -> Case:
         """The model with the variant's example attention. Raises ConfigError where it cannot be built."""
-        return Case.of(self.preset, self._changes(self.variant.search.example), self.lengths)
+        return Case.of(self.preset, self.changes(self.variant.search.example), self.lengths)
 
-    def assignments(self, sizes: Mapping[str, int]) -> list[str]:
-        """Return the ``FIELD=VALUE`` texts that turn the preset into this model."""
-        return format_overrides(self.preset, self._changes(sizes))
-
-    def _changes(self, sizes):
+    def changes(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """Return the fields that turn the preset into this model with an attention of these sizes."""
         return {**self.overrides, **self.variant.fields(sizes)}
 
 

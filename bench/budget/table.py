@@ -12,6 +12,7 @@ from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel
 from headcount.bench.case import Case, describe_input
 from headcount.bench.table import Column, Row, Section, Table
+from headcount.models.configs.presets import format_overrides
 
 COLUMNS = {
     "macs": Column("macs", "MACs", kind="int", of="MACs", priority=0),
@@ -53,9 +54,11 @@ def section(
     rows = []
     for index in answer.listed:
         row, ms = found[index], float(answer.times[index])
-        changed = host.assignments({letter: int(row[letter]) for letter in host.variant.search.letters})
+        sizes = dict(zip(found.dtype.names, row.tolist(), strict=True))
+        attention = {letter: sizes[letter] for letter in host.variant.search.letters}
+        changed = format_overrides(host.preset, host.changes(attention))
         record = {
-            **dict(zip(found.dtype.names, row.tolist(), strict=True)),
+            **sizes,
             "ms": None if math.isnan(ms) else ms,
             "base": host.preset,
             "set": changed,
@@ -76,27 +79,25 @@ def _notes(
     host, variant, given = answer.host, answer.host.variant, {text.partition("=")[0] for text in args.range}
     attention = host.example.config.attention
     conditions = variant.search.conditions(variant.search.example, attention)
-    by_statement: dict[str, list[str]] = {}
+    sizes = []
     for letter, known in variant.search.letters.items():
         statement = "as given" if letter in given else "any integer" if args.all_integers else known.statement
-        by_statement.setdefault(statement, []).append(f"{letter} {ranges[letter][0]} to {ranges[letter][-1]}")
-    sizes = "; ".join(f"{', '.join(letters)}, {statement}" for statement, letters in by_statement.items())
+        sizes.append(f"{letter} {ranges[letter][0]} to {ranges[letter][-1]}, {statement}")
     more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
     near = f", rows at least {float(args.min_distance):.0%} apart in one cost (--min-distance 0 for all)"
     near = near if args.min_distance else ""
     reason = no_cache(host)
     cache = f"No cache: {reason}." if reason else "Cache: keys and values of one context of every decoding attention."
-    listed = f"the first {len(answer.listed)}" if len(answer.listed) == args.limit else f"all {len(answer.listed)}"
     recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
     missing = f"No latency record of the {args.device} here has one of these layers at this length: no times."
     matched = [f"{value:,} {NAMES[metric]}" for metric, value in costs(target, host.given).items()] if target else []
     return [
         *([f"{target.name}: {', '.join(matched)}."] if target else []),
         *filter(None, [variant.search.remark(attention)]),
-        f"Around {host.preset}, input: {describe_input(host.example.lengths)}. Searched: {sizes}; "
+        f"Around {host.preset}, input: {describe_input(host.example.lengths)}. Searched: {'; '.join(sizes)}; "
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range and --all-integers try other sizes.",
-        f"On the front of these, where more is better of {more}, less of the rest{near}; {listed} by "
+        f"On the front of these, where more is better of {more}, less of the rest{near}, by "
         f"{NAMES[answer.ordered_by]}. {cache} python -m bench.macs takes each row as printed.",
         recorded if timed else missing,
     ]
