@@ -8,7 +8,7 @@ import logging
 import math
 import numbers as abstract
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,20 +53,18 @@ def count_at(
     build: Build, skip_values: Callable[[], AbstractContextManager], point: Mapping[str, int]
 ) -> dict[str, int]:
     """Return MACs by kind at one point, on tensors without values, or with values where the module needs them."""
-    try:
+    for contexts in ((silence_fake_tensor_log, skip_values, skip_initialisation), ()):
         try:
-            with silence_fake_tensor_log(), skip_values(), skip_initialisation():
-                found = _count(build, point)
+            with ExitStack() as stack:
+                for context in contexts:
+                    stack.enter_context(context())
+                return {kind: int(macs) for kind, macs in _count(build, point).items()}
         except UnsupportedError:
             raise
-        except Exception:
-            found = _count(build, point)
-    except UnsupportedError:
-        raise
-    except Exception as error:
-        reason = _first_line(error) or type(error).__name__
-        raise CannotBuild(f"cannot be built at {format_point(point)}: {reason}; --base gives other points") from error
-    return {kind: int(macs) for kind, macs in found.items()}
+        except Exception as error:
+            failed = error
+    reason = _first_line(failed) or type(failed).__name__
+    raise CannotBuild(f"cannot be built at {format_point(point)}: {reason}; --base gives other points") from failed
 
 
 def _count(build: Build, sizes: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,12 +93,10 @@ def _store(sections: Sequence[Section], argv: Sequence[str]) -> Path:
 
 
 def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting]]:
-    missing = [f"--{name}" for name in ("checkpoint", "preset", "tokens") if getattr(args, name) is None]
-    if missing:
-        raise UsageError(f"{', '.join(missing)} missing: give --checkpoint, --preset and --tokens, or --example")
-    for name in ("save", "record"):
-        if getattr(args, name):
-            raise UsageError(f"--{name} goes with --example")
+    if missing := [name for name in ("checkpoint", "preset", "tokens") if getattr(args, name) is None]:
+        raise UsageError(f"--{missing[0]} missing: give --checkpoint, --preset and --tokens, or --example")
+    if args.save or args.record:
+        raise UsageError("--save and --record go with --example")
     config = presets.preset(args.preset, presets.parse_overrides(args.preset, args.set))
 
     from headcount.bench.routing import inputs, recorder, tables
@@ -121,9 +119,8 @@ def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, Laye
             f"unknown example {args.example!r}; the only one is {EXAMPLE}; --checkpoint analyses a trained model of "
             "any preset, MoH included"
         )
-    given = [f"--{name}" for name in ("checkpoint", "preset", "set", "tokens", "log") if getattr(args, name)]
-    if given:
-        raise UsageError(f"{', '.join(given)} cannot go with --example, which brings its own")
+    if given := [name for name in ("checkpoint", "preset", "set", "tokens", "log") if getattr(args, name)]:
+        raise UsageError(f"--{given[0]} cannot go with --example, which brings its own")
 
     from headcount.bench.routing import example, tables
 
