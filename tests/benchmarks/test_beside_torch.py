@@ -98,10 +98,7 @@ CASES = {
         (ones(2, 1000, 5, 3), ones(2, 1000, 5, 3), ones(2, 1000, 3)),
     ),
     "generation of 800 tokens": lambda: (Generation(), (ones(800, 8),)),
-    "1,000 linear layers": lambda: (
-        nn.Sequential(*(nn.Linear(8, 8, device="meta") for _ in range(1000))),
-        (ones(2, 8),),
-    ),
+    "1,000 linear layers": lambda: (linear_layers(), (ones(2, 8),)),
     **{f"loop of {n} experts": lambda n=n: (Experts(n), (torch.randn(64, 16),)) for n in (8, 64)},
     "150 convolutions": lambda: (convolutions(), (ones(1, 8, 16, 16),)),
 }

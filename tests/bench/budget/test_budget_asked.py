@@ -57,12 +57,7 @@ FOUND = {metric: np.array(values) for metric, values in COSTS.items()}
 NEAREST = {
     "below": ({"macs": Bound(0, 999)}, "no candidate has at most 999 MACs; the nearest has 1,000 MACs"),
     "between": ({"macs": Bound(2_001, 3_400)}, "no candidate has 2,001 to 3,400 MACs; the nearest has 2,000 MACs"),
-    "above": ({"params": Bound(82, 87)}, "no candidate has 82 to 87 parameters; the nearest has 80 parameters"),
     "huge": ({"macs": Bound(10**40, 10**41)}, f"has {10**40:,} to {10**41:,} MACs; the nearest has 5,000 MACs"),
-    "two": (
-        {"params": Bound(0, 85), "macs": Bound(0, 1_999)},
-        "no candidate has at most 85 parameters, at most 1,999 MACs; the nearest has 80 parameters, 2,000 MACs",
-    ),
     "no two met together": (
         {"params": Bound(90, 90), "macs": Bound(2_000, 2_000), "active_params": Bound(30, 30)},
         "the nearest has 80 parameters, 2,000 MACs, 25 active parameters",

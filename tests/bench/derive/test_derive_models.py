@@ -86,16 +86,6 @@ def test_models_equal_closed_form(name):
     assert table["equals_closed_form"] is True
 
 
-def test_equal_layers_have_a_letter():
-    sizes = ("--set", "num_layers=1", "latent_size=4")
-    rows, table = run_derive("N", "--preset", "dit-s2", "--part", "model", *sizes, "--base", "N=1")
-    d, tokens = 384, 4 * 4 // 4
-    layer = tokens * (4 * d * d + 2 * d * tokens + plain_ffn(d, 4 * d)) + 6 * d * d
-    ends = tokens * (16 * d + 32 * d) + 256 * d + d * d + 2 * d * d
-    assert rows["total"] == symbol("N") * layer + ends
-    assert table["equals_closed_form"] is True
-
-
 @pytest.mark.parametrize("gate, gates", [("sequence", "1"), ("running", "T")])
 def test_mae_equals_closed_form(gate, gates):
     names = "T,S,h,d_h,G"
