@@ -10,6 +10,7 @@ from headcount.bench.macs.published import Case
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry
 from headcount.formulas.published.figures import Figure
+from headcount.formulas.published.rounding import Interval, fixed
 from headcount.formulas.published.tables import load_tables
 from headcount.formulas.published.verdicts import common_vocabulary, implied_vocabulary, judge
 from headcount.models.configs.presets import preset
@@ -50,17 +51,6 @@ def test_common_vocabulary_of_table_2():
             assert column.text(form.params, row.printed["params"]) == row.printed["params"]
 
 
-@pytest.mark.parametrize("edge, prints", [(-1, False), (0, True)])
-def test_implied_vocabulary_ends(edge, prints):
-    table = TABLES["moa-table1"]
-    row = next(row for row in table.rows if row.name.startswith("Admin 60L"))
-    column = table.column("params")
-    found = implied_vocabulary("256M", column, Case.of(row.preset).ledger)
-    for size in (found.low + edge, found.high - edge):
-        form = ledger_of(preset(row.preset, {"vocab_size": size}), resolve_lengths(preset(row.preset), {}))
-        assert (column.text(form.params, "256M") == "256M") == prints
-
-
 @pytest.mark.parametrize(
     "rule, number, text",
     [
@@ -70,6 +60,7 @@ def test_implied_vocabulary_ends(edge, prints):
         ({"significant": 3}, 2_084_999_999, "2080M"),
         ({"significant": 3}, 20_499_999, "20M"),
         ({"truncated": True}, 841_999_999, "841M"),
+        ({"trailing_zeros": True}, 12_845, "12850"),
         ({}, 6_545_000_000, "6.55G"),
         ({}, 6_544_999_999, "6.54G"),
         ({}, 1_050, "1.1k"),
@@ -85,15 +76,18 @@ def test_implied_vocabulary_ends(edge, prints):
 )
 def test_printing(rule, number, text):
     figure = Figure(name="x", head="x", value="x", **rule)
-    assert figure.text(number, text) == text
+    assert figure.text(number, text) == text and figure.prints(Interval(number, number), text)
     fits = figure.interval(text)
     assert fits.low <= number < fits.high
-    assert [figure.text(edge, text) == text for edge in (fits.low, fits.high)] == [True, False]
+    edges = [Interval(edge, edge) for edge in (fits.low, fits.high)]
+    assert [figure.prints(edge, text) for edge in edges] == [True, False]
+    assert [figure.text(edge.low, text) == text for edge in edges] == [True, False]
     assert figure.text(fits.low - Fraction(1, 10**6), text) != text
 
 
 def test_text_has_decimals_of_like():
     assert Figure(name="x", head="x", value="x").text(524_500_000_000, "6.55G") == "524.50G"
+    assert [fixed(Fraction(value, 2), 0) for value in (-5, 5, 2469)] == ["-2", "3", "1,235"]
 
 
 def test_attention_and_ffn_conventions():
