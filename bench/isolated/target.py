@@ -105,35 +105,27 @@ def _checked_input(text: str) -> str:
 
 
 def parse_target(text: str, args: argparse.Namespace, base: Target | None = None) -> Target:
-    """Return the target that ``text``, TARGET or TARGET,NAME=VALUE,…, and the options of add_target_options name.
+    """Return the target that ``text``, TARGET or TARGET,NAME=VALUE,…, and the options of a command name.
 
-    What they do not give is that of ``base``. Raises UsageError for what cannot be parsed, and ConfigError for a field
-    of a preset that does not exist.
+    What they do not give is that of ``base``. Raises UsageError for what cannot be parsed, where plan and ranks do not
+    go together or with the target, and for a rank that does not exist, and ConfigError for a field of a preset that
+    does not exist.
     """
     spec = text.partition(",")[0] if "=" in text else text
+    base = base or Target(spec)
     given = {
         "spec": spec,
         "settings": parse_settings((*assignments(text.removeprefix(spec)), *(args.set or ())), spec),
         "inputs": tuple(args.input or ()),
-        "dtype": args.dtype,
         "lengths": {name: getattr(args, name) for name in LENGTHS if getattr(args, name, None) is not None},
+        "formulas": parse_formulas(getattr(args, "formula", None) or ()),
     }
-    return replace(base or Target(spec), **{name: value for name, value in given.items() if value})
-
-
-def parse_request(target: Target, args: argparse.Namespace) -> Target:
-    """Return ``target`` with the options of its count that ``args`` has.
-
-    Raises UsageError for a formula that is none, where plan and ranks do not go together or with the target, and for a
-    rank that does not exist.
-    """
-    given = {name: value for name in target.options() if (value := getattr(args, name, None)) is not None}
-    given |= {"formulas": parse_formulas(args.formula)} if args.formula else {}
-    target = replace(target, **given)
-    ranks, rank = target.ranks, target.rank
-    if not target.plan and ranks is None and args.rank is None:
+    options = {name: value for name in base.options() if (value := getattr(args, name, None)) is not None}
+    target = replace(base, **options, **{name: value for name, value in given.items() if value})
+    ranks, rank, has_rank = target.ranks, target.rank, getattr(args, "rank", None) is not None
+    if not target.plan and ranks is None and not has_rank:
         return target
-    if not target.plan or ranks is None and (args.rank is not None or target.spec not in PRESETS):
+    if not target.plan or ranks is None and (has_rank or spec not in PRESETS):
         raise UsageError("a module is divided by --ranks N --plan FILE.py:FUNCTION, a preset also by --plan tp=8,sp")
     if ranks is not None and ranks < 1:
         raise UsageError(f"--ranks must be at least 1, not {ranks}")

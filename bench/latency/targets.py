@@ -54,7 +54,7 @@ def plan(args: argparse.Namespace) -> Work:
     """Return the table of the targets, counted and timed. Raises what count_module and run_isolated do."""
     schedule.prepare(args)
     targets = [_with_lengths(parse_target(text, args), len(args.target) > 1) for text in args.target]
-    counts = [count_module(replace(target, backward=args.backward)) for target in targets]
+    counts = [count_module(replace(target, device=None)) for target in targets]
     for text, count in zip(args.target, counts, strict=True):
         check_memory(text, count.weight_bytes, args.device)
     args.mode = args.mode or MODES[args.backward]

@@ -32,7 +32,7 @@ from headcount.bench.cli import Parser, Work, add_output, check_not_input, exit_
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
-from headcount.bench.isolated.target import add_ranks, add_target_options, is_configuration, parse_request, parse_target
+from headcount.bench.isolated.target import add_ranks, add_target_options, is_configuration, parse_target
 from headcount.bench.isolated.user_code import is_below
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
@@ -158,7 +158,7 @@ def _limit(text: str) -> tuple[str, int]:
 def _request(args: argparse.Namespace, locked: CountSnapshot | None, word: str) -> Target:
     """Return the request of the lock with the TARGET ``word``, if any, and the options of the command line."""
     base = (locked and locked.request) or Target("")
-    target = parse_request(parse_target(word or base.spec, args, base), args)
+    target = parse_target(word or base.spec, args, base)
     if not target.spec:
         reason = "a lock written by a program names no module; " if locked else ""
         raise UsageError(f"{reason}give a TARGET, as FILE.py:FUNCTION{'' if locked else ', --check or --update LOCK'}")

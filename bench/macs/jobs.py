@@ -18,7 +18,7 @@ from headcount.bench.errors import UsageError, require_package
 from headcount.bench.hardware import parse_peak
 from headcount.bench.isolated import target as targets
 from headcount.bench.isolated.module_count import MEASURED, count_module
-from headcount.bench.isolated.target import parse_request, parse_target
+from headcount.bench.isolated.target import parse_target
 from headcount.bench.macs import cases as compared_cases
 from headcount.bench.macs import columns, convert, entries, grid, module, own, published, ranks, results, rules
 from headcount.bench.macs import figures as figure_tables
@@ -242,9 +242,9 @@ def _module(args: Namespace) -> Iterable[Section]:
     require_package("torch")
     check_device(args.device)
     count = count_module(
-        parse_request(target, args),
+        target,
         [name for name in counters if name in registry.NAMES],
-        columns=[name for name in args.columns if name in MEASURED and not case],
+        columns=[] if case else [name for name in args.columns if name in MEASURED],
         context=given.context,
         element_bytes=given.element_bytes,
     )
