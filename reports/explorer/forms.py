@@ -1,6 +1,6 @@
 """The layers that the explorer compares and what it counts of them, from the closed forms with symbols for sizes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
@@ -13,7 +13,7 @@ from headcount.bench.variants.variant import Variant, variant
 from headcount.formulas import mha, moa
 from headcount.formulas.ledger import Ledger, Size
 from headcount.formulas.symbols import symbol
-from headcount.reports.explorer.nodes import ORDER
+from headcount.reports.explorer.nodes import ORDER, Node
 
 VARIANTS = ("mha", "moa", "moh", "mla", "switchhead")
 LABELS = {"mha": "GQA (MQA: g = 1): g of h heads"}
@@ -24,11 +24,11 @@ ASSUMED = Assumptions(window=symbol("w"))
 
 @dataclass(frozen=True)
 class Equation:
-    """A printed equation. ``where``: the size that each letter must have for the equation to apply."""
+    """A printed equation. ``where``: pairs of nodes that must be equal for the equation to apply."""
 
     name: str
     size: Size
-    where: Mapping[str, Size] = field(default_factory=dict)
+    where: Sequence[tuple[Node, Node]] = ()
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def forms() -> list[Form]:
         "forward": Equation("Eq. 19", B * mha.macs_eq19(T=T, d_m=D_M)),
         "params": Equation("Eq. 20", mha.params_eq20(d_m=D_M)),
     }
-    equal = {"d_h": D_M / symbol("h"), "g": symbol("h")}
+    equal = [(["*", "h", "d_h"], "d_m"), ("g", "h")]
     equations = {
         "mha": {account: replace(equation, where=equal) for account, equation in dense.items()},
         "moa": {

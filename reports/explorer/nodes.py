@@ -3,7 +3,6 @@
 A page evaluates them exactly without running text as a program.
 """
 
-from collections.abc import Iterable
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -34,7 +33,7 @@ def _node(x: sympy.Expr) -> Node:
     if isinstance(x, sympy.Min):
         return ["min", *sorted(map(_node, x.args), key=str)]
     if x.is_Add:
-        return ["+", *map(_node, sorted(_sorted(x.args), key=lambda part: part.is_Number))]
+        return ["+", *map(_node, sorted(x.args, key=_place_in_sum))]
     if isinstance(x, sympy.ceiling):
         return ["ceil", *map(_node, x.args[0].as_numer_denom())]
     if x.is_Pow and x.exp.is_Integer and x.exp > 0:
@@ -43,7 +42,7 @@ def _node(x: sympy.Expr) -> Node:
     if below != 1:
         return ["/", _node(above), _node(below)]
     if x.is_Mul:
-        return ["*", *map(_node, _sorted(x.args))]
+        return ["*", *map(_node, sorted(x.args, key=_first_letter))]
     raise ValueError(f"{x} is no sum, product, quotient, minimum or ceiling")
 
 
@@ -53,12 +52,22 @@ def factors(size: Any) -> tuple[Fraction, list[Node]]:
     size = _rewrite(size)
     coefficient, rest = (sympy.factor(size) if size.has(sympy.Add) else size).as_coeff_Mul()
     found: list[Node] = []
-    for part in _sorted(() if rest == 1 else sympy.Mul.make_args(rest)):
+    for part in sorted(() if rest == 1 else sympy.Mul.make_args(rest), key=_first_letter):
         base, power = part.as_base_exp()
         if base.is_Add and base.could_extract_minus_sign():
             base, coefficient = -base, coefficient * (-1) ** power
         found += [_node(base)] * int(power)
     return Fraction(int(coefficient.p), int(coefficient.q)), found
+
+
+def _first_letter(part: sympy.Expr) -> int:
+    """Return the place in the legend of the first letter of a term or factor; -1 for a number."""
+    return min((ORDER[letter.name] for letter in part.free_symbols), default=-1)
+
+
+def _place_in_sum(part: sympy.Expr) -> tuple[bool, bool, int]:
+    """Return a key that sorts terms by letter, then numbers, then what is subtracted."""
+    return part.could_extract_minus_sign(), part.is_Number, _first_letter(part)
 
 
 def _rewrite(size: Any) -> sympy.Expr:
@@ -71,13 +80,3 @@ def _rewrite(size: Any) -> sympy.Expr:
 
     ceilings = sympy.sympify(size, strict=True).replace(sympy.floor, lambda x: -sympy.ceiling(-x))
     return ceilings.replace(sympy.Abs, minimum)
-
-
-def _sorted(parts: Iterable[sympy.Expr]) -> list[sympy.Expr]:
-    """Return numbers, then the others by the first of their letters in the legend, last what is subtracted."""
-
-    def place(part: sympy.Expr) -> tuple[bool, int, str]:
-        first = min((ORDER[letter.name] for letter in part.free_symbols), default=-1)
-        return part.could_extract_minus_sign(), first, str(part)
-
-    return sorted(parts, key=place)

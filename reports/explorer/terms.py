@@ -14,7 +14,7 @@ from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.symbols import symbol
-from headcount.reports.explorer.forms import LAYER_ACCOUNTS, Equation, Form, T
+from headcount.reports.explorer.forms import LAYER_ACCOUNTS, Form, T
 from headcount.reports.explorer.nodes import Node, factors, node
 
 FAMILIES = {
@@ -79,7 +79,10 @@ def _form(form: Form) -> dict[str, Any]:
         "cases": cases,
         "groups": [json.loads(group) for group in places],
         "accounts": accounts,
-        "printed": {account: _printed(equation) for account, equation in form.equations.items()},
+        "printed": {
+            account: {"name": one.name, "size": node(sympy.expand(one.size)), "where": one.where}
+            for account, one in form.equations.items()
+        },
         "grid": _grid(form),
     }
 
@@ -120,27 +123,15 @@ def _groups(form: Form, case: Mapping[str, int]) -> dict[str, list[list[Any]]]:
 
 
 def _conditions(form: Form) -> list[list[Any]]:
-    """Return what sizes must meet: a chain of sizes that do not fall, or a size that divides another.
-
-    A condition that all sizes of at least 1 meet is left out.
-    """
+    """Return what sizes must meet: a chain of sizes that do not fall, or a size that divides another."""
     search = form.variant.search
     example = grid.case_at(form.variant, {**search.example, "T": 1}).config
     found = []
     for text in search.conditions(search.example, example):
         kind, mark = ("divides", " divides ") if " divides " in text else ("chain", "<=")
-        first, *others = sympy.Tuple(*(expression(side.strip()).value(form.sizes) for side in text.split(mark)))
-        is_always_true = first == 1 and (kind == "divides" or len(others) == 1 and others[0].is_Symbol)
-        if not is_always_true:
-            found.append([kind, node(first), *map(node, others)])
+        sizes = sympy.Tuple(*(expression(side.strip()).value(form.sizes) for side in text.split(mark)))
+        found.append([kind, *map(node, sizes)])
     return found
-
-
-def _printed(equation: Equation) -> dict[str, Any]:
-    """Return an equation with the pairs of sizes that must be equal for it to apply, without quotients."""
-    where = [(symbol(letter), *sympy.fraction(size)) for letter, size in equation.where.items()]
-    pairs = [[node(letter * below), node(above)] for letter, above, below in where]
-    return {"name": equation.name, "size": node(sympy.expand(equation.size)), "where": pairs}
 
 
 def _grid(form: Form) -> dict[str, Node]:

@@ -20,7 +20,7 @@ def page(facts: Facts) -> Page:
         "Installed, `headcount NAME`; from a checkout, `python -m` and the package's name do the same.",
         [
             *(
-                Section(f"headcount {name}", [partial(options, name=name)], [f"headcount {name} --help"])
+                Section(f"headcount {name}", [partial(options, name=name)], [f"headcount {name} --help"], "Help")
                 for name in COMMANDS
             ),
             Section("Run times", [run_times], ["make benchmark"]),

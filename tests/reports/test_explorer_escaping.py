@@ -2,13 +2,26 @@
 
 import json
 
-from headcount.formulas.symbols import LEGEND
 from headcount.reports.explorer import page
 from tests.reports import chromium, explorer_facts
 
 MARKUP = "\"'&<img src=x onerror=\"problems.push('a name ran')\"><!--<script></script>"
-KEPT = {"version", "variant", "form", "quantity", "unit", "rounding", "plan"} | {row.letter for row in LEGEND}
-"""Keys of texts in the page's data that are no names, and texts that are sizes."""
+NAMES = (
+    "name",
+    "preset",
+    "label",
+    "title",
+    "paper",
+    "command",
+    "rule",
+    "about",
+    "source",
+    "word",
+    "meaning",
+    "no_step",
+    "suffix",
+)
+"""Keys of texts in the page's data."""
 PROGRAM = """
 const show = (id) => document.getElementById(id);
 const pick = (id, value) => {
@@ -42,13 +55,13 @@ answer({ images: document.querySelectorAll("img").length, shown: texts.map((text
 """
 
 
-def add_markup(value, key="form"):
-    """Return data with markup after each text of a dictionary but those of KEPT."""
+def add_markup(value, key=""):
+    """Return data with markup after each text that has a key in NAMES."""
     if isinstance(value, dict):
         return {own: add_markup(one, own) for own, one in value.items()}
     if isinstance(value, list):
-        return [add_markup(one) for one in value]
-    return value + MARKUP if isinstance(value, str) and not {key, value} & KEPT else value
+        return [add_markup(one, key) for one in value]
+    return value + MARKUP if isinstance(value, str) and key in NAMES else value
 
 
 def hostile():
