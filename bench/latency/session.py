@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
@@ -21,25 +20,24 @@ from headcount.bench.latency.roofline import Peaks, bound
 from headcount.bench.latency.telemetry import Telemetry
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
-from headcount.bench.table import Row, Section, Table
+from headcount.bench.table import Row, Section
 
 LATENCY_FILE = "latency.jsonl"
 """File of the records in the folder of ``--out-dir``."""
 
 
-class Session(ABC):
-    """A run of timing cases, one after another.
+class CheckSession:
+    """A run of timing cases, one after another, whose implementations are checked against the reference.
 
     Args:
-        layout: the table of their rows.
         path: JSON Lines file that finished cases are appended to and skipped from; None to store nothing.
         within: seconds from the start of the command after which no case begins; None for no limit.
     """
 
-    kind: str
+    kind, layout = records.CHECK, gates.TABLE
 
-    def __init__(self, layout: Table, path: Path | None, within: float | None = None) -> None:
-        self.layout, self.path, self.within = layout, path, within
+    def __init__(self, path: Path | None, within: float | None = None) -> None:
+        self.path, self.within = path, within
         self.parent = watched.worker() if path else {}
         self.started = self.parent.get("started") or time.time()
         self.done = schedule.read_finished(path, self.kind)
@@ -47,13 +45,17 @@ class Session(ABC):
         self._took: list[float] = []
         self._factors: list[float] = []
 
-    @abstractmethod
     def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
         """Run ``case`` and return a record for each implementation; with ``error`` those of a case that raised it."""
+        if error:
+            return [impl.check_record() for impl in measure.failed_impls(case, error)]
+        return measure.check_case(case)
 
-    @abstractmethod
     def row(self, record: dict[str, Any]) -> Row:
         """Return the printed row of a record."""
+        label = f"{record['cell']} {record['layer']} {record['implementation']}"
+        failures = [] if record["status"] == records.AGREES else [f"{label}: {record['status']}"]
+        return Row({column.key: record[column.key] for column in self.layout.columns}, [], [record], failures)
 
     def expected_s(self, case: TimingCase) -> float:
         """Return the seconds that ``case`` is expected to take.
@@ -109,8 +111,8 @@ class Session(ABC):
         return "".join(f"\nmissing, no time left: {case.key}" for case in self.missing)
 
 
-class TimingSession(Session):
-    """A run that times cases, in ``blocks`` unless a case states its own number.
+class TimingSession(CheckSession):
+    """A run that times cases too, in ``blocks`` unless a case states its own number.
 
     ``hardware``: the data sheet that replaces measured peaks.
     """
@@ -125,7 +127,8 @@ class TimingSession(Session):
         within: float | None,
         hardware: Hardware | None = None,
     ) -> None:
-        super().__init__(table.make_table(environ, blocks), path, within)
+        super().__init__(path, within)
+        self.layout = table.make_table(environ, blocks)
         self.environ, self.blocks, self.hardware = environ, blocks, hardware
         self._peaks: dict[str, Peaks | None] = {}
         self._telemetry = Telemetry(environ["device_type"])
@@ -159,27 +162,6 @@ class TimingSession(Session):
                 print(f"no peak rates of {dtype}, so no roofline bounds: {format_status(error)}", file=sys.stderr)
                 self._peaks[dtype] = None
         return self._peaks[dtype]
-
-
-class CheckSession(Session):
-    """A run that checks the implementations of cases against the reference, without timing them."""
-
-    kind = records.CHECK
-
-    def __init__(self, path: Path | None, within: float | None = None) -> None:
-        super().__init__(gates.TABLE, path, within)
-
-    def records_of(self, case: TimingCase, error: Exception | None = None) -> list[dict[str, Any]]:
-        """Return the record of the correctness check of each implementation."""
-        if error:
-            return [impl.check_record() for impl in measure.failed_impls(case, error)]
-        return measure.check_case(case)
-
-    def row(self, record: dict[str, Any]) -> Row:
-        """Return the printed row of a record."""
-        label = f"{record['cell']} {record['layer']} {record['implementation']}"
-        failures = [] if record["status"] == records.AGREES else [f"{label}: {record['status']}"]
-        return Row({column.key: record[column.key] for column in gates.TABLE.columns}, [], [record], failures)
 
 
 def environment_of(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:

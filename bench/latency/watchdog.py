@@ -45,19 +45,17 @@ class Watchdog(threading.Thread):
 
     def run(self) -> None:
         """Publish and read until the run has ended."""
-        beats, started = [-1] * len(self.keys), [-1] * len(self.keys)
-        moved = time.monotonic()
-        beaten = [moved] * len(self.keys)
+        since: dict[tuple, float] = {}
         beat = 0
         while not self.ended.wait(POLL_S):
             beat += 1
             self._publish(beat)
             found = [tuple(map(int, value.split())) for value in self.store.multi_get(self.keys)]
+            beats, started = zip(*found, strict=True)
             now = time.monotonic()
-            for rank, (new, _) in enumerate(found):
-                beaten[rank] = beaten[rank] if new == beats[rank] else now
-            moved = moved if [calls for _, calls in found] == started else now
-            beats, started = map(list, zip(*found, strict=True))
+            # since when each rank has its beat, and all have started as many collectives
+            since = {key: since.get(key, now) for key in [*enumerate(beats), ("started", *started)]}
+            *beaten, moved = since.values()
             if now - moved > self.timeout_s:
                 silent = [rank for rank, last in enumerate(beaten) if now - last > self.timeout_s / 2]
                 self._end(silent, started)
