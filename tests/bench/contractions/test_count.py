@@ -121,28 +121,18 @@ BLOCK = 2 * LINEAR + 2 * SQUARE
 TOTAL = 2 * BLOCK + HEAD
 
 
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up, self.down = nn.Linear(D, H, bias=False), nn.Linear(H, D, bias=False)
-
-    def forward(self, x):
-        y = self.down(self.up(x))
-        return y @ y.transpose(1, 2) @ y
-
-
 @pytest.fixture(scope="module")
 def blocks():
     """Return the count of two blocks and a head."""
-    model = nn.Sequential(nn.Sequential(Block(), Block()), nn.Linear(D, 2, bias=False))
-    return hc.count(model, torch.zeros(B, T, D))
+    blocks = [nn.Sequential(nn.Linear(D, H), nn.Linear(H, D), module(lambda y: y @ y.mT @ y)) for _ in range(2)]
+    return hc.count(nn.Sequential(nn.Sequential(*blocks), nn.Linear(D, 2)), torch.zeros(B, T, D))
 
 
 def test_modules_and_kinds_add_up(blocks):
     modules = blocks.by_module()
     assert modules[""] == blocks.macs == TOTAL and blocks.flops == 2 * TOTAL
     assert modules["0"] == modules["0.0"] + modules["0.1"] == 2 * BLOCK
-    assert modules["0.1.up"] == LINEAR and modules["1"] == HEAD
+    assert modules["0.1.0"] == LINEAR and modules["1"] == HEAD
     assert blocks.by_kind() == {"linear": 4 * LINEAR + HEAD, "contraction": 4 * SQUARE}
 
 

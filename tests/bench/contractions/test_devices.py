@@ -39,8 +39,12 @@ FUSED = {
     "masked": lambda q, k: F.scaled_dot_product_attention(
         q, k, k, attn_mask=torch.ones(T, S, dtype=torch.bool, device=q.device)
     ),
+    "grouped": lambda q, k: attend(q, k[:, :1], enable_gqa=True),
 }
 NOT_FUSED = {
+    "learned": lambda q, k: F.scaled_dot_product_attention(
+        q, k, k, attn_mask=torch.ones(T, S, device=q.device, requires_grad=True)
+    ),
     "dropout": lambda q, k: attend(q, k, dropout_p=0.5),
     "narrow values": lambda q, k: F.scaled_dot_product_attention(q, k, k[..., :8]),
 }
@@ -59,6 +63,14 @@ EITHER = {
 """Calls that a CPU fuses only in some versions of torch."""
 
 
+def kernel_options(trace):
+    """Return dropout, causal flag, scale and mask of the fused calls of a forward pass on the CPU."""
+    calls = [call for call in trace.operations() if call.name == NAMES[1] and not call.backward]
+    masks = [call.argument(5, "attn_mask") for call in calls]
+    options = [(call.argument(3, "", 0.0), call.argument(4, "", False), call.argument(6, "scale")) for call in calls]
+    return options, [mask and (mask.shape, mask.dtype) for mask in masks]
+
+
 @pytest.mark.parametrize("name", [*FUSED, *NOT_FUSED, *EITHER])
 def test_attention_agrees_on_devices(name):
     inputs = torch.ones(B, H, T, D), torch.ones(B, H, S, D)
@@ -68,6 +80,7 @@ def test_attention_agrees_on_devices(name):
     assert count_contractions(cpu).macs == sum(kinds.values())
     assert [fact.shape for fact in cpu.out] == [fact.shape for fact in meta.out]
     if name in FUSED:
+        assert kernel_options(cpu) == kernel_options(meta) and kernel_options(meta)[0]
         assert (sum(kinds.values()), kinds["scores_recompute"]) == (7 * ATTENTION // 2, ATTENTION // 2)
     elif name in NOT_FUSED:
         assert "scores_recompute" not in kinds
