@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from headcount.models.activations import relu
 from headcount.models.build import build
 from headcount.models.configs.make import make_config
-from headcount.models.convolution import ConvolutionBlock
+from headcount.models.convolution import ConvolutionalDecoderLayer, ConvolutionalEncoderLayer, ConvolutionBlock
 from tests.cases import assert_close, features
 
 MODEL = dict(
@@ -52,6 +53,33 @@ def convolve_by_taps(module, x, causal):
 def test_block_matches_equation(kernel_size, causal, kind, spelling):
     module, x = make_block(kind, kernel_size, causal, spelling), features(2, 11, 14)
     assert_close(module(x), torch.stack([convolve_by_taps(module, one, causal) for one in x]))
+
+
+def layer_norm(norm, x):
+    centred = x - x.mean(dim=-1, keepdim=True)
+    return centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+
+
+def feed_forward(p, x):
+    inner = (x @ p["feed_forward.fc1.weight"].T + p["feed_forward.fc1.bias"]).clamp(min=0)
+    return inner @ p["feed_forward.fc2.weight"].T + p["feed_forward.fc2.bias"]
+
+
+@every_kind
+@torch.no_grad()
+def test_layer_is_post_norm_residual(kind):
+    config = make_config(MODEL | dict(convolution=kind))
+    x, memory = features(2, 11, 14), features(2, 13, 14, seed=2)
+    for side in (ConvolutionalEncoderLayer, ConvolutionalDecoderLayer):
+        layer = side(config, relu, 5).double().eval()
+        for i, parameter in enumerate(layer.parameters()):
+            parameter.data = features(*parameter.shape, seed=i)
+        causal = side is ConvolutionalDecoderLayer
+        y = layer_norm(layer.conv_norm, x + torch.stack([convolve_by_taps(layer.conv, one, causal) for one in x]))
+        if causal:
+            y = layer_norm(layer.cross_attn_norm, y + layer.cross_attn(y, memory))
+        expected = layer_norm(layer.feed_forward_norm, y + feed_forward(dict(layer.named_parameters()), y))
+        assert_close(layer(x, memory) if causal else layer(x), expected)
 
 
 def test_light_kernels_start_glorot_normal():
