@@ -26,9 +26,15 @@ def _with(product: Callable[[Tensor, Tensor], Tensor]) -> Core:
 with_matmul = _with(lambda a, b: torch.matmul(a, b))
 with_method = _with(lambda a, b: a.matmul(b))
 with_operator = _with(lambda a, b: a @ b)
-with_einsum = _with(lambda a, b: torch.einsum("bhti,bhij->bhtj", a, b))
 # All heads of the batch are one dimension.
 with_bmm = _with(lambda a, b: torch.bmm(_flat(a), _flat(b)).view(*a.shape[:-1], b.shape[-1]))
+
+
+def with_einsum(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """torch.einsum, twice."""
+    k, v = _for_each_query_head(q, k, v)
+    weights = torch.softmax(torch.einsum("bhtd,bhsd->bhts", _scaled(q), k), dim=-1)
+    return torch.einsum("bhts,bhsd->bhtd", weights, v)
 
 
 def with_baddbmm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
