@@ -8,7 +8,6 @@ from math import prod
 from typing import Any
 
 import torch
-from torch.utils import flop_counter
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.contractions.zero_mac_ops import base
@@ -60,12 +59,17 @@ def find_rule(name: str) -> tuple[Rule | None, str]:
     """
     if rule := RULES.get(base(name)):
         return partial(_of_stored_elements, rule), ""
-    # the names of aten's operations have no library
-    library, _, own = name.rpartition(".")
-    operator = getattr(getattr(torch.ops, library), own, None) if library else None
+    if "." not in name:
+        # an operation of aten
+        return None, ""
+    # it imports triton, which is slow
+    from torch.utils.flop_counter import flop_registry
+
+    library, _, own = name.partition(".")
+    operator = getattr(getattr(torch.ops, library), own, None)
     if rule := getattr(operator, "contractions", None):
         return partial(_by_attribute, rule), ""
-    if formula := flop_counter.flop_registry.get(operator):
+    if formula := flop_registry.get(operator):
         return partial(_by_flops, formula), "torch.utils.flop_counter"
     return None, ""
 
