@@ -86,19 +86,21 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     case = Case.of(args.preset, presets.parse_overrides(args.preset, args.set), lengths)
     args.lengths = dict(case.lengths)
     divided = parse(args.plan)
-    cost, whole = _costs(case, divided, args.plan)
+    cost = _cost(case, divided, args.plan)
+    every = replace(case, lengths={**case.lengths, "batch_size": case.lengths["batch_size"] * divided.dp})
+    (whole,) = rank_costs(every.ledger, Plan())
     _check_memory(cost, whole, args.device)
     stores = args.json and rank == 0
     if stores:
         records.append(Path(args.json))
-    record = _record(args, cost, whole, _measure(args, case, divided))
+    record = _record(args, cost, whole, _measure(args, every, divided))
     if stores:
         records.append(Path(args.json), record)
     return "" if rank else Work([_section(record)], result=_result)
 
 
-def _costs(case: Case, divided: Plan, text: str) -> tuple[RankCost, RankCost]:
-    """Return the costs of a rank, and of one rank that has the whole model and all sequences.
+def _cost(case: Case, divided: Plan, text: str) -> RankCost:
+    """Return the cost of a rank.
 
     Raises UsageError for plans that are not timed here, and for another number of processes.
     """
@@ -109,10 +111,7 @@ def _costs(case: Case, divided: Plan, text: str) -> tuple[RankCost, RankCost]:
     if int(os.environ.get("WORLD_SIZE", 0)) != divided.ranks:
         started = f"torchrun --standalone --nproc-per-node {divided.ranks} -m headcount latency … --plan {text}"
         raise UsageError(f"--plan {text} has {divided.ranks} ranks; run {started}")
-    lengths = dict(case.lengths)
-    lengths["batch_size"] *= divided.dp
-    (whole,) = rank_costs(replace(case, lengths=lengths).ledger, Plan())
-    return cost, whole
+    return cost
 
 
 def _check_memory(cost: RankCost, whole: RankCost, device: str) -> None:
@@ -138,7 +137,7 @@ def _float64_bytes(cost: RankCost) -> int:
 
 
 def _measure(args: argparse.Namespace, case: Case, divided: Plan) -> list[list[float]]:
-    """Return the seconds of each step by rank, after the check."""
+    """Return the seconds of each step on the sequences of ``case`` by rank, after the check."""
     import torch
 
     from headcount.bench.latency.sharded_step import NotEqual, ShardedStep, process_group

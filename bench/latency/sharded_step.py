@@ -39,7 +39,7 @@ class NotEqual(Exception):
 class ShardedStep:
     """A step of ``case`` under ``plan`` on ``device``, forward, and backward where it ``trains``.
 
-    ``case`` has the sequences of one rank of dp. The gradient of the logits is the logits: no loss, no optimizer.
+    ``case`` has the sequences of all ranks. The gradient of the logits is the logits: no loss, no optimizer.
     """
 
     case: Case
@@ -58,9 +58,7 @@ class ShardedStep:
 
     def tokens(self) -> Tensor:
         """Return the tokens (dp x B, T) of all ranks."""
-        lengths = dict(self.case.lengths)
-        lengths["batch_size"] *= self.plan.dp
-        return example_inputs(self.case.config, lengths, device=self.device)["tokens"]
+        return example_inputs(self.case.config, self.case.lengths, device=self.device)["tokens"]
 
     def own_tokens(self) -> Tensor:
         """Return the tokens (B, T) of this rank."""

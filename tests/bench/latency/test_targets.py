@@ -43,33 +43,31 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-@pytest.fixture
-def one_pass(quick, monkeypatch):
-    """Return a function that returns the output of one pass of a target, or its error."""
-
-    def run(spec, backward=False, mode="eval"):
-        outputs = []
-
-        def interleave(calls, **_):
-            outputs.append(calls[0].call(0))
-            raise time_targets.ImplFailed(calls[0], "failed: here")
-
-        monkeypatch.setattr(time_targets, "interleave", interleave)
-        target = {"spec": f"timed_net.py:{spec}", "inputs": () if spec == "make" else ["5,7"]}
-        how = {"device": "cpu", "backward": backward, "blocks": 3, "threads": None, "mode": mode}
-        with pytest.raises(UserCodeError) as error:
-            time_targets.answer({"targets": [target], **how})
-        return outputs[0] if str(error.value) == f"timed_net.py:{spec}: failed: here" else str(error.value)
-
-    return run
+def target(spec):
+    return {"spec": f"timed_net.py:{spec}", "inputs": () if spec == "make" else ["5,7"]}
 
 
-def test_backward_needs_gradients(one_pass):
+def one_pass(spec, backward=False, mode="eval"):
+    """Return the output of one pass of a target."""
+    return time_targets._make_call(target(spec), "cpu", backward, mode).call(0)
+
+
+def test_backward_needs_gradients():
     assert [one_pass("make", backward).requires_grad for backward in (False, True)] == [False, True]
-    assert one_pass("Broken") == "the first pass raised RuntimeError: no values please"
 
 
-def test_mode_reaches_the_module(one_pass):
+def test_failing_target_is_named(monkeypatch):
+    def interleave(calls, **_):
+        raise time_targets.ImplFailed(calls[0], "failed: here")
+
+    monkeypatch.setattr(time_targets, "interleave", interleave)
+    how = {"device": "cpu", "backward": False, "blocks": 3, "threads": None, "mode": "eval"}
+    for spec, words in (("make", "timed_net.py:make: failed: here"), ("Broken", "RuntimeError: no values please")):
+        with pytest.raises(UserCodeError, match=words):
+            time_targets.answer({"targets": [target(spec)], **how})
+
+
+def test_mode_reaches_the_module():
     out, training = (one_pass("Mode", mode=mode) for mode in ("eval", "train"))
     assert (training - out).round().tolist() == [[1.0] * 3] * 5
 

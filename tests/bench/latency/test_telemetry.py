@@ -16,12 +16,8 @@ def summary_of(telemetry, blocks):
     return telemetry.summary()
 
 
-def test_summary_has_range_of_each_field():
-    assert summary_of(make_telemetry(power_mw=[5, 7, 6]), 3) == {"power_mw": {"min": 5, "max": 7}, "slow_blocks": []}
-
-
-def test_failing_field_is_left_out():
-    telemetry = make_telemetry(power_mw=[5, RuntimeError("GPU is lost"), 9], temperature_c=[40, 41, 42])
+def test_summary_has_range_of_fields_that_can_be_read():
+    telemetry = make_telemetry(power_mw=[5, RuntimeError("GPU is lost"), 9], temperature_c=[40, 42, 41])
     assert summary_of(telemetry, 3) == {"temperature_c": {"min": 40, "max": 42}, "slow_blocks": []}
     assert summary_of(make_telemetry(power_mw=[NotImplementedError()]), 2) is None
     assert summary_of(Telemetry("cpu"), 2) is None
