@@ -90,10 +90,9 @@ def _divide_by_user(function: Callable[[nn.Module], Any], module: nn.Module) -> 
 
 def _check_countable(model: nn.Module, plan: Plan) -> None:
     """Raise UserCodeError for a plan whose rank has a closed form only."""
-    words = {"cp": plan.cp, "ep": plan.ep, "hsdp": plan.hsdp, "recompute": plan.recompute}
-    for name, value in words.items():
-        if value not in (1, "none"):
-            raise UserCodeError(f"{name}={value} has a closed form only: {_NOT_COUNTED[name]}")
+    for name, reason in _NOT_COUNTED.items():
+        if (value := getattr(plan, name)) not in (1, "none"):
+            raise UserCodeError(f"{name}={value} has a closed form only: {reason}")
     if not isinstance(model, Llama) and (plan.tp, plan.pp, plan.zero == 3) != (1, 1, False):
         raise UserCodeError(
             f"{type(model).__name__} under {plan} has a closed form only: LLaMA models are divided here"
