@@ -67,7 +67,7 @@ def run_tables(capsys, *argv):
 
 def test_example_is_saved_and_recorded(short_training, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(records, "writable", lambda: tmp_path / "records")
-    monkeypatch.setattr(env, "commit", lambda: "0123456789abcdef")
+    monkeypatch.setattr(env, "commit", lambda: {"commit": "0123456789abcdef"})
     monkeypatch.setattr(env, "device_name", {"cpu": "A CPU, 7 cores"}.get)
     tables, err = run_tables(capsys, "--example", "--record", "--save", str(tmp_path / "d"))
     assert [row["coefficients"] for row in tables["runs"]] == example.RUNS
