@@ -15,11 +15,6 @@ from headcount.bench.variants.variant import variant
 from tests.bench.budget.test_budget import moa_costs
 
 
-def section(*argv):
-    (found,) = plan(parser().parse_args(argv)).sections
-    return found
-
-
 @pytest.mark.parametrize(
     ("name", "holds"), [("gqa", lambda h, g: g < h), ("mqa", lambda h, g: g == 1), ("mha", lambda h, g: True)]
 )
@@ -93,13 +88,6 @@ def test_limit_of_candidates(ranges, most, message, monkeypatch):
     monkeypatch.setattr(module, "MOST", most - 1)
     with pytest.raises(UsageError, match=f"^{message}$"):
         candidates(one, ranges, around, Assumptions())
-
-
-def test_matched_model_takes_fields():
-    found = section("--match-model", "transformer-base,d_ff=1000", "--attention", "moa", "--limit", "1")
-    matched = Case.of("transformer-base", {"d_ff": 1000}).ledger.macs
-    assert found.table.notes_above[0].startswith(f"transformer-base,d_ff=1000: {matched:,} MACs, ")
-    assert "d_ff=1000" in found.rows[0].records[0]["set"]
 
 
 def test_bounds_of_given_and_matched_metrics():

@@ -70,23 +70,3 @@ def test_moh_is_counted_ideal_by_default(capsys):
     for matched, counted, form in ((own, ideal, None), (own, released, "released"), (dense, released, None)):
         out = run(capsys, "--match-model", matched, "--limit", "1", *(["--set", f"form={form}"] if form else []))[1]
         assert f"{counted:,} MACs" in out
-
-
-LLM = ["--preset", "moh-llm-s-75", "--macs", "400G"]
-WRONG = {
-    "below zero": ([*LLM, "--range", "s=-1"], "the range 's=-1' must hold sizes of at least 0"),
-    "no point": ([*LLM, "--range", "s=0", "r=0"], "no point of the ranges exists: 1 <= s + r <= h, g divides h must"),
-    "layers of kernels": (["--match-model", "lightconv", "--attention", "moa", "--layers", "3"], "no number of layers"),
-    "zero step": (["--macs", "1G", "--range", "K=1:4:0"], "malformed range"),
-    "step back": (["--macs", "1G", "--range", "K=4:1:-1"], "malformed range"),
-    "other digits": (["--macs", "1G", "--range", "K=\u0663"], "malformed range"),
-    "no cache to sort": (["--match-model", "dit-s2", "--sort", "kv-bytes"], "dit-s2 has no cache to count"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_usage_exits_2(case, capsys):
-    argv, message = WRONG[case]
-    code, out, err = run(capsys, *argv)
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1 and message in err

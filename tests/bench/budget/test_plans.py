@@ -68,18 +68,6 @@ def test_impossible_plan_raises(case):
         plans.search(case, 11, 7, 4, most_bytes=10**9)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--bytes", "1G"], "--ranks needs PRESET, --global-batch and --bytes"),
-        (["--bytes", "1G", "--global-batch", "0"], "argument --global-batch: invalid positive integer"),
-    ],
-)
-def test_wrong_usage_exits_2(words, message, capsys):
-    assert main([*SEARCH, "--ranks", "8", *words]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_command_prints_rows(capsys):
     assert main([*SEARCH, "--ranks", "4", "--global-batch", "4", "--bytes", "1M", "--limit", "3"]) == 0
     assert "3 rows of" in capsys.readouterr().out

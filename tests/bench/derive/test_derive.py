@@ -147,20 +147,3 @@ def test_each_branch_has_a_polynomial(user, start, times, domain):
     assert rows["total"] == times * symbol("T") * symbol("D") ** 2 and table["domain"] == [domain]
     if start == 11:
         assert "confirmed by counting at T=13 D=7; T=12 D=6" in table["method"]
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("--preset transformer-base --vars T,2d", "'2d' is no name of a size"),
-        ("--preset moh-dit-l2-90 --part model --vars h", "unknown variable 'h'"),
-        ("--module m.py:small --vars T --base T=7:x", "malformed 'T=7:x'"),
-        (
-            "--preset transformer-base --part model --vars N_enc --base N_enc=1000000000",
-            "num_encoder_layers must be at most 10,000, not 1,000,000,000",
-        ),
-    ],
-)
-def test_wrong_usage_exits_2(command, message, capsys):
-    code, out, err = run(capsys, *command.split())
-    assert (code, out, err.count("\n")) == (2, "", 1) and message in err
