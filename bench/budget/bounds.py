@@ -25,14 +25,6 @@ class Bound:
     low: int
     high: int
 
-    def holds(self, values: np.ndarray) -> np.ndarray:
-        """Return the mask of the values within the bound."""
-        return (values >= self.low) & (values <= self.high)
-
-    def excess(self, values: np.ndarray) -> np.ndarray:
-        """Return how far values are outside the bound, as a share of them; 0 and less within."""
-        return np.maximum(float(self.low) - values, values - float(self.high)) / np.maximum(1, values)
-
     def text(self) -> str:
         """Return the bound in words."""
         return f"{self.low:,} to {self.high:,}" if self.low else f"at most {self.high:,}"
@@ -70,10 +62,14 @@ def feasible_mask(found: Mapping[str, np.ndarray], bounds: Mapping[str, Bound]) 
 
     Raises UsageError where there is none, with the candidate whose largest excess over a bound is least.
     """
-    mask = np.logical_and.reduce([bound.holds(found[metric]) for metric, bound in bounds.items()])
+    of_bounds = [(found[metric], bound.low, bound.high) for metric, bound in bounds.items()]
+    mask = np.logical_and.reduce([(costs >= low) & (costs <= high) for costs, low, high in of_bounds])
     if mask.any():
         return mask
-    nearest = np.argmin(np.maximum.reduce([bound.excess(found[metric]) for metric, bound in bounds.items()]))
+    outside = [
+        np.maximum(float(low) - costs, costs - float(high)) / np.maximum(1, costs) for costs, low, high in of_bounds
+    ]
+    nearest = np.argmin(np.maximum.reduce(outside))
     budgets = ", ".join(f"{bound.text()} {NAMES[metric]}" for metric, bound in bounds.items())
     has = ", ".join(f"{found[metric][nearest]:,} {NAMES[metric]}" for metric in bounds)
     raise UsageError(f"no candidate has {budgets}; the nearest has {has}")

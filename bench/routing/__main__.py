@@ -106,7 +106,7 @@ def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, L
     layers = recorder.record(inputs.load_checkpoint(args.checkpoint, config), examples)
     sections = []
     for same in tables.by_unit(layers):
-        sections.append(tables.layer_section(same, f"routing-{same[0].unit}s" if sections else "routing"))
+        sections.append(tables.layer_section(same, f"routing-{same[0].routed.unit}s" if sections else "routing"))
         sections.append(tables.expert_section(same, args.top, args.min_count))
     if log:
         sections.append(tables.log_section(log))

@@ -39,24 +39,14 @@ class LayerRouting:
                 self.expert_macs[expert] += row_macs
 
     @property
-    def unit(self) -> str:
-        """``expert`` or ``head``."""
-        return self.routed.unit
-
-    @property
     def counts(self) -> list[int]:
         """Tokens per expert; the sum is K times the tokens."""
         return [counter.total() for counter in self.chosen]
 
     @property
-    def percent(self) -> list[Fraction]:
-        """Each expert's share of all choices in percent; zeros where there are none."""
-        return percent(self.counts)
-
-    @property
     def sorted_percent(self) -> list[float]:
-        """The shares of ``percent``, the largest first."""
-        return sorted(map(float, self.percent), reverse=True)
+        """Each expert's share of all choices in percent, the largest first."""
+        return sorted(map(float, percent(self.counts)), reverse=True)
 
 
 def percent(counts: Sequence[int]) -> list[Fraction]:

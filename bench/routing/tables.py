@@ -25,8 +25,8 @@ def extremes(counts: Sequence[int]) -> dict[str, Fraction]:
 
 def by_unit(layers: Sequence[LayerRouting]) -> list[list[LayerRouting]]:
     """Return the layers grouped by what their tokens choose: heads, or experts."""
-    units = dict.fromkeys(layer.unit for layer in layers)
-    return [[layer for layer in layers if layer.unit == unit] for unit in units]
+    units = dict.fromkeys(layer.routed.unit for layer in layers)
+    return [[layer for layer in layers if layer.routed.unit == unit] for unit in units]
 
 
 def layer_section(layers: Sequence[LayerRouting], name: str = "routing") -> Section:
@@ -67,7 +67,7 @@ def expert_section(
 
     ``class_of`` adds the class of tokens with the highest PMI.
     """
-    routed, unit = layers[0].routed, layers[0].unit
+    routed, unit = layers[0].routed, layers[0].routed.unit
     classes = [
         Column("class", "class of\nhighest PMI"),
         Column("class_pmi", "PMI of\nthe class", kind="fixed", digits=2, priority=3),
@@ -105,22 +105,23 @@ def _expert_rows(layer: LayerRouting, top: int, min_count: int, name_of, class_o
         yield Row(empty | values | {"released_macs": values["macs"]}, records=[values | {"shared": True}])
     best = top_tokens(layer.chosen, top, min_count)
     by_class = top_tokens(group_tokens(layer.chosen, class_of), 1) if class_of else [[]] * layer.num_experts
-    order = sorted(range(layer.num_experts), key=lambda expert: (-layer.counts[expert], expert))
-    for expert in order:
+    counts, unit = layer.counts, layer.routed.unit
+    shares = percent(counts)
+    for expert in sorted(range(layer.num_experts), key=lambda expert: (-counts[expert], expert)):
         # an expert without a token has no class
         name, value = next(iter(by_class[expert]), (None, None))
         values = {
             "layer": layer.path,
-            layer.unit: layer.num_shared + expert,
-            "count": layer.counts[expert],
-            "share": layer.percent[expert],
+            unit: layer.num_shared + expert,
+            "count": counts[expert],
+            "share": shares[expert],
             "macs": layer.expert_macs[expert].numerator,
             "released_macs": layer.every_token_macs.numerator,
             "class": name,
             "class_pmi": value,
             "tokens": " ".join(f"{name_of(token)} ({float(value):.1f})" for token, value in best[expert]) or None,
         }
-        record = {key: values[key] for key in ("layer", layer.unit, "count", "macs", "class", "tokens")}
+        record = {key: values[key] for key in ("layer", unit, "count", "macs", "class", "tokens")}
         record |= {"top_tokens": [[token, float(value)] for token, value in best[expert]], "shared": False}
         yield Row(values, records=[record])
 

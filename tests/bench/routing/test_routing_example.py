@@ -31,7 +31,7 @@ def training_runs():
 def test_balance_loss_equalises_the_load(training_runs, figure):
     _, balanced = training_runs
     (before, least_before), (after, least_after) = (
-        [float(of(one.layer.percent)) for of in (max, min)] for one in training_runs
+        (one.layer.sorted_percent[0], one.layer.sorted_percent[-1]) for one in training_runs
     )
     figure(f"L_a: largest share {before:.1f} % to {after:.1f} %, smallest {least_before:.1f} % to {least_after:.1f} %")
     assert least_before < least_after <= 100 / balanced.layer.num_experts <= after < before
