@@ -51,7 +51,7 @@ QUANTITIES = {
     "activated": ("Heads that a token uses, of all heads of all layers", "activated"),
     "shared": ("Shared heads, of the heads that a token uses in all layers", "shared"),
 }
-"""Head and value of the columns of tables of MACs and parameters."""
+"""Head and value of the columns of tables of MACs and parameters; bench/macs/published.py prints a new one."""
 
 
 @dataclass(frozen=True, kw_only=True)
