@@ -146,7 +146,7 @@ def _rows(found, letters) -> list[Row]:
     from headcount.formulas.symbols import LEGEND, symbol
 
     if found.witness:
-        return [Row({"kind": "none", "text": found.witness, "latex": None})]
+        return [Row({"kind": "total", "text": "no polynomial", "latex": None})]
     legend = {row.letter: row.latex for row in LEGEND}
     words = {name: rf"\mathit{{{letter}}}".replace("_", r"\_") for name, letter in letters.items()}
     latex = {symbol(name): legend.get(letter, words[name]) for name, letter in letters.items()}

@@ -7,8 +7,8 @@
     python -m bench.macs --compare moa-16K32E256D transformer-big  where their difference comes from
     python -m bench.macs --preset llama3-8b --convert s=16 r=8   a dense model as mixture-of-head attention
     python -m bench.macs --counter closed-form                   the formulas alone, without torch
-    python -m bench.macs --audit                                 every spelling of a layer under every counter
-    python -m bench.macs --module FILE.py:FUNCTION --set n=7     a module of yours; FUNCTION returns (module, inputs)
+    python -m bench.macs --audit                                 every formulation of a layer under every counter
+    python -m bench.macs --module FILE.py:FUNCTION --set n=7     your module; FUNCTION returns (module, inputs)
     python -m bench.macs --preset llama3-8b --rules palm 6n      training FLOPs by two rules, entry by entry
     python -m bench.macs --preset moa-8K8E128D --columns kv_bytes decode_macs --context 512
 

@@ -65,8 +65,7 @@ def _add_models(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--table", nargs="+", metavar="NAME", choices=_Names((*tables.names(), *tables.figure_names())), default=(),
-        help=f"your FILE.toml or .csv; MACs: {', '.join(tables.names())}; training FLOPs and sizes: "
-        f"{', '.join(tables.figure_names())} (default: those of arXiv 2210.05144)",
+        help="a name of headcount macs --list, or your FILE.toml or .csv (default: those of arXiv 2210.05144)",
     )  # fmt: skip
     add("--preset", nargs="+", metavar="NAME", help="models by name (see --list)")
     add("--grid", nargs="+", metavar="SPEC", help="'K=1,2 E=8 D=64 T=10,128', or a TOML file like it")
@@ -82,7 +81,9 @@ def _add_models(group: argparse._ArgumentGroup) -> None:
 def _add_tables(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--params", action="store_true", help="also the vocabularies that fit the printed parameters")
-    add("--rule", dest="own_rule", metavar="RULE", choices=RULES, help=f"in place of your file's: {', '.join(RULES)}")
+    others = ", ".join(rule for rule in RULES if rule not in TRAINING)
+    text = f"in place of your file's: {others}, or a rule of headcount macs --rules"
+    add("--rule", dest="own_rule", metavar="RULE", choices=RULES, help=text)
     add("--find-rule", action="store_true", help="list all rules by the number of rows of your file that they print")
     add("--trust", action="store_true", help="run code from outside of the folder of your file too")
 

@@ -72,9 +72,17 @@ def fit(
     notes = [f"Hidden columns{' (use --wide)' if style.hints else ''}: {hidden}."] if hidden else []
     if any(column not in columns for column in visible.values()):
         notes.append("Rounded; --unit raw prints integers." if style.hints else "The table is rounded.")
-    # columns that are narrower than their cells share the rest
-    share = max(0, free_width()) // max(1, sum(least < natural for least, natural in sizes.values()))
-    return Layout(list(visible.values()), [min(natural, least + share) for least, natural in sizes.values()], notes)
+    return Layout(list(visible.values()), _distribute(list(sizes.values()), free_width()), notes)
+
+
+def _distribute(widths: Sequence[tuple[int, int]], rest: int) -> list[int]:
+    """Return the least widths, with the ``rest`` shared equally by the columns whose natural width is larger."""
+    out = [least for least, _ in widths]
+    while rest > 0 and (growing := [i for i, (_, natural) in enumerate(widths) if out[i] < natural]):
+        for i in growing[:rest]:
+            out[i] += 1
+        rest -= len(growing)
+    return out
 
 
 def _abbreviate(column: Column, style: Style, largest: Callable[[Column], int]) -> Column:

@@ -130,9 +130,9 @@ class Figure:
             rule = f"; work by {self.rule}: {self.multiplicity.about}" if self.rule else "."
             return f"{self.head}: {self.expression}{rule}"
         digits = f"{self.significant} significant" if self.significant else "the printed"
-        steps = f"steps of {self.multiple}" if self.multiple > 1 else f"{digits} digits"
+        digits = f"multiples of {self.multiple}" if self.multiple > 1 else f"{digits} digits"
         what = self.multiplicity.about.rstrip(".") if self.rule else self.head
-        return f"{what}, {'truncated' if self.truncated else 'rounded half up'} to {steps}."
+        return f"{what}, {'truncated' if self.truncated else 'rounded half up'} to {digits}."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,8 +95,8 @@ def _different_multiples(one: Pair, two: Pair) -> str | None:
         return None
     return (
         f"only {_short(key[0])} differs: {one.a.name} and {one.b.name} by {delta:,}, printed {one.gap:,} apart, so it "
-        f"is billed {_times(fits)}; {two.a.name} and {two.b.name} by {delta_two:,}, printed {two.gap:,} apart, so it "
-        f"is billed {_times(fits_two)}"
+        f"is counted {_times(fits)}; {two.a.name} and {two.b.name} by {delta_two:,}, printed {two.gap:,} apart, so it "
+        f"is counted {_times(fits_two)}"
     )
 
 

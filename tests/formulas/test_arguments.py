@@ -44,7 +44,7 @@ def test_different_multiples_are_contradiction():
 def test_negative_multiple_is_contradiction():
     (a, b), (_, c) = two_rows(300, 200, 500, 600), two_rows(300, 100, 500, 700)
     found = no_common_rule([a, b, replace(c, name="c")])
-    assert "billed no whole number of times" in found["a"]
+    assert "counted no whole number of times" in found["a"]
 
 
 def test_other_contractions_are_not_compared():
