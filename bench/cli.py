@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
             given = getattr(found, action.dest, None)
             # an unset shell variable gives an empty argument
             if "" in (given if isinstance(given, list) else [given]):
-                self.error(f"argument {'/'.join(action.option_strings) or action.dest}: it is empty")
+                self.error(f"argument {'/'.join(action.option_strings) or action.metavar or action.dest}: it is empty")
         return found
 
     def _positionals_first(self, words: Sequence[str]) -> list[str]:
@@ -106,7 +106,9 @@ class Parser(argparse.ArgumentParser):
             return False
         if action.choices or not action.metavar:
             return True
-        return "=" in word if "=" in action.metavar else action.metavar != "NAME" or word.isidentifier()
+        if "=" in action.metavar:
+            return any("=" in word if "=" in form else word == form for form in action.metavar.split("|"))
+        return action.metavar != "NAME" or word.isidentifier()
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # Python 3.11 checks the default of a list without values too

@@ -257,7 +257,9 @@ def count_contractions(
     formulas = {**SETS.get(formula_set, {}), **given}
     sources = {**dict.fromkeys(formulas, f"formula_set {formula_set}"), **dict.fromkeys(given, "formulas")}
     found, audit = _classify(trace, formulas, sources)
-    audit += [AuditLine(name, UNKNOWN, path, 1, (fact.shape,)) for name, path, fact in find_untraced_tensors(trace)]
+    # one line for all tensors that one operation in one module uses
+    untraced = {(name, path): fact for name, path, fact in find_untraced_tensors(trace)}
+    audit += [AuditLine(name, UNKNOWN, path, 1, (fact.shape,)) for (name, path), fact in untraced.items()]
     out = ContractionCount(Ledger(()), tuple(audit), Kinds(trace, found).found, trace)
     if out.unsupported and not allow_unsupported:
         raise UnsupportedError(out.unsupported)

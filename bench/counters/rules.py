@@ -79,18 +79,16 @@ def linear(event: Event) -> dict[str, int]:
     return {PRODUCT: event.argument(0, "input").numel * event.argument(1, "weight").shape[0]}
 
 
-def product_of(first: int) -> Rule:
-    """Return the rule of a product whose operands are the tensors ``first`` and ``first`` + 1 among the arguments."""
-
-    def rule(event: Event) -> dict[str, int]:
-        """Count the first operand's elements times the other's last size."""
-        tensors = list(event.tensors())
-        return {PRODUCT: tensors[first].numel * tensors[first + 1].shape[-1]}
-
-    return rule
+def matmul(event: Event) -> dict[str, int]:
+    """Count the first operand's elements times the other's last size."""
+    # mm and bmm call it mat2
+    other = event.argument(1, "other", event.kwargs.get("mat2"))
+    return {PRODUCT: event.argument(0, "input").numel * other.shape[-1]}
 
 
-matmul, addmm = product_of(0), product_of(1)
+def addmm(event: Event) -> dict[str, int]:
+    """Count the first operand's elements times the other's last size."""
+    return {PRODUCT: event.argument(1, "mat1").numel * event.argument(2, "mat2").shape[-1]}
 
 
 def elements(name: str, times: int = 1, of_output: bool = False) -> Callable[..., Mapping[str, int]]:

@@ -63,8 +63,8 @@ def _reduce(out: Parser, verb: Verb) -> None:
         for flag in action.option_strings:
             del out._option_string_actions[flag]
         if action.dest == verb.positional:
-            given = {name: getattr(action, name) for name in ("metavar", "choices", "default", "help")}
-            action.container.add_argument(action.dest, nargs=verb.nargs, **given)
+            given = {"nargs": verb.nargs, "metavar": verb.metavar, "help": verb.help}
+            action.container.add_argument(action.dest, choices=action.choices, default=action.default, **given)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

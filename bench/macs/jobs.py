@@ -81,7 +81,8 @@ def plan(args: Namespace) -> Work | str:
 
 def check_options(name: str, args: Namespace) -> None:
     """Raise UsageError for an option that the job ``name`` does not accept, or if a required one is missing."""
-    job, flags, label = JOBS[name], args.flags, args.flags.get(name, f"this {name}")
+    job, flags = JOBS[name], {**args.flags, "file": "a file of a table"}
+    label = flags.get(name, f"this {name}")
     for option in dict.fromkeys((*JOBS, *chain.from_iterable(one.takes for one in JOBS.values()))):
         value = getattr(args, option, None)
         # a number of 0 is given

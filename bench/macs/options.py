@@ -39,7 +39,7 @@ def add_options(out: Parser) -> None:
     _add_training(out.add_argument_group("training"))
     devices = out.add_argument_group("one rank of many devices")
     devices.add_argument(
-        "--plan", nargs="+", metavar="AXIS=N",
+        "--plan", nargs="+", metavar="AXIS=N|fsdp",
         help=f"one rank of a preset under a parallel plan: {GRAMMAR}; a comparison takes one or two",
     )  # fmt: skip
     devices.add_argument(

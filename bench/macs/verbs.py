@@ -10,6 +10,7 @@ from headcount.bench.macs.jobs import COUNTED, MEMORY, MODULE, OPERATORS, RANKS,
 from headcount.bench.measure import CLOSED_FORM
 from headcount.models.configs.presets import PRESETS
 
+MODEL = "preset, FILE.py:FUNCTION or :CLASS, package.module:FUNCTION, config.json, hf:NAME"
 FURTHER = (
     "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes",
     "peak_macs_per_s", "bytes_per_s", "tokens", "seconds", "devices", "wide", "unit", "version",
@@ -21,14 +22,17 @@ FURTHER = (
 class Verb:
     """A verb: its usage and description, and its part of the options of bench.macs.
 
-    ``positional``: the option that is an argument without a flag, of which there are ``nargs``. ``offers``: the other
-    options. ``select`` returns the name of the job, and sets what that job takes instead.
+    ``positional``: the option that is an argument without a flag, of which there are ``nargs``, with its name and
+    ``help`` there. ``offers``: the other options. ``select`` returns the name of the job, and sets what that job takes
+    instead.
     """
 
     usage: str
     description: str
     positional: str
     nargs: str | None
+    metavar: str
+    help: str
     offers: Collection[str]
     select: Callable[[Namespace], str]
 
@@ -82,6 +86,8 @@ VERBS = {
 """,
         "module",
         None,
+        "TARGET",
+        MODEL,
         (*TARGET, *COUNTED, *MODULE, *MEMORY, *TRAINING, *RANKS, "reduce_bytes"),
         _count,
     ),
@@ -96,6 +102,8 @@ VERBS = {
 """,
         "table",
         "*",
+        "NAME",
+        "a name of headcount macs --list, or your FILE.toml or .csv (default: those of arXiv 2210.05144)",
         ("own_rule", "find_rule", "trust", "params", "check", *COUNTED, *MEMORY),
         _table,
     ),
@@ -107,6 +115,8 @@ VERBS = {
 """,
         "grid",
         "+",
+        "SPEC",
+        "'K=1,2 E=8 D=64 T=10,128', or a TOML file like it",
         ("check", *COUNTED, *MEMORY, *TRAINING),
         lambda args: "grid",
     ),
@@ -122,6 +132,8 @@ VERBS = {
 """,
         "compare",
         "+",
+        "TARGET",
+        f"{MODEL}, with ,FIELD=VALUE,… behind it, or the lock or JSON of a count; one alone with --rules or --plan",
         (*TARGET, "plan", *COUNTED, *MEMORY, *TRAINING),
         _compare,
     ),
@@ -134,6 +146,8 @@ VERBS = {
 """,
         "module",
         "?",
+        "TARGET",
+        f"{MODEL} (default: formulations of each layer)",
         (*TARGET, *COUNTED, *OPERATORS),
         lambda args: "module" if args.module else "audit",
     ),
@@ -145,6 +159,8 @@ VERBS = {
 """,
         "convert",
         "+",
+        "WORD",
+        "presets, then s=N r=N",
         SIZES,
         _convert,
     ),

@@ -198,5 +198,7 @@ def _ends(value: int | str) -> tuple[int | Fraction, ...]:
         return (value,)
     if "/" in value:
         return (Fraction(value),)
-    rounded = Figure(name="", head="", value="").interval(value)
-    return rounded.low, rounded.high
+    # unlike a printed number it may be 0 or negative
+    digits, _, exponent = value.replace(",", "").upper().partition("E")
+    half, unit = Fraction(1, 2 * 10 ** decimals(digits)), Fraction(10) ** int(exponent or 0)
+    return (Fraction(digits) - half) * unit, (Fraction(digits) + half) * unit

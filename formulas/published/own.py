@@ -140,9 +140,9 @@ def load(path: str, text: str, rule: str = "") -> OwnTable:
 
     def line_of(place: int, key: str) -> int:
         """Return the line of ``key`` in a row, -1 for the table; the first line of the row where it has none."""
-        first = heads[place] if 0 <= place < len(heads) else 0
+        first, end = (heads[place], [*heads, len(lines)][place + 1]) if 0 <= place < len(heads) else (0, len(lines))
         pattern = rf"\b{re.escape(key)}\b"
-        found = (at for at in range(first, len(lines)) if re.search(pattern, lines[at].partition("#")[0]))
+        found = (at for at in range(first, end) if re.search(pattern, lines[at].partition("#")[0]))
         return 1 + next(found, first)
 
     return _table(path, {**data, "rule": rule or data.get("rule", "")}, line_of)
@@ -159,11 +159,11 @@ def _table(path: str, data: Mapping[str, Any], line_of: Callable[[int, str], int
             check(place, key, key in kinds, f"unknown key {key!r}", kinds)
             check(place, key, isinstance(value, kinds[key]), f"{key} cannot be {value!r}")
 
-    def parse(place: int, key: str, parser: Callable[[str], Any], value: Any) -> Any:
+    def parse(place: int, key: str, parser: Callable[[str], Any], value: Any, others: str = "") -> Any:
         try:
             return parser(str(value))
         except ValueError as error:
-            check(place, key, False, str(error))
+            check(place, key, False, f"{key} {error}{others}")
 
     check_keys(-1, data, KEYS)
     rule, rows, peak = data["rule"], data.get("row"), str(data.get("peak", ""))
@@ -187,7 +187,7 @@ def _table(path: str, data: Mapping[str, Any], line_of: Callable[[int, str], int
         for name, text in printed.items():
             check(place, name, name in columns, f"unknown quantity {name!r}", columns)
             if str(text) not in EMPTY:
-                parse(place, "printed", read, text)
+                parse(place, "printed", read, text, ", nor - for none")
         shared = {key: {**data.get(key, {}), **row.get(key, {})} for key in ("set", "given")}
         for name, value in shared["given"].items():
             check(place, name, isinstance(value, (int, str)), f"{name} cannot be {value!r}")

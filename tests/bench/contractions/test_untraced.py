@@ -96,6 +96,13 @@ def test_untraced_computation_raises(function, way, use):
     assert allowed.macs == 0 and len(allowed.unsupported) == 1
 
 
+def test_operation_that_uses_two_tensors_is_named_once():
+    used = module(lambda x: torch.from_numpy(x.numpy() * 2) @ x + torch.from_numpy(x.numpy() * 3) @ x)
+    with pytest.raises(UnsupportedError) as raised:
+        count_macs(used, A[:, :7])
+    assert str(raised.value).count("came back") == 1
+
+
 def test_write_to_exported_buffer_raises():
     def write(m, a, b):
         np.matmul(a.numpy(), b.numpy(), out=m.out.numpy())

@@ -298,6 +298,22 @@ def test_cause_of_difference(counter, function, inputs, what, amount, name):
     assert [(c.what, c.amount, c.name) for c in cell.explanation.causes] == [(what, amount, name)]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b, c: torch.matmul(other=b, input=a),
+        lambda a, b, c: torch.addmm(mat1=a, mat2=b, input=c),
+        lambda a, b, c: torch.addmm(c, mat2=b, mat1=a),
+    ],
+    ids=["matmul", "addmm", "addmm-in-part"],
+)
+def test_operands_by_keyword_in_any_order(function):
+    tools = [name for name in (PTFLOPS, ATEN, FVCORE, TORCH, DEEPSPEED) if registry.installed(name)]
+    inputs = [torch.ones(shape) for shape in ((5, 7), (7, 11), (11,))]
+    cells = read(module(function), inputs, counters=tools, label="keywords").counters
+    assert {cell.counter: cell.explained for cell in cells} == dict.fromkeys(tools, True)
+
+
 # under inference_mode the subclass is called with the composite operation, which the counter takes apart by itself
 @pytest.mark.parametrize(
     ("counter", "name", "inference"),

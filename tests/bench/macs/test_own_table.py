@@ -216,30 +216,30 @@ ROW = '[[row]]\ntarget = "llama2-7b"\n'
         ("a.toml", f'\nrule = "pal"\n{ROW}', "a.toml:2: unknown rule 'pal'; choose from macs"),
         ("a.toml", ROW, "a.toml:1: a row without printed; it has target and printed"),
         ("a.toml", '[[row]]\nprinted = "1"\n', "a.toml:1: a row without target"),
-        ("a.toml", f'{ROW}printed = "1"\n\n{ROW}printed = "six"\n', "a.toml:7: 'six' is no number, as 6.7B"),
+        ("a.toml", f'{ROW}printed = "1"\n\n{ROW}printed = "six"\n', "a.toml:7: printed 'six' is no number, as 6.7B"),
         ("a.toml", f'{ROW}printed = {{ mac = "1" }}\n', "a.toml:3: unknown quantity 'mac'; choose from macs"),
         ("a.toml", f'{ROW}preset = "x"\nprinted = "1"\n', "a.toml:3: unknown key 'preset'; choose from target"),
         ("a.toml", f'{ROW}set = 3\nprinted = "1"\n', "a.toml:3: set cannot be 3"),
         ("a.toml", f"{ROW}printed = \n", "a.toml:3: Invalid value"),
         ("a.toml", "title = 'x'\n", "a.toml:1: no row; a [[row]] has target and printed"),
-        ("a.toml", f'peak = "H"\n{ROW}printed = "1"\n', "a.toml:1: 'H' is no number, as 6.7B"),
+        ("a.toml", f'peak = "H"\n{ROW}printed = "1"\n', "a.toml:1: peak 'H' is no number, as 6.7B"),
         ("a.toml", '[[row]]\ntarget = "llama"\nprinted = "1"\n', "a.toml:2: llama: unknown target 'llama'; a preset"),
         ("a.toml", f'{ROW}set = {{ layers = 3 }}\nprinted = "1"\n', "a.toml:2: unknown field 'layers' of llama2-7b"),
         ("a.toml", f'{ROW}printed = {{ mfu = "40%" }}\n', "a.toml:1: mfu needs a rule of training, not ''"),
         ("a.toml", f'rule = "palm"\n{ROW}printed = {{ mfu = "4" }}\n', "a.toml:3: '100 * work * tokens"),
         ("a.toml", '[[figure]]\nname = "x"\n' + ROW, "a.toml:1: a figure has name, head and value"),
-        ("a.toml", f'{ROW}printed = "0"\n', "a.toml:3: '0' is no number"),
+        ("a.toml", f'{ROW}printed = "0"\n', "a.toml:3: printed '0' is no number"),
         ("a.toml", f"set = 1\n{ROW}printed = 1\n", "a.toml:1: set cannot be 1"),
         ("a.toml", "row = [1]\n", "a.toml:1: row is no table; write [[row]]"),
         ("a.toml", f"{ROW}printed = 1\ngiven = {{ x = [] }}\n", "a.toml:4: x cannot be []"),
         (
             "a.toml",
             f'[[figure]]\nname = "x"\nhead = "x"\nvalue = "N +"\n{ROW}printed = 1\n',
-            "a.toml:4: 'N +' is no expression",
+            "a.toml:4: value 'N +' is no expression",
         ),
         ("a.csv", "target,printed\n", "a.csv:1: the header is 'target,printed'; it must be target,quantity,printed"),
         ("a.csv", "target,quantity,printed\nllama2-7b,macs\n", "a.csv:2: 2 cells; a row has target, quantity, printed"),
-        ("a.csv", "target,quantity,printed\nllama2-7b,macs,1X\n", "a.csv:2: '1X' is no number"),
+        ("a.csv", "target,quantity,printed\nllama2-7b,macs,1X\n", "a.csv:2: printed '1X' is no number"),
         ("a.csv", "", "a.csv:1: the header is ''"),
     ],
 )
@@ -258,3 +258,10 @@ value = "macs / N"
 printed = {{ macs_per_parameter = "{(T * WEIGHTS + L * 2 * T * T * D) / PARAMS:.1f}" }}
 """
     assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["reproduced"]
+
+
+@pytest.mark.parametrize("given", ["0.0", "-0.5", "1.5e-1"])
+def test_rounded_input_may_be_zero_or_negative(table, given):
+    figure = '[[figure]]\nname = "x"\nhead = "x"\nvalue = "N * 0 + c"\n'
+    row = f'{ROW}given = {{ c = {given} }}\nprinted = {{ x = "3" }}\n'
+    assert [row["verdict"] for row in table(figure + row)[1][0]["rows"]] == ["not reproducible"]
