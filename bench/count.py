@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.contractions.count import READ_CALLS, REPORT, ContractionCount, Formula, count_contractions
+from headcount.bench.contractions.count import REPORT, ContractionCount, Formula, count_contractions
 from headcount.bench.contractions.elementwise import CONTRACTION
 from headcount.bench.contractions.summary import merged
 from headcount.bench.trace.collector import no_full_gc
@@ -170,7 +170,7 @@ def count_macs(
     """
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
     call = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
-    trace = record(*call, functions=READ_CALLS, backward=backward, training=training)
+    trace = record(*call, backward=backward, training=training)
     return replace(count_contractions(trace, elementwise=elementwise, **options), call=call)
 
 

@@ -17,7 +17,7 @@ from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
 from headcount.bench.contractions.modules import ModuleRecord, Modules, module_records
 from headcount.bench.contractions.products import Product, find_rule, products
-from headcount.bench.contractions.untraced import WAYS_OUT, find_untraced_tensors
+from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import FUNCTION, Event, Trace, tensors_in
@@ -28,14 +28,6 @@ from headcount.formulas.rank import Transfer
 
 if TYPE_CHECKING:
     import pandas
-
-READ_CALLS = WAYS_OUT | frozenset(
-    """
-    einsum scaled_dot_product_attention conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d conv_tbc
-    convolution _convolution
-    """.split()
-)
-"""Names of the calls that a count of a forward pass reads, next to operations and modules."""
 
 COUNTED, NO_CONTRACTION, UNKNOWN = "counted", "no contraction", "unknown"
 

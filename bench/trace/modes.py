@@ -1,7 +1,6 @@
 """The two modes of a recorder: calls from Python into torch, and operations below autograd."""
 
 import sys
-from collections.abc import Container
 from dataclasses import is_dataclass
 from functools import cache
 from types import FunctionType
@@ -32,13 +31,12 @@ _LAYOUT_QUERIES = {
 
 
 class FunctionTracer(TorchFunctionMode):
-    """Record calls from Python into torch's C++: those of ``functions``, under autograd and for None all of them."""
+    """Record calls from Python into torch's C++."""
 
-    def __init__(self, recorder: "Recorder", guards: Guards, functions: Container[str] | None) -> None:
+    def __init__(self, recorder: "Recorder", guards: Guards) -> None:
         super().__init__()
         self._recorder = recorder
         self._guards = guards
-        self._functions = functions
         self._running: list[Any] = []
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -51,8 +49,6 @@ class FunctionTracer(TorchFunctionMode):
         if name in ("__get__", "__set__", "__delete__") or name == "untyped_storage" and _is_called_by_fsdp():
             if name == "__set__":
                 self._recorder.forget_facts()
-            return function(*args, **kwargs)
-        if self._functions is not None and name not in self._functions and not _is_differentiated():
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
         if name == "scaled_dot_product_attention":
@@ -149,11 +145,6 @@ class DispatchTracer(TorchDispatchMode):
                 event.composite = True
                 return out
         return operation(*args, **kwargs)
-
-
-def _is_differentiated() -> bool:
-    """Return whether autograd records the current call or runs it in a backward pass."""
-    return torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1
 
 
 def _is_called_by_fsdp() -> bool:

@@ -5,23 +5,25 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from importlib.machinery import ModuleSpec, PathFinder
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
+
+# Dynamo and what is below are imported before any name is replaced: a lazy import among replaced names fails for the
+# rest of the process, and on meta the first biased nn.Linear imports Dynamo.
+import torch._dynamo
 from torch import Tensor, nn
+from torch.nn.attention import flex_attention
 from torch.utils._python_dispatch import _disable_current_modes
 
 with warnings.catch_warnings():
-    # Imported before any name is replaced: a lazy import among replaced names fails for the rest of the process.
     # torch 2.15 warns in it about torch.jit.
     warnings.simplefilter("ignore", FutureWarning)
     with suppress(AttributeError):
         # PYTORCH_JIT=0 turns off what it compiles
         import torch._decomp.decompositions_for_jvp  # noqa: F401
 
-_DYNAMO = "torch._dynamo"
 _MISSING = object()
 _PLAIN = torch._C._disabled_torch_function_impl
 ORIGINAL = "_headcount_original"
@@ -45,20 +47,6 @@ class AttributePatches:
     def callback(self, call: Callable[..., Any], *args: Any) -> None:
         """Call ``call(*args)`` when the block ends. The call must be idempotent: an interrupt may follow each line."""
         self._undo.append(functools.partial(call, *args))
-
-    @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Restore the attributes for the length of the block."""
-        replaced = []
-        for undo in reversed([one for one in self._undo if one.func in (setattr, _delete)]):
-            owner, name = undo.args[:2]
-            replaced.append((owner, name, vars(owner)[name]))
-            undo()
-        try:
-            yield
-        finally:
-            for owner, name, value in reversed(replaced):
-                setattr(owner, name, value)
 
     def undo(self) -> None:
         """Undo all changes, the last one first. After an interrupt it can be called again."""
@@ -120,49 +108,13 @@ def set_eval_mode(model: nn.Module) -> None:
         model.eval()
 
 
-class DynamoFinder:
-    """Import torch._dynamo without patches and modes, and only if a model needs it: the import is slow."""
-
-    def __init__(self, replaced: AttributePatches) -> None:
-        self._replaced = replaced
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """Return the spec of torch._dynamo; None for other modules."""
-        if name != _DYNAMO:
-            return None
-        spec = PathFinder.find_spec(name, path)
-        load = spec.loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            # Another thread may import it meanwhile.
-            suspended = self._replaced.suspended() if IN_PATCHED_THREAD else nullcontext()
-            with suspended, _disable_current_modes(), torch._C.DisableTorchFunction():
-                load(module)
-            if self in sys.meta_path:
-                keep_eager(self._replaced)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-    def remove(self) -> None:
-        """Leave further imports alone."""
-        with suppress(ValueError):
-            sys.meta_path.remove(self)
-
-
 def keep_eager(replaced: AttributePatches) -> None:
     """Run compiled functions, and FlexAttention, which compiles itself, eagerly: modes do not see compiled code."""
-    if _DYNAMO not in sys.modules:
-        finder = DynamoFinder(replaced)
-        replaced.callback(finder.remove)
-        sys.meta_path.insert(0, finder)
-        return
     # torch.compiler.set_stance would affect every thread.
     patch_names(["torch._dynamo.eval_frame._callback_from_stance"], replaced, lambda *_: None)
     # From torch 2.12 on a function with fullgraph=True may not run uncompiled, unless its caller counts the graphs.
     patch_names(["torch._dynamo.eval_frame.set_fullgraph_compiled_frame_count"], replaced, lambda *_: 0)
-    if flex := sys.modules.get("torch.nn.attention.flex_attention"):
-        replaced.set(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", IN_PATCHED_THREAD)
+    replaced.set(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", IN_PATCHED_THREAD)
 
 
 def skip_shape_propagation(replaced: AttributePatches) -> None:

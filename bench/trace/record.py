@@ -1,11 +1,9 @@
 """Run a module once and record the run as events."""
 
 import copy
-import copyreg
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cache
 from typing import Any
 
 import torch
@@ -19,11 +17,8 @@ from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
-from headcount.bench.trace.recorder import MODULE_STATE, Recorder
+from headcount.bench.trace.recorder import Recorder
 from headcount.bench.trace.shapes import cache_shapes
-
-_IMMUTABLE = frozenset({bool, int, float, str, type(None)})
-_COPY_METHODS = ("__deepcopy__", "__reduce_ex__", "__reduce__", "__getstate__", "__setstate__", "__new__")
 
 
 @no_full_gc
@@ -33,17 +28,15 @@ def record(
     kwargs: Mapping[str, Any] | None = None,
     *,
     names: Sequence[str] = (),
-    functions: Container[str] | None = None,
     backward: bool = False,
     training: bool = False,
     hooked: bool = False,
 ) -> Trace:
     """Return one call of a copy of ``model``, on the device of its tensors, as a Trace.
 
-    ``names`` are Python names ("torch.matmul") whose calls become events too. ``functions`` are names of calls into
-    torch's C++ ("matmul"), which are events (default: all); under autograd all are. ``backward`` differentiates all
-    floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is
-    left in ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
+    ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
+    floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is left in
+    ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
     from seed 0. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
     then leaves its fast path. Training flags, random state, torch's functions and modes are restored. A model that
     cannot be copied runs itself, and its buffers are restored. Errors of the model pass through.
@@ -74,7 +67,7 @@ def record(
             torch.random.default_generator.manual_seed(0)
             if backward:
                 args, kwargs = tree_map_only(Tensor, as_leaf, (tuple(args), kwargs))
-            dispatch, function = recorder.start(names, functions, changed)
+            dispatch, function = recorder.start(names, changed)
             with dispatch, function:
                 out = model(*args, **kwargs)
                 if backward:
@@ -123,31 +116,11 @@ def _process_groups() -> dict[str, GroupFact]:
 
 def fresh(module: nn.Module) -> nn.Module:
     """Return a copy that shares the parameters and has its own state; the module itself if it cannot be copied."""
-    memo: dict[int, Any] = {id(parameter): parameter for parameter in module.parameters()}
     try:
-        copies = [(part, object.__new__(type(part))) for part in module.modules() if _is_copied_plainly(type(part))]
-        memo.update((id(part), copied) for part, copied in copies)
-        for part, copied in copies:
-            # Most of a module's attributes are flags and empty dictionaries of hooks, which deepcopy is slow for.
-            state = vars(copied)
-            for name, value in vars(part).items():
-                if type(value) in _IMMUTABLE:
-                    state[name] = value
-                elif name in MODULE_STATE and not value:
-                    state[name] = type(value)()
-                else:
-                    state[name] = copy.deepcopy(value, memo)
-        copied = copy.deepcopy(module, memo)
+        copied = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
     except Exception:
         return module
     return copied if isinstance(copied, nn.Module) else module
-
-
-@cache
-def _is_copied_plainly(kind: type) -> bool:
-    """Return whether deepcopy of a module of this class copies its attributes and does nothing else."""
-    plain = all(getattr(kind, name, None) is getattr(nn.Module, name, None) for name in _COPY_METHODS)
-    return plain and not getattr(kind, "__slots__", ()) and kind not in copyreg.dispatch_table
 
 
 def _is_lazy(module: nn.Module) -> bool:

@@ -6,16 +6,13 @@ import multiprocessing.pool
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import torch
 import torch._tensor
 import torch.functional
-
-# Imported before any name is replaced (see bench.trace.names).
-import torch.nn.attention.flex_attention  # noqa: F401
 import torch.nn.functional as F
 import torch.overrides
 import torch.utils._python_dispatch as python_dispatch
@@ -103,12 +100,10 @@ class Recorder:
         for name, tensor in model.named_buffers():
             self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
 
-    def start(
-        self, names: Sequence[str], functions: Container[str] | None, replaced: AttributePatches
-    ) -> tuple[DispatchTracer, FunctionTracer]:
+    def start(self, names: Sequence[str], replaced: AttributePatches) -> tuple[DispatchTracer, FunctionTracer]:
         """Patch what no mode sees, until ``replaced`` is undone, and return the modes that record the rest.
 
-        ``names`` and ``functions`` are as :func:`bench.trace.record.record` takes them.
+        ``names`` are as :func:`bench.trace.record.record` takes them.
         """
         if _recorders:
             raise RuntimeError("a count inside a count: the module that is counted counts; call its layers instead")
@@ -132,7 +127,7 @@ class Recorder:
         for owner, name in _UNTRACED:
             full_name = f"{owner.__name__}.{name}"
             replaced.set(owner, name, wrap(full_name, getattr(owner, name), self._untraced_call))
-        return DispatchTracer(self), FunctionTracer(self, guards, functions)
+        return DispatchTracer(self), FunctionTracer(self, guards)
 
     def begin(self, what: str, name: str, args: tuple, kwargs: dict, path: str | None = None) -> Event:
         """Open an event inside the innermost open one."""

@@ -191,26 +191,24 @@ def test_torch_function_subclass_overrides_call():
 
 
 DYNAMO = """
-import sys
 from headcount.bench.trace.collector import importing
 with importing():
     import torch
 import headcount as hc
 from torch.nn.attention.flex_attention import flex_attention
 linear, x, q = torch.nn.Linear(5, 3), torch.ones(2, 5), torch.ones(1, 2, 7, 16)
-patched = torch.nn.Module.__call__, torch.overrides.has_torch_function, *sys.meta_path
+patched = torch.nn.Module.__call__, torch.overrides.has_torch_function
 assert hc.count(linear, x).macs == 2 * 5 * 3
 assert hc.count(linear, x.clone(), backward=True).macs == 3 * 2 * 5 * 3
-assert "torch._dynamo" not in sys.modules
 assert hc.count(lambda q: flex_attention(q, q, q), q).macs == 2 * 2 * 7 * 7 * 16
 from torch._dynamo import eval_frame
 assert not hasattr(eval_frame._callback_from_stance, "_headcount_original")
-assert patched == (torch.nn.Module.__call__, torch.overrides.has_torch_function, *sys.meta_path)
+assert patched == (torch.nn.Module.__call__, torch.overrides.has_torch_function)
 assert hc.count(lambda x: torch.compile(lambda x: x @ x.T @ x)(x), x).macs == 2 * 2 * 5 * 2
 """
 
 
-def test_models_that_compile_import_dynamo():
+def test_models_that_compile_run_eagerly():
     """The process prints nothing at exit, where triton would report objects that are not freed."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", DYNAMO], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
