@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 READING_SOURCES = ("models", "bench/trace", "bench/contractions", "bench/counters", "bench/case.py", "bench/measure.py")
 """Folders and files that a counter's result depends on."""
 TOOLS = ("torch", "ptflops", "fvcore", "numpy", "sympy")
-CACHED_FIELDS = ("tool", "version", "device", "macs", "params", "unsupported")
-"""The fields of a CounterResult that are stored: all but its parts by module."""
+CACHED_FIELDS = ("tool", "version", "device", "macs", "unsupported")
+"""The fields of a CounterResult that are stored."""
 
 RESULTS: dict[tuple, Any] = {}
 """The results of this process by key."""

@@ -19,14 +19,13 @@ from headcount.formulas.ledger import MAC_KINDS
 class Product:
     """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" if the operands determine it.
 
-    Sizes are named as in (b, m, i) by (b, i, j), n times, in that order; a kind is one of the ledger's.
-    ``dense_macs`` is the number with all elements stored; of sparse operands only stored elements are multiplied.
+    Sizes are named as in (b, m, i) by (b, i, j), n times, in that order; a kind is one of the ledger's. Of sparse
+    operands only stored elements are multiplied.
     """
 
     dims: Mapping[str, int]
     operands: tuple[TensorFact, ...]
     kind: str = ""
-    dense_macs: int | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for other names."""
@@ -118,7 +117,7 @@ def _of_stored_elements(rule: Rule, event: Event) -> list[Product] | None:
         return None
     # each stored element times a row or column of the other operand
     return [
-        Product({"i": held[0].stored, "j": one.macs // held[0].numel}, one.operands, one.kind, one.macs)
+        Product({"i": held[0].stored, "j": one.macs // held[0].numel}, one.operands, one.kind)
         for one in rule(event) or ()
     ]
 

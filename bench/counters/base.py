@@ -60,8 +60,7 @@ class CounterResult:
 
     ``macs`` is the tool's own total in multiply-accumulates, additions that it counts included.
     ``unsupported`` is what the tool itself names as not counted, with its number: operators with their
-    occurrences, or module types with the number of such modules. ``by_module`` maps module paths ("" is the model)
-    to MACs, each with its submodules' share.
+    occurrences, or module types with the number of such modules.
     """
 
     counter: str
@@ -69,9 +68,7 @@ class CounterResult:
     version: str
     device: str
     macs: int
-    params: int | None = None
     unsupported: dict[str, int] | None = None
-    by_module: dict[str, int] | None = None
 
 
 Reported = Mapping[str, Any]

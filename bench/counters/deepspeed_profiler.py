@@ -20,8 +20,6 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from math import prod
 
-# Dynamo must be imported before names are replaced (see bench.counters.ptflops_run).
-import torch._dynamo  # noqa: F401
 from torch import Tensor, nn
 
 from headcount.bench.counters import rules
@@ -44,15 +42,12 @@ _RECURRENT = (nn.RNN, nn.GRU, nn.LSTM, nn.RNNCell, nn.GRUCell, nn.LSTMCell)
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
-    """Count one forward pass.
-
-    ``params`` are all parameters. It does not report what it did not count.
-    """
+    """Count one forward pass; it does not report what it did not count."""
     profile = FlopsProfiler(model)
     try:
         profile.start_profile()
         model(*inputs.values())
-        return {"macs": exact_int(profile.get_total_macs()), "params": exact_int(profile.get_total_params())}
+        return {"macs": exact_int(profile.get_total_macs())}
     finally:
         profile.end_profile()
         # A forward that fails leaves its open modules in the tool's own lists.

@@ -18,7 +18,7 @@ from dataclasses import replace
 from math import prod
 
 import numpy as np
-from fvcore.nn import FlopCountAnalysis, parameter_count
+from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 
 from headcount.bench.counters import rules
@@ -38,9 +38,9 @@ ADDS = {"norm": lambda entry: 5 if entry.weight else 4, "pooling": 1}
 def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
     """Count one forward pass.
 
-    Its flops are multiply-accumulates (flop_count.py:56). ``params`` are all parameters. ``unsupported`` are
-    the operators without a handle, except those that it ignores (jit_analysis.py:28-87).
-    It fails, for instance, for a convolution on meta, which torch 2.13 cannot trace.
+    Its flops are multiply-accumulates (flop_count.py:56). ``unsupported`` are the operators without a handle, except
+    those that it ignores (jit_analysis.py:28-87). It fails, for instance, for a convolution on meta, which torch 2.13
+    cannot trace.
     """
     with warnings.catch_warnings():
         # The trace compiles small functions, which torch has deprecated.
@@ -49,8 +49,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
         with cache_shapes(model):
             total = analysis.total()
-        params, unsupported = exact_int(parameter_count(model)[""]), dict(analysis.unsupported_ops())
-        return {"macs": exact_int(total), "params": params, "unsupported": unsupported}
+        return {"macs": exact_int(total), "unsupported": dict(analysis.unsupported_ops())}
 
 
 def _cell(event: Event) -> dict[str, int]:

@@ -24,9 +24,8 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
     It fails for an unsupported operator.
     """
     found = count_contractions(record(model, tuple(inputs.values())))
-    params = sum(parameter.numel() for parameter in model.parameters())
     # its version is that of torch, which decides which operations run
-    return {"tool": NAME, "macs": found.macs, "params": params, "unsupported": {}}
+    return {"tool": NAME, "macs": found.macs, "unsupported": {}}
 
 
 def call_counts(trace: Trace) -> list[CallCount]:

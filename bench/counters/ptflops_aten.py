@@ -31,12 +31,9 @@ _ZERO_OP = re.compile(r"^Warning: (\S+) operation is treated as a zero-op$", re.
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
-    """Count one forward pass.
-
-    ``params`` are the trainable ones (aten_engine.py:113). ``unsupported`` is read from what ptflops prints (:96).
-    """
-    macs, params, report = ptflops_run.run(model, inputs, backend="aten")
-    return {"macs": macs, "params": params, "unsupported": dict(Counter(_ZERO_OP.findall(report)))}
+    """Count one forward pass; ``unsupported`` is read from what ptflops prints (aten_engine.py:96)."""
+    macs, report = ptflops_run.run(model, inputs, backend="aten")
+    return {"macs": macs, "unsupported": dict(Counter(_ZERO_OP.findall(report)))}
 
 
 def _addmm(event: Event) -> dict[str, int]:

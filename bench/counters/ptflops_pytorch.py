@@ -39,15 +39,14 @@ TWICE = "pytorch_engine.py:96-103"
 def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
     """Count one forward pass.
 
-    ``params`` are the trainable ones (pytorch_engine.py:161). ``unsupported`` are the module types that ptflops
-    calls zero-ops (:231); it does not name functions. Totals above 2**53 would be rounded: the module sum
-    passes through a float (:199).
+    ``unsupported`` are the module types that ptflops calls zero-ops (pytorch_engine.py:231); it does not name
+    functions. Totals above 2**53 would be rounded: the module sum passes through a float (:199).
     """
-    macs, params, report = ptflops_run.run(model, inputs, backend="pytorch")
+    macs, report = ptflops_run.run(model, inputs, backend="pytorch")
     types = [type(module).__name__ for module in model.modules()]
     zero_ops = {line.split()[2] for line in report.splitlines() if line.endswith("is treated as a zero-op.")}
     unsupported = {name: types.count(name) for name in dict.fromkeys(types) if name in zero_ops}
-    return {"macs": macs, "params": params, "unsupported": unsupported}
+    return {"macs": macs, "unsupported": unsupported}
 
 
 # Module hooks: the operations that a call of each module type adds (pytorch_ops.py)

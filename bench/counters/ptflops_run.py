@@ -5,9 +5,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stdout
 from io import StringIO
 
-# Dynamo must be imported before ptflops patches torch: on meta the first biased nn.Linear imports it, and
-# among patched functions that import fails for the rest of the process.
-import torch._dynamo  # noqa: F401
 from ptflops import get_model_complexity_info
 from torch import Tensor, nn
 
@@ -32,8 +29,8 @@ class _KeywordInputs(nn.Module):
         return self.model(*inputs.values())
 
 
-def run(model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str) -> tuple[int, int, str]:
-    """Return the MACs of the whole batch, the trainable parameters, and ptflops' report.
+def run(model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str) -> tuple[int, str]:
+    """Return the MACs of the whole batch and ptflops' report.
 
     Raises ToolError with the exception that ptflops printed if it returns (None, None).
     """
@@ -42,7 +39,7 @@ def run(model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str) -> tupl
     remembered = cache_shapes(model) if backend == "aten" else nullcontext()
     with redirect_stdout(StringIO()) as printed, remembered:
         root = _KeywordInputs(model)
-        macs, params = get_model_complexity_info(
+        macs, _ = get_model_complexity_info(
             root,
             (1,),
             print_per_layer_stat=False,
@@ -57,4 +54,4 @@ def run(model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str) -> tupl
     if macs is None:
         failures = _FAILURE.findall(printed.getvalue())
         raise ToolError(one_line(*failures[-1]) if failures else "it returned (None, None)")
-    return macs, params, report.getvalue()
+    return macs, report.getvalue()

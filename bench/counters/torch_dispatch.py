@@ -35,20 +35,11 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
     """Count one forward pass.
 
     MACs are its FLOPs / 2. It does not report what it did not count: an operator without a formula is 0 without
-    a warning. ``by_module`` holds only modules with FLOPs.
+    a warning.
     """
     with cache_shapes(model), FlopCounterMode(display=False) as mode:
         model(*inputs.values())
-    counts = mode.get_flop_counts()
-    counts.pop("Global", None)
-    root = type(model).__name__
-    by_module = {_path(name, root): macs_from_flops(sum(flops.values())) for name, flops in counts.items()}
-    return {"macs": macs_from_flops(mode.get_total_flops()), "by_module": by_module}
-
-
-def _path(name: str, root: str) -> str:
-    """Return a module path without the root's class name (module_tracker.py:90-99)."""
-    return "" if name == root else name.removeprefix(f"{root}.")
+    return {"macs": macs_from_flops(mode.get_total_flops())}
 
 
 def _formulas() -> dict[str, Callable[..., int]]:

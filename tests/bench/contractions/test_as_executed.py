@@ -38,7 +38,6 @@ STORED = int(SPARSE.sum())
 def test_sparse_operand_counts_stored_elements(layout, function):
     found = count_macs(module(function), getattr(SPARSE, layout)(), B)
     assert found.macs == STORED * N == 121
-    assert [product.dense_macs for parts in found.by_event.values() for _, product in parts] == [M * K * N]
 
 
 def test_sparse_vector_and_block_products():
