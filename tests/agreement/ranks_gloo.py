@@ -14,6 +14,7 @@ from headcount.models import sharded
 from headcount.models.build import build
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.registry import ATTENTIONS
+from tests.agreement import exchange
 
 B, T, SEED = 2, 28, 3
 MHA = ATTENTIONS["moh"](d_model=20, num_heads=4, head_dim=6, num_shared_heads=1, top_k=2)
@@ -82,11 +83,11 @@ def model(mesh):
         assert_close(parameter.grad, whole.get_parameter(name).grad, name)
 
 
-def keys(mesh, exchange=sharded.gather_keys):
-    for config in (MHA, MLA) if exchange is sharded.gather_keys else (MHA, MOA):
+def keys(mesh, send=exchange.gather_keys):
+    for config in (MHA, MLA) if send is exchange.gather_keys else (MHA, MOA):
         whole, layer = make(config), make(config)
         y, dx = output_and_gradient(whole, features(config))
-        exchange(layer, mesh)
+        send(layer, mesh)
         x = features(config).detach()[:, part(T)].clone().requires_grad_()
         found, gradient = output_and_gradient(layer, x)
         assert_close(found, y[:, part(T)], "output")
@@ -94,17 +95,17 @@ def keys(mesh, exchange=sharded.gather_keys):
 
 
 def ring(mesh):
-    keys(mesh, sharded.rotate_keys)
+    keys(mesh, exchange.rotate_keys)
 
 
 def heads_and_keys(mesh):
     mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("cp", "tp"))
     own = part(T, mesh["cp"])
-    for config, exchange in ((MHA, sharded.gather_keys), (MLA, sharded.gather_keys), (MHA, sharded.rotate_keys)):
+    for config, send in ((MHA, exchange.gather_keys), (MLA, exchange.gather_keys), (MHA, exchange.rotate_keys)):
         whole, layer = make(config), make(config)
         y, dx = output_and_gradient(whole, features(config))
         sharded.divide_heads(layer, mesh["tp"])
-        exchange(layer, mesh["cp"])
+        send(layer, mesh["cp"])
         x = features(config).detach()[:, own].clone().requires_grad_()
         with implicit_replication():
             found, gradient = output_and_gradient(layer, x)
@@ -116,7 +117,7 @@ def experts(mesh, run, own):
     for config in (MOA, MIXTURE):
         whole, layer = make(config), make(config)
         y, _ = output_and_gradient(whole, features(config))
-        sharded.own_experts(layer, mesh)
+        exchange.own_experts(layer, mesh)
         x = features(config).detach()[:, own].clone().requires_grad_()
         found, _ = output_and_gradient(lambda tokens, layer=layer: run(layer, tokens, mesh), x)
         assert_close(found, y[:, own], "output")
@@ -126,11 +127,11 @@ def experts(mesh, run, own):
 
 
 def shared(mesh):
-    experts(mesh, sharded.shared_experts, slice(None))
+    experts(mesh, exchange.shared_experts, slice(None))
 
 
 def sent(mesh):
-    experts(mesh, sharded.sent_experts, part(T))
+    experts(mesh, exchange.sent_experts, part(T))
 
 
 def main():

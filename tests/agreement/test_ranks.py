@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.distributed.tensor.experimental._context_parallel import _attention as context_parallel
@@ -33,6 +33,7 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
 from headcount.models.configs.registry import ATTENTIONS
+from tests.agreement import exchange
 from tests.cases import MODEL_CASES, MODEL_FIELDS, MODEL_LENGTHS, WithInputs
 
 # results of divided layers are views, to which nothing writes
@@ -164,7 +165,7 @@ def test_heads(name, t):
 @pytest.mark.parametrize("name", LAYERS)
 def test_context(name, c):
     layer = build(LAYERS[name], device="meta")
-    sharded.gather_keys(layer, mesh_of(cp=c)["cp"])
+    exchange.gather_keys(layer, mesh_of(cp=c)["cp"])
     check(layer, [tokens(LAYERS[name], T // c)], layer_form(LAYERS[name]), f"cp={c}")
 
 
@@ -172,7 +173,7 @@ def test_context(name, c):
 @pytest.mark.parametrize("name", ["mha", "gqa", "moh", "moa", "switchhead"])
 def test_ring(name, c):
     layer = build(LAYERS[name], device="meta")
-    sharded.rotate_keys(layer, mesh_of(cp=c)["cp"])
+    exchange.rotate_keys(layer, mesh_of(cp=c)["cp"])
     check(layer, [tokens(LAYERS[name], T // c)], layer_form(LAYERS[name]), f"cp={c}:ring")
 
 
@@ -209,8 +210,7 @@ def test_heads_and_context(name, ring):
     mesh = mesh_of(cp=2, tp=2)
     layer = build(LAYERS[name], device="meta")
     sharded.divide_heads(layer, mesh["tp"])
-    exchange = sharded.rotate_keys if ring else sharded.gather_keys
-    exchange(layer, mesh["cp"])
+    (exchange.rotate_keys if ring else exchange.gather_keys)(layer, mesh["cp"])
     text = "tp=2,cp=2:ring" if ring else "tp=2,cp=2"
     check(layer, [tokens(LAYERS[name], T // 2)], layer_form(LAYERS[name]), text)
 
@@ -240,7 +240,7 @@ def test_weights_and_another_axis(name, axis):
     if axis == "tp":
         sharded.divide_heads(layer, mesh["tp"])
     else:
-        sharded.gather_keys(layer, mesh["cp"])
+        exchange.gather_keys(layer, mesh["cp"])
         # weights are divided over all ranks that see other tokens
         weights = mesh["replica", "cp"]._flatten("dp")
         weights.get_coordinate()
@@ -258,15 +258,11 @@ class Experts(nn.Module):
     def __init__(self, config, run, mesh, length):
         super().__init__()
         self.layer, self.run, self.mesh = build(config), run, mesh
-        sharded.own_experts(self.layer, mesh)
+        exchange.own_experts(self.layer, mesh)
         slots = torch.arange(2 * length * config.top_k) % config.num_experts
         self.chosen = slots.view(2, length, config.top_k)
 
     def forward(self, x):
-        for projection in sharded._expert_projections(self.layer):
-            if isinstance(projection, FSDPModule):
-                # its weights are read without a call of the module
-                projection.unshard()
         return self.run(self.layer, x, self.mesh, self.chosen)
 
 
@@ -275,14 +271,14 @@ def check_experts(config, e, *, shared, d=1, c=1):
     attends = not isinstance(config, MixtureFeedForwardConfig)
     own, axis = config.num_experts, "tp" if shared else "ep"
     mesh = mesh_of(dp=d, cp=c, **{axis: e})
-    module = Experts(config, sharded.shared_experts if shared else sharded.sent_experts, mesh[axis], own)
+    module = Experts(config, exchange.shared_experts if shared else exchange.sent_experts, mesh[axis], own)
     if c > 1:
-        sharded.gather_keys(module.layer, mesh["cp"])
+        exchange.gather_keys(module.layer, mesh["cp"])
     if d > 1:
         weights = mesh["dp"] if shared else mesh["dp", axis]._flatten("all")
         weights.get_coordinate()
-        for projection in sharded._expert_projections(module.layer):
-            fully_shard(projection, mesh=mesh["dp"])
+        for projection in exchange.expert_projections(module.layer):
+            fully_shard(projection, mesh=mesh["dp"], reshard_after_forward=False)
         fully_shard(module, mesh=weights)
     # rows are sent among ranks that see other tokens: of a sequence, or for want of attention of other sequences
     ranks = {"tp": e} if shared else {"cp": e} if attends else {"dp": e * d}
