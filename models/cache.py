@@ -43,11 +43,6 @@ class KeyValueCache:
         return cache
 
     @property
-    def num_bytes(self) -> int:
-        """Return the bytes of the filled part."""
-        return sum(stored.numel() * stored.element_size() for stored in self.stored)
-
-    @property
     def stored(self) -> tuple[KeyHeads, Float[Tensor, "batch src v_heads v_dim"]]:
         """Return all keys and values so far."""
         return self.key[:, : self.length], self.value[:, : self.length]
@@ -76,12 +71,6 @@ class WindowCache:
     def __init__(self, batch_size: int, kernel_size: int, d_model: int, like: Tensor) -> None:
         self.values: Float[Tensor, "batch taps d_model"] = like.new_zeros(batch_size, kernel_size - 1, d_model)
         self.length = 0
-
-    @property
-    def num_bytes(self) -> int:
-        """Return the bytes of the filled part, at most w - 1 tokens."""
-        filled = self.values[:, : self.length]
-        return filled.numel() * filled.element_size()
 
     def append(self, new: Float[Tensor, "batch new d_model"]) -> Float[Tensor, "batch seen d_model"]:
         """Return the w - 1 earlier tokens and the new ones; store the last w - 1 of these."""

@@ -29,12 +29,6 @@ class RunningMeanCache(KeyValueCache):
     total: Float[Tensor, "batch 1 d_model"] | None = None
     count: Float[Tensor, "batch 1 1"] | None = None
 
-    @property
-    def num_bytes(self) -> int:
-        """Return the bytes of keys, values, and the sum and count of the queries."""
-        own = (x for x in (self.total, self.count) if x is not None)
-        return super().num_bytes + sum(x.numel() * x.element_size() for x in own)
-
 
 def running_mean(
     x: Float[Tensor, "batch new d_model"],

@@ -91,12 +91,6 @@ class LayerCaches(NamedTuple):
     cross_attn: KeyValueCache
     memory_arguments: tuple[Mapping[str, Tensor], Mapping[str, Tensor]] = ({}, {})
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all caches."""
-        extra = (x for arguments in self.memory_arguments for x in arguments.values())
-        return sum(x.numel() * x.element_size() for x in extra) + self.own.num_bytes + self.cross_attn.num_bytes
-
 
 class DecoderLayer(EncoderLayer):
     """As EncoderLayer, causal, with attention to the encoder's output between ``mix`` and the feed-forward block."""

@@ -9,6 +9,7 @@ import torch
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.registry import ATTENTIONS
 from headcount.models.kernels.selection import missing
+from headcount.models.transformer import LayerCaches
 
 SIZES = {
     "d_model": 5 * 7, "num_heads": 5, "head_dim": 2 * 7, "num_experts": 3, "top_k": 2, "num_shared_heads": 1,
@@ -65,6 +66,18 @@ class WithInputs(torch.nn.Module):
 
     def forward(self):
         return self.model(**self.held)
+
+
+def cache_bytes(*caches):
+    """Return the bytes of the filled parts of caches, or of the caches of decoder layers."""
+    total = 0
+    for cache in caches:
+        if isinstance(cache, LayerCaches):
+            extra = [x for arguments in cache.memory_arguments for x in arguments.values()]
+            total += sum(x.nbytes for x in extra) + cache_bytes(cache.own, cache.cross_attn)
+        else:
+            total += sum(x[:, : cache.length].nbytes for x in vars(cache).values() if isinstance(x, torch.Tensor))
+    return total
 
 
 def randomise(module, scale=0.2):

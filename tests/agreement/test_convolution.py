@@ -12,6 +12,7 @@ from headcount.bench.counters import registry
 from headcount.bench.counters.run_context import run_counter
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
+from tests.cases import cache_bytes
 
 AXES = ("light", "dynamic"), ("windows", "band"), ((1, 11), (3, 5), (7, 1)), (1, 3, 29)
 # F, T, S, B, in turns
@@ -75,19 +76,19 @@ def test_decoding_counts_and_cache(point):
     case, given = case_at(point), Assumptions(element_bytes=4)
     model = build(case.config)
     source, target = example_inputs(case.config, case.lengths).values()
-    states, each, cache_bytes, moved = [], [], [], 0
+    states, each, stored, moved = [], [], [], 0
     prefill = count_calls(lambda: states.append(model.encode(source, max_len=19)))
     for n, token in enumerate(target.split(1, dim=1), 1):
         each.append(count_calls(lambda token=token: model.step(states[0], token)))
-        cache_bytes.append(sum(layer.num_bytes for layer in states[0].caches))
+        stored.append(cache_bytes(*states[0].caches))
         step = accounts.step(case, n)
         moved += sum(e.size for e in step if e.kind in ("cache_read", "cache_write"))
-        assert cache_bytes[-1] == 4 * sum(e.size for e in step if e.kind == "cache")
+        assert stored[-1] == 4 * sum(e.size for e in step if e.kind == "cache")
     found, missing = accounts.values(
         ["kv_bytes", "kv_token_bytes", "prefill_macs", "decode_macs", "generate_macs", "generate_bytes"], case, given
     )
     assert not missing
-    assert (found["kv_bytes"], found["decode_macs"]) == (cache_bytes[-1], each[-1])
+    assert (found["kv_bytes"], found["decode_macs"]) == (stored[-1], each[-1])
     assert prefill == found["prefill_macs"] and found["generate_macs"] == prefill + sum(each)
     # at the context a kernel of 3 is full, one of 29 is not
     assert found["kv_token_bytes"] == (4 * point["dm"] if point["w"] == 29 else 0)

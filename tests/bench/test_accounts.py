@@ -14,7 +14,7 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
-from tests.cases import MAE, MODEL_FIELDS, configurations
+from tests.cases import MAE, MODEL_FIELDS, cache_bytes, configurations
 
 MOH = dict(attention="moh", d_model=35, num_heads=10, num_shared_heads=2, top_k=3, num_kv_heads=5, head_dim=14)
 EDGES = {
@@ -81,7 +81,7 @@ def test_layer_cache_and_macs(name):
     with torch.no_grad():
         for i in range(5):
             each.append(count(lambda i=i: layer(x[:, i : i + 1], cache=cache)))
-            stored.append(cache.num_bytes)
+            stored.append(cache_bytes(cache))
     assert stored[-1] == value("kv_bytes", case) == 2 * value("kv_bytes", case, Assumptions(element_bytes=2))
     assert stored[-1] - stored[-2] == 3 * value("kv_token_bytes", case)
     assert each[-1] == value("decode_macs", case)
@@ -98,7 +98,7 @@ def test_language_model_cache_and_macs(name):
     with torch.no_grad():
         for i in range(5):
             each.append(count(lambda i=i: model(tokens[:, i : i + 1], caches=caches)))
-            stored.append(sum(cache.num_bytes for cache in caches))
+            stored.append(cache_bytes(*caches))
     assert stored[-1] == value("kv_bytes", case)
     assert stored[0] == 3 * value("kv_token_bytes", case)
     assert each[-1] == value("decode_macs", case)
@@ -151,7 +151,7 @@ def test_translation_model_cache_and_macs(name):
     prefill = count(lambda: states.append(model.encode(source, max_len=3)))
     for i in range(3):
         each.append(count(lambda i=i: model.step(states[0], target[:, i : i + 1])))
-    assert sum(layer.num_bytes for layer in states[0].caches) == value("kv_bytes", case)
+    assert cache_bytes(*states[0].caches) == value("kv_bytes", case)
     assert prefill == value("prefill_macs", case)
     assert each[-1] == value("decode_macs", case)
     assert prefill + sum(each) == value("generate_macs", case)
