@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, Input, check_divides, fields_of
+from headcount.models.configs.base import AttentionConfig, Implementation, Input, fields_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,7 @@ class AggregatedAttentionConfig(AttentionConfig):
     takes_values: ClassVar[bool] = False
     # positions are measured in parts of side - 1
     minimum: ClassVar[Mapping[str, int]] = {"side": 2, "pretrained_side": 2}
+    divides: ClassVar[Mapping[str, str]] = {"num_heads": "d_model", "pool_ratio": "side"}
 
     d_model: int
     num_heads: int
@@ -33,11 +34,6 @@ class AggregatedAttentionConfig(AttentionConfig):
     pool_ratio: int
     position_width: int = 512
     pretrained_side: int | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_divides("num_heads", self.num_heads, "d_model", self.d_model)
-        check_divides("pool_ratio", self.pool_ratio, "the side of the grid", self.side)
 
     @property
     def head_dim(self) -> int:

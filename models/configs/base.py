@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, get_args
 
 from headcount.models.configs.suggest import did_you_mean
@@ -83,10 +84,10 @@ def check_range(name: str, value: int | float, least: int, most: int | None = No
         raise ConfigError(f"{name} must be at most {most:,}, not {value:,}")
 
 
-def check_divides(name: str, value: int, whole_name: str, whole: int) -> None:
-    """Raise ConfigError where ``value`` does not divide ``whole``."""
+def check_divides(name: str, value: int, whole_name: str, whole: int, hint: str = "") -> None:
+    """Raise ConfigError, which ends with ``hint``, where ``value`` does not divide ``whole``."""
     if whole % value:
-        raise ConfigError(f"{name} must divide {whole_name}, and {value} does not divide {whole}")
+        raise ConfigError(f"{name} must divide {whole_name}, and {value} does not divide {whole}{hint}")
 
 
 def check_selected(name: str, value: int, least: int, most_name: str, most: int) -> None:
@@ -153,10 +154,11 @@ class SymbolicConfig:
     """A configuration that gives its sizes as the letters of its closed form.
 
     ``variant`` is its name in every package, that of its file; ``module`` the class in the file of models/ of that
-    name, None for a closed form without one;
-    ``fields_by_letter`` maps each letter to a field or property; ``routing_letters`` are the numbers of heads or
-    experts to choose from and to use per token; ``lengths`` are the input lengths with their defaults.
-    ``minimum`` holds the smallest value of numeric fields where it is not 1 (integers) or 0 (floats).
+    name, None for a closed form without one; ``fields_by_letter`` maps each letter to a field or property,
+    ``attention.NAME`` for one of a model's attention; ``routing_letters`` are the numbers of heads or experts to choose
+    from and to use per token; ``lengths`` are the input lengths with their defaults.
+    ``minimum`` holds the smallest value of numeric fields where it is not 1 (integers) or 0 (floats); ``divides`` maps
+    fields to the fields that they must divide.
     """
 
     variant: ClassVar[str]
@@ -165,6 +167,7 @@ class SymbolicConfig:
     routing_letters: ClassVar[tuple[str, ...]] = ()
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "src_len": 10, "tgt_len": 10}
     minimum: ClassVar[Mapping[str, int]] = {}
+    divides: ClassVar[Mapping[str, str]] = {}
 
     def __init_subclass__(cls) -> None:
         """Register a class that has a ``module`` as the configuration of its file."""
@@ -194,10 +197,12 @@ class SymbolicConfig:
                 check_range(field.name, value, self.minimum.get(field.name, 0 if field.type is float else 1))
         if {"top_k", "num_experts"} <= {field.name for field in fields(self)}:
             check_selected("top_k", self.top_k, 1, "num_experts", self.num_experts)
+        for name, whole in self.divides.items():
+            check_divides(name, getattr(self, name), whole, getattr(self, whole))
 
     def letters(self) -> dict[str, Any]:
         """Return the keyword arguments of this variant's closed form, input lengths apart."""
-        return {letter: getattr(self, name) for letter, name in self.fields_by_letter.items()}
+        return {letter: attrgetter(name)(self) for letter, name in self.fields_by_letter.items()}
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Return input lengths by letter: B sequences, S source or key tokens, T target or query tokens."""
@@ -237,11 +242,8 @@ class AttentionConfig(SymbolicConfig):
                 object.__setattr__(self, "num_kv_heads", self.num_heads)
             check_divides("num_kv_heads", self.num_kv_heads, "num_heads", self.num_heads)
         if getattr(self, "head_dim", 0) is None:
-            if self.d_model % self.num_heads:
-                raise ConfigError(
-                    f"num_heads must divide d_model, and {self.num_heads} does not divide {self.d_model}; "
-                    "choose another num_heads or set head_dim"
-                )
+            hint = "; choose another num_heads or set head_dim"
+            check_divides("num_heads", self.num_heads, "d_model", self.d_model, hint)
             object.__setattr__(self, "head_dim", self.d_model // self.num_heads)
         if getattr(self, "form", None) is Form.IDEAL:
             # attributes of the instance hide those of the class, which are of the released form
@@ -292,6 +294,11 @@ class ModelConfig(SymbolicConfig):
                 raise ConfigError(f"attention {layer.variant} is of a grid of tokens, which only a transnext model has")
             if layer.d_model != self.d_model:
                 raise ConfigError(f"d_model of the attention must be the model's {self.d_model}, not {layer.d_model}")
+
+    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
+        """Return tokens (B, T)."""
+        self.length_letters(lengths)
+        return {"tokens": Input((lengths["batch_size"], lengths["seq_len"]), self.vocab_size)}
 
 
 class Layers(tuple):
@@ -364,11 +371,6 @@ class CausalLanguageModelConfig(Layered):
     def lengths(self) -> dict[str, int]:
         """One sequence of ``context_len`` tokens."""
         return {"batch_size": 1, "seq_len": self.context_len}
-
-    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Return tokens (B, T)."""
-        self.length_letters(lengths)
-        return {"tokens": Input((lengths["batch_size"], lengths["seq_len"]), self.vocab_size)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ Importable without torch.
 """
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Layered, ModelConfig
+from headcount.models.configs.base import ConfigError, Layered, ModelConfig
 from headcount.models.configs.mha import MultiHeadAttentionConfig
 from headcount.models.configs.moh import MixtureOfHeadAttentionConfig, Router
 
@@ -25,8 +25,13 @@ def convert_config(
     heads that there are not.
     """
     layers = config.layers if isinstance(config, Layered) else (config.attention,)
-    numbers = {"shared": _each("shared", shared, len(layers)), "routed": _each("routed", routed, len(layers))}
-    made = [_layer(*one, router) for one in zip(layers, numbers["shared"], numbers["routed"], strict=True)]
+    each = (_each(name, heads, len(layers)) for name, heads in (("shared", shared), ("routed", routed)))
+    made = []
+    for dense, num_shared_heads, top_k in zip(layers, *each, strict=True):
+        if not isinstance(dense, MultiHeadAttentionConfig):
+            raise ConfigError(f"only attention {MultiHeadAttentionConfig.variant} is converted, not {dense.variant}")
+        heads = {"num_shared_heads": num_shared_heads, "top_k": top_k, "router": router}
+        made.append(MixtureOfHeadAttentionConfig(**vars(dense), **heads))
     return replace(config, layers=tuple(made)) if isinstance(config, Layered) else replace(config, attention=made[0])
 
 
@@ -36,10 +41,3 @@ def _each(name: str, heads: Heads, layers: int) -> Sequence[int]:
     if len(heads) != layers:
         raise ConfigError(f"{name} takes one whole number or one for each of {layers} layers, not {len(heads)}")
     return heads
-
-
-def _layer(dense: AttentionConfig, shared: int, routed: int, router: str) -> MixtureOfHeadAttentionConfig:
-    if not isinstance(dense, MultiHeadAttentionConfig):
-        raise ConfigError(f"only attention {MultiHeadAttentionConfig.variant} is converted, not {dense.variant}")
-    values = {field.name: getattr(dense, field.name) for field in fields(dense)}
-    return MixtureOfHeadAttentionConfig(**values, num_shared_heads=shared, top_k=routed, router=router)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, check_divides, fields_of
+from headcount.models.configs.base import AttentionConfig, fields_of
 from headcount.models.configs.encoder_decoder import Translation
 
 
@@ -36,6 +36,7 @@ class ConvolutionConfig(Translation):
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
         "d_m", "F", "V", "h_w", "encoder_kernels", "decoder_kernels", "dynamic", "band", "E_ff", "K_ff"
     )
+    divides: ClassVar[Mapping[str, str]] = {"num_weight_heads": "d_model"}
 
     attention: AttentionConfig
     convolution: Convolution | str
@@ -50,10 +51,6 @@ class ConvolutionConfig(Translation):
     input_dropout: float = 0.0
     kernel_dropout: float = 0.0
     ffn_dropout: float = 0.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_divides("num_weight_heads", self.num_weight_heads, "d_model", self.d_model)
 
     @property
     def dynamic(self) -> bool:

@@ -26,8 +26,8 @@ class DecoderConfig(CausalLanguageModelConfig):
     """
 
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of(
-        "d_m", "F", "V", "bias", "gated", "tied", "parallel", "positions", "P", "h", "d_h"
-    )
+        "d_m", "F", "V", "bias", "gated", "tied", "parallel", "positions", "P"
+    ) | {"h": "attention.num_heads", "d_h": "attention.head_dim"}
 
     bias: bool = True
     gated: bool = False
@@ -46,16 +46,6 @@ class DecoderConfig(CausalLanguageModelConfig):
     def module(self) -> str | None:
         """The name of the torch class; None with relative positions."""
         return None if self.positions == Positions.RELATIVE else "DecoderOnly"
-
-    @property
-    def num_heads(self) -> int:
-        """Heads of the first layer."""
-        return self.attention.num_heads
-
-    @property
-    def head_dim(self) -> int:
-        """Width of a head of the first layer."""
-        return self.attention.head_dim
 
     def length_letters(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Return input lengths by letter. Raises ConfigError for more tokens than learned positions."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered, check_divides, fields_of
+from headcount.models.configs.base import AttentionConfig, ConfigError, Input, Layered, fields_of
 from headcount.models.configs.moe_ffn import TakesMixture
 
 
@@ -20,6 +20,7 @@ class DiffusionTransformerConfig(TakesMixture, Layered):
         "d_m", "F", "T", "p", "C_in", "C_out", "d_t", "N_y", "E_ff", "K_ff"
     )
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
+    divides: ClassVar[Mapping[str, str]] = {"patch_size": "latent_size"}
 
     layers: tuple[AttentionConfig, ...]
     d_model: int
@@ -33,7 +34,6 @@ class DiffusionTransformerConfig(TakesMixture, Layered):
 
     def __post_init__(self):
         super().__post_init__()
-        check_divides("patch_size", self.patch_size, "latent_size", self.latent_size)
         if self.d_model % 4:
             raise ConfigError(f"d_model must be a multiple of 4 for sin-cos positions in 2-D, not {self.d_model}")
         if self.frequency_width % 2:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Layered, ModelConfig
+from headcount.models.configs.base import AttentionConfig, ConfigError, Layered, ModelConfig, check_choice
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.suggest import choices
 
@@ -37,10 +37,9 @@ def make_config(values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
     """
     values = dict(values)
     model, attention = values.pop("model", None), values.pop("attention", None)
-    if attention not in ATTENTIONS:
-        raise ConfigError(f"attention must be one of {', '.join(ATTENTIONS)}, not {attention!r}")
-    if model is not None and model not in MODELS:
-        raise ConfigError(f"model must be one of {', '.join(MODELS)}, not {model!r}")
+    check_choice("attention", attention, ATTENTIONS)
+    if model is not None:
+        check_choice("model", model, MODELS)
     known = field_types(model, attention)
     for name in values:
         if name not in known:

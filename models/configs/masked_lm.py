@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, ConfigError, Input, fields_of
+from headcount.models.configs.base import AttentionConfig, ConfigError, fields_of
 from headcount.models.configs.moe_ffn import TakesMixture
 
 
@@ -13,10 +13,8 @@ class MaskedLanguageModelConfig(TakesMixture):
     """Post-norm RoBERTa-style encoder: GELU, learned positions, embedding norm, tied output with a bias."""
 
     module: ClassVar[str | None] = "MaskedLanguageModel"
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        **fields_of("d_m", "F", "V", "N"),
-        "P": "max_positions",
-        **fields_of("E_ff", "K_ff"),
+    fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "F", "V", "N", "P", "E_ff", "K_ff") | {
+        "P": "max_positions"
     }
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1, "seq_len": 128}
 
@@ -37,8 +35,3 @@ class MaskedLanguageModelConfig(TakesMixture):
                 "set max_positions for longer inputs"
             )
         return super().length_letters(lengths)
-
-    def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
-        """Return tokens (B, T)."""
-        self.length_letters(lengths)
-        return {"tokens": Input((lengths["batch_size"], lengths["seq_len"]), self.vocab_size)}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from headcount.models.configs.base import AttentionConfig, Implementation, check_divides, fields_of
+from headcount.models.configs.base import AttentionConfig, Implementation, fields_of
 
 
 class Gates(StrEnum):
@@ -41,6 +41,7 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
         Implementation("triton", "kernels.triton_moa:run", package="triton"),
     )
     rotary: ClassVar[str | None] = "kv_head_dim"
+    divides: ClassVar[Mapping[str, str]] = {"num_kv_heads": "head_dim"}
 
     d_model: int
     num_experts: int
@@ -54,10 +55,6 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     attention_dropout: float = 0.0
     balance_loss_weight: float = 0.01
     z_loss_weight: float = 0.001
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_divides("num_kv_heads", self.num_kv_heads, "head_dim", self.head_dim)
 
     @property
     def kv_head_dim(self) -> int:

@@ -112,7 +112,7 @@ def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
     values = {}
     for field, equals, value in parts:
         if field not in types:
-            letters = {**ATTENTIONS[attention].fields_by_letter, **MODELS[base["model"]].fields_by_letter}
+            letters = {**MODELS[base["model"]].fields_by_letter, **ATTENTIONS[attention].fields_by_letter}
             if field in letters:
                 raise ConfigError(f"{field} is {letters[field]}: --set {letters[field]}={value or 'VALUE'}")
             raise ConfigError(f"unknown field {field!r} of {name}; {choices(field, sorted(types))}")

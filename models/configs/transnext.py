@@ -34,10 +34,9 @@ class TransNeXtConfig(TakesMixture, Layered):
 
     module: ClassVar[str | None] = "TransNeXt"
     equal_blocks: ClassVar[bool] = False
-    fields_by_letter: ClassVar[Mapping[str, str]] = {
-        "C_in": "channels",
-        **fields_of("C", "depths", "tokens", "widths", "inner_widths", "E_ff", "K_ff"),
-    }
+    fields_by_letter: ClassVar[Mapping[str, str]] = {"C_in": "channels"} | fields_of(
+        "C", "depths", "tokens", "widths", "inner_widths", "E_ff", "K_ff"
+    )
     lengths: ClassVar[Mapping[str, int]] = {"batch_size": 1}
     unit: ClassVar[str] = "stage"
     derived_fields: ClassVar[tuple[str, ...]] = ("side", "pretrained_side")
