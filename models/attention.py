@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcount.models.cache import HeadShape, KeyValueCache, value_tokens
 from headcount.models.kernels.selection import REFERENCE, Selectable
@@ -133,6 +133,16 @@ class Attention(Selectable):
     cache_type: type[KeyValueCache] = KeyValueCache
     takes_head_weights = False
     """Whether the implementations multiply the heads' outputs by ``head_weights``."""
+
+    def add_projections(self, query: type[nn.Module] = nn.Linear, output: type[nn.Module] = nn.Linear) -> None:
+        """Add dense projections of h query heads, of g key and value heads, and of the output, in this order."""
+        config = self.config
+        d_model, width, bias = config.d_model, config.num_heads * config.head_dim, config.bias
+        kv_width = getattr(config, "num_kv_heads", config.num_heads) * config.head_dim
+        self.q_proj = query(d_model, width, bias=bias)
+        self.k_proj = nn.Linear(d_model, kv_width, bias=bias)
+        self.v_proj = nn.Linear(d_model, kv_width, bias=bias)
+        self.out_proj = output(width, d_model, bias=bias)
 
     def forward(
         self,

@@ -59,12 +59,8 @@ class MixtureOfAttentiveExperts(Attention):
 
     def __init__(self, config: MixtureOfAttentiveExpertsConfig) -> None:
         super().__init__(config)
-        d_model, width, bias = config.d_model, config.num_heads * config.head_dim, config.bias
-        self.q_proj = nn.Linear(d_model, width, bias=bias)
-        self.k_proj = nn.Linear(d_model, width, bias=bias)
-        self.v_proj = nn.Linear(d_model, width, bias=bias)
-        self.out_proj = nn.Linear(width, d_model, bias=bias)
-        self.gate = GateNetwork(d_model, config.gate_width, config.num_heads, bias)
+        self.add_projections()
+        self.gate = GateNetwork(config.d_model, config.gate_width, config.num_heads, config.bias)
 
     @property
     def cache_type(self) -> type[KeyValueCache]:

@@ -33,8 +33,4 @@ class MultiHeadAttention(Attention):
 
     def __init__(self, config: MultiHeadAttentionConfig) -> None:
         super().__init__(config)
-        width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        self.q_proj = nn.Linear(config.d_model, width, bias=config.bias)
-        self.k_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
-        self.v_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
-        self.out_proj = nn.Linear(width, config.d_model, bias=config.bias)
+        self.add_projections()

@@ -98,12 +98,8 @@ class MixtureOfHeadAttention(Attention):
         ideal, linear = config.form is Form.IDEAL, config.router is Router.LINEAR
         query_proj = SelectedQueryProjection if ideal and linear else nn.Linear
         out_proj = SelectedOutputProjection if ideal else nn.Linear
-        width, kv_width = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
         self.router = HeadRouter(config)
-        self.q_proj = query_proj(config.d_model, width, bias=config.bias)
-        self.k_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
-        self.v_proj = nn.Linear(config.d_model, kv_width, bias=config.bias)
-        self.out_proj = out_proj(width, config.d_model, bias=config.bias)
+        self.add_projections(query_proj, out_proj)
 
     def routing_loss(self, recorded: Recorded) -> RoutingLoss:
         """Return beta L_b (Eq. 7) with beta = balance_loss_weight; E beta L_b, averaged, as the released code."""

@@ -8,7 +8,6 @@ moa_layer/). This is a reimplementation; the gates are the layer's.
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from headcount.models.attention import Inputs, attend
 from headcount.models.experts import ExpertLinear
@@ -45,32 +44,10 @@ def _dispatch(
     return rows, rows // top_k, gates[rows], selected.reshape(-1, num_experts).sum(0)
 
 
-def _experts(experts: ExpertLinear, rows: Tensor, sizes: Tensor) -> Tensor:
-    # cast here, where autograd casts the gradients back: the backward runs without autocast
-    return ExpertLoop.apply(
-        to_autocast_dtype(rows), sizes, to_autocast_dtype(experts.weight), to_autocast_dtype(experts.bias)
-    )
-
-
-class ExpertLoop(torch.autograd.Function):
-    """y = x W_e + b_e on rows sorted by expert, one product after another; backward in the same manner."""
-
-    @staticmethod
-    def forward(ctx, x, sizes, weight, bias):
-        products = [torch.mm(x_e, w_e) for x_e, w_e in zip(x.split(sizes.tolist()), weight, strict=True)]
-        if bias is not None:
-            products = [y_e + b_e for y_e, b_e in zip(products, bias, strict=True)]
-        ctx.save_for_backward(x, sizes, weight)
-        ctx.has_bias = bias is not None
-        return torch.cat(products)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        x, sizes, weight = ctx.saved_tensors
-        sizes = sizes.tolist()
-        grads = grad.split(sizes)
-        dx = torch.cat([torch.mm(g_e, w_e.t()) for g_e, w_e in zip(grads, weight, strict=True)])
-        dw = torch.stack([torch.mm(x_e.t(), g_e) for x_e, g_e in zip(x.split(sizes), grads, strict=True)])
-        db = torch.stack([g_e.sum(0) for g_e in grads]) if ctx.has_bias else None
-        return dx, None, dw, db
+def _experts(experts: ExpertLinear, rows: Float[Tensor, "rows fan_in"], sizes: Tensor) -> Float[Tensor, "rows fan_out"]:
+    """Return x W_e + b_e of rows sorted by expert, one product after another."""
+    rows, weight, bias = map(to_autocast_dtype, (rows, experts.weight, experts.bias))
+    products = [torch.mm(x_e, w_e) for x_e, w_e in zip(rows.split(sizes.tolist()), weight, strict=True)]
+    if bias is not None:
+        products = [y_e + b_e for y_e, b_e in zip(products, bias, strict=True)]
+    return torch.cat(products)
