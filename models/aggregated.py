@@ -12,10 +12,12 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from headcount.models.activations import relu
 from headcount.models.attention import split_heads
 from headcount.models.configs.aggregated import AggregatedAttentionConfig
 from headcount.models.kernels.selection import Selectable
 from headcount.models.shapes import Queries, QueryHeads
+from headcount.models.transformer import FeedForward
 
 WINDOW = 9
 PATCH_OF_POSITIONS = 8
@@ -83,7 +85,8 @@ class AggregatedAttention(Selectable):
         self.k_proj = nn.Linear(d_model, d_model)
         self.v_proj = nn.Linear(d_model, d_model)
         self.out_proj = output(d_model, d_model)
-        self.position = PositionBias(config.position_width, heads)
+        # a number for each head from a pair of coordinates
+        self.position = FeedForward(2, config.position_width, relu, width=heads)
         self.query_embedding = nn.Parameter(torch.empty(heads, head_dim))
         self.temperature = nn.Parameter(torch.empty(heads))
         self.initial_std = {"query_embedding": 0.02}
@@ -141,19 +144,6 @@ class AggregatedAttention(Selectable):
     def position_bias(self, grid: Grid) -> Float[Tensor, "heads tgt keys"]:
         """Return the bias of every token and pooled token, of every pair of tokens where nothing is pooled."""
         return self.position(grid.coordinates)[grid.pairs].permute(2, 0, 1)
-
-
-class PositionBias(nn.Module):
-    """ReLU(p W_1 + b_1) W_2 + b_2: a number for each head from a pair of coordinates."""
-
-    def __init__(self, width: int, num_heads: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(2, width)
-        self.fc2 = nn.Linear(width, num_heads)
-
-    def forward(self, positions: Float[Tensor, "positions 2"]) -> Float[Tensor, "positions heads"]:
-        """Map (N_pos, 2) to (N_pos, h)."""
-        return self.fc2(F.relu(self.fc1(positions)))
 
 
 def make_grid(config: AggregatedAttentionConfig, like: Tensor) -> Grid:

@@ -5,13 +5,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.models.activations import gelu_tanh
+from headcount.models.activations import gelu_tanh, silu
 from headcount.models.build import make_module
 from headcount.models.configs.base import AttentionConfig
 from headcount.models.configs.dit import DiffusionTransformerConfig
 from headcount.models.encoder_decoder import sinusoidal_positions
 from headcount.models.shapes import Tokens
-from headcount.models.transformer import make_feed_forward
+from headcount.models.transformer import FeedForward, make_feed_forward
 
 
 class Modulation(nn.Module):
@@ -41,21 +41,19 @@ def plain_norm(d_model: int) -> nn.LayerNorm:
     return nn.LayerNorm(d_model, eps=1e-6, elementwise_affine=False)
 
 
-class TimestepEmbedding(nn.Module):
+class TimestepEmbedding(FeedForward):
     """Cosines and sines of the time step at frequencies 10000^(-2i / d_t), through a two-layer MLP with SiLU."""
 
     def __init__(self, frequency_width: int, d_model: int) -> None:
-        super().__init__()
+        super().__init__(frequency_width, d_model, silu, width=d_model)
         self.half = frequency_width // 2
-        self.fc1 = nn.Linear(frequency_width, d_model)
-        self.fc2 = nn.Linear(d_model, d_model)
 
     def forward(self, timesteps: Int[Tensor, "batch"]) -> Float[Tensor, "batch d_model"]:
         """Map (B,) to (B, d_m)."""
         order = torch.arange(self.half, device=timesteps.device, dtype=torch.float32)
         angles = timesteps[:, None] * (10000.0 ** (order * (-1.0 / self.half)))[None]
         waves = torch.cat((torch.cos(angles), torch.sin(angles)), dim=-1)
-        return self.fc2(F.silu(self.fc1(waves.to(self.fc1.weight.dtype))))
+        return super().forward(waves.to(self.fc1.weight.dtype))
 
 
 class DiTBlock(nn.Module):

@@ -21,7 +21,8 @@ CHUNK_RULE: ContextVar[Callable[[int, int], int] | None] = ContextVar("CHUNK_RUL
 class ExpertLinear(nn.Module):
     """y = x W_e + b_e, with the expert e chosen row by row; ``weight`` is (E, in, out), ``bias`` (E, out).
 
-    Plain form: each row's weight matrix is gathered for it (:func:`gathered_product`).
+    Plain form: each row's weight matrix is gathered for it (:func:`gathered_product`). Weights are not initialised
+    here: :func:`headcount.models.build.build` does it.
     """
 
     def __init__(self, num_experts: int, in_features: int, out_features: int, bias: bool = False) -> None:
@@ -31,14 +32,6 @@ class ExpertLinear(nn.Module):
         self.out_features = out_features
         self.weight = nn.Parameter(torch.empty(num_experts, in_features, out_features))
         self.bias = nn.Parameter(torch.empty(num_experts, out_features)) if bias else None
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set Glorot-uniform weights for each expert as a separate layer, and zero biases."""
-        bound = (6 / (self.in_features + self.out_features)) ** 0.5
-        nn.init.uniform_(self.weight, -bound, bound)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(
         self,

@@ -16,19 +16,24 @@ from headcount.models.shapes import KeyMask, PaddingMask, Queries, QueryMask, So
 
 
 class FeedForward(nn.Module):
-    """y = activation(x W1 + b1) W2 + b2, with dropout on the hidden layer; b1 and b2 only with ``bias``."""
+    """y = activation(x W1 + b1) W2 + b2, with dropout on the hidden layer; b1 and b2 only with ``bias``.
+
+    ``width``: that of y; 0: that of x, ``d_model``.
+    """
 
     def __init__(
-        self, d_model: int, d_ff: int, activation: Activation, dropout: float = 0.0, bias: bool = True
+        self, d_model: int, d_ff: int, activation: Activation, dropout: float = 0.0, bias: bool = True, width: int = 0
     ) -> None:
         super().__init__()
         self.fc1 = nn.Linear(d_model, d_ff, bias=bias)
-        self.fc2 = nn.Linear(d_ff, d_model, bias=bias)
+        self.fc2 = nn.Linear(d_ff, width or d_model, bias=bias)
         self.activation = activation
         self.dropout = dropout
 
-    def forward(self, x: Tokens, padding_mask: PaddingMask = None) -> Tokens:
-        """Map each token of (B, T, d_m) independently, padded ones too."""
+    def forward(
+        self, x: Float[Tensor, "*rows d_model"], padding_mask: PaddingMask = None
+    ) -> Float[Tensor, "*rows width"]:
+        """Map each row independently, those of padded tokens too."""
         return self.fc2(drop(self.activation(self.fc1(x)), self.dropout, self.training))
 
 

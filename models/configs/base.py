@@ -96,11 +96,6 @@ def check_selected(name: str, value: int, least: int, most_name: str, most: int)
         raise ConfigError(f"{name} must lie in {least}..{most_name} = {least}..{most}, not {value}")
 
 
-def check_layers(name: str, number: int) -> None:
-    """Raise ConfigError where a model cannot have ``number`` layers."""
-    check_range(name, number, 1, MOST_LAYERS)
-
-
 class Implementation(NamedTuple):
     """One way to run a layer, on the parameters of the reference and with its results.
 
@@ -186,7 +181,7 @@ class SymbolicConfig:
                 check_choice(field.name, value, [member.value for member in enum])
                 object.__setattr__(self, field.name, enum(value))
             elif field.name.endswith("layers") and isinstance(value, int):
-                check_layers(field.name, value)
+                check_range(field.name, value, 1, MOST_LAYERS)
             elif field.name.endswith("dropout"):
                 if not 0 <= value < 1:
                     raise ConfigError(f"{field.name} must lie in [0, 1), not {value}")
@@ -220,7 +215,8 @@ class AttentionConfig(SymbolicConfig):
     ``implementations``: how its module can be run, the reference first. ``ideal_attributes``: those of the ideal form
     that differ from those of the released one. ``rotary``: the field that holds how many elements of a query or key
     rotary positions turn, None where it takes none. ``takes_values``: whether its values may be of another sequence
-    than its keys. ``no_step``: why it cannot decode step by step, empty where it can. ``columns`` and ``rows``: the
+    than its keys. ``no_step``: why it cannot decode step by step, empty where it can. ``steerable``: whether its module
+    has a linear router whose selection can be set: ``routing_projection``. ``columns`` and ``rows``: the
     projections that tensor parallelism divides by their outputs, heads, and by their inputs; none without columns.
     """
 
@@ -229,6 +225,7 @@ class AttentionConfig(SymbolicConfig):
     rotary: ClassVar[str | None] = None
     takes_values: ClassVar[bool] = True
     no_step: ClassVar[str] = ""
+    steerable: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ()
     rows: ClassVar[tuple[str, ...]] = ("out_proj",)
 
@@ -265,11 +262,6 @@ class AttentionConfig(SymbolicConfig):
     def in_decoder(self) -> "AttentionConfig":
         """The attention in the decoder of an encoder-decoder: itself, unless it would see later tokens there."""
         return self
-
-    @property
-    def steerable(self) -> bool:
-        """Whether its module has a linear router whose selection can be set: ``routing_projection``."""
-        return False
 
 
 class ModelConfig(SymbolicConfig):
@@ -329,7 +321,7 @@ class Layered(ModelConfig):
         """Return the number of layers of each unit, and the ``derived_fields`` of its attention, from the model's
         fields."""
         num_layers = values.get("num_layers", 1)
-        check_layers("num_layers", num_layers)
+        check_range("num_layers", num_layers, 1, MOST_LAYERS)
         return [(1, {})] * num_layers
 
     @property

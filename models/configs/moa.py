@@ -41,6 +41,7 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
         Implementation("triton", "kernels.triton_moa:run", package="triton"),
     )
     rotary: ClassVar[str | None] = "kv_head_dim"
+    steerable: ClassVar[bool] = True
     divides: ClassVar[Mapping[str, str]] = {"num_kv_heads": "head_dim"}
 
     d_model: int
@@ -60,8 +61,3 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     def kv_head_dim(self) -> int:
         """c = D / g, the width of a key/value head."""
         return self.head_dim // self.num_kv_heads
-
-    @property
-    def steerable(self) -> bool:
-        """Return True: the router is linear."""
-        return True

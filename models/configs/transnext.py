@@ -6,11 +6,11 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 from headcount.models.configs.base import (
+    MOST_LAYERS,
     AttentionConfig,
     ConfigError,
     Input,
     Layered,
-    check_layers,
     check_range,
     fields_of,
 )
@@ -66,7 +66,7 @@ class TransNeXtConfig(TakesMixture, Layered):
         if not depths:
             raise ConfigError("depths must have the number of layers of at least one stage")
         check_range("depths", min(depths), 1)
-        check_layers("depths", sum(depths))
+        check_range("depths", sum(depths), 1, MOST_LAYERS)
         own, pretrained = _sides("image_size", size, depths), values.get("pretrained_size")
         before = [None] * len(depths) if pretrained is None else _sides("pretrained_size", pretrained, depths)
         sides = [dict(zip(cls.derived_fields, both, strict=True)) for both in zip(own, before, strict=True)]

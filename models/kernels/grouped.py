@@ -70,17 +70,17 @@ def _by_segments(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Tenso
 def _by_grouped_mm(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Tensor) -> Tensor:
     plan = make_plan(indices, layer.config.num_experts)
     x, gates, w_o = map(to_autocast_dtype, (inputs.query, gates, layer.out_proj.weight))
-    rows = GatherRows.apply(x.flatten(0, 1), plan.tokens, plan.inverse, plan.top_k)
-    q = GatherRows.apply(_rows_through(layer.q_proj, rows, plan), plan.inverse, plan.order, 1)
+    rows = MoveRows.apply(x.flatten(0, 1), plan.tokens, plan.inverse, plan.top_k)
+    q = MoveRows.apply(_rows_through(layer.q_proj, rows, plan), plan.inverse, plan.order, 1)
 
     out = attend_slots(q.view(*indices.shape, -1), inputs, fused_attend)
     if torch.is_grad_enabled():
         # on the narrow side: the gradient of a gate needs what it multiplies
         out = out * gates[..., None]
-    rows = GatherRows.apply(out.reshape(q.shape), plan.order, plan.inverse, 1)
+    rows = MoveRows.apply(out.reshape(q.shape), plan.order, plan.inverse, 1)
     rows = padded_grouped_mm(rows, w_o, plan.offsets)
     if torch.is_grad_enabled():
-        y = CollectTokens.apply(rows, plan)
+        y = MoveRows.apply(rows, plan.tokens, plan.inverse, plan.top_k, True)
     else:
         # order, gate and sum in one pass
         bags = plan.inverse.view(-1, plan.top_k)
@@ -107,11 +107,11 @@ def _ffn_by_segments(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routi
 
 def _ffn_by_grouped_mm(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routing: Routing) -> Tensor:
     plan = make_plan(routing.indices, layer.config.num_experts)
-    rows = GatherRows.apply(x, plan.tokens, plan.inverse, plan.top_k)
+    rows = MoveRows.apply(x, plan.tokens, plan.inverse, plan.top_k)
     hidden = layer.hidden(*(_rows_through(project, rows, plan) for project in layer.inward))
     y = padded_grouped_mm(hidden, to_autocast_dtype(layer.outward.weight), plan.offsets)
     gates = to_autocast_dtype(routing.weights.flatten()).index_select(0, plan.order)
-    return CollectTokens.apply(y * gates[:, None], plan)
+    return MoveRows.apply(y * gates[:, None], plan.tokens, plan.inverse, plan.top_k, True)
 
 
 def _rows_through(project: ExpertLinear, rows: Tensor, plan: "Plan") -> Tensor:
@@ -170,37 +170,24 @@ def padded_grouped_mm(
     return out[:, :out_features] if more_out else out
 
 
-class GatherRows(torch.autograd.Function):
+class MoveRows(torch.autograd.Function):
     """Rows of ``x`` at ``index``, which has each row ``top_k`` times: (N, d) tokens to (N*K, d) rows, or another order.
 
-    Backward sums what ``inverse`` puts side by side, without atomics.
+    Where ``collects``, the transpose: the sums over ``top_k`` rows that ``inverse`` puts side by side, without atomics.
+    The backward pass is the other one of the two.
     """
 
     @staticmethod
-    def forward(ctx, x, index, inverse, top_k):
-        ctx.inverse, ctx.top_k = inverse, top_k
-        return x.index_select(0, index)
+    def forward(ctx, x, index, inverse, top_k, collects=False):
+        ctx.given = index, inverse, top_k, not collects
+        return _moved(x, index, inverse, top_k, collects)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad):
-        return _sum_slots(grad, ctx.inverse, ctx.top_k), None, None, None
+        return _moved(grad, *ctx.given), None, None, None, None
 
 
-class CollectTokens(torch.autograd.Function):
-    """(N*K, d) rows in the order of the plan to (N, d) sums over a token's K rows; the transpose of GatherRows."""
-
-    @staticmethod
-    def forward(ctx, rows, plan):
-        ctx.plan = plan
-        return _sum_slots(rows, plan.inverse, plan.top_k)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad):
-        return grad.index_select(0, ctx.plan.tokens), None
-
-
-def _sum_slots(rows: Tensor, order: Tensor, top_k: int) -> Tensor:
-    rows = rows.index_select(0, order)
-    return rows if top_k == 1 else rows.unflatten(0, (-1, top_k)).sum(1)
+def _moved(x: Tensor, index: Tensor, inverse: Tensor, top_k: int, collects: bool) -> Tensor:
+    rows = x.index_select(0, inverse if collects else index)
+    return rows.unflatten(0, (-1, top_k)).sum(1) if collects and top_k > 1 else rows
