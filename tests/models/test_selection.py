@@ -119,15 +119,6 @@ def test_grouped_fast_path_needs_bfloat16_on_sm_90(capability, dtype, is_fast, m
     assert len(log_messages) == (not is_fast)
 
 
-def test_grouped_pads_uneven_sizes(log_messages):
-    rows, offsets = torch.ones(6, 11), torch.tensor([4, 6], dtype=torch.int32)
-    for _ in range(2):
-        out = grouped.padded_grouped_mm(rows, torch.ones(2, 11, 5), offsets)
-    torch.testing.assert_close(out, torch.full((6, 5), 11.0))
-    grouped.padded_grouped_mm(torch.ones(6, 12), torch.ones(2, 12, 4), offsets)
-    assert len(log_messages) == 1
-
-
 def test_impl_modules_are_imported_on_selection():
     code = """
 import sys, torch
