@@ -5,10 +5,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from statistics import median
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import headcount
 from headcount.bench.errors import UsageError, excerpt, read_file
@@ -53,98 +52,39 @@ OLD_KEYS = {
 """Keys of records of schema version 1, and the keys that they are read as."""
 
 
-class Count(int):
-    """A whole number from 0 to 2^63 - 1."""
-
-
-class Samples(list):
-    """Positive numbers, at least one."""
-
-
-class Interval(dict):
-    """A ratio with its bootstrap interval: ``value``, ``low`` and ``high``."""
-
-
-class Environment(dict):
-    """The environment of a measurement, with at least the texts ``device`` and ``time``."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """The fields that records of both kinds have and readers use; records have more.
-
-    A field with a default may be absent, as in records of earlier versions. The JSON key of ``which`` is ``pass``.
-    """
-
-    cell: str
-    layer: str
-    implementation: str
-    dtype: str
-    routing: str
-    which: str
-    status: str
-    seq_len: Count | None
-
-
-@dataclass(frozen=True)
-class LatencyRecord(Record):
-    """A timed implementation."""
-
-    subject: str
-    name: str
-    role: str
-    implementation_used: str | None
-    batch_size: Count | None
-    tokens: Count | None
-    macs: Count
-    to_mha: Interval | None
-    overhead: Interval | None
-    to_dense: Interval | None
-    to_mha_verdict: str | None
-    to_dense_verdict: str | None
-    wall_ms: Samples | None
-    gpu_ms: Samples | None
-    roofline_ms: float | None
-    largest_share: float | None
-    error: float | None
-    smoke: bool
-    peaks: dict | None
-    environment: Environment
-    noise_floor: Interval | None = None
-    noise_floor_wall: Interval | None = None
-    timed_by: str | None = None
-    blocks: Count = None
-    least_bytes: Count = None
-    executed_macs: Count = None
-    executed_bytes: Count = None
-
-
-@dataclass(frozen=True)
-class CheckRecord(Record):
-    """A correctness check of an implementation."""
-
-    error: str | None
-    bound: str | None
-    choices: Count | None
-    replay: str | None
-    same: str | None
-    core: str | None
-
-
-RECORDS = {LATENCY: LatencyRecord, CHECK: CheckRecord}
-"""Kind of a record -> the class that states its fields."""
-
-_KEYS = {"which": "pass"}
-_TYPES = {
-    str: ("text", lambda value: isinstance(value, str)),
-    bool: ("true or false", lambda value: isinstance(value, bool)),
-    float: ("number", lambda value: _is_number(value)),
-    dict: ("object", lambda value: isinstance(value, dict)),
-    Count: ("whole number", lambda value: type(value) is int and 0 <= value < 2**63),
-    Interval: ("ratio", lambda value: _has(value, ("value", "low", "high"), _is_number)),
-    Environment: ("object with device and time", lambda value: _has(value, ("device", "time"), _TYPES[str][1])),
-    Samples: ("positive numbers", lambda value: isinstance(value, list) and bool(value) and all(map(_is_time, value))),
+NEEDED: dict[str, dict[str, Sequence[str]]] = {
+    LATENCY: {
+        "text": ("cell", "layer", "implementation", "dtype", "routing", "pass", "status", "subject", "name", "role"),
+        "whole number": ("macs",),
+        "true or false": ("smoke",),
+        "object with device and time": ("environment",),
+    },
+    CHECK: {"text": ("cell", "layer", "implementation", "dtype", "routing", "pass", "status")},
 }
+"""Keys that every record of a kind has, by what their values are; records have further keys."""
+OPTIONAL: dict[str, dict[str, Sequence[str]]] = {
+    LATENCY: {
+        "text": ("implementation_used", "to_mha_verdict", "to_dense_verdict", "timed_by"),
+        "whole number": ("seq_len", "batch_size", "tokens", "blocks", "least_bytes", "executed_macs", "executed_bytes"),
+        "number": ("roofline_ms", "largest_share", "error"),
+        "ratio": ("to_mha", "overhead", "to_dense", "noise_floor", "noise_floor_wall"),
+        "positive numbers": ("wall_ms", "gpu_ms"),
+        "object": ("peaks",),
+    },
+    CHECK: {"text": ("error", "bound", "replay", "same", "core"), "whole number": ("seq_len", "choices")},
+}
+"""Keys whose value may be null; records of earlier versions lack some, which is read as null."""
+FITS: dict[str, Callable[[Any], bool]] = {
+    "text": lambda value: isinstance(value, str),
+    "true or false": lambda value: isinstance(value, bool),
+    "number": lambda value: _is_number(value),
+    "whole number": lambda value: type(value) is int and 0 <= value < 2**63,
+    "positive numbers": lambda value: isinstance(value, list) and bool(value) and all(map(_is_time, value)),
+    "object": lambda value: isinstance(value, dict),
+    "ratio": lambda value: _has(value, ("value", "low", "high"), _is_number),
+    "object with device and time": lambda value: _has(value, ("device", "time"), FITS["text"]),
+}
+"""Whether a value is what the name says; a ratio has its bootstrap interval."""
 
 
 def _has(value: Any, keys: Sequence[str], fits: Callable[[Any], bool]) -> bool:
@@ -215,8 +155,8 @@ def append(path: Path, *found: Mapping[str, Any]) -> None:
 def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the records of a file in order, and a message with file and line for each line that is no record.
 
-    A record is an object of this schema version with the fields that RECORDS states for its kind. Keys of earlier
-    versions are replaced by the present ones. Raises UsageError where the file cannot be read.
+    A record is an object of this schema version with the keys that NEEDED and OPTIONAL state for its kind. Keys of
+    earlier versions are replaced by the present ones. Raises UsageError where the file cannot be read.
     """
     records, problems = [], []
     for number, line in enumerate(read_file(path).split(b"\n"), 1):
@@ -242,22 +182,17 @@ def _parse(line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict) or record.get("schema_version") not in (1, SCHEMA_VERSION):
         raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
     kind = record.get("kind")
-    known = RECORDS.get(kind) if isinstance(kind, str) else None
-    if known is None:
+    if not isinstance(kind, str) or kind not in NEEDED:
         return record
     if kind == LATENCY:
         record = {OLD_KEYS.get(key, key): value for key, value in record.items()}
-    hints = get_type_hints(known)
-    for field in fields(known):
-        key = _KEYS.get(field.name, field.name)
-        if key not in record:
-            if field.default is MISSING:
+    for stated in (NEEDED[kind], OPTIONAL[kind]):
+        for name, key in ((name, key) for name, keys in stated.items() for key in keys):
+            value = record.setdefault(key, None)
+            if value is None and stated is NEEDED[kind]:
                 raise ValueError(f"a {kind} record without {key}")
-            continue
-        kinds = get_args(hints[field.name]) or (hints[field.name],)
-        name, fits = _TYPES[kinds[0]]
-        if not fits(record[key]) and not (record[key] is None and type(None) in kinds):
-            raise ValueError(f"{key} is {excerpt(record[key])}, no {name}")
+            if value is not None and not FITS[name](value):
+                raise ValueError(f"{key} is {excerpt(value)}, no {name}")
     return record
 
 

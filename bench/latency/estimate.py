@@ -36,8 +36,8 @@ def of_record(record: Mapping[str, Any]) -> float | None:
     hardware = by_device(record.get("environment", {}).get("device", ""))
     if hardware is None or record["dtype"] not in hardware.macs_per_s or record.get("least_bytes") is None:
         return None
-    macs = record.get("executed_macs", record["macs"])
-    moved = record.get("executed_bytes", record["least_bytes"])
+    macs = record.get("executed_macs") or record["macs"]
+    moved = record.get("executed_bytes") or record["least_bytes"]
     return bound(macs, moved, Peaks.of(hardware, record["dtype"]))["roofline_ms"]
 
 

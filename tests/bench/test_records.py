@@ -1,7 +1,6 @@
 """Records are appended whole; a corrupt line is reported and the other lines are read."""
 
 import json
-from dataclasses import MISSING, fields
 
 import pytest
 
@@ -24,37 +23,47 @@ def test_corrupt_lines_are_reported(tmp_path):
     assert all(len(problem) < 120 + len(str(path)) and problem.isprintable() for problem in problems)
 
 
+def present(record):
+    """Return a record with the keys of this version, null where it has none."""
+    optional = [key for keys in records.OPTIONAL["latency"].values() for key in keys]
+    return dict.fromkeys(optional) | {records.OLD_KEYS.get(key, key): value for key, value in record.items()}
+
+
 def example():
     """Return the first shipped record as stored."""
     lines = [line for path in sorted(records.shipped().rglob("*.jsonl")) for line in path.read_text().splitlines()]
     return next(found for found in map(json.loads, lines) if found["kind"] == "latency")
 
 
-RIGHT = {"str": "x", "bool": True, "float": 0.5, "dict": {}, "Count": 7, "Samples": [0.5]}
-RIGHT |= {"Interval": {"value": 1.0, "low": 0.5, "high": 2}}
+RIGHT = {"text": "x", "true or false": True, "number": 0.5, "object": {}, "whole number": 7, "positive numbers": [0.5]}
+RIGHT |= {"ratio": {"value": 1.0, "low": 0.5, "high": 2}, "object with device and time": {"device": "a", "time": "b"}}
 """A value of each type of a field."""
-EQUAL = {"float": ("Count", "float"), "dict": ("dict", "Interval")}
+EQUAL = {"number": ("whole number",), "object": ("ratio", "object with device and time")}
 """Type of a field -> the types whose values it also takes."""
+FIELDS = [
+    (key, kind, needed)
+    for needed, stated in ((True, records.NEEDED), (False, records.OPTIONAL))
+    for kind, keys in stated["latency"].items()
+    for key in keys
+]
 
 
-@pytest.mark.parametrize("field", fields(records.LatencyRecord), ids=lambda field: field.name)
-def test_wrong_field_is_reported(field, tmp_path):
-    path, whole = tmp_path / "r.jsonl", {records.OLD_KEYS.get(key, key): value for key, value in example().items()}
-    key, optional = {"which": "pass"}.get(field.name, field.name), "None" in str(field.type)
-    kind = getattr(field.type, "__name__", str(field.type)).partition(" ")[0].rpartition(".")[2]
-    right = RIGHT[kind] if key != "environment" else whole[key]
-    fits = (kind, *EQUAL.get(kind, ()))
-    wrong = [value for name, value in RIGHT.items() if name not in fits] + [-1, 2**70, [], [None], [-1.0]]
-    wrong = [value for value in wrong if kind != "float" or isinstance(value, list | str | bool)]
-    wrong += [] if optional else [None]
+@pytest.mark.parametrize("key, kind, needed", FIELDS)
+def test_wrong_field_is_reported(key, kind, needed, tmp_path):
+    path, whole = tmp_path / "r.jsonl", present(example())
+    wrong = [value for name, value in RIGHT.items() if name not in (kind, *EQUAL.get(kind, ()))]
+    wrong += [value for value in (-1, 2**70, [], [None], [-1.0]) if kind != "number" or isinstance(value, list)]
+    wrong += [None] if needed else []
     wrong += [{"device": "a", "time": 7}] if key == "environment" else []
     without = {name: value for name, value in whole.items() if name != key}
-    needed = field.default is MISSING
-    lines = [{**whole, key: right}, *({**whole, key: value} for value in wrong), *[without] * needed, whole]
+    right = [{**whole, key: RIGHT[kind]}, *([] if needed else [{**whole, key: None}, without])]
+    lines = [*right, *({**whole, key: value} for value in wrong), *([without] if needed else []), whole]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     found, problems = records.read(path)
-    assert found == [lines[0], whole]
-    assert [problem.split(": ")[0] for problem in problems] == [f"{path}:{n}" for n in range(2, len(lines))]
+    assert found == [right[0], *([] if needed else [right[1]] * 2), whole]
+    assert [problem.split(": ")[0] for problem in problems] == [
+        f"{path}:{n}" for n in range(len(right) + 1, len(lines))
+    ]
     assert all(key in problem for problem in problems)
 
 
@@ -62,7 +71,7 @@ def test_old_keys_are_renamed(tmp_path):
     old = example()
     (tmp_path / "r.jsonl").write_text(json.dumps(old))
     (found,), problems = records.read(tmp_path / "r.jsonl")
-    assert found == {records.OLD_KEYS.get(key, key): value for key, value in old.items()} and problems == []
+    assert found == present(old) and problems == []
     assert not records.OLD_KEYS.keys() & found.keys() and found["roofline_ms"] == old["floor_ms"]
 
 

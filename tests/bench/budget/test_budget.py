@@ -1,7 +1,6 @@
 """``headcount budget`` for MoA: the Pareto front of sizes within limits, ranges of sizes, and recorded times."""
 
 import json
-from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from itertools import product
 
@@ -17,7 +16,7 @@ from headcount.bench.budget.candidates import METRICS
 from headcount.bench.budget.search import HostModel, pareto_front, search
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
-from headcount.bench.records import LatencyRecord, append, layer_times, slug
+from headcount.bench.records import append, layer_times, slug
 from headcount.bench.variants.variant import variants_with
 from headcount.models.configs.layers import layer
 
@@ -148,7 +147,6 @@ def record(name, impl, ms, **changed):
     environment = {"device": "cpu", "time": datetime(2026, 1, 1, tzinfo=UTC).isoformat()}
     shape = {"subject": "layer", "pass": "forward", "role": "subject", "status": "timed", "smoke": False, "seq_len": 10}
     shape |= {"dtype": "float32", "routing": "balanced", "layer": name, "batch_size": 1, "tokens": 10, "macs": 7}
-    shape = {field.name: None for field in fields(LatencyRecord) if field.default is MISSING} | shape
     row = {**shape, "kind": "latency", "cell": f"{name} cell", "name": name, "implementation": impl}
     return {**row, "gpu_ms": None, "wall_ms": [ms, 100 * ms, ms], "environment": environment, **changed}
 
