@@ -1,7 +1,6 @@
 """Cache results: of counters in this process, and of calls between runs with equal sources.
 
-A store is JSON with digests of the sources, the tools' versions and the result of each call. Counters' results depend
-on less (READING_SOURCES) than tables do, and are reused where only other sources have changed. Imports no torch.
+A store is JSON with a digest of the sources, the tools' versions and the result of each call. Imports no torch.
 """
 
 import hashlib
@@ -11,21 +10,14 @@ from concurrent.futures import Executor, Future
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import headcount
 from headcount.bench.case import Case
 from headcount.bench.counters.base import CounterResult
 from headcount.bench.env import versions
 
-if TYPE_CHECKING:
-    from headcount.bench.measure import Measurement
-
-READING_SOURCES = ("models", "bench/trace", "bench/contractions", "bench/counters", "bench/case.py", "bench/measure.py")
-"""Folders and files that a counter's result depends on."""
 TOOLS = ("torch", "ptflops", "fvcore", "numpy", "sympy")
-CACHED_FIELDS = ("tool", "version", "device", "macs", "unsupported")
-"""The fields of a CounterResult that are stored."""
 
 RESULTS: dict[tuple, Any] = {}
 """The results of this process by key."""
@@ -47,33 +39,11 @@ def digest(sources: Iterable[str]) -> str:
     return found.hexdigest()
 
 
-def counting_header() -> dict[str, Any]:
-    """Return the versions and the digest of the sources that counters' results depend on."""
-    found = {tool: version.partition("+")[0] for tool, version in versions(TOOLS).items()}
-    return {"versions": found, "readings": digest(READING_SOURCES)}
-
-
-def to_cache(measured: "Measurement") -> dict[str, Any]:
-    """Return a measurement as JSON, with a digest of its case."""
-    counts = {count.counter: {name: getattr(count.result, name) for name in CACHED_FIELDS} for count in measured.counts}
-    return {"of": _case_digest(measured.case), "params": measured.counted_params, "counts": counts}
-
-
-def from_cache(entry: Mapping[str, Any] | None, case: Case) -> None:
-    """Add the parameters and the results of ``entry`` to those of this process, unless it is of another case."""
-    if entry and entry["of"] == _case_digest(case):
-        remember(case, entry["params"], (CounterResult(name, **stored) for name, stored in entry["counts"].items()))
-
-
 def remember(case: Case, params: int | None, results: Iterable[CounterResult]) -> None:
     """Add what another process counted to the results of this one, from which measure takes them."""
     for result in results:
         RESULTS.setdefault((case.model, result.device, "params"), params)
         RESULTS.setdefault((case.model, result.device, result.counter), result)
-
-
-def _case_digest(case: Case) -> str:
-    return hashlib.sha256(repr(case.model).encode()).hexdigest()[:16]
 
 
 def encode(value: Any) -> Any:
@@ -100,15 +70,15 @@ def decode(value: Any, kinds: Mapping[str, type]) -> Any:
     return kinds[kind](**made[kind]) if kind in kinds else made
 
 
-def call(function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+def call(function: Callable[..., Any], *args: Any) -> Any:
     """Return the result of a call as JSON; runs in a worker process."""
-    return encode(function(*args, **named))
+    return encode(function(*args))
 
 
 class CallCache:
     """Run calls in ``executor``, each once, and none that ``stored`` holds from equal sources and versions.
 
-    ``sources``: what the results depend on besides the counters. ``kinds``: dataclasses that results consist of.
+    ``sources``: folders and files that the results depend on. ``kinds``: dataclasses that results consist of.
     """
 
     def __init__(
@@ -119,19 +89,18 @@ class CallCache:
         stored: Mapping[str, Any] | None = None,
     ) -> None:
         self._executor, self._kinds = executor, {kind.__name__: kind for kind in kinds}
-        counting = counting_header()
-        self._header = {**counting, "sources": digest(sources)}
+        found = {tool: version.partition("+")[0] for tool, version in versions(TOOLS).items()}
+        self._header = {"versions": found, "sources": digest(sources)}
         self._futures: dict[str, Future] = {}
         self._results: dict[str, Any] = {}
-        same = stored and all(stored.get(key) == value for key, value in counting.items())
-        self._earlier = stored["calls"] if same else {}
-        self._reusable = self._earlier if same and stored["sources"] == self._header["sources"] else {}
+        same = stored and all(stored.get(key) == value for key, value in self._header.items())
+        self._reusable = stored["calls"] if same else {}
 
-    def begin(self, function: Callable[..., Any], *args: Any, **named: Any) -> None:
-        """Start a call; ``named`` arguments do not change its result."""
+    def begin(self, function: Callable[..., Any], *args: Any) -> None:
+        """Start a call."""
         key = _key(function, args)
         if key not in self._reusable and key not in self._futures:
-            self._futures[key] = self._executor.submit(call, function, *args, **named)
+            self._futures[key] = self._executor.submit(call, function, *args)
 
     def result(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a call, sequences as lists."""
@@ -139,10 +108,6 @@ class CallCache:
         key = _key(function, args)
         self._results[key] = self._reusable[key] if key in self._reusable else self._futures[key].result()
         return decode(self._results[key], self._kinds)
-
-    def earlier(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return the result from an earlier run in which models were counted as now, else None."""
-        return decode(self._earlier.get(_key(function, args)), self._kinds)
 
     def to_store(self) -> str:
         """Return the results that :meth:`result` returned as the JSON of a store, one line per call."""

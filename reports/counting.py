@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from headcount.__main__ import COMMANDS
-from headcount.bench import accounts, result_cache
+from headcount.bench import accounts
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.output.files import write
@@ -72,16 +72,15 @@ def check_rows(rows: Iterable[Row]) -> list[Row]:
     return rows
 
 
-def rows(places: tuple[tuple[str, str], ...], readings: Mapping | None = None) -> tuple[list[Row], dict[str, Any]]:
-    """Return the rows of published tables, given as (table, row), of one model, which is counted once; and the
-    results, as stored.
+def rows(places: tuple[tuple[str, str], ...]) -> list[Row]:
+    """Return the rows of published tables, given as (table, row), of one model, which is counted once.
 
-    ``readings``: results of an earlier run. The rows have no records, which would hold whole ledgers.
+    They have no records, which would hold whole ledgers.
     """
     name, row = places[0]
-    measured = _regenerated(name).measured(row, parse_counters(None), readings)
+    measured = _regenerated(name).measured(row, parse_counters(None))
     made = check_rows(_regenerated(name).row(row, measured) for name, row in places)
-    return [replace(one, records=()) for one in made], result_cache.to_cache(measured)
+    return [replace(one, records=()) for one in made]
 
 
 @cache

@@ -74,20 +74,12 @@ class Facts:
     def _calls(self) -> CallCache:
         return CallCache(self._executor, SOURCES, KINDS, None if self._recount else self.stored_json(STORE))
 
-    def begin(self, call: Callable[..., Any], *args: Any) -> None:
-        """Start a call of headcount.reports.counting. Rows reuse the results of an earlier run with equal counters."""
-        if call is counting.rows:
-            _, readings = self._calls.earlier(call, *args) or (None, None)
-            self._calls.begin(call, *args, readings=readings)
-        else:
-            self._calls.begin(call, *args)
-
     def begin_stored(self) -> None:
         """Start the calls of the stored run before a page needs their results."""
         for key in (self.stored_json(STORE) or {"calls": ()})["calls"]:
             name, _, args = key.partition(" ")
             if call := getattr(counting, name, None):
-                self.begin(call, *json.loads(args))
+                self._calls.begin(call, *json.loads(args))
 
     def counts(self) -> str:
         """Return the results of all calls, as stored for the next run."""
@@ -119,9 +111,7 @@ class Facts:
         """Return a table of the paper COUNTED, each row counted by every counter."""
         found: dict[tuple[str, str], Row] = {}
         for places in (places for places in self.same_models if name in dict(places)):
-            self.begin(counting.rows, places)
-            rows, _ = self._calls.result(counting.rows, places)
-            found |= zip(places, rows, strict=True)
+            found |= zip(places, self._calls.result(counting.rows, places), strict=True)
         again = self._regenerated[name]
         return again.section(parse_counters(None), [found[name, row] for row in again.cases])
 

@@ -1,7 +1,7 @@
 """Reproduce published tables: each row as printed, under the table's rule, exact and counted, with a verdict."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -103,9 +103,8 @@ class ReproducedTable:
         self._params = [column for column in table.columns if column.quantity == "params"]
         self._quantities = [column for name in QUANTITIES if (column := table.column(name))]
 
-    def measured(self, row: str, counters: Sequence[str], cached: Mapping[str, Any] | None = None) -> Measurement:
-        """Count the row's model with each of ``counters``, but for counts that ``cached`` has from an earlier run."""
-        result_cache.from_cache(cached, self.cases[row])
+    def measured(self, row: str, counters: Sequence[str]) -> Measurement:
+        """Count the row's model with each of ``counters``."""
         return measure(self.cases[row], counters)
 
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
