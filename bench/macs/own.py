@@ -23,7 +23,8 @@ from headcount.bench.training_flops import CountedModule, flops_per_token, input
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import own
-from headcount.formulas.published.own import OwnRow, OwnTable, RuleFit
+from headcount.formulas.published.figures import Row as PrintedRow
+from headcount.formulas.published.own import OwnTable
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
 
@@ -34,7 +35,7 @@ def is_file(text: str) -> bool:
 
 
 def sections(args: Namespace) -> list[Section]:
-    """Return the tables of the files ``args.table``. Raises UsageError, with file and line, for what is wrong there."""
+    """Return the tables of the files ``args.table``. Raises UsageError, with file and row, for what is wrong there."""
     if others := [name for name in args.table if not is_file(name)]:
         raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
     found: list[Section] = []
@@ -61,17 +62,17 @@ class _Model:
 class _Models:
     """The models of a table, each counted once and all before anything is printed.
 
-    Raises ValueError, with file and line, for a target that cannot be counted or that may not be run.
+    Raises ValueError, with file and row, for a target that cannot be counted or that may not be run.
     """
 
     def __init__(self, table: OwnTable, trust: bool) -> None:
         self.folder, self.trust, self._model = Path(table.path).parent, trust, cache(_model)
         self._inputs = {(row.preset, json.dumps(row.set)): row.input for row in table.rows}
-        for row in table.rows:
+        for place, row in enumerate(table.rows, 1):
             try:
                 self.of(row.preset, row.set)
             except (UsageError, CounterError, ValueError) as error:
-                raise ValueError(f"{table.path}:{row.line}: {error}") from None
+                raise ValueError(f"{table.path}: row {place}: {error}") from None
 
     def of(self, target: str, changed: Mapping[str, Any]) -> _Model:
         """Return the model of a target with fields and lengths changed."""
@@ -80,7 +81,7 @@ class _Models:
         spec = _locate(target, self.folder, root)
         return self._model(spec, settings, self._inputs.get((target, settings), ""), root)
 
-    def why_not(self, row: OwnRow, rule: str) -> str:
+    def why_not(self, row: PrintedRow, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
         case = self.of(row.preset, row.set).case
         if not CONVENTIONS[rule].backward:
@@ -137,7 +138,7 @@ def _judged(table: OwnTable, models: _Models) -> Section:
     """Return the table with a row for each printed cell, and a sentence to quote for each quantity below."""
     rows, quotes = [], []
     for cell in own.judge(table, models.of, models.why_not):
-        place = f"{table.path}:{cell.row.line}: {cell.row.name}, {cell.figure.head}"
+        place = f"{table.path}: {cell.row.name}, {cell.figure.head}"
         failures = [f"{place}: {cell.printed} is not reproducible"] if cell.verdict == "not reproducible" else []
         rows.append(replace(row_of(table.path, cell), failures=failures))
     for name in table.quantities():
@@ -156,26 +157,23 @@ def _rules_found(table: OwnTable, models: _Models) -> Iterator[Section]:
     for name in table.quantities():
         total = sum(row.printed.get(name, "") not in own.EMPTY for row in table.rows)
         fits = own.find_rule(table, name, models.of, models.why_not)
-        rows = []
-        for fit in fits:
-            values = {"rule": fit.rule, "prints": fit.printed, "deviation": 100 * fit.deviation}
-            rows.append(Row(values, records=[{**values, "deviation": float(values["deviation"])}]))
+        rows = [Row(fit, records=[{**fit, "deviation": float(fit["deviation"])}]) for fit in fits]
         below = [_found(table.figures[name].head, fits, total)]
         if total < own.MIN_ROWS:
             below.append(f"{plural(total, 'row')}: below {own.MIN_ROWS} rows a rule may fit by chance.")
         yield Section(_layout(table, f"-{name}", columns), rows, below=below)
 
 
-def _found(head: str, fits: Sequence[RuleFit], total: int) -> str:
+def _found(head: str, fits: Sequence[Mapping[str, Any]], total: int) -> str:
     """Return which rules print every row of a column, or the nearest one, as a sentence."""
     if not fits:
         return f"{head}: no rule applies to every row."
     tried = plural(len(fits), "rule")
-    if whole := [fit.rule for fit in fits if fit.printed == total]:
+    if whole := [fit["rule"] for fit in fits if fit["prints"] == total]:
         return f"{head}: {len(whole)} of {tried} tried print every row: {', '.join(whole)}."
-    near = min(fits, key=lambda fit: fit.deviation)
-    nearest = f"nearest: {near.rule}, at most {float(100 * near.deviation):.2f} % off"
-    most = f"most: {fits[0].rule}, {fits[0].printed} of {total}; " if fits[0].printed else ""
+    near = min(fits, key=lambda fit: fit["deviation"])
+    nearest = f"nearest: {near['rule']}, at most {float(near['deviation']):.2f} % off"
+    most = f"most: {fits[0]['rule']}, {fits[0]['prints']} of {total}; " if fits[0]["prints"] else ""
     return f"{head}: none of {tried} tried prints every row; {most}{nearest}."
 
 

@@ -144,7 +144,8 @@ class Row:
     a ``set`` and ``given``, or ``truncated`` digits, or entries to ``adjust``, each a number of ``times`` of those that
     a convention of formulas/conventions.py ``select``s, with some sizes ``dims`` replaced, and, where the cell was
     rounded again, the number that it was ``rounded_from``. ``baseline``: the dense model that a routed one is compared
-    with, a ``preset`` and changed fields. ``quality``: other printed cells by column name.
+    with, a ``preset`` and changed fields. ``quality``: other printed cells by column name. ``input``: the shapes
+    of the inputs of a user module in the place of ``preset``.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Row:
     explain: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     note: str = ""
     baseline: Mapping[str, Any] = field(default_factory=dict)
+    input: str = ""
     quality: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, figure: Figure) -> str:

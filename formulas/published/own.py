@@ -6,11 +6,9 @@ HEADER. A number may have a unit, and is compared at its printed digits.
 """
 
 import csv
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
@@ -51,16 +49,8 @@ LENGTHS = tuple(2**power for power in range(7, 18))
 """Sequence lengths tried where a rule does not print a cost."""
 MIN_ROWS = 4
 """Number of rows below which a rule may fit by chance."""
-Applies = Callable[["OwnRow", str], str]
+Applies = Callable[[Row, str], str]
 """Returns why a rule does not apply to the model of a row; empty where it does."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnRow(Row):
-    """A printed row at ``line`` of its file; ``preset`` is any target, ``input`` the shapes of its inputs."""
-
-    line: int
-    input: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +58,7 @@ class OwnTable:
     """A table of the file ``path``; ``figures``: its columns by quantity, ``rule``: a rule, empty for none."""
 
     path: str
-    rows: tuple[OwnRow, ...]
+    rows: tuple[Row, ...]
     figures: Mapping[str, Figure]
     rule: str
     title: str
@@ -85,7 +75,7 @@ class OwnTable:
         training = "work" in expression(figure.value).letters
         if training and self.rule not in TRAINING:
             valid = f"choose from {', '.join(TRAINING)}; --find-rule tries all"
-            raise ValueError(f"{self.path}:1: {figure.name} needs a rule of training, not {self.rule!r}; {valid}")
+            raise ValueError(f"{self.path}: {figure.name} needs a rule of training, not {self.rule!r}; {valid}")
         return self.rule if training or self.rule in FORWARD else "exact"
 
     def quote(self, name: str, lengths: Sequence[int]) -> str:
@@ -101,108 +91,92 @@ class OwnTable:
         return "; ".join(parts) + (f" ({rule.source})." if rule.source else ".")
 
 
-@dataclass(frozen=True)
-class RuleFit:
-    """Number of a column's printed cells that a ``rule`` reproduces, and its largest relative deviation."""
-
-    rule: str
-    printed: int
-    deviation: Fraction
-
-
 def load(path: str, text: str, rule: str = "") -> OwnTable:
     """Return the table in ``text``, the content of the file ``path``; ``rule`` replaces that of the file.
 
-    Raises ValueError, with file and line, for anything that is not in the format.
+    Raises ValueError, with file and row, for anything that is not in the format.
     """
-    lines = text.splitlines()
-    if path.endswith(".csv"):
-        cells = csv.reader(lines)
-        header = tuple(next(cells, ()))
-        if header != HEADER:
-            raise ValueError(f"{path}:1: the header is {','.join(header)!r}; it must be {','.join(HEADER)}")
-        places, rows = [], []
-        for cell in cells:
-            places.append(cells.line_num)
-            if len(cell) != len(HEADER):
-                raise ValueError(f"{path}:{cells.line_num}: {len(cell)} cells; a row has {', '.join(HEADER)}")
-            target, *words = cell[0].split(",")
-            changed = dict(word.partition("=")[::2] for word in words)
-            rows.append({"target": target, "name": cell[0], "set": changed, "printed": {cell[1]: cell[2]}})
-        return _table(path, {"rule": rule, "row": rows}, lambda place, key: places[place])
     try:
         # a number with a point is a rounded one, whose digits count
-        data = tomllib.loads(text, parse_float=str)
-    except tomllib.TOMLDecodeError as error:
-        line = re.search(r"line (\d+)", str(error))
-        raise ValueError(f"{path}:{line[1] if line else len(lines)}: {error}") from None
-    heads = [at for at, line in enumerate(lines) if re.match(r"\s*\[\[\s*row\s*\]\]", line)]
-
-    def line_of(place: int, key: str) -> int:
-        """Return the line of ``key`` in a row, -1 for the table; the first line of the row where it has none."""
-        first, end = (heads[place], [*heads, len(lines)][place + 1]) if 0 <= place < len(heads) else (0, len(lines))
-        pattern = rf"\b{re.escape(key)}\b"
-        found = (at for at in range(first, end) if re.search(pattern, lines[at].partition("#")[0]))
-        return 1 + next(found, first)
-
-    return _table(path, {**data, "rule": rule or data.get("rule", "")}, line_of)
+        data = _read_csv(text) if path.endswith(".csv") else tomllib.loads(text, parse_float=str)
+        return _table(path, {**data, "rule": rule or data.get("rule", "")})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
-def _table(path: str, data: Mapping[str, Any], line_of: Callable[[int, str], int]) -> OwnTable:
-    def check(place: int, key: str, fine: Any, what: str, valid: Iterable[str] = ()) -> None:
-        if not fine:
-            choices = f"; choose from {', '.join(valid)}" if valid else ""
-            raise ValueError(f"{path}:{line_of(place, key)}: {what}{choices}")
+def _read_csv(text: str) -> dict[str, Any]:
+    """Return a CSV file as the TOML file that says the same."""
+    header, *lines = [*filter(None, csv.reader(text.splitlines()))] or [[]]
+    _check(tuple(header) == HEADER, f"the header is {','.join(header)!r}; it must be {','.join(HEADER)}")
+    rows = []
+    for place, cells in enumerate(lines, 1):
+        _check(len(cells) == len(HEADER), f"row {place}: {len(cells)} cells; a row has {', '.join(HEADER)}")
+        name, quantity, printed = cells
+        target, *words = name.split(",")
+        changed = dict(word.partition("=")[::2] for word in words)
+        rows.append({"target": target, "name": name, "set": changed, "printed": {quantity: printed}})
+    return {"row": rows}
 
-    def check_keys(place: int, found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
-        for key, value in found.items():
-            check(place, key, key in kinds, f"unknown key {key!r}", kinds)
-            check(place, key, isinstance(value, kinds[key]), f"{key} cannot be {value!r}")
 
-    def parse(place: int, key: str, parser: Callable[[str], Any], value: Any, others: str = "") -> Any:
-        try:
-            return parser(str(value))
-        except ValueError as error:
-            check(place, key, False, f"{key} {error}{others}")
+def _check(fine: Any, what: str, valid: Iterable[str] = ()) -> None:
+    if not fine:
+        raise ValueError(what + (f"; choose from {', '.join(valid)}" if valid else ""))
 
-    check_keys(-1, data, KEYS)
-    rule, rows, peak = data["rule"], data.get("row"), str(data.get("peak", ""))
-    check(-1, "rule", rule in ("", *RULES), f"unknown rule {rule!r}", RULES)
-    check(-1, "row", rows, "no row; a [[row]] has target and printed")
-    exact_peak = {"peak": f"{parse(-1, 'peak', number, peak)}/1"} if peak else {}
-    columns = {name: Figure(name=name, head=head, value=value) for name, (head, value) in QUANTITIES.items()}
+
+def _check_keys(found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    for key, value in found.items():
+        _check(key in kinds, f"unknown key {key!r}", kinds)
+        _check(isinstance(value, kinds[key]), f"{key} cannot be {value!r}")
+
+
+def _table(path: str, data: Mapping[str, Any]) -> OwnTable:
+    _check_keys(data, KEYS)
+    rule, peak, zeros = data["rule"], str(data.get("peak", "")), data.get("trailing_zeros", False)
+    _check(rule in ("", *RULES), f"unknown rule {rule!r}", RULES)
+    _check(data.get("row"), "no row; a [[row]] has target and printed")
+    exact_peak = {"peak": f"{number(peak)}/1"} if peak else {}
+    columns = [{"name": name, "head": head, "value": value} for name, (head, value) in QUANTITIES.items()]
     for one in data.get("figure", ()):
-        fine = isinstance(one, dict) and one.keys() == {"name", "head", "value"}
-        check(-1, "figure", fine, "a figure has name, head and value")
-        parse(-1, "value", expression, one["value"])
-        columns[one["name"]] = Figure(**one)
+        fine = isinstance(one, dict) and one.keys() == columns[0].keys()
+        _check(fine, "a figure has name, head and value")
+        columns.append({key: str(value) for key, value in one.items()})
+        expression(columns[-1]["value"])
+    figures = {one["name"]: Figure(**one, trailing_zeros=zeros) for one in columns}
     only = rule if rule in QUANTITIES else "training_flops_per_token" if rule in TRAINING else "macs"
-    made = []
-    for place, row in enumerate(rows):
-        check(place, "row", isinstance(row, dict), "row is no table; write [[row]]")
-        check_keys(place, row, ROW_KEYS)
-        for key in ("target", "printed"):
-            check(place, "row", row.get(key), f"a row without {key}; it has target and printed")
-        printed = row["printed"] if isinstance(row["printed"], dict) else {only: row["printed"]}
-        for name, text in printed.items():
-            check(place, name, name in columns, f"unknown quantity {name!r}", columns)
-            if str(text) not in EMPTY:
-                parse(place, "printed", read, text, ", nor - for none")
-        shared = {key: {**data.get(key, {}), **row.get(key, {})} for key in ("set", "given")}
-        for name, value in shared["given"].items():
-            check(place, name, isinstance(value, (int, str)), f"{name} cannot be {value!r}")
-        fields = {"name": row["target"], **row, **shared, "given": shared["given"] | exact_peak}
-        fields |= {"preset": fields.pop("target"), "line": line_of(place, "target")}
-        made.append(OwnRow(**{**fields, "printed": {name: str(text) for name, text in printed.items()}}))
-    zeros = data.get("trailing_zeros", False)
+    rows = []
+    for place, row in enumerate(data["row"], 1):
+        try:
+            rows.append(_row(row, data, exact_peak, only, figures))
+        except ValueError as error:
+            raise ValueError(f"row {place}: {error}") from None
     return OwnTable(
         path=path,
-        rows=tuple(made),
-        figures={name: replace(one, trailing_zeros=zeros) for name, one in columns.items()},
+        rows=tuple(rows),
+        figures=figures,
         rule="" if rule in QUANTITIES else rule,
         title=data.get("title", "printed numbers"),
         source=data.get("source", ""),
         peak=peak,
+    )
+
+
+def _row(row: Any, table: Mapping[str, Any], given: Mapping[str, str], only: str, known: Mapping[str, Figure]) -> Row:
+    """Return a row with the sizes of its ``table``; a number without a quantity is of the quantity ``only``."""
+    _check(isinstance(row, dict), "it is no table; write [[row]]")
+    _check_keys(row, ROW_KEYS)
+    for key in ("target", "printed"):
+        _check(row.get(key), f"a row without {key}; it has target and printed")
+    printed = row["printed"] if isinstance(row["printed"], dict) else {only: row["printed"]}
+    for name, text in printed.items():
+        _check(name in known, f"unknown quantity {name!r}", known)
+        if str(text) not in EMPTY:
+            read(str(text))
+    shared = {key: {**table.get(key, {}), **row.get(key, {})} for key in SIZES}
+    for name, value in shared["given"].items():
+        _check(isinstance(value, (int, str)), f"{name} cannot be {value!r}")
+    fields = {"name": row["target"], **row, **shared, "given": shared["given"] | given}
+    return Row(
+        preset=fields.pop("target"), **{**fields, "printed": {name: str(text) for name, text in printed.items()}}
     )
 
 
@@ -230,8 +204,8 @@ def candidates(figure: Figure, every: bool = False) -> list[Figure]:
 
 
 def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
-    """Yield every cell with its verdict. Raises ValueError, with file and line, where a rule does not apply."""
-    for row in table.rows:
+    """Yield every cell with its verdict. Raises ValueError, with file and row, where a rule does not apply."""
+    for place, row in enumerate(table.rows, 1):
         for name, text in row.printed.items():
             rule = table.rule_of(table.figures[name])
             figure = replace(table.figures[name], rule=rule)
@@ -240,7 +214,7 @@ def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
                     raise ValueError(reason)
                 value = evaluate(row, figure, cases)
             except (ValueError, ZeroDivisionError) as error:
-                raise ValueError(f"{table.path}:{row.line}: {error}") from None
+                raise ValueError(f"{table.path}: row {place}: {error}") from None
             if text in EMPTY:
                 verdict, because = "no printed value", ""
             elif figure.prints(value, text):
@@ -251,7 +225,7 @@ def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
             yield Judged(replace(row, verdicts={name: verdict}), figure, text, value, verdict, because)
 
 
-def _otherwise(row: OwnRow, figure: Figure, text: str, value: Interval, cases: Cases, why_not: Applies):
+def _otherwise(row: Row, figure: Figure, text: str, value: Interval, cases: Cases, why_not: Applies):
     """Return the verdict on a cell that its rule does not print, and the arithmetic."""
     by_rule, rule = figure.format(value, text), figure.rule
     if replace(figure, trailing_zeros=True).prints(value, text):
@@ -271,7 +245,7 @@ def _otherwise(row: OwnRow, figure: Figure, text: str, value: Interval, cases: C
     return "not reproducible", f"by the rule / printed = {ratio:.4f}; no rule tried prints it: {shown}{lengths}"
 
 
-def _at_lengths(row: OwnRow, figure: Figure, cases: Cases) -> Iterator[tuple[str, Interval]]:
+def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[str, Interval]]:
     """Yield a cost by its rule at each of LENGTHS for which the model has positions; none where it has no length."""
     for size in LENGTHS if cases(row.preset, row.set).length else ():
         try:
@@ -280,8 +254,11 @@ def _at_lengths(row: OwnRow, figure: Figure, cases: Cases) -> Iterator[tuple[str
             continue
 
 
-def find_rule(table: OwnTable, name: str, cases: Cases, why_not: Applies) -> list[RuleFit]:
-    """Return the rules tried on the column ``name``, best first: most cells printed, then least deviation."""
+def find_rule(table: OwnTable, name: str, cases: Cases, why_not: Applies) -> list[dict[str, Any]]:
+    """Return the rules tried on the column ``name``, best first: most cells printed, then least deviation.
+
+    ``prints``: number of printed cells that a ``rule`` reproduces; ``deviation``: its largest one in percent.
+    """
     figure, fits = table.figures[name], []
     cells = [(row, row.printed[name]) for row in table.rows if row.printed.get(name, "") not in EMPTY]
     for one in candidates(figure, every=True):
@@ -290,5 +267,5 @@ def find_rule(table: OwnTable, name: str, cases: Cases, why_not: Applies) -> lis
             values = [(text, evaluate(row, one, cases)) for row, text in cells]
             prints = sum(one.prints(value, text) for text, value in values)
             far = max(abs(value.low / number(text) - 1) for text, value in values)
-            fits.append(RuleFit(one.name, prints, far))
-    return sorted(fits, key=lambda fit: (-fit.printed, fit.deviation))
+            fits.append({"rule": one.name, "prints": prints, "deviation": 100 * far})
+    return sorted(fits, key=lambda fit: (-fit["prints"], fit["deviation"]))
