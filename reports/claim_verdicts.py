@@ -1,7 +1,6 @@
 """Judge the papers' sentences: at their own sizes, for all sizes, and as released, with the numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from headcount.formulas.published import proofs, sentences
@@ -16,20 +15,16 @@ from headcount.reports.facts import Facts
 VERDICT = {True: "holds", False: "fails"}
 
 
-@dataclass(frozen=True)
-class ClaimVerdicts:
-    """The verdicts on a sentence, None where there is nothing to judge; ``smallest``: the smallest sizes at which it
-    fails."""
-
-    own: str | None
-    everywhere: str | None
-    smallest: str | None
-    released: str | None
+OWN, ALL, SMALLEST, RELEASED = "own sizes", "all sizes", "smallest counterexample", "as released"
+"""Verdicts on a sentence, and the smallest sizes at which it fails."""
 
 
-def verdicts(sentence: Sentence, facts: Facts) -> ClaimVerdicts:
-    """Return the verdicts. Own sizes: what is printed, or what the equations need, at the tables' rows or layers. As
-    released: what the authors' code executes there."""
+def verdicts(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
+    """Return the verdicts by their names, None where there is nothing to judge.
+
+    Own sizes: what is printed, or what the equations need, at the tables' rows or layers. As released: what the
+    authors' code executes there.
+    """
     if isinstance(sentence, Claim):
         printed, executed = facts.searches[sentence.name]
         everywhere = proofs.verdict(printed, executed)
@@ -39,7 +34,7 @@ def verdicts(sentence: Sentence, facts: Facts) -> ClaimVerdicts:
     else:
         everywhere, smallest = _for_all_lengths(sentence, facts)
     own, released = (_at_own_sizes(sentence, form, facts) for form in (PRINTED, EXECUTED))
-    return ClaimVerdicts(own, everywhere, smallest, released)
+    return {OWN: own, ALL: everywhere, SMALLEST: smallest, RELEASED: released}
 
 
 def format_point(letters: Mapping[str, int] | None) -> str | None:

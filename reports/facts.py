@@ -19,15 +19,14 @@ from headcount.bench.measure import parse_counters
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published import claims, data, proofs, sentences, tables
+from headcount.formulas.published import claims, proofs, sentences, tables
 from headcount.formulas.published.claims import Cell as PrintedCell
 from headcount.formulas.published.claims import Check, Claim, Claims, Rows
-from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.expressions import Expression
 from headcount.formulas.published.figures import Cases, evaluate
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.published.sentences import Finding, OwnLayers, own_layers
-from headcount.formulas.published.tables import PublishedTable
+from headcount.formulas.published.tables import DataTable, PublishedTable
 from headcount.formulas.published.verdicts import Judged, judge
 from headcount.reports import counting
 from headcount.reports.counting import Cell, check_rows, check_sections
@@ -164,7 +163,7 @@ class Facts:
     @cached_property
     def data(self) -> Mapping[str, DataTable]:
         """Return the papers' printed data other than costs, by name."""
-        return data.load_tables()
+        return tables.load_data()
 
     def own_layers(self, claim: Claim) -> OwnLayers:
         """Return a claim at the attention layers of its tables, one of each kind per row."""

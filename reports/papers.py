@@ -7,9 +7,8 @@ from typing import Any
 
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published import departures as published
 from headcount.formulas.published import sentences
-from headcount.formulas.published.claims import Rows
+from headcount.formulas.published.claims import Rows, load_departures
 from headcount.formulas.published.expressions import relation
 from headcount.reports import document
 from headcount.reports.facts import COUNTED, Facts
@@ -103,7 +102,7 @@ def departures(facts: Facts, paper: str) -> str:
             "why": one.why,
             "consequence": one.consequence.format(**numbers) or None,
         }
-        for one in published.load()
+        for one in load_departures()
         if one.paper == paper
     ]
     return f"{document.text('moa.departures')}\n\n{document.records(rows)}"
@@ -118,7 +117,7 @@ def departure_numbers(facts: Facts) -> dict[str, Any]:
     printed = row.printed["params"]
     biased, unbiased = facts.ledger(MASKED_LM).params, facts.ledger(MASKED_LM, bias=False).params
     tokens = facts.data["moa-table6"].entries[0]["tokens"]
-    (their_tokens,) = (int(one.theirs) for one in published.load() if one.what == "tokens of a batch")
+    (their_tokens,) = (int(one.theirs) for one in load_departures() if one.what == "tokens of a batch")
     shared = [
         facts.ledger(LLM, num_shared_heads=s, top_k=heads.num_active_heads - s).params
         for s in range(1, heads.num_active_heads)

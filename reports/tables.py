@@ -7,7 +7,7 @@ from typing import Any
 
 from headcount.bench.table import Column
 from headcount.formulas.backward import backward
-from headcount.formulas.published.data import DataTable
+from headcount.formulas.published.tables import DataTable
 from headcount.formulas.published.verdicts import VERDICTS
 from headcount.reports import document
 from headcount.reports.facts import COUNTED, Facts
@@ -146,8 +146,7 @@ def training(facts: Facts) -> str:
         tokens = entry["tokens"] * entry["accumulation"]
         macs = (form.macs + backward(form).macs) * tokens // length
         runs.append({**entry, "per_update": f"{tokens:,}", "training": f"{float(Fraction(macs, 10**12)):.1f}"})
-    settings = {column.key: column.head for column in table.columns}
-    settings |= {"per_update": "tokens an update", "training": "training MACs an update, TMACs"}
+    settings = table.columns | {"per_update": "tokens an update", "training": "training MACs an update, TMACs"}
     name, *others = settings
     rows = [{"setting": settings[key], **{run[name]: run.get(key) for run in runs}} for key in others]
     columns = [Column("setting", settings[name]), *(Column(run[name], run[name], align="right") for run in runs)]
@@ -160,6 +159,5 @@ def _head(table: DataTable) -> str:
 
 def data_table(table: DataTable) -> str:
     """Return a data table with empty cells where an entry has no value."""
-    columns = [Column(column.key, column.head) for column in table.columns]
-    empty = dict.fromkeys(column.key for column in columns)
-    return document.table(columns, [{**empty, **entry} for entry in table.entries])
+    columns = [Column(key, head) for key, head in table.columns.items()]
+    return document.table(columns, [dict.fromkeys(table.columns) | entry for entry in table.entries])

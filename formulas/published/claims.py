@@ -1,4 +1,4 @@
-"""The papers' claims about cost, read from claims.toml, with their place and the relations to check.
+"""The papers' claims about cost, with their place and the relations to check, and departures from authors' code.
 
 A relation is a text such as ``moa_macs() < mha_macs()`` over letters and named costs; a cost may be evaluated at
 other letters, ``moa_macs(E=E + 1)`` (see :mod:`headcount.formulas.published.expressions`).
@@ -56,7 +56,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Entries:
-    """Relations that must all hold for each entry of a data table (formulas/published/data.py), or for the sizes of a
+    """Relations that must all hold for each entry of a data table (formulas/published/tables.py), or for the sizes of a
     preset's attention."""
 
     label: str
@@ -109,9 +109,8 @@ class Claim(Sentence):
 
     ``premise``: letters by others, in order. ``assume``: lower bounds of letters, ``K > 1`` or ``E >= K``.
     ``cases``: conditions on one letter, ``s == 1`` or ``s > 1``, that cover all its values and have formulas of
-    their own. ``shown``: letters by others, put into a formula where it is shown. ``own``: the tables whose attention
-    layers are the paper's own sizes. ``only_without``: bounds under which the executed relation always holds, so that
-    it fails at degenerate sizes alone.
+    their own. ``own``: the tables whose attention layers are the paper's own sizes. ``only_without``: bounds under
+    which the executed relation always holds, so that it fails at degenerate sizes alone.
     """
 
     letters: tuple[str, ...]
@@ -120,7 +119,6 @@ class Claim(Sentence):
     as_printed: Relation
     as_executed: Relation
     cases: tuple[Relation, ...] = ()
-    shown: Mapping[str, Expression] = field(default_factory=dict)
     threshold: Threshold | None = None
     own: tuple[str, ...] = ()
     only_without: tuple[Relation, ...] = ()
@@ -167,9 +165,37 @@ class Claims:
         return (*self.claims, *self.sentences, *self.timed)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Departure:
+    """A difference from the authors' code: what ``theirs`` does, in ``file`` if known, what ``ours`` does, and ``why``.
+
+    ``paper`` and ``what`` name the place. ``field``: the configuration field that switches between both; ``no_field``:
+    why there is none. ``consequence``: a sentence with format fields for numbers; empty if no number changes.
+    """
+
+    paper: str
+    what: str
+    theirs: str
+    ours: str
+    why: str
+    file: str = ""
+    field: str = ""
+    no_field: str = ""
+    consequence: str = ""
+
+
+def load_departures() -> tuple[Departure, ...]:
+    """Return all differences in departures.toml."""
+    return tuple(Departure(**one) for one in _read("departures.toml")["departure"])
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("headcount.formulas.published").joinpath(name).read_text("utf-8"))
+
+
 def load() -> Claims:
     """Return the claims. Raises ValueError for an invalid relation or expression."""
-    data = tomllib.loads(files("headcount.formulas.published").joinpath("claims.toml").read_bytes().decode())
+    data = _read("claims.toml")
     return Claims(
         {name: Paper(**paper) for name, paper in data["paper"].items()},
         tuple(_claim(**claim) for claim in data["claim"]),
@@ -181,8 +207,7 @@ def load() -> Claims:
 def _claim(**fields) -> Claim:
     for name, parse in _PARSERS.items():
         fields[name] = tuple(map(parse, fields.get(name, ())))
-    for name in ("premise", "shown"):
-        fields[name] = {letter: expression(text) for letter, text in fields.get(name, {}).items()}
+    fields["premise"] = {letter: expression(text) for letter, text in fields["premise"].items()}
     for name in ("as_printed", "as_executed"):
         fields[name] = relation(fields[name])
     if found := fields.get("threshold"):

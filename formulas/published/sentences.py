@@ -10,11 +10,10 @@ from headcount.formulas.ledger import Ledger, Size
 from headcount.formulas.published import tables as published
 from headcount.formulas.published.claims import Cell, Claim, Entries, Rows
 from headcount.formulas.published.costs import costs
-from headcount.formulas.published.data import DataTable
 from headcount.formulas.published.expressions import Relation, relation
 from headcount.formulas.published.figures import Cases, evaluate
 from headcount.formulas.published.rounding import number
-from headcount.formulas.published.tables import PublishedTable
+from headcount.formulas.published.tables import DataTable, PublishedTable
 
 PRINTED, EXECUTED = "printed", "executed"
 

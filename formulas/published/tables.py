@@ -1,7 +1,8 @@
 """The published tables, read from one TOML file per table in this folder.
 
 A file with ``[[column]]`` and ``[[row]]`` prints MACs and parameters of models that are counted. One with
-``[[figure]]`` and ``[[model]]`` prints training FLOPs, utilisation, sizes, or formulas.
+``[[figure]]`` and ``[[model]]`` prints training FLOPs, utilisation, sizes, or formulas. One with ``[[entry]]`` prints
+no costs.
 """
 
 import tomllib
@@ -87,6 +88,30 @@ class PublishedTable(Printed):
         """Describe the source of the table in words."""
         again = [f"each figure again in {self.second}"] * bool(self.second) + [f"also {self.also}"] * bool(self.also)
         return f"Read: {self.read}, {self.address}; {'; '.join(again) or 'read once'}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTable(Printed):
+    """A printed table or figure without costs: settings, quality, analyses.
+
+    ``columns``: the head of each cell by its key; an entry holds its non-empty cells as printed.
+    """
+
+    columns: Mapping[str, str]
+    entries: Sequence[Mapping[str, str | int]]
+
+    def labelled(self) -> list[tuple[str, Mapping[str, str | int]]]:
+        """Return each entry with its first cell."""
+        return [(str(entry[next(iter(self.columns))]), entry) for entry in self.entries]
+
+
+def load_data() -> dict[str, DataTable]:
+    """Return the data tables by name, in order."""
+    return {data["name"]: _data_table(**data) for data in read_toml("entry")}
+
+
+def _data_table(*, column, entry, **texts) -> DataTable:
+    return DataTable(columns={one["key"]: one["head"] for one in column}, entries=entry, **texts)
 
 
 def load_tables(folder: Traversable = FOLDER) -> dict[str, PublishedTable]:

@@ -13,7 +13,7 @@ from headcount.formulas.published.expressions import Expression, Relation
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.symbols import symbol
 from headcount.reports import claim_verdicts, counting, document
-from headcount.reports.claim_verdicts import format_checks, format_point, format_sides, quote
+from headcount.reports.claim_verdicts import OWN, SMALLEST, format_checks, format_point, format_sides, quote
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 
@@ -46,7 +46,7 @@ def sentences(facts: Facts, paper: str) -> str:
     """Return a summary of a paper's sentences, and a paragraph for each."""
     source, judged = facts.claims.papers[paper], _judged(facts, paper)
     rows, paragraphs = [row for _, row in judged], [paragraph(sentence, facts) for sentence, _ in judged]
-    counts = claim_verdicts.holding(row["own sizes"] for row in rows)
+    counts = claim_verdicts.holding(row[OWN] for row in rows)
     empty = {key for key in rows[0] if not any(row[key] for row in rows)}
     rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
     about = f"Source: {source.source}. {source.about} At their own sizes {counts} hold.".replace("  ", " ")
@@ -56,13 +56,11 @@ def sentences(facts: Facts, paper: str) -> str:
 
 def _judged(facts: Facts, paper: str) -> list[tuple[Sentence, dict[str, Any]]]:
     """Return a paper's sentences, each with its row of the table."""
-    out = []
-    for sentence in (one for one in (*facts.claims.claims, *facts.claims.sentences) if one.paper == paper):
-        verdicts = claim_verdicts.verdicts(sentence, facts)
-        row = {"claim": sentence.name, "place": sentence.place, "words": sentence.quoted, "own sizes": verdicts.own}
-        row |= {"all sizes": verdicts.everywhere, "smallest counterexample": verdicts.smallest}
-        out.append((sentence, row | {"as released": verdicts.released}))
-    return out
+    return [
+        (one, {"claim": one.name, "place": one.place, "words": one.quoted, **claim_verdicts.verdicts(one, facts)})
+        for one in (*facts.claims.claims, *facts.claims.sentences)
+        if one.paper == paper
+    ]
 
 
 def paragraph(sentence: Sentence, facts: Facts) -> str:
@@ -71,9 +69,9 @@ def paragraph(sentence: Sentence, facts: Facts) -> str:
     if isinstance(sentence, Claim):
         verdict, lines = _verdict(sentence, facts), _relation_lines(sentence, facts)
     else:
-        verdict, lines = f"*At its own sizes: {verdicts.own or 'no printed value'}.*", []
+        verdict, lines = f"*At its own sizes: {verdicts[OWN] or 'no printed value'}.*", []
     lines += format_checks(sentence.checks, facts)
-    if verdicts.smallest or any(not one.holds for check in sentence.checks for one in facts.findings(check)):
+    if verdicts[SMALLEST] or any(not one.holds for check in sentence.checks for one in facts.findings(check)):
         if isinstance(sentence, Claim) and claim_verdicts.is_degenerate(sentence):
             lines.append(text("claims.degenerate", bounds=_join(map(_bound, sentence.only_without))))
         lines.append(sentence.because)
@@ -89,7 +87,6 @@ def _verdict(claim: Claim, facts: Facts) -> str:
         # a letter set to a number is no premise of the sentence
         "Premise: ": [f"{a} = {sympy.latex(symbols[a])}" for a, given in claim.premise.items() if given.letters],
         "Assuming ": [_bound(bound) for bound in claim.assume],
-        "Written with ": [f"{letter} = {own}" for letter, own in claim.shown.items()],
     }
     verdict = proofs.verdict(*facts.searches[claim.name]).capitalize()
     return f"*{verdict}.*" + "".join(f" {word}{_join(found)}." for word, found in conditions.items() if found)
@@ -131,7 +128,7 @@ def _format_relation(claim: Claim, relation: Relation, search: Search, facts: Fa
     """Return a relation, its condition in symbols, the result of the search, and the count where it can be counted."""
     needed = {"<": " > 0", "<=": r" \ge 0", "==": " = 0"}[relation.operator]
     differences = proofs.differences(claim, relation).items()
-    where = " and ".join(_formula(claim, difference, case, after=needed) for case, difference in differences)
+    where = " and ".join(_formula(difference, case, after=needed) for case, difference in differences)
     if search.counterexample:
         found = f"Smallest counterexample, point {search.tried:,} of the search: {format_point(search.counterexample)}."
         if proofs.refuted(claim, relation):
@@ -146,25 +143,10 @@ def _format_relation(claim: Claim, relation: Relation, search: Search, facts: Fa
     return f"`{relation}` holds where {where}. {found}"
 
 
-def _formula(claim: Claim, expression: sympy.Expr, case: Relation | None, before: str = "", after: str = "") -> str:
-    """Return a case's formula in the claim's letters of ``shown``."""
-    for letter, own in claim.shown.items():
-        others = _symbols(own) | proofs.cases(claim)[case]
-        expression = expression.subs(symbol(letter), own.value(others))
-    formula = f"${before}{sympy.latex(_move_sign(sympy.factor(expression)))}{after}$"
+def _formula(expression: sympy.Expr, case: Relation | None, before: str = "", after: str = "") -> str:
+    """Return a case's formula, without a minus before a product."""
+    formula = f"${before}{sympy.latex(sympy.factor_terms(sympy.cancel(expression), sign=False))}{after}$"
     return f"{formula} where ${str(case).replace('==', '=')}$" if case else formula
-
-
-def _move_sign(expression: sympy.Expr) -> sympy.Expr:
-    """Return the same product without a minus before it where a sum in it, a divisor first, can take the sign."""
-    number, product = expression.as_coeff_Mul()
-    factors = sorted(sympy.Mul.make_args(product), key=lambda factor: factor.as_base_exp()[1].is_positive)
-    for i, factor in enumerate(factors):
-        base, exponent = factor.as_base_exp()
-        mixed = base.is_Add and any(term.could_extract_minus_sign() for term in base.args)
-        if number.is_negative and mixed and exponent.is_odd:
-            number, factors[i] = -number, (-base) ** exponent
-    return sympy.Mul(number, *factors)
 
 
 def _threshold(claim: Claim, facts: Facts) -> str:
@@ -173,7 +155,7 @@ def _threshold(claim: Claim, facts: Facts) -> str:
     threshold, letters = claim.threshold, proofs.equal_at(claim)
     sign = {"above": ">", "below": "<", "": "="}[threshold.holds]
     solved = proofs.threshold(claim).items()
-    values = " and ".join(_formula(claim, value, case, f"{threshold.letter} {sign} ") for case, value in solved)
+    values = " and ".join(_formula(value, case, f"{threshold.letter} {sign} ") for case, value in solved)
     if threshold.holds:
         line = f"{threshold.says} where {values}.{claim_verdicts.threshold_at_own_layers(claim, facts)}"
     else:

@@ -1,6 +1,7 @@
 """The first page: a summary of the results with links to the pages."""
 
 from headcount.reports import audit, claim_verdicts, document, latency, papers, tables
+from headcount.reports.claim_verdicts import ALL, OWN, RELEASED
 from headcount.reports.document import Page, Section, link, text
 from headcount.reports.facts import Facts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG
@@ -43,10 +44,6 @@ def numbers(facts: Facts) -> str:
     )
 
 
-HOLDING = {"hold, own sizes": "own", "hold, all sizes": "everywhere", "hold, as released": "released"}
-"""Column headings, and the verdicts that they count."""
-
-
 def sentences(facts: Facts) -> str:
     """Return the number of each paper's sentences that hold, and those that fail at the paper's own sizes."""
     found, rows, lines = facts.claims, [], []
@@ -54,17 +51,17 @@ def sentences(facts: Facts) -> str:
         sentences = [one for one in (*found.claims, *found.sentences) if one.paper == key]
         judged = {one.name: claim_verdicts.verdicts(one, facts) for one in sentences}
         holding = {
-            head: claim_verdicts.holding(getattr(one, name) for one in judged.values())
-            for head, name in HOLDING.items()
+            f"hold, {name}": claim_verdicts.holding(one[name] for one in judged.values())
+            for name in (OWN, ALL, RELEASED)
         }
         rows.append({"paper": paper.name, "sentences": len(judged), **holding})
         failing = [
             f"{what} at its own sizes: {', '.join(names)}"
             for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
-            if (names := [name for name, one in judged.items() if (one.own or "").startswith(start)])
+            if (names := [name for name, one in judged.items() if (one[OWN] or "").startswith(start)])
         ]
         lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', paper.page, paper.name)}.")
-    return document.records(rows, dict.fromkeys(HOLDING, {"align": "right"})) + "\n\n" + "\n".join(lines)
+    return document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"})) + "\n\n" + "\n".join(lines)
 
 
 def counters(facts: Facts) -> str:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from headcount.formulas.published.data import load_tables
+from headcount.formulas.published.tables import load_data
 from headcount.models.configs.presets import RECIPES, parse_overrides, preset
 
-ROWS = {row["run"]: row for row in load_tables()["moa-table6"].entries}
+ROWS = {row["run"]: row for row in load_data()["moa-table6"].entries}
 DROPOUTS = ("dropout", "attention_dropout", "ffn_dropout")
 CASES = [(name, recipe) for name, recipes in RECIPES.items() for recipe in recipes]
 

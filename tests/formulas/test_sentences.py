@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from headcount.formulas.ledger import Entry, ledger
-from headcount.formulas.published import claims, data, sentences, tables
+from headcount.formulas.published import claims, sentences, tables
 from headcount.formulas.published.claims import Rows
 from headcount.formulas.published.costs import costs
 from headcount.formulas.published.expressions import relation
@@ -65,7 +65,7 @@ def test_rows_printed_and_executed():
 def test_entries_must_meet_all_relations():
     best = next(sentence for sentence in FOUND.sentences if sentence.name == "the-best-coefficients")
     (check,) = best.checks
-    found = {one.label: one for one in sentences.of_entries(check, data.load_tables()[check.table].labelled())}
+    found = {one.label: one for one in sentences.of_entries(check, tables.load_data()[check.table].labelled())}
     assert {name: one.holds for name, one in found.items()} == {
         "8K8E128D": False, "8K16E128D": True, "8K32E128D": False
     }  # fmt: skip

@@ -43,7 +43,7 @@ def test_disagreeing_count_raises():
 )  # fmt: skip
 def test_sentence_has_verdicts(name, own, everywhere, released):
     found = claim_verdicts.verdicts(SENTENCES[name], FACTS)
-    assert (found.own, found.everywhere, found.released) == (own, everywhere, released)
+    assert [found[name] for name in ("own sizes", "all sizes", "as released")] == [own, everywhere, released]
 
 
 def macs(t, d_m, f, attention):

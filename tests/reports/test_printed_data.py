@@ -4,13 +4,19 @@ import re
 from dataclasses import fields
 
 from headcount.bench.case import Case
-from headcount.formulas.published.departures import load
+from headcount.formulas.published.claims import load_departures
 from headcount.models.configs.presets import preset
 from headcount.reports import papers, tables
 from headcount.reports.facts import Facts
 from tests.reports.pipe_tables import rows_of
 
 FACTS = Facts()
+
+
+def test_entries_have_known_cells():
+    for name, table in FACTS.data.items():
+        first, *others = table.columns
+        assert all(first in entry and entry.keys() <= {first, *others} for entry in table.entries), name
 
 
 def test_presets_have_sizes_of_table_5():
@@ -35,8 +41,8 @@ def test_departures_name_config_fields():
         "moa": [preset("moa-8K8E128D"), preset("moa-8K8E128D").attention],
         "moh": [preset("moh-llm-s-75"), preset("moh-llm-s-75").layers[0]],
     }
-    for one in load():
+    for one in load_departures():
         names = {field.name for config in configs[one.paper] for field in fields(config)}
         assert one.field in names if one.field else one.no_field, one.what
-    named = set(re.findall(r"{(\w+)", " ".join(one.consequence for one in load())))
+    named = set(re.findall(r"{(\w+)", " ".join(one.consequence for one in load_departures())))
     assert named == papers.departure_numbers(FACTS).keys()
