@@ -284,11 +284,10 @@ def _coefficients(run: Mapping[str, Any]) -> tuple[float, float]:
 def _ablation(facts: Facts, found: Mapping[str, Any]) -> str:
     """Return Table 7, and the example's runs."""
     printed = facts.data["moa-table7"]
-    heads = {column.key: column.head for column in printed.columns}
     bleu, own = [], []
     for run in found["runs"]:
         key, shares = COEFFICIENTS[_coefficients(run)], _percent(run["tokens_per_expert"])
-        first = {"coefficients": heads[key]}
+        first = {"coefficients": printed.columns[key]}
         bleu.append(first | {f"BLEU, {entry['model']}": entry[key] for entry in printed.entries})
         shown = {"task loss": run["loss"], "largest share": shares[0], "smallest share": shares[-1]}
         own.append(first | shown | run["auxiliary_losses"])
