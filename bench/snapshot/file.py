@@ -1,16 +1,14 @@
 """The file of a count snapshot: JSON with sorted keys, so that a change of a count is a change of a line."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from headcount.bench.errors import UsageError, excerpt, read_file
 from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot, Target, natural, parameters_of, terms_of
 from headcount.formulas.ledger import Entry, Ledger
-from headcount.formulas.rank import Transfer
+from headcount.formulas.published.typed import from_data
 
 LOCK_VERSION, TARGETS_VERSION = 2, 3
 """Schema versions of a lock of one target and of several: those as version 2 has them, in a list. Version 1 called
@@ -95,9 +93,10 @@ def parse(content: str | bytes, path: str | Path) -> tuple[CountSnapshot, ...]:
     return found
 
 
-def _checked(snapshot: CountSnapshot, sums: Mapping[str, Any], name: str) -> CountSnapshot:
-    """Return ``snapshot``. Raise TypeError or ValueError for values of wrong types, and other sums than in the file."""
-    _check_types(snapshot, CountSnapshot, name)
+def _checked(fields: Mapping[str, Any], sums: Mapping[str, Any], name: str) -> CountSnapshot:
+    """Return the snapshot of ``fields``. Raises TypeError or ValueError for values of wrong types, and for other sums
+    than in the file."""
+    snapshot = from_data(CountSnapshot, fields, name)
     for key, written in sums.items():
         total = getattr(snapshot, key)
         # the sum is an integer where all sizes are
@@ -124,63 +123,36 @@ def is_count(path: str | Path) -> bool:
     return not isinstance(data, dict) or "lock_version" in data or "schema_version" in data
 
 
-def _of_lock(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
-    """Return the snapshot of a lock, and the sums in it."""
+def _of_lock(data: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the fields of the snapshot of a lock, and the sums in it."""
     word = "uncounted" if data["lock_version"] == 1 else "unsupported"
-    options = {**data["options"], "inputs": tuple(data["options"].get("inputs", ()))}
+    options = dict(data["options"])
     options["allow_unsupported"] = options.pop(f"allow_{word}")
-    if unknown := options.keys() - Target("").options().keys():
-        raise ValueError(f"unknown option {min(unknown)!r}")
-    request = Target(data["module"] or "", data["settings"], **options)
-    snapshot = CountSnapshot(
-        name=data["name"],
-        terms=tuple(Entry(one["path"], one["kind"], one["sizes"], one["times"]) for one in data["contractions"]),
-        parameters=parameters_of(data["parameters"]),
-        included=data["included"],
-        unsupported=tuple(data[word]),
-        inputs=tuple(data["inputs"]),
-        versions=data["versions"],
-        request=request if data["module"] else None,
-        collectives=tuple(Transfer(**one) for one in data.get("collectives", ())),
-        limits=data.get("limits", {}),
-        uncalled=_paths(data.get("uncalled")),
-    )
+    request = {"spec": data["module"], "settings": data["settings"], **options}
+    fields = {name: data[name] for name in ("name", "included", "inputs", "versions")}
+    fields |= {name: data[name] for name in ("collectives", "limits", "uncalled") if name in data}
+    fields |= {
+        "terms": [Entry(one["path"], one["kind"], one["sizes"], one["times"]) for one in data["contractions"]],
+        "parameters": parameters_of(data["parameters"]),
+        "unsupported": data[word],
+        "request": request if data["module"] else None,
+    }
     sums = {name: data[name] for name in ("macs", "elementwise_macs", "params")}
-    return snapshot, sums | {"sent": data.get("sent", 0)}
+    return fields, sums | {"sent": data.get("sent", 0)}
 
 
-def _of_tables(data: Mapping[str, Any]) -> tuple[CountSnapshot, Mapping[str, Any]]:
-    """Return the snapshot of the tables of a module, and the sums in them."""
+def _of_tables(data: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the fields of the snapshot of the tables of a module, and the sums in them."""
     tables = {table["name"]: table for table in data["tables"]}
     # the second is that of headcount count
     module = tables.get("module") or tables["modules"]
     terms, elementwise = module.get("ledger", module["rows"]), tables.get("module-elementwise", {"rows": []})
-    snapshot = CountSnapshot(
-        name=module["spec"],
-        terms=terms_of(Ledger.from_records(terms), Ledger.from_records(elementwise["rows"])),
-        parameters=parameters_of(module["parameters"]),
-        included=module["macs"] != module["dispatched"],
-        unsupported=tuple(line["text"] for line in module["audit"] if line["state"] == "unknown"),
-        uncalled=_paths(module.get("uncalled_modules")),
-    )
-    return snapshot, {name: module[name] for name in ("macs", "params")}
-
-
-def _paths(found: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if found is None else tuple(found)
-
-
-def _check_types(value: Any, hint: Any, name: str) -> None:
-    """Raise TypeError unless ``value`` and what it holds have the types of the annotation ``hint``."""
-    kind, inner = get_origin(hint), get_args(hint)
-    if kind is UnionType:
-        return None if value is None else _check_types(value, inner[0], name)
-    known = kind if kind in (tuple, Mapping) else hint
-    if known is not Any and (not isinstance(value, known) or (known is int and isinstance(value, bool))):
-        raise TypeError(f"{name} has the wrong type: {excerpt(value)}")
-    if is_dataclass(value):
-        for field, its_hint in get_type_hints(type(value)).items():
-            _check_types(getattr(value, field), its_hint, field)
-    elif kind in (tuple, Mapping):
-        for one in value if kind is tuple else value.values():
-            _check_types(one, inner[kind is Mapping], name)
+    fields = {
+        "name": module["spec"],
+        "terms": terms_of(Ledger.from_records(terms), Ledger.from_records(elementwise["rows"])),
+        "parameters": parameters_of(module["parameters"]),
+        "included": module["macs"] != module["dispatched"],
+        "unsupported": [line["text"] for line in module["audit"] if line["state"] == "unknown"],
+        "uncalled": module.get("uncalled_modules"),
+    }
+    return fields, {name: module[name] for name in ("macs", "params")}

@@ -11,7 +11,8 @@ from importlib.resources import files
 from typing import Any
 
 from headcount.formulas.ledger import Size
-from headcount.formulas.published.expressions import Expression, Relation, expression, relation
+from headcount.formulas.published.expressions import Expression, Relation
+from headcount.formulas.published.typed import from_data
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,14 @@ class Sentence:
     because: str = ""
     read_as: str = ""
     not_reproducible: str = ""
-    checks: tuple[Check, ...] = ()
+    rows: tuple[Rows, ...] = ()
+    entries: tuple[Entries, ...] = ()
+    cells: tuple[Cell, ...] = ()
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """All checks."""
+        return (*self.rows, *self.entries, *self.cells)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +194,7 @@ class Departure:
 
 def load_departures() -> tuple[Departure, ...]:
     """Return all differences in departures.toml."""
-    return tuple(Departure(**one) for one in _read("departures.toml")["departure"])
+    return from_data(tuple[Departure, ...], _read("departures.toml")["departure"], "departure")
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -194,33 +202,6 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def load() -> Claims:
-    """Return the claims. Raises ValueError for an invalid relation or expression."""
-    data = _read("claims.toml")
-    return Claims(
-        {name: Paper(**paper) for name, paper in data["paper"].items()},
-        tuple(_claim(**claim) for claim in data["claim"]),
-        *(tuple(Sentence(**_with_checks(**one)) for one in data[kind]) for kind in ("sentence", "timed")),
-        tuple(NamedModel(**model) for model in data["named_model"]),
-    )
-
-
-def _claim(**fields) -> Claim:
-    for name, parse in _PARSERS.items():
-        fields[name] = tuple(map(parse, fields.get(name, ())))
-    fields["premise"] = {letter: expression(text) for letter, text in fields["premise"].items()}
-    for name in ("as_printed", "as_executed"):
-        fields[name] = relation(fields[name])
-    if found := fields.get("threshold"):
-        fields["threshold"] = Threshold(**{**found, "relation": relation(found["relation"])})
-    return Claim(**_with_checks(**fields))
-
-
-def _with_checks(*, rows=(), entries=(), cells=(), **texts) -> dict[str, Any]:
-    checks: list[Check] = [Rows(**{**one, "relation": relation(one["relation"])}) for one in rows]
-    checks += [Entries(**{**one, "relations": tuple(map(relation, one["relations"]))}) for one in entries]
-    checks += [Cell(**one) for one in cells]
-    return {**texts, "checks": tuple(checks)}
-
-
-_PARSERS = {"letters": str, "own": str, "assume": relation, "only_without": relation, "cases": relation}
-"""Parser of each text of a claim's lists, by field."""
+    """Return the claims. Raises ValueError for an invalid relation or expression, and for an unknown key."""
+    data = {key if key == "timed" else f"{key}s": value for key, value in _read("claims.toml").items()}
+    return from_data(Claims, data, "claims.toml")

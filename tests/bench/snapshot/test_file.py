@@ -90,7 +90,10 @@ BROKEN = {
     "fractional size": (edit_term(times=2.0), "is broken: sum of macs"),
     "unknown kind": (edit_term(kind="speed"), "is broken: unknown kind 'speed'"),
     "option of another type": (edit_lock(options={**OPTIONS, "device": 7}), "is broken: device has the wrong type: 7"),
-    "misspelt option": (edit_lock(options={**OPTIONS, "dtipe": "half"}), "is broken: unknown option 'dtipe'"),
+    "misspelt option": (
+        edit_lock(options={**OPTIONS, "dtipe": "half"}),
+        "is broken: unknown key 'dtipe' of request",
+    ),
     "boolean length": (
         edit_lock(options={**OPTIONS, "lengths": {"n": True}}),
         "is broken: lengths has the wrong type: True",
