@@ -1,7 +1,6 @@
 """Judge the papers' sentences: at their own sizes, for all sizes, and as released, with the numbers."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping
 
 from headcount.formulas.published import proofs, sentences
 from headcount.formulas.published.claims import Check, Claim, Rows, Sentence
@@ -85,33 +84,12 @@ def results_by_length(check: Rows, facts: Facts) -> dict[int, bool]:
     return {length: sentences.holds_at(check, forms, length) for length in (1, *sentences.crossovers(check, forms))}
 
 
-def format_checks(checks: Sequence[Check], facts: Facts) -> list[str]:
-    """Return the lines of checks, consecutive ones of the same relation as a list below it."""
-    lines = []
-    for head, group in groupby(checks, lambda check: _head(check) if isinstance(check, Rows) else ""):
-        found = [format_check(check, facts) for check in group]
-        if head:
-            found = [f"{head} {found[0]}" if len(found) == 1 else "\n  - ".join([head, *found])]
-        lines += found
-    return lines
-
-
-def _head(check: Rows) -> str:
-    """Return the relation of a check with the letters that its numbers compare."""
-    words = " over " if _sign(check) == "/" else " minus "
-    return f"`{check.relation}`, {words.join(check.rows)}:"
-
-
-def _sign(check: Rows) -> str:
-    return "/" if check.of in ("macs", "params") else "-"
-
-
 def format_check(check: Check, facts: Facts) -> str:
-    """Return the numbers of a check, their ratio, the verdicts, and the lengths at which they change."""
+    """Return the relation of a check, its numbers, their ratio, the verdicts, and the lengths at which they change."""
     findings = facts.findings(check)
     if not isinstance(check, Rows):
         return "; ".join(f"{one.label}, {_format_relations(one)}: {VERDICT[one.holds]}" for one in findings) + "."
-    parts, sign = [], _sign(check)
+    parts, (sign, word) = [], ("/", "over") if check.of in ("macs", "params") else ("-", "minus")
     for one in findings:
         numbers = [f"{int(size):,}" if size.denominator == 1 else f"{float(size):g}" for size in one.values.values()]
         compared = f" {sign} ".join(numbers)
@@ -119,7 +97,7 @@ def format_check(check: Check, facts: Facts) -> str:
             first, second = one.values.values()
             compared += f" = {float(first / second):.3f}" if sign == "/" else f" = {float(first - second):g}"
         parts.append(f"{one.form} {compared}, {VERDICT[one.holds]}")
-    line = f"{check.label}, {'; '.join(parts)}."
+    line = f"`{check.relation}`, {f' {word} '.join(check.rows)}: {check.label}, {'; '.join(parts)}."
     if check.of != "macs":
         return line
     at_one, *changes = results_by_length(check, facts).items()

@@ -13,7 +13,7 @@ from headcount.formulas.published.expressions import Expression, Relation
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.symbols import symbol
 from headcount.reports import claim_verdicts, counting, document
-from headcount.reports.claim_verdicts import OWN, SMALLEST, format_checks, format_point, format_sides, quote
+from headcount.reports.claim_verdicts import OWN, SMALLEST, format_check, format_point, format_sides, quote
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 
@@ -70,7 +70,7 @@ def paragraph(sentence: Sentence, facts: Facts) -> str:
         verdict, lines = _verdict(sentence, facts), _relation_lines(sentence, facts)
     else:
         verdict, lines = f"*At its own sizes: {verdicts[OWN] or 'no printed value'}.*", []
-    lines += format_checks(sentence.checks, facts)
+    lines += [format_check(check, facts) for check in sentence.checks]
     if verdicts[SMALLEST] or any(not one.holds for check in sentence.checks for one in facts.findings(check)):
         if isinstance(sentence, Claim) and claim_verdicts.is_degenerate(sentence):
             lines.append(text("claims.degenerate", bounds=_join(map(_bound, sentence.only_without))))
