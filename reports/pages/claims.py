@@ -9,7 +9,7 @@ import sympy
 from headcount.formulas.published import proofs
 from headcount.formulas.published.claims import Claim, Sentence
 from headcount.formulas.published.costs import costs
-from headcount.formulas.published.expressions import Expression, Relation
+from headcount.formulas.published.expressions import Relation
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.symbols import symbol
 from headcount.reports import claim_verdicts, counting, document
@@ -93,22 +93,15 @@ def _verdict(claim: Claim, facts: Facts) -> str:
 
 
 def _relation_lines(claim: Claim, facts: Facts) -> list[str]:
-    """Return a line for each relation of a claim, its threshold, and its relations at the paper's own layers."""
-    lines = [f"{name}, {_format_relation(claim, *form, facts)}" for name, form in _relations(claim, facts).items()]
+    """Return a line for each relation of a claim by the name of its costs, its threshold, and its relations at the
+    paper's own layers."""
+    paper, (printed, executed) = facts.claims.papers[claim.paper], facts.searches[claim.name]
+    forms = {paper.printed: (claim.as_printed, printed), paper.executed: (claim.as_executed, executed)}
+    if claim.as_printed == claim.as_executed:
+        forms = {f"{paper.printed} and {paper.executed.lower()}": (claim.as_printed, printed)}
+    lines = [f"{name}, {_format_relation(claim, *form, facts)}" for name, form in forms.items()]
     lines += [_threshold(claim, facts)] if claim.threshold else []
     return [*lines, claim_verdicts.at_own_layers(claim, facts)]
-
-
-def _relations(claim: Claim, facts: Facts) -> dict[str, tuple[Relation, Search]]:
-    """Return the relations with their searches, by the names of their costs; one where both are the same."""
-    paper, (printed, executed) = facts.claims.papers[claim.paper], facts.searches[claim.name]
-    if claim.as_printed == claim.as_executed:
-        return {f"{paper.printed} and {paper.executed.lower()}": (claim.as_printed, printed)}
-    return {paper.printed: (claim.as_printed, printed), paper.executed: (claim.as_executed, executed)}
-
-
-def _point(claim: Claim, search: Search) -> Mapping[str, int]:
-    return search.counterexample or proofs.first_point(claim)
 
 
 def _join(formulas: Iterable[str]) -> str:
@@ -116,12 +109,8 @@ def _join(formulas: Iterable[str]) -> str:
 
 
 def _bound(bound: Relation) -> str:
-    sign = bound.operator.replace(">=", r"\ge")
-    return f"{bound.left} {sign} {sympy.latex(bound.right.value(_symbols(bound.right)))}"
-
-
-def _symbols(expression: Expression) -> dict[str, sympy.Symbol]:
-    return {letter: symbol(letter) for letter in expression.letters}
+    sign, right = bound.operator.replace(">=", r"\ge"), bound.right
+    return f"{bound.left} {sign} {sympy.latex(right.value({letter: symbol(letter) for letter in right.letters}))}"
 
 
 def _format_relation(claim: Claim, relation: Relation, search: Search, facts: Facts) -> str:
@@ -139,7 +128,8 @@ def _format_relation(claim: Claim, relation: Relation, search: Search, facts: Fa
             why = "both sides are the same" if relation.operator == "==" else "no coefficient is negative"
             found += f" It holds at every point: {why}."
     if counting.countable(relation):
-        found += f" Counted there: {_format_counts(claim, relation, _point(claim, search), facts)}"
+        point = search.counterexample or proofs.first_point(claim)
+        found += f" Counted there: {_format_counts(claim, relation, point, facts)}"
     return f"`{relation}` holds where {where}. {found}"
 
 
