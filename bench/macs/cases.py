@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import count_module
@@ -66,6 +67,10 @@ class ModuleCase:
         return of_target(replace(self.target, settings={**self.target.settings, letter: size}))
 
 
+Side = Case | ModuleCase | CountSnapshot
+"""A model of a comparison; a snapshot is the count in a file."""
+
+
 def of_target(target: Target) -> ModuleCase:
     """Count a user module or a configuration. Raises what isolated.module_count.count_module does."""
     count = count_module(target)
@@ -75,26 +80,52 @@ def of_target(target: Target) -> ModuleCase:
     return ModuleCase(target.name, target, Ledger((*count.ledger, *weights)), replace(saved, name=target.name))
 
 
-def parse(
-    text: str,
-    extra: Sequence[str],
-    lengths: Mapping[str, int | None],
-    inputs: Sequence[str] = (),
-    dtype: str | None = None,
-) -> Case | ModuleCase:
-    """Return the case of ``NAME,FIELD=VALUE,…`` with the assignments of ``extra``, a preset, module or configuration.
+def parse_sides(texts: Sequence[str], given: Mapping[str, Any], flags: Mapping[str, str]) -> list[Side]:
+    """Return the models that ``texts`` name, each with those options of ``given`` that change it.
 
-    A user module is ``FILE.py:FUNCTION,NAME=VALUE,…``; ``extra`` and ``lengths`` do not apply to it, and ``inputs``
-    and ``dtype`` not to a preset. Raises ConfigError, with the valid names, for a preset, field, value or length that
-    does not exist.
+    ``flags``: how the options are written. Raises UsageError for an option that changes none of them, and for the file
+    of a count beside a preset, and what parse raises.
     """
+    takes = {text: options_of(text) for text in texts}
+    for name in given:
+        if not any(name in names for names in takes.values()):
+            known = {text: [flags[one] for one in names if one in flags] for text, names in takes.items()}
+            each = "; ".join(f"{text} takes {', '.join(names) or 'none'}" for text, names in known.items())
+            raise UsageError(f"{flags[name]} is no option of these models: {each}")
+    # files first: a missing one is the error, not the preset on the other side
+    order = sorted(takes, key=is_saved, reverse=True)
+    found = {text: parse(text, **{name: given[name] for name in takes[text] if name in given}) for text in order}
+    if isinstance(found[order[0]], CountSnapshot) and isinstance(found[order[-1]], Case):
+        raise UsageError(
+            f"{order[0]} is compared with another file of a count, or a module FILE.py:FUNCTION, not with {order[-1]}"
+        )
+    return [found[text] for text in texts]
+
+
+def options_of(text: str) -> Sequence[str]:
+    """Return the names of the options that change a model: none for the file of a count."""
+    spec = text.partition(",")[0]
+    if is_saved(text):
+        return ()
+    if is_configuration(spec):
+        return ("set", "input", "dtype", *LENGTHS)
+    return ("set", "input", "dtype") if ":" in spec else ("set", *PRESET_LENGTHS)
+
+
+def parse(
+    text: str, set: Sequence[str] = (), input: Sequence[str] = (), dtype: str | None = None, **lengths: int
+) -> Side:
+    """Return the case of ``TARGET,NAME=VALUE,…`` with the assignments of ``set``, or the count in a file.
+
+    Raises ConfigError, with the valid names, for a preset, field, value or length that does not exist, and UsageError
+    for a file that cannot be read.
+    """
+    if is_saved(text):
+        return replace(file.read(text), name=text)
     name = text.partition(",")[0]
-    if is_configuration(name):
-        known = {key: size for key, size in lengths.items() if key in LENGTHS and size is not None}
-        return of_target(Target(name, parse_settings([*assignments(text), *extra]), tuple(inputs), dtype, known))
-    if ":" in name:
-        return of_target(Target(name, parse_settings(assignments(text)), tuple(inputs), dtype))
-    full = ",".join((text, *extra))
+    if is_configuration(name) or ":" in name:
+        return of_target(Target(name, parse_settings([*assignments(text), *set]), tuple(input), dtype, lengths))
+    full = ",".join((text, *set))
     case = Case.of(name, parse_overrides(name, assignments(full)), lengths, called=full)
     # Raise for a length beyond the model's positions before anything is printed.
     _ = case.ledger
@@ -124,17 +155,3 @@ def is_saved(text: str) -> bool:
     if is_configuration(text) and path.is_file():
         return file.is_count(text)
     return text.endswith((".json", ".lock")) or (":" not in text and (path.is_file() or path.suffix[1:].isalpha()))
-
-
-def parse_saved(text: str, other: str) -> CountSnapshot:
-    """Return the count in a file, or of the module that ``text`` names.
-
-    Raises UsageError for a file that cannot be read, and for a preset, which the file ``other`` is not compared with.
-    """
-    if is_saved(text):
-        return replace(file.read(text), name=text)
-    if ":" not in text.partition(",")[0] and not is_configuration(text.partition(",")[0]):
-        raise UsageError(
-            f"{other} is compared with another file of a count, or a module FILE.py:FUNCTION, not with {text}"
-        )
-    return parse(text, (), {}).saved

@@ -27,7 +27,7 @@ from headcount.bench.output.progress import stage
 from headcount.bench.render import FORMATS
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
-from headcount.bench.snapshot.snapshot import Target, snapshot_of_rank
+from headcount.bench.snapshot.snapshot import CountSnapshot, Target, snapshot_of_rank
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
 from headcount.formulas import conventions
@@ -185,19 +185,14 @@ def _presets(args: Namespace) -> Iterator[Section]:
 def _comparison(args: Namespace) -> Iterable[Section]:
     if args.plan:
         return _rank_difference(args)
-    given = assumptions(args)
-    lengths = {name: getattr(args, name) for name in (*LENGTHS, *targets.LENGTHS)}
-    if files := [text for text in args.compare if compared_cases.is_saved(text)]:
-        if args.set or args.counter or args.columns or any(size is not None for size in lengths.values()):
-            raise UsageError(
-                f"{files[0]} is a count that was made: --set, --counter, --columns and lengths change nothing in it"
-            )
-        # files first: a missing one is the error, not the preset on the other side
-        found = {text: compared_cases.parse_saved(text, files[0]) for text in (*files, *args.compare)}
-        return saved_sections(*(found[text] for text in args.compare), COMPARED)
+    given, (a, b) = assumptions(args), _sides(args)
+    saved = [getattr(side, "saved", side) for side in (a, b)]
+    if any(isinstance(side, CountSnapshot) for side in (a, b)):
+        if args.counter or args.columns:
+            raise UsageError("--counter and --columns go with models that are counted now, and no file of a count")
+        return saved_sections(*saved, COMPARED)
     from headcount.bench.macs import compare
 
-    a, b = (compared_cases.parse(text, args.set, lengths, args.input or (), args.dtype) for text in args.compare)
     # By default one counter validates each crossover.
     counters = parse_counters(args.counter or ["torch"])
     if counters:
@@ -208,16 +203,23 @@ def _comparison(args: Namespace) -> Iterable[Section]:
     return columns.of_comparison(sections, (a, b), args.columns, given) if args.columns else sections
 
 
+def _sides(args: Namespace) -> list[compared_cases.Side]:
+    """Return the models that a comparison names, with the options that change them."""
+    given = {name: value for name in (*TARGET, *LENGTHS) if (value := getattr(args, name)) not in (None, [])}
+    return compared_cases.parse_sides(args.compare, given, args.flags)
+
+
 def _rank_difference(args: Namespace) -> list[Section]:
     """Return the differences of a rank's closed form, of two plans or of two presets under one."""
     pairs = [(text, plan) for text in args.compare for plan in args.plan]
     if len(pairs) != 2:
         raise UsageError("--plan takes two plans for one preset, or one plan for two")
-    found = []
-    for text, plan in pairs:
+    for text in args.compare:
         if text.partition(",")[0] not in PRESETS:
             raise UsageError(f"--plan compares presets, and {text} is none")
-        case = compared_cases.parse(text, args.set, {length: getattr(args, length) for length in LENGTHS})
+    found, cases = [], dict(zip(args.compare, _sides(args), strict=True))
+    for text, plan in pairs:
+        case = cases[text]
         slowest = max(replace(case, plan=parse_plan(plan)).ranks, key=lambda cost: cost.step_macs)
         found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
     return saved_sections(*found, COMPARED)
