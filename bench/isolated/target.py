@@ -107,21 +107,22 @@ def _checked_input(text: str) -> str:
 def parse_target(text: str, args: argparse.Namespace, base: Target | None = None) -> Target:
     """Return the target that ``text``, TARGET or TARGET,NAME=VALUE,…, and the options of a command name.
 
-    What they do not give is that of ``base``. Raises UsageError for what cannot be parsed, where plan and ranks do not
-    go together or with the target, and for a rank that does not exist, and ConfigError for a field of a preset that
-    does not exist.
+    What they do not give is that of ``base``: settings, lengths and formulas one by one, but ``text`` has all settings
+    of its target. Raises UsageError for what cannot be parsed, where plan and ranks do not go together or with the
+    target, and for a rank that does not exist, and ConfigError for a field of a preset that does not exist.
     """
     spec = text.partition(",")[0] if "=" in text else text
     base = base or Target(spec)
+    settings = parse_settings((*assignments(text.removeprefix(spec)), *(args.set or ())), spec)
     given = {
         "spec": spec,
-        "settings": parse_settings((*assignments(text.removeprefix(spec)), *(args.set or ())), spec),
-        "inputs": tuple(args.input or ()),
-        "lengths": {name: getattr(args, name) for name in LENGTHS if getattr(args, name, None) is not None},
-        "formulas": parse_formulas(getattr(args, "formula", None) or ()),
+        "settings": settings if text != spec else {**base.settings, **settings},
+        "inputs": tuple(args.input or base.inputs),
+        "lengths": base.lengths | {name: size for name in LENGTHS if (size := getattr(args, name, None)) is not None},
+        "formulas": {**base.formulas, **parse_formulas(getattr(args, "formula", None) or ())},
     }
     options = {name: value for name in base.options() if (value := getattr(args, name, None)) is not None}
-    target = replace(base, **options, **{name: value for name, value in given.items() if value})
+    target = replace(base, **options, **given)
     ranks, rank, has_rank = target.ranks, target.rank, getattr(args, "rank", None) is not None
     if not target.plan and ranks is None and not has_rank:
         return target

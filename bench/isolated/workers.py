@@ -1,6 +1,7 @@
 """Worker processes with torch that count while the calling process does something else."""
 
 import atexit
+import errno
 import multiprocessing
 import os
 import signal
@@ -36,9 +37,14 @@ class Workers(ProcessPoolExecutor):
     def __init__(self, number: int, bar: bool = False) -> None:
         # a fork of a process with threads may hang, and none may see a GPU: all machines must agree
         context = multiprocessing.get_context("spawn")
-        with _block_interrupts():
-            # creating the pool starts multiprocessing's resource tracker
-            super().__init__(number, context, initializer=_initialize)
+        try:
+            with _block_interrupts():
+                # creating the pool starts multiprocessing's resource tracker
+                super().__init__(number, context, initializer=_initialize)
+        except OSError as error:
+            # the C library reports no number where a semaphore's file is cut off
+            code = error.errno or errno.EFBIG
+            raise OSError(code, os.strerror(code)) from error
         self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None if bar else True)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:

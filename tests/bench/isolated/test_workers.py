@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -56,6 +57,18 @@ def test_killed_worker_is_one_line_and_exit_3(capfd):
         calls[4].result(30)
     text = "a process that counts was ended from outside, perhaps for want of memory"
     assert format_error(raised.value) == (text, 3) and capfd.readouterr().err == ""
+
+
+def test_full_disk_is_one_line():
+    """A semaphore is a file of 32 bytes, of which glibc writes the first and reports error 0."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        with pytest.raises(OSError) as raised:
+            Workers(1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert format_error(raised.value) == ("File too large", 2)
 
 
 PARENT = """

@@ -193,6 +193,15 @@ def net(folder):
     return folder
 
 
+def test_options_replace_those_of_the_same_name(net):
+    formula = ["--formula", "mylib.a=a"]
+    assert main([*NET, *formula, "-o", "net.lock"]) == 0
+    assert main(["--update", "net.lock", "--set", "out_features=5", "--formula", "mylib.b=b"]) == 0
+    found = json.loads((net / "net.lock").read_text())
+    assert found["settings"] == {"in_features": 7, "out_features": 5, "bias": False} and found["macs"] == 5 * 7 * 5
+    assert found["options"]["formulas"] == {"mylib.a": "a", "mylib.b": "b"}
+
+
 def limits(path):
     return json.loads(path.read_text())["limits"]
 
@@ -309,6 +318,8 @@ def test_lock_of_several_targets_is_updated(pair, capsys):
     (["--check", "two.lock", "other.py:make"], ["other.py:make", "model.py:make, small.py:make"]),
     (["--update", "two.lock", "model.py:make", "model"], ["model;", "model.py:make, small.py:make"]),
     (["--badge", "two.svg", "two.lock", "two.lock"], ["read one lock"]),
+    (["--check", "two.lock", "--input", "5,7"], ["--input goes with one TARGET, and here are 2; "]),
+    (["model.py:make", "small.py:make", "--input", "5,7"], ["--input goes with one TARGET, and here are 2; "]),
 ], ids=" ".join)  # fmt: skip
 def test_wrong_targets_are_one_line(words, valid, pair, capsys):
     text = (pair / "two.lock").read_text()
