@@ -71,30 +71,39 @@ class Assumptions:
     peak: Peak | None = None
 
 
-@dataclass(frozen=True)
 class Account:
-    """A value of a case and its column.
+    """A value of a case and its column; decorates the function of the value, which has the name of the account.
 
-    ``of_heads``: the ideal form changes it. ``statements`` are keys of STATEMENTS, ``options`` those of its column.
-    ``in_bytes``: ``element_bytes`` changes the value, and the column's unit states them. ``needs``: assumptions without
-    a default.
+    Args:
+        head: heading of the column.
+        statements: keys of STATEMENTS.
+        of_heads: whether the ideal form changes it.
+        in_bytes: whether ``element_bytes`` changes the value; the column's unit states them.
+        needs: assumptions without a default.
+        options: those of the column.
     """
 
-    name: str
-    head: str
     value: Callable[[Case, Assumptions], Any]
-    of_heads: bool
-    in_bytes: bool
-    statements: tuple[str, ...]
-    needs: tuple[str, ...]
-    options: Mapping[str, Any]
+
+    def __init__(
+        self, head: str, *statements: str, of_heads: bool = True, in_bytes: bool = False, needs: tuple[str, ...] = (),
+        **options: Any,
+    ) -> None:  # fmt: skip
+        self.head, self.statements, self.needs = head, statements, needs
+        self.of_heads, self.in_bytes, self.options = of_heads, in_bytes, options
+
+    def __call__(self, value: Callable[[Case, Assumptions], Any]) -> Callable[[Case, Assumptions], Any]:
+        """Register the account and return its function as it is."""
+        self.value = value
+        ACCOUNTS[value.__name__] = self
+        return value
 
     def column(self, given: Assumptions) -> Column:
         """Return the column for these assumptions."""
         of = "bytes" if self.in_bytes else "MACs" if "MACs" in self.head else ""
         unit = f"bytes, {given.element_bytes} each" if self.in_bytes else ""
         options = {"kind": "int", "width": 14, "of": of, "unit": unit, **self.options}
-        return Column(self.name, self.head, **options)
+        return Column(self.value.__name__, self.head, **options)
 
 
 STATEMENTS = {
@@ -136,24 +145,6 @@ STATEMENTS = {
 """Assumptions of accounts as text, in the order of a table's notes."""
 
 ACCOUNTS: dict[str, Account] = {}
-
-
-def _account(
-    head: str,
-    *statements: str,
-    of_heads: bool = True,
-    in_bytes: bool = False,
-    needs: tuple[str, ...] = (),
-    **options: Any,
-):
-    """Register the decorated function as an account under its own name."""
-
-    def register(value: Callable[[Case, Assumptions], Any]) -> Callable[[Case, Assumptions], Any]:
-        name = value.__name__
-        ACCOUNTS[name] = Account(name, head, value, of_heads, in_bytes, statements, needs, options)
-        return value
-
-    return register
 
 
 BOUND = {"kind": "text", "width": 11, "needs": ("peak_macs_per_s", "bytes_per_s")}
@@ -217,20 +208,20 @@ def _bound_by(given: Assumptions, intensity: Fraction) -> str:
     return "compute" if intensity >= ridge else "memory"
 
 
-@_account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
+@Account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that one more token of one sequence adds to the cache; 0 where it is full at the context."""
     full, stored = decoding.cache_elements(_last_step(case, given)), context(case, given)
     return (decoding.cache_elements(step(case, stored + 1)) - full) // case.lengths["batch_size"] * given.element_bytes
 
 
-@_account("KV cache", "context", of_heads=False, in_bytes=True)
+@Account("KV cache", "context", of_heads=False, in_bytes=True)
 def kv_bytes(case: Case, given: Assumptions) -> Size:
     """Return the bytes of the cache at the context, an encoder's output included."""
     return decoding.cache_elements(_last_step(case, given)) * given.element_bytes
 
 
-@_account("prefill\nMACs", "context", "prefill", width=19)
+@Account("prefill\nMACs", "context", "prefill", width=19)
 def prefill_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs before the first token: of a prompt that fills the context, or of an encoder."""
     prompt = context(case, given)
@@ -238,43 +229,43 @@ def prefill_macs(case: Case, given: Assumptions) -> int:
     return encoder_macs(case) or read
 
 
-@_account("decode step\nMACs", "context")
+@Account("decode step\nMACs", "context")
 def decode_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of the step after which the context is stored."""
     return _last_step(case, given).macs
 
 
-@_account("decode step", "context", "step bytes", in_bytes=True)
+@Account("decode step", "context", "step bytes", in_bytes=True)
 def decode_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that this step must move: weights, the cache, the new keys and values."""
     return decoding.step_elements(_last_step(case, given)) * given.element_bytes
 
 
-@_account("decode step\nMACs/byte", "context", "step bytes", **INTENSITY)
+@Account("decode step\nMACs/byte", "context", "step bytes", **INTENSITY)
 def decode_intensity(case: Case, given: Assumptions) -> Fraction:
     """Return the MACs of the step per byte that it must move."""
     return Fraction(decode_macs(case, given), decode_bytes(case, given))
 
 
-@_account("decode step\nbound by", "context", "step bytes", **BOUND)
+@Account("decode step\nbound by", "context", "step bytes", **BOUND)
 def decode_bound(case: Case, given: Assumptions) -> str:
     """Return which of the hardware peaks bounds the step: ``compute`` or ``memory``."""
     return _bound_by(given, decode_intensity(case, given))
 
 
-@_account("generation\nMACs", "context", "generated", width=19)
+@Account("generation\nMACs", "context", "generated", width=19)
 def generate_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
     return _total_of_steps(case, given, lambda ledger: ledger.macs) + encoder_macs(case)
 
 
-@_account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
+@Account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
 def generate_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that those steps must move, one after the other, without the encoder's pass."""
     return _total_of_steps(case, given, decoding.step_elements) * given.element_bytes
 
 
-@_account("forward\nleast", "forward", in_bytes=True)
+@Account("forward\nleast", "forward", in_bytes=True)
 def forward_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that any forward pass moves: used weights once, and a layer's input and output once."""
     elements = sum(decoding.weights_read(entry) for entry in case.ledger)
@@ -286,19 +277,19 @@ def forward_bytes(case: Case, given: Assumptions) -> int:
     return elements * given.element_bytes
 
 
-@_account("forward\nMACs/byte", "forward", **INTENSITY)
+@Account("forward\nMACs/byte", "forward", **INTENSITY)
 def forward_intensity(case: Case, given: Assumptions) -> Fraction:
     """Return the MACs of a forward pass per byte that it must move; a training step has three times both."""
     return Fraction(case.ledger.macs, forward_bytes(case, given))
 
 
-@_account("forward\nbound by", "forward", **BOUND)
+@Account("forward\nbound by", "forward", **BOUND)
 def forward_bound(case: Case, given: Assumptions) -> str:
     """Return which of the hardware peaks bounds a forward pass, and a training step."""
     return _bound_by(given, forward_intensity(case, given))
 
 
-@_account("forward\ncausal MACs", "causal", width=19)
+@Account("forward\ncausal MACs", "causal", width=19)
 def causal_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of a forward pass without the pairs that a causal mask hides.
 
@@ -307,7 +298,7 @@ def causal_macs(case: Case, given: Assumptions) -> int:
     return _masked_macs(case, None)
 
 
-@_account("forward\nwindowed MACs", "causal", "window", width=19)
+@Account("forward\nwindowed MACs", "causal", "window", width=19)
 def windowed_macs(case: Case, given: Assumptions) -> int:
     """Return the causal MACs of attention that sees the window's keys only. Raises NoAccount without a window."""
     if given.window is None:
@@ -326,7 +317,7 @@ def _masked_macs(case: Case, window: int | None) -> int:
     return case.ledger.macs - attention.macs + causal_half(attention, window).macs
 
 
-@_account("MACs per\ntarget token", "token", kind="fixed", digits=2, width=19)
+@Account("MACs per\ntarget token", "token", kind="fixed", digits=2, width=19)
 def macs_per_token(case: Case, given: Assumptions) -> int | Fraction:
     """Return the MACs of the forward pass per target token. Raises NoAccount for an image model."""
     tokens = case.lengths.get("tgt_len") or case.lengths.get("seq_len")
@@ -335,45 +326,45 @@ def macs_per_token(case: Case, given: Assumptions) -> int | Fraction:
     return divide(case.ledger.macs, case.lengths["batch_size"] * tokens)
 
 
-@_account("MACs per\nsample", "token", kind="fixed", digits=2, width=19)
+@Account("MACs per\nsample", "token", kind="fixed", digits=2, width=19)
 def macs_per_sample(case: Case, given: Assumptions) -> int | Fraction:
     """Return the MACs of the forward pass per sequence or image of the batch."""
     return divide(case.ledger.macs, case.lengths["batch_size"])
 
 
-@_account("training step\nMACs", "training", width=19)
+@Account("training step\nMACs", "training", width=19)
 def training_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of a training step: forward and gradients; no scores that fused attention computes again."""
     return backward.training_macs(case.ledger)
 
 
-@_account("recomputed\nMACs", "training", "recompute", width=19)
+@Account("recomputed\nMACs", "training", "recompute", width=19)
 def training_recompute_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of a training step that runs the forward pass of every repeated layer twice."""
     _check_repeats(case)
     return backward.training_macs(case.ledger, recompute=backward.repeated)
 
 
-@_account("training\nFLOPs per token", "rule", **FLOPS)
+@Account("training\nFLOPs per token", "rule", **FLOPS)
 def training_flops_per_token(case: Case | CountedModule, given: Assumptions) -> Size:
     """Return the FLOPs per token of a training step that the rule counts."""
     return flops_per_token(case, find_rule(given.rule))
 
 
-@_account("training\nFLOPs per step", "rule", **FLOPS)
+@Account("training\nFLOPs per step", "rule", **FLOPS)
 def training_flops_per_step(case: Case | CountedModule, given: Assumptions) -> Size:
     """Return the FLOPs of a training step over the whole input that the rule counts."""
     rule = find_rule(given.rule)
     return flops_per_token(case, rule) * tokens_of(case, rule)
 
 
-@_account("MFU", "rule", "utilisation", **PERCENT)
+@Account("MFU", "rule", "utilisation", **PERCENT)
 def mfu(case: Case | CountedModule, given: Assumptions) -> Fraction:
     """Return model FLOPs utilisation in percent: the rule's FLOPs without recomputation over the peak."""
     return _utilisation(case, model_rule(find_rule(given.rule)), given)
 
 
-@_account("HFU", "rule", "utilisation", **PERCENT)
+@Account("HFU", "rule", "utilisation", **PERCENT)
 def hfu(case: Case | CountedModule, given: Assumptions) -> Fraction:
     """Return hardware FLOPs utilisation in percent. Raises NoAccount for a rule without recomputation."""
     rule = find_rule(given.rule)
@@ -387,7 +378,7 @@ def _utilisation(case: Case | CountedModule, rule: Rule, given: Assumptions) -> 
     return 100 * utilisation(flops_per_token(case, rule), tokens, given.seconds, given.devices, given.peak)
 
 
-@_account("training\nstate bytes", "state", of="bytes", width=19)
+@Account("training\nstate bytes", "state", of="bytes", width=19)
 def training_state_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes of weights, gradients and optimizer states, without activations."""
     return state_bytes(case.ledger.params - case.ledger.frozen_params, case.ledger.frozen_params, given)
@@ -399,13 +390,13 @@ def state_bytes(trained: int, frozen: int, given: Assumptions) -> int:
     return trained * sum(recipe.values()) + frozen * recipe["weights"]
 
 
-@_account("saved\nactivations", "saved", in_bytes=True)
+@Account("saved\nactivations", "saved", in_bytes=True)
 def saved_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes of activations that the forward pass of the reference leaves for the backward pass."""
     return _measure(case, given).saved_bytes
 
 
-@_account("saved\nrecomputed", "saved", "recompute", in_bytes=True)
+@Account("saved\nrecomputed", "saved", "recompute", in_bytes=True)
 def saved_recompute_bytes(case: Case, given: Assumptions) -> int:
     """Return the same where every repeated layer keeps its input only. Raises NoAccount for a single layer."""
     _check_repeats(case)
@@ -418,13 +409,13 @@ def _check_repeats(case: Case) -> None:
         raise NoAccount("a single layer has no repeated layers to recompute")
 
 
-@_account("forward\npeak", "peak", in_bytes=True)
+@Account("forward\npeak", "peak", in_bytes=True)
 def peak_forward_bytes(case: Case, given: Assumptions) -> int:
     """Return the most bytes that are live at once in a forward pass of the reference implementation."""
     return _measure(case, given, training=False).peak_bytes
 
 
-@_account("training\npeak", "peak", in_bytes=True)
+@Account("training\npeak", "peak", in_bytes=True)
 def peak_training_bytes(case: Case, given: Assumptions) -> int:
     """Return the most bytes that are live at once in a training step of the reference implementation."""
     return _measure(case, given).peak_bytes
@@ -455,7 +446,7 @@ def _other_flops(head: str, name: str, **options: Any) -> None:
         return sum(by_kind[kind] for kind in OTHER_FLOPS[name])
 
     value.__name__ = name
-    _account(head, "prices", of="FLOPs", unit="FLOPs", **options)(value)
+    Account(head, "prices", of="FLOPs", unit="FLOPs", **options)(value)
 
 
 _other_flops("softmax", "softmax_flops")
