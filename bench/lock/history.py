@@ -46,27 +46,22 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
         raise UsageError(f"no commit of {revisions} changed {path}")
     rows: list[Row] = []
     series: dict[str, list[tuple[int, CountSnapshot]]] = {}
-    before: dict[str, CountSnapshot] = {}
     for place, line in enumerate(lines):
         commit, date, subject = line.split("\t", 2)
         values: dict[str, Any] = dict.fromkeys(column.key for column in TABLE.columns)
         values |= {"commit": commit[:10], "date": date, "subject": subject}
         try:
-            after = {one.target: one for one in file.parse(run_git("show", f"{commit}:./{name}", folder=folder), path)}
+            found = file.parse(run_git("show", f"{commit}:./{name}", folder=folder), path)
         except UsageError as error:
             rows.append(Row(values, [str(error)], [values | {"commit": commit}]))
             continue
-        if len(before) == len(after) == 1 and not after.keys() & series.keys():
-            # the target of a lock of one goes on under another name
-            (old,), (new,) = before, after
-            before, series[new] = {new: before[old]}, series.pop(old)
-        for target, new in after.items():
-            one = values | {"target": target} | {key: getattr(new, key) for key in LIMITED}
-            if old := before.get(target):
-                one |= {f"{key}_change": one[key] - getattr(old, key) for key in LIMITED}
+        for new in found:
+            one = values | {"target": new.target} | {key: getattr(new, key) for key in LIMITED}
+            earlier = series.setdefault(new.target, [])
+            if earlier:
+                one |= {f"{key}_change": one[key] - getattr(earlier[-1][1], key) for key in LIMITED}
             rows.append(Row(one, records=[one | {"commit": commit}]))
-            series.setdefault(target, []).append((place, new))
-        before = after
+            earlier.append((place, new))
     if plot and not series:
         raise UsageError(f"{path} cannot be read in any of these commits, so there is nothing to plot")
     if plot:

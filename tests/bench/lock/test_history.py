@@ -41,7 +41,7 @@ def repository(tmp_path, monkeypatch):
 
 
 def test_history_of_several_targets(repository, capsys):
-    """A second target is added, changed and removed; then the first is renamed."""
+    """A second target is added, changed and removed; then there is a third in place of the first."""
     steps = [(dense(3), dense(1, name="b")), (dense(3), dense(2, name="b")), (dense(3),), (dense(3, name="c"),)]
     for number, snapshots in enumerate(steps):
         (repository / "macs.lock").write_text(file.text(*snapshots))
@@ -55,11 +55,11 @@ def test_history_of_several_targets(repository, capsys):
         ("step 1", "model.py:make", 735, 0),
         ("step 1", "b", 490, 245),
         ("step 2", "model.py:make", 735, 0),
-        ("step 3", "c", 735, 0),
+        ("step 3", "c", 735, None),
     ]
     b = "b 245 -> 490 (+245) MACs (1 added), 49 -> 98 (+49) parameters (1 added)"
-    c = "c 735 MACs (none changed), 147 parameters (none changed)"
-    assert data["result"] == f"4 commits changed macs.lock: {b}; {c}."
+    same = "735 MACs (none changed), 147 parameters (none changed)"
+    assert data["result"] == f"4 commits changed macs.lock: model.py:make {same}; {b}; c {same}."
 
 
 def test_history_has_commits_that_changed_the_lock(repository, capsys):
