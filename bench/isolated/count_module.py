@@ -197,40 +197,45 @@ def _run_on_device(
 ) -> tuple[ReportedCounts, str, str | None]:
     """Return the counts, their device, and the reason where that is not meta, or why the module fails on its own.
 
-    The default is meta; where that fails or counts differently, the device of the module's tensors. A module without
-    weights whose forward reads values of its inputs is counted with fake weights and these inputs.
+    The default is meta; where that fails, or counts a small module differently, the device of the module's tensors. A
+    module without weights whose forward reads values of its inputs is counted with fake weights and these inputs.
     """
-    module, *inputs = call
-    own, why = _devices(call), None
-    if device in (None, META):
-        try:
-            found = run_user_code("a run on meta", lambda: run(*_meta_call(call)), FINAL)
-        except UserCodeError as error:
-            if device == META or own == [META]:
-                raise
-            why = str(error)
-            if META in own:
-                return _run_on_fake(run, call), FAKE, why
-        else:
-            try:
-                why = None if device or META in own else _difference(run, found.headcount, call, "/".join(own))
-            except UserCodeError as error:
-                return found, META, f"Not verified: {str(error).rstrip('.')}."
-            if why is None:
-                return found, META, None
-    if device is not None:
-        move = f"moving the module to {device}"
-        module, inputs = run_user_code(
-            move, lambda: (module.to(device), tree_map_only(Tensor, lambda x: x.to(device), inputs))
+    own = "/".join(_devices(call))
+    if device not in (None, META):
+        module, *inputs = call
+        moved = run_user_code(
+            f"moving the module to {device}",
+            lambda: (module.to(device), *tree_map_only(Tensor, lambda tensor: tensor.to(device), inputs)),
         )
+        return _run_on_own(run, moved, device), device, None
     try:
-        return run(module, *inputs), device or "/".join(own), why
+        found = run_user_code("a run on meta", lambda: run(*_meta_call(call)), FINAL)
+    except UserCodeError as error:
+        if device == META or own == META:
+            raise
+        if META in own:
+            return _run_on_fake(run, call), FAKE, str(error)
+        return _run_on_own(run, call, own), own, str(error)
+    on_meta = found.headcount
+    if device == META or META in own or on_meta.macs > MAX_CHECKED_MACS:
+        return found, META, None
+    try:
+        there = run_user_code(f"a run on {own}", lambda: run(*call, counters=()).headcount)
+    except UserCodeError as error:
+        return found, META, f"Not verified: {str(error).rstrip('.')}."
+    if (there.dispatched, there.with_elementwise) == (on_meta.dispatched, on_meta.with_elementwise):
+        return found, META, None
+    return _run_on_own(run, call, own), own, f"it counts {on_meta.macs:,} there and {there.macs:,} on {own}"
+
+
+def _run_on_own(run: Callable[..., ReportedCounts], call: ModuleCall, where: str) -> ReportedCounts:
+    """Return the counts on ``where``, the device of the call's tensors. Raise UserCodeError where it does not run."""
+    module, args, kwargs = call
+    try:
+        return run(module, args, kwargs)
     except BaseException:
         with torch.no_grad():
-            args, kwargs = inputs
-            run_user_code(
-                f"the module's forward pass on {device or '/'.join(own)}", lambda: module.eval()(*args, **kwargs)
-            )
+            run_user_code(f"the module's forward pass on {where}", lambda: module.eval()(*args, **kwargs))
         # the module runs, so headcount is at fault: its own traceback is printed
         raise
 
@@ -246,21 +251,6 @@ def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> Report
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
     reason = "a run with weights that have no values (--device cpu gives them some)"
     return run_user_code(reason, lambda: run(fake, args, kwargs), FINAL)
-
-
-def _difference(
-    run: Callable[..., ReportedCounts], on_meta: ContractionCount, call: ModuleCall, own: str
-) -> str | None:
-    """Return a message where a small module's counts on meta and on its own device differ, else None.
-
-    Raises UserCodeError where it does not run there.
-    """
-    if on_meta.macs > MAX_CHECKED_MACS:
-        return None
-    there = run_user_code(f"a run on {own}", lambda: run(*call, counters=()).headcount)
-    if (there.dispatched, there.with_elementwise) == (on_meta.dispatched, on_meta.with_elementwise):
-        return None
-    return f"it counts {on_meta.macs:,} there and {there.macs:,} on {own}"
 
 
 def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int, device: str) -> Iterator[Count]:
