@@ -18,5 +18,5 @@ def run_by_forks(run, folder, ranks, *words):
     out, err = folder / "out", folder / "err"
     with out.open("w") as out_file, err.open("w") as err_file:
         request = {"ranks": ranks, "words": words, "seconds": TIMEOUT_S}
-        code = run(request, out_file.fileno(), TIMEOUT_S, err_file.fileno())
+        code = run(request, out_file.fileno(), err_file.fileno())
     return subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())

@@ -30,7 +30,7 @@ def process():
     with theirs:
         started = subprocess.Popen([sys.executable, "-P", "-c", start], stdin=theirs, stdout=subprocess.DEVNULL)
 
-    def run(request, out, seconds, err=2):
+    def run(request, out, err=2):
         ends, lifeline = os.pipe()
         try:
             details = {"here": os.getcwd(), "environment": dict(os.environ), "request": request}

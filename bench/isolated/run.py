@@ -6,10 +6,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import Any
 
 import headcount
 from headcount.bench.counters.base import CounterError
@@ -23,8 +22,6 @@ TASKS = {
     "time": "headcount.bench.latency.time_targets",
 }
 """Module whose ``answer(request)`` the process calls, by task."""
-TIMEOUT, DEFAULT_TIMEOUT_S = "HEADCOUNT_WITHIN", 3600
-"""Environment variable with the seconds that user code may take, and their number without it."""
 _ROOTS = [str(headcount.CHECKOUT)] if headcount.CHECKOUT else []
 _START = (
     "import sys; sys.path[:0] = {roots!r}; import headcount; del sys.path[:len({roots!r})]; "
@@ -48,16 +45,15 @@ class ProcessExited(UsageError):
         self.code = code
 
 
-def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+def run_isolated(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run ``request`` in a separate process and return its answer.
 
     Args:
         request: ``task``, a key of TASKS; ``spec``, as in target.Target, of user code alone where the task is to
             derive; ``targets`` where it is to time, each with its ``spec``; what the task needs.
-        timeout_s: seconds after which the process is killed (default: from the environment, see TIMEOUT).
 
     Raises:
-        UsageError: the user's code is at fault, with its traceback, or took too long.
+        UsageError: the user's code is at fault, with its traceback.
         ProcessExited: the process ended without an answer.
         EnvironmentMissing: a package, the hub or a model's own code is needed.
         CounterError: the module has contractions that cannot be counted.
@@ -75,11 +71,7 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
         tempfile.TemporaryFile("w+", encoding="utf-8") as out,
         tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err,
     ):
-        try:
-            code = _run(request, out.fileno(), timeout_s or timeout(), err.fileno())
-        except UsageError:
-            _print(err)
-            raise
+        code = _run(request, out.fileno(), err.fileno())
         out.seek(0)
         try:
             answer = json.load(out)
@@ -89,7 +81,8 @@ def run_isolated(request: Mapping[str, Any], timeout_s: float | None = None) -> 
         error = answer.get("error", "")
         # warnings of libraries are no part of a run without error, and none of an error of one line
         if not answer or error is None or "\n" in error:
-            _print(err)
+            err.seek(0)
+            sys.stderr.write(err.read())
     if not answer:
         raise OSError(code, os.strerror(code)) if code in DISK_FULL else ProcessExited(spec, code)
     if error is None:
@@ -106,25 +99,7 @@ def specs_of(request: Mapping[str, Any]) -> list[str]:
     return [one["spec"] for one in request.get("targets", [request])]
 
 
-def timeout() -> float:
-    """Return the seconds that user code may take. Raise UsageError where the environment variable holds none."""
-    text = os.environ.get(TIMEOUT) or str(DEFAULT_TIMEOUT_S)
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    # NaN fails this comparison too
-    if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise UsageError(f"{TIMEOUT}={text!r}: a number of seconds above 0 is expected")
-    return seconds
-
-
-def _print(file: TextIO) -> None:
-    file.seek(0)
-    sys.stderr.write(file.read())
-
-
-def _run(request: Mapping[str, Any], out: int, timeout_s: float, err: int | None = None) -> int:
+def _run(request: Mapping[str, Any], out: int, err: int | None = None) -> int:
     """Return the exit code of the process that writes its answer to the descriptor ``out``, and kill its group.
 
     It writes stderr to ``err``, by default to this process' own.
@@ -133,11 +108,7 @@ def _run(request: Mapping[str, Any], out: int, timeout_s: float, err: int | None
     command = [sys.executable, "-P", "-c", _START.format(roots=_ROOTS), json.dumps(request)]
     # the open stdin tells it that we still run
     with process_group(command, stdin=subprocess.PIPE, stdout=out, stderr=err) as process:
-        try:
-            return process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            reason = f"still ran after {timeout_s:g} s and was ended; {TIMEOUT}=SECONDS gives it more"
-            raise UsageError(f"{request['spec']} {reason}") from None
+        return process.wait()
 
 
 @contextmanager

@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headcount.bench.errors import UsageError
-from headcount.bench.isolated.run import _run, timeout
+from headcount.bench.isolated.run import _run
 from headcount.bench.macs.__main__ import main
 
 ROOT = Path(__file__).parents[3]
@@ -159,14 +158,5 @@ def test_process_is_isolated(monkeypatch, tmp_path):
         "import json, os, sys; print(os.getpgid(0) - os.getpid(), *sys.argv[1:]); sys.exit(7)",
     )
     with Path("out").open("w") as out:
-        assert _run({"spec": "model.py:make"}, out.fileno(), 60) == 7
+        assert _run({"spec": "model.py:make"}, out.fileno()) == 7
     assert Path("out").read_text() == '0 {"spec": "model.py:make"}\n'
-
-
-def test_slow_user_code_is_ended(monkeypatch):
-    monkeypatch.setattr("headcount.bench.isolated.run._START", "import time; time.sleep(600)")
-    with pytest.raises(UsageError, match="^model.py:make still ran after 0.1 s"):
-        _run({"spec": "model.py:make"}, 1, 0.1)
-    monkeypatch.setenv("HEADCOUNT_WITHIN", "nan")
-    with pytest.raises(UsageError, match="^HEADCOUNT_WITHIN='nan'"):
-        timeout()
