@@ -174,10 +174,6 @@ def count_macs(
     return replace(count_contractions(trace, elementwise=elementwise, **options), call=call)
 
 
-OPTIONS = inspect.signature(count_macs).parameters.keys()
-"""Keywords that are not inputs of the module."""
-
-
 def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) -> ContractionCount:
     """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None."""
     return replace(count_macs(module, *inputs, **options), depth=depth)

@@ -7,8 +7,11 @@ import contextlib
 import inspect
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from headcount.bench.errors import EnvironmentMissing
-from headcount.bench.isolated.hub import find_file, require_library
 from headcount.bench.isolated.model_inputs import Inputs
 from headcount.bench.isolated.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
@@ -28,6 +30,8 @@ AUTO_CLASSES = (
 """Auto classes of transformers, tried in order for a configuration file that names no class."""
 DEFAULT_DTYPE = "bfloat16"
 """Type of the weights where neither the user nor the configuration gives one: some models run in no wider type."""
+TIMEOUT_S = float(os.environ.get("HF_HUB_DOWNLOAD_TIMEOUT") or 1)
+"""Timeout of the hub in seconds. The name server of a machine without network may take far longer."""
 
 
 def build_from_config(
@@ -75,6 +79,48 @@ def build_from_config(
         versions[source] = path.parent.name
         notes.insert(0, f"{source} is revision {path.parent.name}")
     return Built(model, (), maker.finish(), (made, *notes, *maker.notes), versions)
+
+
+def require_library(name: str) -> None:
+    """Raise EnvironmentMissing, with the installation command, where the library ``name`` is not installed."""
+    if find_spec(name) is None:
+        raise EnvironmentMissing(f"this configuration needs {name}, which is not installed: pip install {name}")
+
+
+def find_file(spec: str, file: str = "config.json") -> Path:
+    """Return the path of a file of ``hf:NAME[@REVISION]``; its folder is called like the commit.
+
+    Raises:
+        EnvironmentMissing: the file is not in the cache and the hub does not answer.
+        UserCodeError: the hub has no such repository, revision or file.
+    """
+    require_library("huggingface_hub")
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import disable_progress_bars
+
+    name, _, revision = spec.removeprefix("hf:").partition("@")
+    revision = revision or "main"
+    try:
+        cached = try_to_load_from_cache(name, file, revision=revision)
+    except ValueError as error:
+        raise UserCodeError(f"it is no hf:NAME[@REVISION]: {str(error).splitlines()[0]}") from error
+    if isinstance(cached, str):
+        return Path(cached)
+    # hf_hub_download alone repeats its attempt for 20 s; in a thread, since a name server may take longer too
+    url = hf_hub_url(name, file, revision=revision)
+    attempt = ThreadPoolExecutor(1).submit(get_hf_file_metadata, url, timeout=TIMEOUT_S)
+    try:
+        error = attempt.exception(TIMEOUT_S)
+    except TimeoutError:
+        error = TimeoutError(f"no answer within {TIMEOUT_S:g} s")
+    if error is None:
+        disable_progress_bars()
+        return Path(hf_hub_download(name, file, revision=revision))
+    reason = f"{file} of {name} at revision {revision}: {str(error).strip().splitlines()[0]}"
+    if isinstance(error, HfHubHTTPError):
+        raise UserCodeError(f"the hub has no {reason}") from error
+    raise EnvironmentMissing(f"not in the local cache, and the hub cannot be reached: {reason}") from error
 
 
 def _preprocessor(config: Path, source: str) -> dict[str, Any]:

@@ -52,17 +52,10 @@ def parse_input(text: str) -> tuple[str, list[int], str | None]:
     return name, shape, dtype or None
 
 
-def parse_value(text: str) -> Any:
-    """Return the JSON value of a ``--set`` text: an integer, a float, true, false or null; other texts themselves."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
 def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
     """Return values by name from NAME=VALUE words; the fields of a preset where ``spec`` names one.
 
+    A value is JSON, an integer, a float, true, false or null, or any other text itself.
     Raises UsageError for any other word, and ConfigError for a field that the preset does not have.
     """
     if spec in PRESETS:
@@ -72,7 +65,10 @@ def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
         name, equals, text = word.partition("=")
         if not (equals and name.replace(".", "_").isidentifier()):
             raise UsageError(f"--set {word}: it takes NAME=VALUE")
-        out[name] = parse_value(text)
+        try:
+            out[name] = json.loads(text)
+        except (ValueError, RecursionError):
+            out[name] = text
     return out
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headcount.bench.errors import EnvironmentMissing
-from headcount.bench.isolated import count_module, hub
+from headcount.bench.isolated import config_file, count_module
 from headcount.bench.isolated.config_file import build_from_config
 from headcount.bench.isolated.user_code import UserCodeError
 from tests.bench.isolated.conftest import LLAMA, write
@@ -130,7 +130,7 @@ def test_unknown_model_raises(build, config, message):
 
 
 def test_missing_library_raises(build, monkeypatch):
-    monkeypatch.setattr(hub, "find_spec", lambda name: None)
+    monkeypatch.setattr(config_file, "find_spec", lambda name: None)
     with pytest.raises(EnvironmentMissing, match="needs transformers, which is not installed: pip install transf"):
         build(LLAMA)
 
@@ -219,13 +219,13 @@ def test_unreachable_hub_raises(cache, monkeypatch):
     import huggingface_hub
 
     with pytest.raises(EnvironmentMissing, match="^not in the local cache, .* at revision v2[^\n]*$"):
-        hub.find_file("hf:some/other@v2")
+        config_file.find_file("hf:some/other@v2")
     with pytest.raises(UserCodeError, match="is no hf:NAME"):
-        hub.find_file("hf:some/llama/with/parts")
-    monkeypatch.setattr(hub, "TIMEOUT_S", 0.01)
+        config_file.find_file("hf:some/llama/with/parts")
+    monkeypatch.setattr(config_file, "TIMEOUT_S", 0.01)
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: time.sleep(1))
     with pytest.raises(EnvironmentMissing, match=r"no answer within 0\.01 s"):
-        hub.find_file("hf:some/other")
+        config_file.find_file("hf:some/other")
 
 
 def test_hub_downloads(cache, monkeypatch, tmp_path):
@@ -236,4 +236,4 @@ def test_hub_downloads(cache, monkeypatch, tmp_path):
     path.write_text(json.dumps(LLAMA))
     monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda *_, **__: None)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file, revision: str(path.with_name(file)))
-    assert hub.find_file("hf:some/other@v3") == path
+    assert config_file.find_file("hf:some/other@v3") == path
