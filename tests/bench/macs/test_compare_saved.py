@@ -50,12 +50,3 @@ def test_preset_name_wins_over_file(folder, tables):
 def test_settings_change_both_modules(folder, tables):
     rows = tables("--compare", "model.py:make", "model.py:make,width=17", "--set", "n=5")["compare-changes"]
     assert (rows[-1]["a"], rows[-1]["b"]) == (5 * 11 * 13, 5 * 11 * 17)
-
-
-@pytest.mark.parametrize("words", [
-    ["13.lock", "17.lock", "--set", "n=5"], ["llm-s", "llama3-8b", "--input", "5,11"],
-    ["model.py:make", "13.lock", "--seq-len", "5"], ["llm-s", "llama3-8b", "--plan", "tp=2", "--dtype", "half"],
-])  # fmt: skip
-def test_option_of_neither_side_is_an_error(words, folder, macs):
-    code, out, err = macs("--compare", *words)
-    assert (code, out, err.count("\n")) == (2, "", 1) and f"{words[-2]} is no option of these models: " in err

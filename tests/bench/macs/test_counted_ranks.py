@@ -145,11 +145,6 @@ def test_wrong_divisions(words, error, folder, macs):
     assert code == 2 and error in err and err.count("\n") == 1 and not out
 
 
-def test_unknown_column_of_a_rank(macs):
-    code, _, err = macs(*PRESET, "--plan", "tp=2", "--columns", "rank_mac", verb="count")
-    assert code == 2 and "no column 'rank_mac'; did you mean rank_macs" in err
-
-
 def test_compare_two_plans(tables):
     rows = tables(*PRESET, "--plan", "tp=2", "tp=2,sp", verb="compare")["compare-changes"]
     totals = {row["quantity"]: row["difference"] for row in rows if row["what"] == "total"}
@@ -157,12 +152,6 @@ def test_compare_two_plans(tables):
     assert totals == {"sent": -5 * 28, "MACs": 0}
     by_path = {(row["path"], row["kind"]): row["a"] for row in rows if row["path"]}
     assert by_path["embedding", "all_reduce tp forward"] == 3 * 14 * 28
-
-
-@pytest.mark.parametrize("words", [["--plan", "tp=2"], ["mistral-7b", "--plan", "tp=2", "tp=4"], []])
-def test_compare_takes_two_ranks(words, macs):
-    code, _, err = macs("llama3-8b", *words, verb="compare")
-    assert code == 2 and err.count("\n") == 1
 
 
 def test_lock_holds_the_collectives_of_a_rank(folder, capsys):

@@ -60,12 +60,3 @@ def test_table_with_columns(macs):
 def test_comparison_with_columns(columns, names, tables):
     both = ["--compare", "moa-16K32E256D", "transformer-big", *CLOSED]
     assert list(tables(*both, "--columns", *columns)) == names
-
-
-def test_unknown_column_lists_those_of_the_table(macs):
-    for argv in (["--table", "moa-table3"], ["--compare", "moa-8K8E128D", "transformer-base"]):
-        code, out, err = macs(*CLOSED, *argv, "--columns", "kv_byte")
-        assert (code, out) == (2, "") and "unknown column 'kv_byte'; did you mean kv_bytes" in err
-        assert "these tables have" in err and len(err.splitlines()) == 1
-    code, _, err = macs(*CLOSED, "--grid", "K=2 E=5 D=7 T=13", "--columns", "verdict")
-    assert code == 2 and "unknown column 'verdict'" in err

@@ -2,7 +2,6 @@
 
 import pytest
 
-from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.macs import module
 from headcount.bench.macs.entries import counters_section
@@ -64,10 +63,3 @@ def test_plot_has_a_bar_for_each_innermost_module(monkeypatch, tmp_path):
     module.plot(str(tmp_path / "b.pdf"), found, None)
     module.plot(str(tmp_path / "c.pdf"), found, None)
     assert (tmp_path / "b.pdf").read_bytes() == (tmp_path / "c.pdf").read_bytes()
-
-
-@pytest.mark.parametrize("path", ["a.xlsx", "a", "missing/a.pdf"])
-def test_unwritable_plot_is_refused_before_counting(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError):
-        module.check_plot(path)

@@ -3,8 +3,6 @@
 import csv
 import io
 
-import pytest
-
 LLAMA = ["--preset", "llama3-8b", "--seq-len", "8192"]
 
 
@@ -32,17 +30,3 @@ def test_collectives_add_up_to_the_row(tables):
     # gradients of all weights, 4 bytes each, 15 of 16 parts leave the rank; and the norms' over tp
     norms = 65 * 4096
     assert sums["sync"] == 4 * (row["rank_params"] * 15 // 16 + norms * 2 * 7 // 8)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([*LLAMA, "--plan", "tp=3"], "tp=3 does not divide h = 32; nearest that fit: 2, 4"),
-        (["--plan", "tp=2"], "--plan needs --preset"),
-        ([*LLAMA, "--reduce-bytes", "4"], "it goes with --plan"),
-        ([*LLAMA, "--plan", "tp=2", "--reduce-bytes", "0"], "--reduce-bytes: invalid number from 1 on value: '0'"),
-    ],
-)
-def test_wrong_plans(words, message, macs):
-    code, out, err = macs(*words)
-    assert code == 2 and message in err and err.count("\n") == 1 and not out

@@ -58,13 +58,3 @@ def test_two_rules_by_entry(tables, verb, warm):
     differing = [row for row in found if row["difference"] and row["kind"]]
     assert [row["kind"] for row in differing] == ["scores", "values"]
     assert {row["difference"] for row in differing} == {6 * 2 * 3 * 10 * 13}
-
-
-@pytest.mark.parametrize("argv, named", [
-    (["llama3-8b"], "--rules palm 6n"), (["llama3-8b", "llm-s", "--rules", "palm", "6n"], "one model"),
-    (["llama3-8b", "--rules", "palm"], "palm 6n"),
-    (["llama3-8b", "llm-s", "--rules", "palm", "--columns", "mfu"], "--seconds"),
-])  # fmt: skip
-def test_wrong_comparison_is_one_line(macs, argv, named):
-    code, _, err = macs(*argv, verb="compare")
-    assert code == 2 and named in err and err.count("\n") == 1
