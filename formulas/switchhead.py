@@ -30,7 +30,7 @@ def layer(
     2 B h T S d_h.
     """
     queries, keys, width, heads = {"B": B, "T": T}, {"B": B, "S": S - past_len(n)}, {"d_m": d_m}, {"h": h, "d_h": d_h}
-    experts, selected, out = {"h": h, "E": E}, {"h": h, "K": K}, {"d_h": d_h, **width}
+    experts, selected = {"h": h, "E": E}, {"h": h, "K": K}
     return ledger(
         linear(at(path, "q_proj"), queries, width, heads),
         linear(at(path, "k_proj"), keys, width, heads),
@@ -41,13 +41,7 @@ def layer(
         attention_ledger(path, {"B": B, "h": h, "T": T, "S": S}, {"d_h": d_h}),
         _router(at(path, "router.out_proj"), queries, width, experts),
         Entry(path, "elementwise", {**queries, **selected, "d_h": d_h}),
-        Entry(
-            at(path, "out_proj"),
-            "expert_linear",
-            {**queries, **selected, **out},
-            weight={**experts, **out},
-            summed=("h", "d_h"),
-        ),
+        linear(at(path, "out_proj"), {**queries, **selected}, {"d_h": d_h}, width, experts=experts),
         cache(path, {"2": 2, **heads}, B=B, S=S, n=n),
     )
 

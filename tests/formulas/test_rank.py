@@ -226,6 +226,14 @@ def test_activations_of_each_layer_are_bounded(name):
     assert 0 < rank_cost(form, "dp=1").activation_elements() <= sum(entry.size for entry in form)
 
 
+def test_activations_of_experts_of_each_head():
+    h, d_h, E, K, d_m = 3, 7, 5, 2, 24
+    form = layer("switchhead", d_model=d_m, num_heads=h, head_dim=d_h, num_experts=E, top_k=K)
+    # queries, keys, heads; scores and gates of two routers; values, gated values, gated heads and outputs of K experts
+    token = 3 * h * d_h + 4 * h * E + h * K * (3 * d_h + d_m)
+    assert rank_cost(form, "dp=1").activation_elements() == 3 * 56 * token
+
+
 @pytest.mark.parametrize("name", [*dict(configurations("form")), *COVERED])
 def test_degree_one_is_the_plain_ledger(name):
     config = dict(configurations("form")).get(name)
