@@ -46,7 +46,7 @@ const hashes = { again: toHash(fromHash(hash)), hash, start: toHash(fromHash("")
 const ofMacs = PUBLISHED.tables.filter(({ columns }) => !columns[0].label);
 const texts = ({ quantity, print, rows }) => rows.map(([, preset, cell, , , , own]) => {
   const sizes = PUBLISHED.models[preset][quantity];
-  return sizes.map(([, size]) => added.map((n) => printed(BigInt(size) * 7n + BigInt(n), own || print, cell)));
+  return sizes.map(([, size]) => added.map((n) => printed(BigInt(size) * 7n + BigInt(n), own || print)));
 });
 const rounded = ofMacs.map(({ columns }) => columns.map(texts));
 const labels = Object.keys(PUBLISHED.parts);
@@ -54,7 +54,7 @@ const figures = PUBLISHED.tables.filter((table) => !ofMacs.includes(table)).flat
   columns.flatMap(({ quantity, multiplicity, print, rows }) => rows.map(([, model, cell, status, , , own]) => {
     const counted = PUBLISHED.models[model][quantity].filter(([place]) => multiplicity[labels[place]]);
     const sum = counted.reduce((sum, [, size]) => sum + BigInt(size), 0n);
-    return [cell, status, printed(sum, own || print, cell)];
+    return [cell, status, printed(sum, own || print)];
   })));
 const crossings = ["forward", "windowed"].map((account) => near.map((point) => crossingsOf(
   FORMS.slice(0, 4), account, bigs(point)).map(({ T, sign, a, b }) => [a.name, b.name, Number(T), sign])));

@@ -42,11 +42,11 @@ function ratio(a, b) {
   return Number((a * 10n ** 18n) / b) / 1e18;
 }
 
-/** Return number / scale as a table's rounding rule prints it, with the decimals of `like` where the rule has -1. */
-function printed(number, rule, like) {
-  const decimals = BigInt(rule.decimals < 0 ? (like.slice(0, -1).split(".")[1] || "").length : rule.decimals);
+/** Return number / scale as a table's rounding rule prints it. */
+function printed(number, rule) {
+  const decimals = BigInt(rule.decimals);
   const scale = BigInt(rule.scale);
-  // a step is stepAbove / 10^decimals of the unit
+  // a step is above / 10^decimals of the unit
   let above = BigInt(rule.multiple);
   if (rule.significant) {
     const digits = (number / scale).toString().length - rule.significant;

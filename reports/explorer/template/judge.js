@@ -56,7 +56,7 @@ function drawJudge() {
     .join("");
   element("table-rule").textContent = column.rule;
   element("printed-rows").innerHTML = column.rows.map((one, i) => printedRowHtml(one, i, column, counted)).join("");
-  const fits = column.rows.filter((one) => printed(countedSum(one, counted), printOf(one, column), one[2]) === one[2]).length;
+  const fits = column.rows.filter((one) => printed(countedSum(one, counted), printOf(one, column)) === one[2]).length;
   element("fits").textContent = `These switches print ${fits} of the ${column.rows.length} rows.`;
   element("sum").innerHTML = sumHtml(row, column, counted);
   element("parts").innerHTML = partsHtml(row, counted);
@@ -67,7 +67,7 @@ function drawJudge() {
 }
 
 function printedRowHtml(row, i, column, counted) {
-  const own = printed(countedSum(row, counted), printOf(row, column), row[2]);
+  const own = printed(countedSum(row, counted), printOf(row, column));
   const same = own === row[2];
   return (
     `<tr class="${row === judgedRow() ? "chosen" : ""}" data-row="${i}"><td class="${same ? "yes" : "no"}">${same ? "✓" : "✗"}</td>` +
@@ -77,7 +77,7 @@ function printedRowHtml(row, i, column, counted) {
 
 function sumHtml(row, column, counted) {
   const sum = countedSum(row, counted);
-  const own = printed(sum, printOf(row, column), row[2]);
+  const own = printed(sum, printOf(row, column));
   const same = own === row[2];
   return (
     `<p class="big"><span>printed <b>${escaped(row[2])}</b></span> <span class="${same ? "yes" : "no"}">${same ? "✓ these switches print" : "✗ these switches print"} <b>${escaped(own)}</b></span></p>` +
