@@ -58,8 +58,6 @@ def part(name: str, which: str, overrides: Mapping[str, Any], names: Sequence[st
     config = preset(name, overrides)
     if which == "feed-forward":
         return _feed_forward(config, names)
-    if which == "attention" and "T" in config.attention.fields_by_letter:
-        raise UsageError(f"{config.attention.variant} attention is of a grid of tokens, whose number cannot change")
     model = as_model(config.attention) if which == "attention" else config
     if not model.has_module:
         variant = config.attention.variant if config.attention.module is None else config.variant

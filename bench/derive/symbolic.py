@@ -100,15 +100,16 @@ def count_symbolic(
             decompose_matmul(),
         ):
             counted = _count(build, {**sizes, **numbers})
-    except UnsupportedError:
+        pinned = {names[old].name: new.xreplace(names) for old, new in env.replacements.items() if old in names}
+        if pinned:
+            reason = f"it pins {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
+            raise NotSymbolic(reason, tuple(name for name in base if name in pinned))
+        # sympy cannot compare the quotients of some grids of tokens
+        domain, exact = simplify_guards(env.guards, names)
+    except (UnsupportedError, NotSymbolic):
         raise
     except Exception as error:
         raise NotSymbolic(f"with symbols it raises {type(error).__name__}: {_first_line(error)}") from error
-    pinned = {names[old].name: new.xreplace(names) for old, new in env.replacements.items() if old in names}
-    if pinned:
-        reason = f"it pins {', '.join(f'{name} = {new}' for name, new in pinned.items())}"
-        raise NotSymbolic(reason, tuple(name for name in base if name in pinned))
-    domain, exact = simplify_guards(env.guards, names)
     for guard in domain.conditions:
         # With a rounded quotient in it an equation is a range; without, it ties one size to others.
         if isinstance(guard, sympy.Eq) and not guard.has(*ROUNDED):
@@ -126,7 +127,7 @@ def _size(env: ShapeEnv, name: str, hint: int) -> torch.SymInt:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:160]
+    return (str(error).strip().splitlines() or [""])[0][:160].rstrip(".")
 
 
 def silence_fake_tensor_log() -> AbstractContextManager:

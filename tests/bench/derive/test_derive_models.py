@@ -97,6 +97,15 @@ def test_mae_equals_closed_form(gate, gates):
     assert table["equals_closed_form"] is True
 
 
+def test_attention_of_a_grid_equals_closed_form():
+    # 4 heads in 2 groups, 56^2 tokens, windows of 9 and 49 pooled tokens, 104^2 positions through a width of 512
+    rows, table = run_derive("d_m", "--preset", "moh-vit-b-50", "--base", "d_m=96:96")
+    d, T, M = symbol("d_m"), 56**2, 49
+    linear = T * d * (5 * d + 4 + 2) + 2 * M * d**2 + 9 * T * d + 104**2 * 512 * (2 + 4)
+    assert is_equal(rows["total"], linear + 2 * T * d * (9 + M))
+    assert table["equals_closed_form"] is True
+
+
 @pytest.mark.parametrize("spelling", ["windows", "band"])
 def test_convolution_equals_closed_form(spelling):
     changed = ["encoder_kernel_sizes=3", "decoder_kernel_sizes=5,7", f"spelling={spelling}", "d_model=64", "d_ff=31"]
