@@ -58,7 +58,7 @@ def model(
 ) -> Ledger:
     """Return the ledger of a model with one layer per kernel size; ``attention`` is the decoder's cross-attention.
 
-    ``inner``: sizes of :func:`headcount.formulas.transformer.feed_forward`. ``n``: number of cached target tokens, with
+    ``inner``: sizes of :func:`headcount.formulas.moe_ffn.feed_forward`. ``n``: number of cached target tokens, with
     S source tokens. With T = 0 and no cache it is the prefill: the encoder, and keys and values of its output.
     """
     _, cross = encoder_and_decoder(attention)

@@ -7,7 +7,8 @@ from typing import Any
 from headcount.formulas import llama
 from headcount.formulas.blocks import layer_norm, linear, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
-from headcount.formulas.transformer import Mixer, feed_forward
+from headcount.formulas.moe_ffn import feed_forward
+from headcount.formulas.transformer import Mixer
 
 CAUSAL_PATHS = llama.CAUSAL_PATHS
 
@@ -47,7 +48,7 @@ def model(
         residual("", **sizes),
     ]
     mixers = {mixer: partial(relative, mixer) if positions == "relative" else mixer for mixer in attention}
-    block = partial(llama.gated_feed_forward, F=F) if gated else partial(feed_forward, F=F, bias=bias)
+    block = partial(feed_forward, F=F, gated=gated, bias=bias)
     return llama.language_model(
         [(mixers[mixer], block) for mixer in attention],
         **sizes,

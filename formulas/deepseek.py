@@ -6,7 +6,7 @@ from functools import partial
 from headcount.formulas import llama
 from headcount.formulas.blocks import linear, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
-from headcount.formulas.llama import gated_feed_forward
+from headcount.formulas.moe_ffn import feed_forward
 from headcount.formulas.transformer import Mixer, tied_output
 
 CAUSAL_PATHS = rf"{llama.CAUSAL_PATHS}|predictors\..+\.self_attn"
@@ -37,12 +37,12 @@ def model(
 
     def mixture(path: str, **own: Size) -> Ledger:
         return ledger(
-            gated_feed_forward(path, F=F_e, E_ff=E_ff, K_ff=K_ff, **own),
-            gated_feed_forward(at(path, "shared_experts"), F=E_s * F_e, **own),
+            feed_forward(path, F=F_e, E_ff=E_ff, K_ff=K_ff, gated=True, **own),
+            feed_forward(at(path, "shared_experts"), F=E_s * F_e, gated=True, **own),
             residual(path, **own),
         )
 
-    dense = partial(gated_feed_forward, F=F)
+    dense = partial(feed_forward, F=F, gated=True)
     blocks = [dense if i < N_dense else mixture for i in range(len(attention))]
     layers = list(zip(attention, blocks, strict=True))
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
-from headcount.formulas.transformer import Mixer, feed_forward
+from headcount.formulas.moe_ffn import feed_forward
+from headcount.formulas.transformer import Mixer
 
 NO_DECODE_STEP = "a diffusion Transformer makes its image at once and decodes no tokens"
 
@@ -53,7 +54,7 @@ def model(
 ) -> Ledger:
     """Return the ledger of one block per ``attention`` over T patches of p x p; positions are frozen parameters.
 
-    ``inner``: sizes of :func:`headcount.formulas.transformer.feed_forward`.
+    ``inner``: sizes of :func:`headcount.formulas.moe_ffn.feed_forward`.
     """
     rows, width = {"B": B, "T": T}, {"d_m": d_m}
     patch = {"p_h": p, "p_w": p}

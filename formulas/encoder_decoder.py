@@ -26,7 +26,7 @@ def model(
     """Return the ledger of ``N_enc`` encoder layers over S tokens and ``N_dec`` decoder layers over T tokens.
 
     ``attention``: that of all layers, or a pair for encoder and decoder. ``inner``: sizes of
-    :func:`headcount.formulas.transformer.feed_forward`. ``n``: number of cached target tokens, with S source tokens.
+    :func:`headcount.formulas.moe_ffn.feed_forward`. ``n``: number of cached target tokens, with S source tokens.
     With T = 0 and no cache it is the prefill: the encoder, and keys and values of its output.
     """
     of_encoder, of_decoder = encoder_and_decoder(attention)

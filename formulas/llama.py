@@ -6,9 +6,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from headcount.formulas import moe_ffn
 from headcount.formulas.blocks import linear, past_len, residual, rms_norm
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
+from headcount.formulas.moe_ffn import feed_forward
 from headcount.formulas.transformer import Mixer, tied_output
 
 CAUSAL_PATHS = r"layers\..+\.self_attn"
@@ -16,24 +16,6 @@ CAUSAL_PATHS = r"layers\..+\.self_attn"
 
 Block = Callable[..., Ledger]
 """A part of a layer that reads B T tokens of width d_m: ``block(path, B=, T=, d_m=) -> Ledger``."""
-
-
-def gated_feed_forward(
-    path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0, output_bias: bool = False
-) -> Ledger:
-    """Return the ledger of SwiGLU without biases: 3 B T d_m F MACs; with ``E_ff`` experts, K_ff of them per token.
-
-    ``output_bias``: a bias after the sum over experts."""
-    if E_ff != 0:
-        return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff, gated=True, output_bias=output_bias)
-    rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
-    return ledger(
-        linear(at(path, "gate_proj"), rows, width, inner),
-        linear(at(path, "up_proj"), rows, width, inner),
-        Entry(path, "activation", {**rows, **inner}),
-        Entry(path, "elementwise", {**rows, **inner}),
-        linear(at(path, "down_proj"), rows, inner, width),
-    )
 
 
 def root_mean_square_norm(path: str, *, B: Size, T: Size, d_m: Size) -> Entry:
@@ -103,6 +85,6 @@ def model(
     output_bias: bool = False,
     **sizes: Size,
 ) -> Ledger:
-    """Return the :func:`language_model` of one layer per ``attention``, with :func:`gated_feed_forward` in each."""
-    block = partial(gated_feed_forward, F=F, E_ff=E_ff, K_ff=K_ff, output_bias=output_bias)
+    """Return the :func:`language_model` of one layer per ``attention``, each with a gated :func:`feed_forward`."""
+    block = partial(feed_forward, F=F, E_ff=E_ff, K_ff=K_ff, gated=True, output_bias=output_bias)
     return language_model([(mixer, block) for mixer in attention], **sizes)

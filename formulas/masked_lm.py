@@ -22,7 +22,7 @@ def model(
 ) -> Ledger:
     """Return the ledger of ``N`` encoder layers over T tokens, P learned positions, logits for every token.
 
-    ``inner``: sizes of :func:`headcount.formulas.transformer.feed_forward`.
+    ``inner``: sizes of :func:`headcount.formulas.moe_ffn.feed_forward`.
     """
     rows, width, mixer = {"B": B, "T": T}, {"d_m": d_m}, partial(attention, B=B, T=T, S=T)
     return ledger(

@@ -1,4 +1,4 @@
-"""Blocks of the post-norm Transformer: feed-forward, a layer of an encoder or decoder, embedding and output.
+"""Blocks of the post-norm Transformer: a layer of an encoder or decoder, embedding and output.
 
 A ``mixer`` is any attention in the form ``mixer(path, B=, T=, S=, n=None) -> Ledger``: formulas.mha.layer or
 formulas.moa.layer with its own sizes bound. ``n`` of the S tokens are cached; None: no cache.
@@ -7,9 +7,9 @@ formulas.moa.layer with its own sizes bound. ``n`` of the S tokens are cached; N
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from headcount.formulas import moe_ffn
-from headcount.formulas.blocks import layer_norm, linear, residual
+from headcount.formulas.blocks import layer_norm, residual
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
+from headcount.formulas.moe_ffn import feed_forward
 
 Mixer = Callable[..., Ledger]
 
@@ -17,23 +17,6 @@ Mixer = Callable[..., Ledger]
 def encoder_and_decoder(attention: Mixer | tuple[Mixer, Mixer]) -> tuple[Mixer, Mixer]:
     """Return the attention of encoder layers and of decoder layers; a single one is used for both."""
     return attention if isinstance(attention, tuple) else (attention, attention)
-
-
-def feed_forward(
-    path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size = 0, K_ff: Size = 0, bias: bool = True
-) -> Ledger:
-    """Return the ledger of two linear layers, d_m to F and back, with an activation: 2 B T d_m F MACs.
-
-    With ``E_ff`` > 0 a mixture of E_ff experts, K_ff per token, which have biases whatever ``bias`` is.
-    """
-    if E_ff != 0:
-        return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
-    rows, width, inner = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}
-    return ledger(
-        linear(at(path, "fc1"), rows, width, inner, bias),
-        Entry(path, "activation", {**rows, **inner}),
-        linear(at(path, "fc2"), rows, inner, width, bias),
-    )
 
 
 def layer(

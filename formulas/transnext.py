@@ -30,7 +30,7 @@ def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size 
     With ``E_ff`` experts, plain blocks of width F without gate and convolution, K_ff of them per token.
     """
     if E_ff != 0:
-        return moe_ffn.layer(path, B=B, T=T, d_m=d_m, F=F, E=E_ff, K=K_ff)
+        return moe_ffn.feed_forward(path, B=B, T=T, d_m=d_m, F=F, E_ff=E_ff, K_ff=K_ff)
     rows, width, inner, window = {"B": B, "T": T}, {"d_m": d_m}, {"F": F}, {"w": WINDOW}
     return ledger(
         linear(at(path, "fc1"), rows, width, {"2": 2, **inner}, True),

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from headcount.bench.case import ledger_of
 from headcount.bench.derive.result import starts
 from headcount.bench.errors import UsageError
-from headcount.formulas import llama, transformer
+from headcount.formulas import moe_ffn
 from headcount.formulas.ledger import MAC_KINDS, Ledger
 from headcount.formulas.symbols import symbol
 from headcount.models.build import example_inputs, make_module
@@ -132,8 +132,8 @@ def _feed_forward(config: ModelConfig, names) -> Part:
             block = GatedFeedForward(width, inner) if gated else FeedForward(width, inner, F.relu)
             return block.eval(), (x,), {}
 
-    form = llama.gated_feed_forward if gated else transformer.feed_forward
-    closed = form("", **(fixed | {letter: symbol(n) for n, letter in letters.items()}))
+    sizes = fixed | {letter: symbol(n) for n, letter in letters.items()}
+    closed = moe_ffn.feed_forward("", gated=gated, **sizes)
     return Part(letters, starts(letters), build, _by_kind(closed))
 
 

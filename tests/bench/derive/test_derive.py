@@ -101,11 +101,11 @@ def test_grid_equals_closed_form(monkeypatch):
 
 
 def test_different_closed_form_fails(capsys, monkeypatch):
-    from headcount.formulas import transformer
+    from headcount.formulas import moe_ffn
     from headcount.formulas.blocks import linear
 
     wrong = linear("fc1", {"T": symbol("T")}, {"d_m": 512}, {"F": 2048}, False)
-    monkeypatch.setattr(transformer, "feed_forward", lambda path, **sizes: wrong)
+    monkeypatch.setattr(moe_ffn, "feed_forward", lambda path, **sizes: wrong)
     code, _, err = run(capsys, "--preset", "transformer-base", "--part", "feed-forward", "--vars", "T")
     assert code == 1 and "linear less the closed form is 1048576*T" in err
 
