@@ -7,7 +7,7 @@ from typing import Any
 from headcount.bench.case import Case
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry, ledger
-from headcount.formulas.published.figures import Figure, Row, evaluate
+from headcount.formulas.published.figures import Figure, evaluate
 from headcount.formulas.published.rounding import decimals, read
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Judged, adjustments
@@ -44,33 +44,26 @@ def tables(facts: Facts) -> dict[str, Any]:
     """Return the tables that print MACs or parameters, then those of figures that are sums over a model.
 
     ``parts``: by label, whether the part is a contraction; ``models``: by preset and quantity, the totals of parts,
-    each by its place in ``parts``, as text from 2^53 on; ``tables``: each with its columns, see :func:`_column` and
-    :func:`_figures`; ``absent``: the others, each with why no switch of a part applies to it.
+    each by its place in ``parts``, as text from 2^53 on; ``tables``: each with its columns, see :func:`_column`;
+    ``absent``: the others, each with why no switch of a part applies to it.
     """
     models: Models = {}
     parts: dict[str, bool] = {}
-    found, absent = [], []
+    served = []
     for table in facts.tables.values():
-        columns = [_column(facts, table, one) for one in table.columns if one.quantity in _PROPERTIES]
-        if not columns:
-            absent.append({"name": table.name, "title": table.title, "why": QUOTIENTS})
-            continue
-        command = f"headcount macs --table {table.name} --counter closed-form"
-        found.append({"name": table.name, "title": table.title, "command": command, "columns": columns})
-        for row in table.rows:
-            form = facts.ledger(row.preset)
-            for quantity in (column["quantity"] for column in columns):
-                totals = form.group(part, _PROPERTIES[quantity])
-                models.setdefault(row.preset, {})[quantity] = {label: size for label, size in totals.items() if size}
-            for entry in form:
-                parts[part(entry)] = parts.get(part(entry), False) or conventions.exact(entry)
-    for name, (table, cells) in facts.figures.items():
+        columns = [_of_model(facts, table, one, models) for one in table.columns if one.quantity in _PROPERTIES]
+        served.append((table, columns, "headcount macs --table {} --counter closed-form", QUOTIENTS))
+        for entry in (entry for row in table.rows if columns for entry in facts.ledger(row.preset)):
+            parts[part(entry)] = parts.get(part(entry), False) or conventions.exact(entry)
+    for table, cells in facts.figures.values():
         columns = [one for figure in table.columns if (one := _figures(facts, figure, cells, models))]
-        if columns:
-            found.append({"name": name, "title": table.title, "command": f"headcount table {name}", "columns": columns})
-        else:
-            why = QUOTIENTS if any(cell.row.preset for cell in cells) else FORMULAS
-            absent.append({"name": name, "title": table.title, "why": why})
+        served.append(
+            (table, columns, "headcount table {}", QUOTIENTS if any(c.row.preset for c in cells) else FORMULAS)
+        )
+    found, absent = [], []
+    for table, columns, command, why in served:
+        more = {"command": command.format(table.name), "columns": columns} if columns else {"why": why}
+        (found if columns else absent).append({"name": table.name, "title": table.title, **more})
     place = {label: i for i, label in enumerate(parts)}
     for model in models.values():
         for quantity, totals in model.items():
@@ -78,25 +71,48 @@ def tables(facts: Facts) -> dict[str, Any]:
     return {"parts": parts, "models": models, "tables": found, "absent": absent}
 
 
+def _column(figure: Figure, multiplicity: dict[str, int], rows: list[list[Any]], **head: str) -> dict[str, Any]:
+    """Return a column and its rows: name, model, cell, verdict and reason where the column is judged, what closes its
+    gap, and how the cell is printed where that is not as the first one. ``multiplicity``: how many times the rule
+    counts each part."""
+    usual = _printing(figure, rows[0][2])
+    rows = [row if (own := _printing(figure, row[2])) == usual else [*row, own] for row in rows]
+    return {"rule": figure.statement, "multiplicity": multiplicity, "print": usual, "rows": rows, **head}
+
+
+def _of_model(facts: Facts, table: PublishedTable, column: Figure, models: Models) -> dict[str, Any]:
+    """Return a column of MACs or parameters; the parts of its models go into ``models``."""
+    quantity, account = column.quantity, _PROPERTIES[column.quantity]
+    multiplicity, rows = {}, []
+    for row in table.rows:
+        form = facts.ledger(row.preset)
+        totals = {label: size for label, size in form.group(part, account).items() if size}
+        models.setdefault(row.preset, {})[quantity] = totals
+        counted = column.multiplicity if quantity == "macs" else lambda entry: 1
+        multiplicity |= {part(entry): counted(entry) for entry in form if getattr(entry, account)}
+        if column.name in row.printed:
+            verdict = facts.verdicts(table.name)[row.name] if column.judged else ("", "")
+            adjust = adjustments(row, column, Case.of(row.preset))
+            rows.append([row.name, row.preset, row.printed[column.name], *verdict, adjust])
+    return _column(column, multiplicity, rows, quantity=quantity, suffix=column.name.removeprefix(quantity))
+
+
 def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) -> dict[str, Any] | None:
     """Return a column of figures with its rows that are sums of whole numbers over the parts of their models, which go
-    into ``models``; None without such a row. A row may have a printing of its own."""
+    into ``models``; None without such a row."""
     found = [(cell, _totals(facts, cell, figure.rule)) for cell in cells if cell.figure is figure and cell.row.preset]
     sums = [(cell, counted) for cell, counted in found if sum(counted.values()) == cell.value.low == cell.value.high]
     if figure.formula or not sums:
         return None
-    multiplicity = {label: 1 for _, counted in sums for label in counted}
-    rows, usual = [], _printing(figure, sums[0][0].printed)
+    multiplicity, rows = {label: 1 for _, counted in sums for label in counted}, []
     for cell, counted in sums:
         others = _totals(facts, cell, UNCOUNTED) if figure.rule else {}
         totals = {label: size for label, size in others.items() if not multiplicity.get(label)} | counted
         multiplicity = dict.fromkeys(totals, 0) | multiplicity
-        name, own = f"{cell.row.preset}, {cell.row.name}", _printing(figure, cell.printed)
+        name = f"{cell.row.preset}, {cell.row.name}"
         models.setdefault(name, {})[figure.name] = totals
-        row = [cell.row.name, name, cell.printed.replace(",", ""), cell.verdict, cell.because]
-        rows.append([*row, [], own] if own != usual else row)
-    head = {"quantity": figure.name, "label": figure.head, "suffix": "", "rule": figure.statement}
-    return {**head, "multiplicity": multiplicity, "print": usual, "rows": rows}
+        rows.append([cell.row.name, name, cell.printed.replace(",", ""), cell.verdict, cell.because, []])
+    return _column(figure, multiplicity, rows, quantity=figure.name, label=figure.head, suffix="")
 
 
 def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
@@ -123,30 +139,3 @@ def _printing(figure: Figure, text: str) -> dict[str, Any]:
     rule = {"unit": suffix, "decimals": decimals(digits), "scale": str(unit * figure.scale)}
     rule |= {"multiple": str(figure.multiple * 10**zeros), "significant": figure.significant}
     return {**rule, "shift": [0, 1] if figure.truncated else [1, 2]}
-
-
-def _column(facts: Facts, table: PublishedTable, column: Figure) -> dict[str, Any]:
-    """Return a column of MACs or parameters; ``multiplicity``: how many times the rule counts each part."""
-    multiplicity = column.multiplicity if column.quantity == "macs" else lambda entry: 1
-    counted = {part(entry): multiplicity(entry)
-               for row in table.rows for entry in facts.ledger(row.preset)
-               if getattr(entry, _PROPERTIES[column.quantity])}  # fmt: skip
-    rows = [row for row in table.rows if column.name in row.printed]
-    usual = _printing(column, rows[0].printed[column.name])
-    return {
-        "quantity": column.quantity,
-        "suffix": column.name.removeprefix(column.quantity),
-        "rule": column.statement,
-        "multiplicity": counted,
-        "print": usual,
-        "rows": [_row(row, column, facts.verdicts(table.name)[row.name], usual) for row in rows],
-    }
-
-
-def _row(row: Row, column: Figure, verdict: tuple[str, str], usual: dict[str, Any]) -> list[Any]:
-    """Return name, preset, printed cell, verdict and reason where the column is judged, and what closes its gap; and
-    how the cell is printed where that is not ``usual``."""
-    cell = row.printed[column.name]
-    out = [row.name, row.preset, cell, *(verdict if column.judged else ("", ""))]
-    own, adjust = _printing(column, cell), adjustments(row, column, Case.of(row.preset))
-    return [*out, adjust, own] if own != usual else [*out, *([adjust] if adjust else [])]
