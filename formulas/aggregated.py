@@ -5,8 +5,11 @@ T tokens lie on a square grid. A query sees the w = 9 tokens around it and M poo
 relative position adds a bias to every score.
 """
 
+from functools import partial
+
 from headcount.formulas.blocks import linear, selected_linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
+from headcount.formulas.mha import attention_ledger
 
 WINDOW = 9
 """Tokens of a 3 x 3 window."""
@@ -40,6 +43,7 @@ def layer(
     product = "linear" if k is None else "expert_linear"
     selected = {} if k is None else {"shared": s}
     pairs = {"B": B, **used, "T": T}
+    attend = partial(attention_ledger, width={"d_h": d_h}, biased=True)
 
     learned = [
         Entry(path, "elementwise", {**queries, **heads}),
@@ -53,10 +57,10 @@ def layer(
         linear(at(path, "v_proj"), keys, width, all_heads, True),
         learned,
         position(at(path, "position"), N_pos=N_pos, d_pos=d_pos, h=h),
-        _attend(path, pairs, {"S": T}, d_h) if M == 0 else (),
+        attend(path, {**pairs, "S": T}) if M == 0 else (),
         pooling(path, B=B, T=T, M=M, d_m=d_m) if M != 0 else (),
         _window(path, pairs, h, d_h, product, selected) if M != 0 else (),
-        _attend(path, pairs, {"M": M}, d_h) if M != 0 else (),
+        attend(path, {**pairs, "M": M}) if M != 0 else (),
         # sum of the outputs of window and pooled tokens
         Entry(path, "elementwise", {**queries, **heads}) if M != 0 else (),
         selected_linear(at(path, "out_proj"), queries, (heads, width), (all_heads, width), s, True),
@@ -84,18 +88,8 @@ def pooling(path: str, *, B: Size, T: Size, M: Size, d_m: Size) -> Ledger:
     )
 
 
-def _attend(path, pairs, keys, d_h) -> Ledger:
-    """Return the ledger of scores with position bias, softmax and weighted values."""
-    return ledger(
-        Entry(path, "scores", {**pairs, **keys, "d_h": d_h}),
-        Entry(path, "elementwise", {**pairs, **keys}),
-        Entry(path, "softmax", {**pairs, **keys}),
-        Entry(path, "values", {**pairs, **keys, "d_h": d_h}, summed=tuple(keys)),
-    )
-
-
 def _window(path, pairs, h, d_h, product, selected) -> Ledger:
-    """Return the same for the window; products of queries and learned tokens are added after the softmax."""
+    """Return the ledger of attention in the window: products of queries and learned tokens are added to the softmax."""
     window = {"w": WINDOW}
     of_heads, learned = {"h": h, **window}, {"d_h": d_h, **window}
     return ledger(

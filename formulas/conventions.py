@@ -84,16 +84,13 @@ class Rule:
 
 
 def _rule(name: str, *, terms: list[dict], **fields) -> Rule:
-    made = [
-        Term(**{**term, "times": _times(term.get("times", 1)), "kinds": tuple(term.get("kinds", ()))}) for term in terms
-    ]
+    made = []
+    for term in terms:
+        exact = divide(Fraction(term.get("times", 1)), 1)
+        made.append(Term(**{**term, "times": exact, "kinds": tuple(term.get("kinds", ()))}))
     if fields.get("pairs", "whole") not in PAIRS:
         raise ValueError(f"pairs of rule {name} must be one of {', '.join(PAIRS)}, not {fields['pairs']!r}")
     return Rule(name, terms=tuple(made), **fields)
-
-
-def _times(value: int | str) -> int | Fraction:
-    return Fraction(value) if isinstance(value, str) else value
 
 
 _DATA = tomllib.loads(files("headcount.formulas").joinpath("conventions.toml").read_text("utf-8"))

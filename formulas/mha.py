@@ -26,16 +26,19 @@ def attention_ledger(
     width: Mapping[str, Size],
     values: Mapping[str, Size] | None = None,
     g: Size = 1,
+    biased: bool = False,
 ) -> Ledger:
     """Return the ledger of scores, softmax and weighted values: a product of ``width`` and of ``values`` for each pair.
 
-    ``pairs``: sizes of B, of the heads of a token, T and S. ``values``: width of a value; None: ``width``. ``g``:
-    softmaxes of a pair.
+    ``pairs``: sizes of B, of the heads of a token, T, and the keys at the end. ``values``: width of a value; None:
+    ``width``. ``g``: softmaxes of a pair. ``biased``: a bias is added to the scores.
     """
+    *_, keys = pairs
     return ledger(
         Entry(path, "scores", {**pairs, **width}),
+        Entry(path, "elementwise", pairs) if biased else (),
         Entry(path, "softmax", pairs if g == 1 else {**pairs, "g": g}),
-        Entry(path, "values", {**pairs, **(values or width)}, summed=("S",)),
+        Entry(path, "values", {**pairs, **(values or width)}, summed=(keys,)),
     )
 
 

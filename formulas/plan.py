@@ -75,9 +75,8 @@ class Plan:
             words[-1] = f"pp={'+'.join(map(str, self.stages))}"
         words += ["sp"] * self.sp
         words += [f"fsdp{':keep' * self.keep}"] if self.zero == 3 else [f"zero={self.zero}"] * (self.zero > 0)
-        defaults = {"hsdp": 1, "mb": 1, "recompute": "none", "heads": "contiguous"}
-        given = {name: getattr(self, name) for name in defaults}
-        words += [f"{name}={value}" for name, value in given.items() if value != defaults[name]]
+        given = {name: getattr(self, name) for name in ("hsdp", "mb", "recompute", "heads")}
+        words += [f"{name}={value}" for name, value in given.items() if value != getattr(Plan, name)]
         return ",".join(words) or "dp=1"
 
 
@@ -88,26 +87,23 @@ def parse(text: str) -> Plan:
     """
     given: dict[str, object] = {}
     for word in text.split(","):
-        name, equals, value = word.strip().partition("=")
-        name, _, flag = name.partition(":")
-        value, _, own = value.partition(":")
-        flag = flag or own
+        name, value, flag = re.fullmatch(r"([^=:]*)=?([^:]*):?(.*)", word.strip(), re.DOTALL).groups()
         if name in given:
             raise PlanError(f"{name} is given twice in {text!r}")
-        given |= _word(name, value, flag, bool(equals))
+        given |= _word(name, value, flag)
     plan = Plan(**given)
     _check(plan)
     return plan
 
 
-def _word(name: str, value: str, flag: str, assigned: bool) -> dict[str, object]:
+def _word(name: str, value: str, flag: str) -> dict[str, object]:
     """Return the fields that one word of a plan sets."""
     if name not in WORDS:
         raise PlanError(f"unknown word {name!r}; a plan is {GRAMMAR}, words {', '.join(WORDS)}")
     if flag not in ("", FLAGS.get(name)):
         raise PlanError(f"{name} has no {flag!r}; choose from {FLAGS.get(name, 'none')}")
-    if assigned == (name in SWITCHES):
-        raise PlanError(f"{name} takes no value" if assigned else f"{name} needs a value, {name}=2")
+    if bool(value) == (name in SWITCHES):
+        raise PlanError(f"{name} takes no value" if value else f"{name} needs a value, {name}=2")
     out: dict[str, object] = {flag: True} if flag else {}
     if name in SWITCHES:
         return out | SWITCHES[name]
