@@ -88,14 +88,9 @@ class RankCost:
         """Parameters that the rank computes with, gathered ones included."""
         return self.ledger.params
 
-    def sent_bytes(self, training: bool = False, element_bytes: Mapping[str, int] = BYTES) -> Size:
-        """Return the bytes that leave the rank for one microbatch, without the sum of gradients."""
-        phases = ("forward", "backward") if training else ("forward",)
-        return _bytes(self.transfers, phases, element_bytes)
-
-    def sync_bytes(self, element_bytes: Mapping[str, int] = BYTES) -> Size:
-        """Return the bytes that leave the rank for the sum of gradients over ranks, once a step."""
-        return _bytes(self.transfers, ("sync",), element_bytes)
+    def sent_bytes(self, *phases: str, element_bytes: Mapping[str, int] = BYTES) -> Size:
+        """Return the bytes that leave the rank in some phases of one microbatch; ``sync`` is once a step."""
+        return sum(element_bytes[one.element] * one.sent for one in self.transfers if one.phase in phases)
 
     def state_bytes(self) -> Size:
         """Return the bytes of weights, gradients and optimizer states that the rank keeps."""
@@ -123,10 +118,6 @@ def _results(entry: Entry) -> Size:
     if entry.kind in STORED_KINDS or is_square:
         return 0
     return divide(entry.size, prod(entry.dims.get(letter, 1) for letter in entry.summed))
-
-
-def _bytes(transfers: Iterable[Transfer], phases: Sequence[str], element_bytes: Mapping[str, int]) -> Size:
-    return sum(element_bytes[one.element] * one.sent for one in transfers if one.phase in phases)
 
 
 def rank_costs(form: Ledger, plan: Plan) -> tuple[RankCost, ...]:
@@ -309,13 +300,11 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
     """Raise PlanError where a degree does not divide what it divides, or divides nothing; names degrees that fit."""
     blocks = _blocks(form, plan)
     for entry in form:
-        if entry.kind == "conv" and (plan.cp != 1 or plan.sp):
-            axis = "sp" if plan.cp == 1 else f"cp={plan.cp}"
-            raise PlanError(f"{axis}: no closed form of {entry.path}, which reads neighbouring tokens")
         pools = entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}
-        if pools and (plan.tp, plan.cp) != (1, 1):
-            axis = f"tp={plan.tp}" if plan.tp != 1 else f"cp={plan.cp}"
-            raise PlanError(f"{axis}: no closed form of {entry.path}, which reads all tokens at once")
+        divides_tokens = plan.cp != 1 or plan.tp != 1 and (pools or plan.sp)
+        if (entry.kind == "conv" or pools) and divides_tokens:
+            axis, reads = "tp" if plan.cp == 1 else "cp", "all tokens at once" if pools else "neighbouring tokens"
+            raise PlanError(f"{axis}={getattr(plan, axis)}: no closed form of {entry.path}, which reads {reads}")
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
         raise PlanError(f"ep={plan.ep}: the model has no experts")
     if plan.cp != 1 and not any(entry.kind == "scores" for entry in form):
@@ -391,14 +380,14 @@ def _layers_of(runs: Iterable[tuple[Entry, re.Match]], start: int, stop: int) ->
     return ledger(out)
 
 
-ADJOINT = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather"}
-"""Collective of the gradient, where it differs from that of the value."""
+ADJOINT = {"all_gather": "reduce_scatter", "reduce_scatter": "all_gather", "all_reduce": "", "": "all_reduce"}
+"""Collective of the gradient, where it differs from that of the value; empty for none."""
 
 
 def _both_ways(path: str, kind: str, axis: str, group: Size, own: Size, times: Size) -> Iterator[Transfer]:
     """Iterate over a collective of the forward pass and the one of its gradient."""
-    yield Transfer(path, kind, axis, group, own, "forward", times=times)
-    yield Transfer(path, ADJOINT.get(kind, kind), axis, group, own, "backward", times=times)
+    kinds = {"forward": kind, "backward": ADJOINT.get(kind, kind)}
+    return (Transfer(path, one, axis, group, own, phase, times=times) for phase, one in kinds.items() if one)
 
 
 def _border(path: str, rows: Size, plan: Plan, times: Size, *, sums: bool) -> Iterator[Transfer]:
@@ -408,10 +397,10 @@ def _border(path: str, rows: Size, plan: Plan, times: Size, *, sums: bool) -> It
     the sums.
     """
     if plan.sp:
-        kind = "reduce_scatter" if sums else "all_gather"
-        yield from _both_ways(path, kind, "tp", plan.tp, divide(rows, plan.tp), times)
+        kind, rows = "reduce_scatter" if sums else "all_gather", divide(rows, plan.tp)
     else:
-        yield Transfer(path, "all_reduce", "tp", plan.tp, rows, "forward" if sums else "backward", times=times)
+        kind = "all_reduce" if sums else ""
+    return _both_ways(path, kind, "tp", plan.tp, rows, times)
 
 
 def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
@@ -442,19 +431,12 @@ def _activations(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iter
             yield from _sent_rows(path, entries, plan, block)
         if any(entry.kind == "scores" for entry in entries):
             yield from _gathered_keys(entries, plan, block)
-    yield from _memory(form, plan, blocks)
-
-
-def _memory(form: Ledger, plan: Plan, blocks: Mapping[str, _Block]) -> Iterator[Transfer]:
-    """Iterate over the collectives of an encoder's output: once, whatever the number of layers that read it.
-
-    Each rank sums the gradients of all layers before the ranks do.
-    """
     for entry in form:
-        reads = "cross_attn" in entry.path.split(".") and entry.weight and "S" in entry.dims
-        if reads and _block_of(entry.path, blocks).mode in (DIVIDED, SHARED):
+        reads_memory = "cross_attn" in entry.path.split(".") and entry.weight and "S" in entry.dims
+        if reads_memory and _block_of(entry.path, blocks).mode in (DIVIDED, SHARED):
+            # once for all layers: each rank sums their gradients of an encoder's output before the ranks do
             yield from _border("encoder", prod(entry.dims[letter] for letter in ("B", "S", "d_m")), plan, 1, sums=False)
-            return
+            break
 
 
 def _is_whole_router(entry: Entry) -> bool:
@@ -493,9 +475,8 @@ def _sent_rows(path: str, entries: Sequence[Entry], plan: Plan, block: _Block) -
     # the rank computes an equal part of the rows of each rank, itself included
     stays = divide(tokens * inward.dims["K"], n)
     leaves, returns = tokens * block.top_k - stays, (n - 1) * stays
-    for rows, phases in ((leaves, ("forward", "backward")), (returns, ("backward", "forward"))):
-        for phase in phases:
-            yield Transfer(path, "all_to_all", "ep", n, rows * inward.weight["d_m"], phase, times=inward.times)
+    for rows in (leaves, returns):
+        yield from _both_ways(path, "all_to_all", "ep", n, rows * inward.weight["d_m"], inward.times)
     for own in (leaves, n - 1):
         yield Transfer(path, "all_to_all", "ep", n, own, "forward", INDEX, inward.times)
 
@@ -510,21 +491,17 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
         shards = divide(group, plan.hsdp)
         # the weights outside the layers are of the root unit, which stays gathered
         again = ("backward",) if not plan.keep and _LAYERS.search(entry.path) else ()
-        gathered = {0: (), 3: ("forward", *again)}.get(plan.zero, ("sync",))
-        moved = [("all_gather", "dp", shards, part, phase, PARAMETER) for phase in gathered]
+        for phase in {0: (), 3: ("forward", *again)}.get(plan.zero, ("sync",)):
+            yield Transfer(entry.path, "all_gather", "dp", shards, part, phase, PARAMETER, entry.times)
+        sums = [("all_reduce", "dp", group, one)]
+        if plan.zero:
+            sums = [("reduce_scatter", "dp", shards, part), ("all_reduce", "dp", plan.hsdp, part)]
         if "g" in entry.weight and _is_divided(entry, block):
-            holders = divide(plan.tp * entry.weight["g"], whole.weight["g"])
-            moved.append(("all_reduce", "tp", holders, one, "sync", REDUCTION))
+            sums.append(("all_reduce", "tp", divide(plan.tp * entry.weight["g"], whole.weight["g"]), one))
         if _sees_a_part(entry, plan, block):
-            moved.append(("all_reduce", "tp", plan.tp, one, "sync", REDUCTION))
-        if plan.zero == 0:
-            moved.append(("all_reduce", "dp", group, one, "sync", REDUCTION))
-        else:
-            moved.append(("reduce_scatter", "dp", shards, part, "sync", REDUCTION))
-            moved.append(("all_reduce", "dp", plan.hsdp, part, "sync", REDUCTION))
-        for words in moved:
-            if entry.trainable or words[0] == "all_gather":
-                yield Transfer(entry.path, *words, entry.times)
+            sums.append(("all_reduce", "tp", plan.tp, one))
+        for words in sums if entry.trainable else ():
+            yield Transfer(entry.path, *words, "sync", REDUCTION, entry.times)
 
 
 def _sees_a_part(entry: Entry, plan: Plan, block: _Block) -> bool:

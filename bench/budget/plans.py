@@ -95,7 +95,7 @@ def _span(axis: str, plan: Plan) -> int:
 def _step_bytes(cost: RankCost, axes: Sequence[str]) -> int:
     """Return the bytes that a rank sends over ``axes`` in a step of all microbatches."""
     moved = replace(cost, transfers=tuple(one for one in cost.transfers if one.axis in axes))
-    return moved.sent_bytes(training=True) * cost.plan.mb + moved.sync_bytes()
+    return moved.sent_bytes("forward", "backward") * cost.plan.mb + moved.sent_bytes("sync")
 
 
 def _kept_bytes(cost: RankCost) -> int:

@@ -202,7 +202,7 @@ def _rank(form: Ledger) -> dict[str, Any]:
                 if divided != 1:
                     total = prod(whole.dims[one] for one in ("B", "T", "K")) if letter == "K" else size
                     fits[total, divided] = None
-        moved = [cost.sent_bytes(training=True), cost.sync_bytes()]
+        moved = [cost.sent_bytes("forward", "backward"), cost.sent_bytes("sync")]
         amounts = [cost.step_macs, cost.held["weights"], *moved]
         pairs = [[_node(total), _node(divided)] for total, divided in fits]
         return {"plan": words, "no_plan": why, "fits": pairs, "rank": [node(amount) for amount in amounts]}

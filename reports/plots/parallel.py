@@ -38,8 +38,8 @@ def ranks() -> list[dict[str, Any]]:
                 "ranks": plan.ranks,
                 "macs": cost.step_macs,
                 "state_bytes": cost.state_bytes(),
-                "sent_bytes": cost.sent_bytes(training=True),
-                "gradient_sum_bytes": cost.sync_bytes(),
+                "sent_bytes": cost.sent_bytes("forward", "backward"),
+                "gradient_sum_bytes": cost.sent_bytes("sync"),
             }
         )
     return rows

@@ -277,7 +277,7 @@ def test_sent_bytes_as_a_formula():
         {"B": B, "T": T, "S": T, "d_m": d, "h": h, "g": h},
     )
     (cost,) = rank_costs(form, Plan(tp=t))
-    assert (cost.sent_bytes() - BFLOAT16 * 2 * (t - 1) * B * T * d / t).simplify() == 0
+    assert (cost.sent_bytes("forward") - BFLOAT16 * 2 * (t - 1) * B * T * d / t).simplify() == 0
 
 
 @pytest.mark.parametrize("t", [2, 4])
@@ -368,7 +368,7 @@ def test_invalid_plan_raises(text, message):
         ),
         (Case.of("moh-vit-s-80").ledger, "tp=2", "tp=2: no closed form of stages.0"),
         (Case.of("lightconv").ledger, "cp=2", "cp=2: no closed form of encoder.layers.0.conv"),
-        (Case.of("lightconv").ledger, "tp=2,sp", "sp: no closed form of encoder.layers.0.conv, which reads"),
+        (Case.of("lightconv").ledger, "tp=2,sp", "tp=2: no closed form of encoder.layers.0.conv, which reads"),
         (Case.of("dit-s2").ledger, "pp=2", "pp=2: stages have a closed form for language models only"),
         (Case.of("mae-7").ledger, "tp=2", "no closed form of encoder.layers.*.self_attn.gate.fc2, which reads all"),
         (Case.of("mae-7").ledger, "cp=2", "no closed form of encoder.layers.*.self_attn.gate.fc2, which reads all"),
@@ -388,7 +388,7 @@ def test_more_stages_than_layers():
 def test_gradient_sum_is_independent_of_top_k(text):
     """With top_k = 2 on 4 ranks a rank computes whole rows instead of whole experts of a token."""
     few, many = (rank_cost(moa(top_k=K, num_experts=8), text) for K in (2, 4))
-    assert few.sync_bytes() == many.sync_bytes()
+    assert few.sent_bytes("sync") == many.sent_bytes("sync")
     assert few.held == many.held
 
 

@@ -133,7 +133,7 @@ def test_ranks_of_presets_match_closed_form(answers, name):
         assert (plan.tp, plan.dp) == (tp, dp)
         (cost,) = Case.of(name, lengths=lengths, plan=plan).ranks
         costs = {"macs": cost.step_macs, "held": cost.held["weights"], "state": cost.state_bytes()}
-        costs |= {"sent": cost.sent_bytes(training=True), "sync": cost.sync_bytes()}
+        costs |= {"sent": cost.sent_bytes("forward", "backward"), "sync": cost.sent_bytes("sync")}
         assert of_page == {"plan": of_page["plan"]} | {key: str(one) for key, one in costs.items()}
 
 
