@@ -160,10 +160,10 @@ class Ledger:
         return f"<pre>{escape(str(self))}</pre>"
 
     def to_dataframe(self) -> Any:
-        """Return a pandas DataFrame with a row for each entry."""
+        """Return a pandas DataFrame with the columns of :meth:`as_records`, a row for each entry."""
         import pandas
 
-        return pandas.DataFrame(summary.records(self))
+        return pandas.DataFrame(self.as_records())
 
     def __add__(self, other: "Ledger") -> "Ledger":
         return Ledger(self.entries + other.entries)

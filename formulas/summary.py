@@ -1,4 +1,4 @@
-"""Format a closed form as a tree of modules and as rows."""
+"""Format a closed form as a tree of modules."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -52,12 +52,3 @@ def text(entries: Iterable[Any]) -> str:
         "  ".join([label.ljust(widths[0]), *(n.rjust(w) for n, w in zip(numbers, widths[1:], strict=True))])
         for label, *numbers in rows
     )
-
-
-def records(entries: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return a row for each entry: path, kind, sizes, repetitions, size, MACs, FLOPs and parameters."""
-    return [
-        {"path": entry.path, "kind": entry.kind, "sizes": sizes(entry), "times": entry.times, "size": entry.size,
-         "macs": entry.macs, "flops": 2 * entry.macs, "params": entry.params}
-        for entry in entries
-    ]  # fmt: skip
