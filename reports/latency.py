@@ -9,7 +9,7 @@ from headcount.bench import records
 from headcount.bench.latency import table
 from headcount.bench.latency.implementations import skips
 from headcount.bench.latency.statistics import paired_ratio, quantile
-from headcount.bench.table import INTERVAL, Column
+from headcount.bench.table import INTERVAL
 from headcount.reports import document
 from headcount.reports.claim_verdicts import quote
 from headcount.reports.facts import Facts
@@ -82,36 +82,19 @@ def environments(facts: Facts) -> str:
 def tables(facts: Facts, subject: str) -> str:
     """Return the times of layers or of models, a table for each device; :func:`data` has all measurements."""
     found = per_device(
-        facts, lambda rows: [r for r in rows if r["subject"] == subject], lambda kind, rows: [_table(kind, rows)]
+        facts,
+        lambda rows: headline_rows([r for r in rows if r["subject"] == subject]),
+        lambda kind, rows: [shown(rows, (*TIMES, "gpu_ms" if kind == "cuda" else "wall_ms"))],
     )
     return "\n\n".join(found)
 
 
-DENSE_RATIOS = ("overhead", "to_dense")
-"""Ratios to a dense layer: MQA of the same K and D, and MoH with every head computed."""
-SHOWN = ("layer", "implementation", "seq_len", "pass", "gpu_ms", "wall_ms", "to_mha", "overhead", "over_bound")
-"""The columns of a page; on a GPU without ``wall_ms``."""
-
-
-def _table(kind: str, rows: Sequence[dict[str, Any]]) -> str:
-    rows = headline_rows(rows)
+def shown(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
+    """Return the columns ``keys`` of records, with their notes. A column without values, or of balanced routing alone,
+    is left out."""
     values = [table.values(row) for row in rows]
-    shown = [c for c in table.columns(kind) if c.key in SHOWN and (c.key != "wall_ms" or kind != "cuda")]
-    # leave out columns without measurements
-    dense = any(row[key] for row in rows for key in DENSE_RATIOS)
-    shown = [c for c in shown if dense and c.key == "overhead" or any(value[c.key] is not None for value in values)]
-    texts = [{column.key: column.text(value[column.key]) for column in shown} for value in values]
-    for text, value, row in zip(texts, values, rows, strict=True):
-        if value["routing"] not in (None, "balanced"):
-            text["implementation"] += f", {value['routing']}"
-        if value["to_mha"]:
-            text["to_mha"] += f" {value['to_mha_verdict']}"
-        for key in DENSE_RATIOS:
-            if row[key]:
-                text["overhead"] = f"{interval(row[key])} {row[f'{key}_verdict'] or ''}".strip()
-    # the values are formatted already
-    heads = [Column(c.key, "over dense" if c.key == "overhead" else c.head, c.unit, align=c.side) for c in shown]
-    return document.table(heads, texts, [table.notes(row) for row in rows])
+    columns = [c for c in table.COLUMNS if c.key in keys and any(v[c.key] not in (None, "balanced") for v in values)]
+    return document.table(columns, values, [table.notes(row) for row in rows])
 
 
 def data(facts: Facts) -> str:
@@ -119,9 +102,10 @@ def data(facts: Facts) -> str:
     rows = []
     for device, measured in by_device(facts).items():
         for record in measured:
-            row = {"device": device, **{key: record[key] for key in ("subject", "name", "status")}}
-            row |= {key: value for key, value in table.values(record).items() if key not in RATIOS}
-            rows.append(row | {f"{key}_{part}": (record[key] or {}).get(part) for key in RATIOS for part in INTERVAL})
+            values = table.values(record)
+            ratios = {key: values.pop(key) or {} for key in ("to_mha", "over_dense")}
+            row = {"device": device, "subject": record["subject"], "name": record["name"], **values}
+            rows.append(row | {f"{key}_{part}": ratios[key].get(part) for key in ratios for part in INTERVAL})
     return document.table_as_csv(rows)
 
 
@@ -130,19 +114,15 @@ def about(facts: Facts) -> str:
     return document.text("time.about", data=DATA)
 
 
-def commands(facts: Facts, subject: str, ratio: str = "") -> list[str]:
-    """Return the commands that stored the records of a subject, if given with a ratio; else a command that does."""
-    found = {
-        f"python -m {' '.join(row['environment']['command'])}": None
-        for rows in by_device(facts).values()
-        for row in rows
-        if row["subject"] == subject and (not ratio or row[ratio])
-    }
-    return list(found) or ["python -m bench.latency --record"]
+def commands(facts: Facts) -> list[str]:
+    """Return the commands that stored the records."""
+    environments = (row["environment"] for rows in by_device(facts).values() for row in rows)
+    return list(dict.fromkeys(f"python -m {' '.join(one['command'])}" for one in environments))
 
 
 DATA = "times.csv"
-RATIOS = ("to_mha", "overhead", "to_dense")
+TIMES = ("layer", "implementation", "seq_len", "pass", "routing", "to_mha", "to_mha_verdict", "over_dense")
+TIMES += ("over_dense_verdict", "over_bound")
 
 
 DENSE = {"mha": "MHA of the same model width", "mha-inner": "MHA of the same inner width"}
@@ -208,11 +188,6 @@ def _show_verdicts(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
     return [document.records(forward or rows), f"Of {len(rows)} cells: {'; '.join(parts)}."]
 
 
-def median_ms(record: dict[str, Any]) -> float:
-    """Return the median of a timed record: of GPU time where there is any, else of wall time."""
-    return quantile(records.comparable_samples(record), 0.5)
-
-
 def least_overheads(rows: Sequence[dict[str, Any]]) -> list[float]:
     """Return the routing overhead of the fastest implementation of each timing case of whole sequences that has one."""
     cells: dict[str, list[float]] = {}
@@ -241,7 +216,9 @@ def headline_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _slowness(row: dict[str, Any]) -> tuple[bool, float]:
-    return bool(row["wall_ms"]) and records.timed_by(row) != records.GRAPH, median_ms(row) if row["wall_ms"] else 0.0
+    if not row["wall_ms"]:
+        return False, 0.0
+    return records.timed_by(row) != records.GRAPH, quantile(records.comparable_samples(row), 0.5)
 
 
 def break_even(facts: Facts) -> str:
@@ -249,24 +226,23 @@ def break_even(facts: Facts) -> str:
     return "\n\n".join([document.text("time.break_even"), *per_device(facts, ratios, _break_even_table)])
 
 
-def _break_even_table(kind: str, found: dict[tuple[str, int, str], dict[int, dict[str, float]]]) -> list[str]:
+def _break_even_table(kind: str, found: dict[str, dict[int, dict[str, float]]]) -> list[str]:
     shares = sorted({share for own in found.values() for share in own}, reverse=True)
     rows = []
-    for (shape, seq_len, which), own in found.items():
-        row = {"shape": shape, "T": seq_len, "pass": which}
-        row |= {f"{share}%": interval(own[share]) if share in own else None for share in shares}
+    for shape, own in found.items():
+        row = {"shape": shape} | {f"{share}%": interval(own[share]) if share in own else None for share in shares}
         rows.append(row | {"break-even": crossing({share: ratio["value"] for share, ratio in own.items()})})
-    return [document.records(rows, dict.fromkeys(list(rows[0])[3:], {"align": "right"}))]
+    return [document.records(rows, dict.fromkeys(list(rows[0])[1:], {"align": "right"}))]
 
 
-def ratios(records: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], dict[int, dict[str, float]]]:
+def ratios(records: Sequence[dict[str, Any]]) -> dict[str, dict[int, dict[str, float]]]:
     """Return by shape, length and pass the ratio of the fastest implementation that skips heads, with its interval, at
     each share of heads in percent."""
-    found: dict[tuple[str, int, str], dict[int, dict[str, float]]] = {}
+    found: dict[str, dict[int, dict[str, float]]] = {}
     for record in records:
         if record["subject"] == "layer" and record["to_dense"] and skips(record["name"], record["implementation"]):
             shape, _, share = record["name"].rpartition("-")
-            own = found.setdefault((shape, record["seq_len"], record["pass"]), {})
+            own = found.setdefault(f"{shape.partition('-')[2]}, T {record['seq_len']:,}, {record['pass']}", {})
             own[int(share)] = min(own.get(int(share), record["to_dense"]), record["to_dense"], key=lambda r: r["value"])
     return found
 

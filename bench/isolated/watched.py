@@ -33,11 +33,6 @@ def worker() -> dict[str, Any]:
     return json.loads(os.environ.get(WORKER, "{}"))
 
 
-def deadline_s(expected_s: float) -> float:
-    """Return the seconds after which a step that should take ``expected_s`` is given up."""
-    return 4 * expected_s + 60
-
-
 def begin_step(step: str, within_s: float) -> None:
     """Tell the parent of this worker to end it unless another step begins in ``within_s`` seconds."""
     if found := worker():

@@ -23,10 +23,8 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated
 
 from headcount.bench.cli import Parser, Work, add_output, serve, start
 from headcount.bench.errors import UsageError
@@ -35,10 +33,9 @@ PROG = "python -m bench.latency"
 if __name__ == "__main__":
     start(PROG, "headcount.bench.latency.__main__", "torch")
 
-from headcount.bench import records
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import implementations, schedule, table, targets
-from headcount.bench.latency.timing_cases import ROUTINGS
+from headcount.bench.latency import estimate, implementations, schedule, targets
+from headcount.bench.latency.timing_cases import ROUTINGS, TimingCase, layer_cases, model_cases
 from headcount.bench.table import plural
 from headcount.models.configs import layers
 
@@ -140,31 +137,20 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Cal
     if args.device in HARDWARE:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
     set_defaults(args)
-    if watch := schedule.prepare(args, argv, stores=args.out_dir or args.json or args.record):
-        return watch
-    if args.hardware:
-        HARDWARE[args.hardware].check(args.dtype)
-    if args.threads:
-        import torch
 
-        torch.set_num_threads(args.threads)
-    cases = _make_cases(args)
-    from headcount.bench.env import device_name
-    from headcount.bench.latency.session import LATENCY_FILE, TimingSession, environment_of
+    def cases() -> list[list[TimingCase]]:
+        if args.hardware:
+            HARDWARE[args.hardware].check(args.dtype)
+        if args.threads:
+            import torch
 
-    environ = environment_of(args, argv)
-    path = Path(args.out_dir) / LATENCY_FILE if args.out_dir else args.json and Path(args.json)
-    if args.record:
-        today = datetime.now(UTC).date().isoformat()
-        path = records.place(records.writable(), device_name(args.device), today, environ["commit"])
-    session = TimingSession(path, environ, args.blocks, args.within, HARDWARE.get(args.hardware))
-    stored = f", records in {path}" if path else ""
-    return Work([session.section(cases)], remark=lambda: stored + session.remark(), result=table.result)
+            torch.set_num_threads(args.threads)
+        return [_make_cases(args)]
+
+    return schedule.measure(args, [], argv, cases)
 
 
 def _estimate(args: argparse.Namespace) -> Work:
-    from headcount.bench.latency import estimate
-
     hardware = HARDWARE.get(args.device or "h200")
     if hardware is None:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
@@ -172,7 +158,7 @@ def _estimate(args: argparse.Namespace) -> Work:
     set_defaults(args)
     schedule.check_limits(args)
     hardware.check(args.dtype)
-    section = estimate.section(_make_cases(args, installed=False), hardware)
+    section = estimate.section(_make_cases(args), hardware)
     return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
 
 
@@ -188,9 +174,7 @@ def set_defaults(args: argparse.Namespace) -> None:
     args.blocks = schedule.BLOCKS if args.blocks is None else args.blocks
 
 
-def _make_cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
-    from headcount.bench.latency.timing_cases import layer_cases, model_cases
-
+def _make_cases(args: argparse.Namespace) -> list[TimingCase]:
     how = {"dtype": args.dtype, "device": args.device, "requested": tuple(args.impl) if args.impl else None}
     found = []
     if args.layer or not args.model:
@@ -200,9 +184,6 @@ def _make_cases(args: argparse.Namespace, installed: bool = True) -> list[Any]:
         names = implementations.timed_models() if args.model == ["all"] else args.model
         found += model_cases(names, args.seq_len, args.passes, **how)
     found = [replace(case, batch_size=args.batch_size or max(1, args.tokens // case.seq_len)) for case in found]
-    for case in found if installed else ():
-        # unknown names are reported before the first case runs
-        case.impls()
     return schedule.by_value(found) if args.order == "value" else found
 
 

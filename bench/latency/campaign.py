@@ -9,10 +9,10 @@ With TRITON_CACHE_DIR=build/kernels, a folder that `make kernels` fills on any m
 
 import argparse
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from headcount.bench.cli import Parser, Work, add_output
-from headcount.bench.latency import gates, schedule, table
+from headcount.bench.latency import gates, schedule
+from headcount.bench.latency.timing_cases import TimingCase
 
 PROG = "python -m bench.latency campaign"
 
@@ -32,16 +32,10 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
     """Return the sections of a campaign; each begins when the one before it has been printed."""
-    if watch := schedule.prepare(args, argv, stores=True):
-        return watch
-    from headcount.bench.latency.session import LATENCY_FILE, CheckSession, TimingSession, environment_of
 
-    environ = environment_of(args, ["campaign", *argv])
-    path = Path(args.out_dir) / LATENCY_FILE
-    checks, session = CheckSession(path, args.within), TimingSession(path, environ, args.blocks, args.within)
-    cases = schedule.campaign_cases(args.device, args.dtype, args.tokens)
-    first = gates.check_cases(gates.FIRST_LAYERS, args.device, [args.dtype], gates.FIRST_SHAPES)
-    others = [case for case in gates.check_cases(gates.LAYERS, args.device) if case not in first]
-    sections = [checks.section(first), session.section(cases), checks.section(others)]
-    remark = f", records in {path}"
-    return Work(sections, remark=lambda: remark + session.remark() + checks.remark(), result=table.result)
+    def cases() -> list[list[TimingCase]]:
+        first = gates.check_cases(gates.FIRST_LAYERS, args.device, [args.dtype], gates.FIRST_SHAPES)
+        others = [case for case in gates.check_cases(gates.LAYERS, args.device) if case not in first]
+        return [first, schedule.campaign_cases(args.device, args.dtype, args.tokens), others]
+
+    return schedule.measure(args, ["campaign"], argv, cases)

@@ -7,13 +7,10 @@ and a second run must give the same bits.
 
 import argparse
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
-from headcount.bench.latency import schedule, timing_cases
+from headcount.bench.latency import schedule
 from headcount.bench.latency.timing_cases import TimingCase
-from headcount.bench.table import TONES, Column, Section, Table
 
 PROG = "python -m bench.latency gates"
 FIRST_LAYERS = (*schedule.HEADLINE, "moh-32x64-50")
@@ -22,22 +19,6 @@ SHAPES = ((129, 2, "balanced"), (512, 2, "balanced"), (1, 1, "balanced"), (10, 4
 """Tokens of a sequence, sequences, routing."""
 FIRST_SHAPES = SHAPES[:2]
 DTYPES = {"cpu": ("float32",), "cuda": ("bfloat16", "float32")}
-
-TABLE = Table(
-    "gates",
-    "Implementations against the float64 reference; nothing is timed",
-    (
-        *(column for column in timing_cases.COLUMNS if column.key != "batch_size"),
-        Column("dtype", "dtype", width=8, priority=0),
-        Column("error", "rel.\nerror", width=7, align="right", priority=1),
-        Column("bound", "allowed", width=7, align="right", priority=2),
-        Column("choices", "other\nchoices", kind="int", width=7, priority=4),
-        Column("replay", "replay\nerror", width=7, align="right", priority=3),
-        Column("same", "same\nbits", width=4, priority=3),
-        Column("core", "core by", width=15, priority=4),
-        Column("status", "status", width=6, priority=0, tones=TONES),
-    ),
-)
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -53,21 +34,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
     """Return a row for each implementation of each case."""
-    if watch := schedule.prepare(args, argv, stores=args.json):
-        return watch
-    cases = check_cases(args.layer, args.device, args.dtype)
-    for case in cases:
-        # unknown names are reported before the first check
-        case.impls()
-    from headcount.bench.latency.session import CheckSession
-
-    return Work([CheckSession(args.json and Path(args.json)).section(cases)], result=result)
-
-
-def result(printed: Sequence[Section]) -> str:
-    """Return how many implementations agree with the reference."""
-    found = [row.values["status"] for section in printed for row in section.rows]
-    return f"{found.count(records.AGREES)} of {len(found)} implementations agree with the reference."
+    return schedule.measure(args, ["gates"], argv, lambda: [check_cases(args.layer, args.device, args.dtype)])
 
 
 def check_cases(
@@ -78,7 +45,7 @@ def check_cases(
 ) -> list[TimingCase]:
     """Return the cases to check, shapes outside, layers inside."""
     return [
-        TimingCase("layer", name, seq_len, batch_size, dtype, which, device, routing)
+        TimingCase("layer", name, seq_len, batch_size, dtype, which, device, routing, blocks=0)
         for dtype in dtypes or DTYPES[device]
         for seq_len, batch_size, routing in shapes or SHAPES
         for which in ("forward", "both")

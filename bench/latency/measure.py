@@ -2,7 +2,7 @@
 
 import gc
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -12,23 +12,19 @@ from headcount.bench import records
 from headcount.bench.latency import correctness
 from headcount.bench.latency.capture import NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
-from headcount.bench.latency.device_errors import OUT_OF_MEMORY, DeviceLost, ImplFailed, format_status, is_lost
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.roofline import Peaks, bound, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
-from headcount.bench.latency.timing import TimedCall, interleave
+from headcount.bench.latency.timing import ImplFailed, TimedCall, format_status, interleave, is_lost
 from headcount.bench.latency.timing_cases import TimingCase
 
 TIMED = "timed"
 """Status of an implementation that agrees with the reference and was timed."""
-OUT_OF_MEMORY_TOGETHER = f"{OUT_OF_MEMORY} together with the other implementations"
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
 RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
 """Ratio -> role of the row that is its denominator. ``overhead`` is that of routing, over dense MQA."""
-
-ROUTED = ("subject", "dense")
 
 L2_SHARE = 1.5
 """Least bytes that the calls of a block read, as a multiple of the L2 cache."""
@@ -37,6 +33,10 @@ NO_RATIOS = dict.fromkeys(
     ("noise_floor", "noise_floor_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
 )
 """Fields of a record that comparisons fill in later, all None."""
+
+
+class DeviceLost(Exception):
+    """The device no longer works in this process; the message names the implementation that ran, and its error."""
 
 
 @dataclass(kw_only=True)
@@ -63,7 +63,16 @@ class TimedImpl(TimedCall):
         needed, executed = work(case, spec.needed), work(case, spec.executed)
         least_bytes = needed.elements * case.element_bytes
         agrees = checked and not checked.wrong
-        samples = self.samples() | {"timed_by": records.timed_by(self.samples())}
+        samples = self.samples()
+        timed = samples | {
+            "timed_by": records.timed_by(samples),
+            "calls_per_block": self.calls,
+            "replay_error": self.replay_error,
+            "sets": self.sets,
+            "rotated_bytes": run and run.set_bytes * min(self.calls, self.sets),
+            "peak_memory_bytes": self.peak_memory,
+            "has_same_bits": self.has_same_bits,
+        }
         return {
             "kind": records.LATENCY,
             "cell": case.key,
@@ -86,33 +95,17 @@ class TimedImpl(TimedCall):
             "least_bytes": least_bytes,
             "executed_macs": executed.macs,
             "executed_bytes": executed.elements * case.element_bytes,
-            **(samples if run else dict.fromkeys(samples)),
-            "calls_per_block": self.calls if run else None,
-            "replay_error": self.replay_error if run else None,
-            "sets": self.sets if run else None,
-            "rotated_bytes": run.set_bytes * min(self.calls, self.sets) if run else None,
-            "peak_memory_bytes": self.peak_memory if run else None,
+            **(timed if run else dict.fromkeys(timed)),
             **bound(needed.macs, least_bytes, peaks),
             "blocks": blocks,
             "smoke": blocks < TRUSTED_BLOCKS,
         }
 
-    def check_record(self) -> dict[str, Any]:
-        """Return the record of the correctness check."""
-        record = self.record(None, 0)
-        shared = ("cell", "layer", "implementation", "dtype", "pass", "seq_len", "routing", "status")
-        # an implementation that makes the host wait has no graph, and agrees all the same
-        no_graph = f"none: {self.graph_reason}"[:60] if self.graph_reason else None
-        return {
-            "kind": records.CHECK,
-            **{key: record[key] for key in shared},
-            "error": _short(record["error"]),
-            "bound": _short(record["bound"]),
-            "choices": record["choices"] and record["choices"]["other"],
-            "core": ", ".join(record["backends"] or ()) or None,
-            "replay": _short(self.replay_error) or no_graph,
-            "same": {None: None, True: "yes", False: "no"}[self.has_same_bits],
-        }
+    def fail(self, error: BaseException) -> None:
+        """Give the implementation up for ``error``. Raises DeviceLost where the device no longer works."""
+        self.status, self.run, self.call, self.graph = format_status(error), None, None, None
+        if is_lost(self.case.device):
+            raise DeviceLost(f"{self.name}: {self.status}") from error
 
 
 def measure_case(
@@ -120,39 +113,30 @@ def measure_case(
 ) -> list[dict[str, Any]]:
     """Return a record for each implementation: checked against the reference first, then timed with the others.
 
-    ``on_block`` is called after each block. Raises DeviceLost where an implementation leaves the device unusable for
-    this process.
+    Without ``blocks`` nothing is timed: each is checked once more. ``on_block`` is called after each block. Raises
+    DeviceLost where an implementation leaves the device unusable for this process.
     """
     # what the last case left
     gc.collect()
     with side_stream(case.device):
-        impls = _prepare_all(case)
-        control = _time_together(impls, blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay)
+        shared, control = CaseTensors(case, case.config), None
+        impls = [prepare(case, spec, shared) for spec in case.impls()]
+        if blocks:
+            control = _time_together(
+                impls, blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay
+            )
+        else:
+            for impl in impls:
+                _check_again(impl)
     rows = [impl.record(peaks, blocks) for impl in impls]
     fill_ratios(rows, control and control.record(peaks, blocks))
     return rows
 
 
-def check_case(case: TimingCase) -> list[dict[str, Any]]:
-    """Return the record of the correctness check of each implementation, without timing it.
-
-    Raises DeviceLost where one leaves the device unusable for this process.
-    """
-    with side_stream(case.device):
-        impls = _prepare_all(case)
-        for impl in impls:
-            if impl.run:
-                _check_again(impl)
-    return [impl.check_record() for impl in impls]
-
-
-def _prepare_all(case: TimingCase) -> list[TimedImpl]:
-    shared = CaseTensors(case, case.config)
-    return [prepare(case, spec, shared) for spec in case.impls()]
-
-
 def _check_again(impl: TimedImpl) -> None:
     """Check an implementation whose results agree once more: a second run, and a graph's replay on other inputs."""
+    if impl.run is None:
+        return
     impl.status = records.AGREES
     try:
         once, again = (tensors(impl.call(0)) for _ in range(2))
@@ -162,25 +146,10 @@ def _check_again(impl: TimedImpl) -> None:
             if not impl.replay_error <= impl.checked.bound:
                 impl.status = "wrong: a replay on other inputs is not right"
     except NotCaptured as reason:
+        # an implementation that makes the host wait has no graph, and agrees all the same
         impl.graph_reason = str(reason)
     except Exception as error:
-        impl.status = format_status(error)
-        if is_lost(impl.case.device):
-            raise DeviceLost(impl.name, impl.status) from error
-
-
-def _short(value: float | None) -> str | None:
-    return None if value is None else f"{value:.0e}"
-
-
-def failed_impls(case: TimingCase, error: Exception) -> list[TimedImpl]:
-    """Return the implementations of a case that raised ``error``; one that lost the device is named."""
-    status = format_status(error)
-    impls = [TimedImpl(spec.label, None, case=case, spec=spec, status=status) for spec in case.impls()]
-    for impl in impls if isinstance(error, DeviceLost) else ():
-        skipped = f"skipped: {error.label} left the device unusable"
-        impl.status = error.status if impl.name == error.label else skipped
-    return impls
+        impl.fail(error)
 
 
 def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> TimedImpl:
@@ -190,16 +159,14 @@ def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> TimedImpl:
         if case.device == "cuda":
             # freed memory holds NaN, so that what an implementation does not write is NaN
             torch.full((POISON_BYTES // 4,), math.nan, device=case.device)
-        if spec.role in ROUTED:
+        if spec.role in records.ROLES:
             impl.largest_share = shared.largest_share
         run = make_run(case, spec, shared)
         checked = correctness.CorrectnessCheck(run).check()
         # the check is short; whether the call fits into memory shows only at full size
         impl.peak_memory = _peak_memory(run, case.device)
     except Exception as error:
-        impl.status = format_status(error)
-        if is_lost(case.device):
-            raise DeviceLost(impl.name, impl.status) from error
+        impl.fail(error)
         return impl
     impl.impl_used, impl.checked = run.impl_used(), checked
     if checked.wrong:
@@ -246,13 +213,8 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
             interleave([left[0], control, *left[1:]], device=device, **how)
             return control
         except ImplFailed as failed:
-            if is_lost(device):
-                raise DeviceLost(failed.impl.name, failed.status) from failed
-            status, impl = failed.status, next(impl for impl in left if impl.run is failed.impl.run)
-            if status == OUT_OF_MEMORY:
-                # without the largest the others may fit
-                status, impl = OUT_OF_MEMORY_TOGETHER, max(left, key=lambda impl: impl.peak_memory or 0)
-            impl.status, impl.run, impl.call, impl.graph = status, None, None, None
+            # the control has the same run
+            next(impl for impl in left if impl.run is failed.impl.run).fail(failed.__cause__)
         # free what the implementation holds
         del left, control
         gc.collect()
@@ -264,12 +226,6 @@ def _check_replay(impl: TimedImpl) -> None:
     # written so that a NaN is wrong
     if not impl.replay_error <= max(impl.checked.bound, correctness.MIN_BOUND[impl.run.case.dtype]):
         raise RuntimeError(f"a replay on other inputs is off by {impl.replay_error:.1e}")
-
-
-def failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each row that is wrong or failed; one that does not fit into memory is neither."""
-    bad = [row for row in rows if row["status"].startswith(("wrong", "failed"))]
-    return [f"{row['layer']} {row['implementation']}: {row['status']}" for row in bad]
 
 
 def fill_ratios(rows: Sequence[dict[str, Any]], control: dict[str, Any] | None) -> None:
@@ -285,7 +241,7 @@ def fill_ratios(rows: Sequence[dict[str, Any]], control: dict[str, Any] | None) 
             row[key] = asdict(noises[by]) if by in noises else None
         for key, role in RATIOS.items():
             other = by_role.get(role)
-            if other is None or other is row or row["role"] not in ROUTED:
+            if other is None or other is row or row["role"] not in records.ROLES:
                 continue
             by = records.common_timing(row, other)
             ratio = _ratio(row, other, by)

@@ -6,21 +6,26 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
-from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
+from headcount.bench.cli import Work
 from headcount.bench.errors import UsageError
+from headcount.bench.hardware import HARDWARE
 from headcount.bench.isolated import watched
+from headcount.bench.latency import table
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
 from headcount.bench.measure import check_device
 from headcount.bench.table import shown
 
 TOKENS = 16384
-"""Tokens of a call, for which gpu_cases.toml states the expected seconds."""
+"""Tokens of a call in a campaign."""
 HEADLINE = ("moa-8K8E128D", "moa-16K32E256D", "moa-8K32E128D")
 """The layers that documents show first."""
+LATENCY_FILE = "latency.jsonl"
+"""File of the records in the folder of ``--out-dir``."""
 BLOCKS = 20
 DTYPE = {"cpu": "float32", "cuda": "bfloat16"}
 """The dtype that a device times by default."""
@@ -42,43 +47,28 @@ MOST, MOST_BLOCKS = 2**31 - 1, 10_000
 """Largest length or batch, and most blocks."""
 
 
-@cache
-def read_cases() -> dict[tuple, float]:
-    """Return the expected seconds of each row of gpu_cases.toml in order, by the identity of its case."""
-    rows = tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))["cases"]
-    return {_identity_of_row(**row): row["seconds"] for row in rows}
+def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS) -> list[TimingCase]:
+    """Return the timing case of each row of gpu_cases.toml."""
+    found = []
+    for row in tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))["cases"]:
+        subject, routing = ("layer", "balanced") if "layer" in row else ("model", "natural")
+        shape = row["seq_len"], max(1, tokens // row["seq_len"]), dtype, row["pass"], device
+        found.append(TimingCase(subject, row[subject], *shape, row.get("routing", routing), blocks=row.get("blocks")))
+    return found
 
 
-def _identity_of_row(**row: Any) -> tuple:
-    subject, routing = ("layer", "balanced") if "layer" in row else ("model", "natural")
-    return subject, row[subject], row["seq_len"], row["pass"], row.get("routing", routing), row.get("blocks")
+def by_value(cases: Sequence[TimingCase]) -> list[TimingCase]:
+    """Return ``cases`` in the order of the campaign; those that it does not list come last, in their own order."""
+    order = [_identity(case) for case in campaign_cases()]
+    return sorted(cases, key=lambda case: order.index(_identity(case)) if _identity(case) in order else len(order))
 
 
 def _identity(case: TimingCase) -> tuple:
     return case.subject, case.name, case.seq_len, case.which, case.routing, case.blocks
 
 
-def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS) -> list[TimingCase]:
-    """Return the timing case of each row of gpu_cases.toml."""
-    return [
-        TimingCase(subject, name, seq_len, max(1, tokens // seq_len), dtype, which, device, routing, blocks=blocks)
-        for subject, name, seq_len, which, routing, blocks in read_cases()
-    ]
-
-
-def by_value(cases: Sequence[TimingCase]) -> list[TimingCase]:
-    """Return ``cases`` in the order of the campaign; those that it does not list come last, in their own order."""
-    order = list(read_cases())
-    return sorted(cases, key=lambda case: order.index(_identity(case)) if _identity(case) in order else len(order))
-
-
-def expected_s(case: TimingCase) -> float | None:
-    """Return the seconds that gpu_cases.toml states for ``case``; None for a case that it does not list."""
-    return read_cases().get(_identity(case))
-
-
-def read_finished(path: Path | None, kind: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the records of a kind in ``path`` by key of their case, those of the last run of each.
+def read_finished(path: Path | None) -> dict[str, list[dict[str, Any]]]:
+    """Return the records in ``path`` by key of their case, those of the last run of each.
 
     Lines that are no records are reported on stderr.
     """
@@ -87,7 +77,7 @@ def read_finished(path: Path | None, kind: str) -> dict[str, list[dict[str, Any]
         print(shown(records.briefly(problems)), file=sys.stderr)
     done: dict[str, list[dict[str, Any]]] = {}
     for record in found:
-        if record.get("kind") == kind:
+        if record.get("kind") == records.LATENCY:
             rows = done.setdefault(record["cell"], [])
             if rows and rows[0].get("environment") != record.get("environment"):
                 rows.clear()
@@ -110,13 +100,38 @@ def add_options(parser: argparse._ActionsContainer, *names: str, **changes: Any)
         parser.add_argument(name, **OPTIONS[name] | changes)
 
 
-def prepare(args: argparse.Namespace, argv: Sequence[str] = (), *, stores: Any = False) -> Callable[[], int] | None:
-    """Check the limits of options and the device. Return what to run instead where a run that ``stores`` is watched."""
+def prepare(args: argparse.Namespace) -> None:
+    """Check the limits of options and the device."""
     check_limits(args)
-    if stores and (watch := in_worker(args.device, argv)):
+    check_device(args.device, ["cpu"])
+
+
+def measure(
+    args: argparse.Namespace, command: Sequence[str], argv: Sequence[str], make: Callable[[], list[list[TimingCase]]]
+) -> Work | Callable[[], int]:
+    """Return a section for each list of cases, measured as it is printed, or what to run instead of this process.
+
+    ``command`` and ``argv`` are recorded. ``make`` is called where this process measures.
+    """
+    defaults = {"out_dir": None, "record": False, "json": None, "within": None, "hardware": None, "blocks": BLOCKS}
+    args = argparse.Namespace(**defaults | {"commit": None} | vars(args))
+    check_limits(args)
+    if (args.out_dir or args.json or args.record) and (watch := in_worker(args.device, argv)):
         return watch
     check_device(args.device, ["cpu"])
-    return None
+    parts = make()
+    for case in chain(*parts):
+        # unknown names are reported before the first case runs
+        case.impls()
+    from headcount.bench.latency.session import TimingSession, environment_of
+
+    environ = environment_of(args, [*command, *argv])
+    path = Path(args.out_dir) / LATENCY_FILE if args.out_dir else args.json and Path(args.json)
+    if args.record:
+        path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
+    session = TimingSession(path, environ, args.blocks, args.within, HARDWARE.get(args.hardware))
+    stored = f", records in {path}" if path else ""
+    return Work(list(map(session.section, parts)), remark=lambda: stored + session.remark(), result=table.result)
 
 
 def check_limits(args: argparse.Namespace) -> None:

@@ -10,8 +10,7 @@ from torch.utils._pytree import tree_map_only
 from headcount.bench.env import device_name
 from headcount.bench.isolated.user_code import UserCodeError, build_target, run_user_code
 from headcount.bench.latency.capture import side_stream
-from headcount.bench.latency.device_errors import ImplFailed
-from headcount.bench.latency.timing import TimedCall, interleave
+from headcount.bench.latency.timing import ImplFailed, TimedCall, interleave
 from headcount.bench.trace.record import as_leaf, run_backward
 
 
@@ -30,7 +29,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         try:
             interleave([*calls, control], blocks=request["blocks"], device=device)
         except ImplFailed as failed:
-            raise UserCodeError(f"{failed.impl.name}: {failed.status}") from failed
+            raise UserCodeError(str(failed)) from failed
     facts = {"device": device_name(device), "threads": torch.get_num_threads(), "torch": torch.__version__}
     return {"targets": [call.samples() for call in calls], "control": control.samples(), **facts}
 

@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median_high
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import torch
 
 from headcount.bench.latency.capture import Capture, NotCaptured, capture, elapsed_s
-from headcount.bench.latency.device_errors import ImplFailed, format_status
 
 WARM_UP_S = {"cpu": 0.2, "cuda": 0.05}
 CASE_WARM_UP_S = {"cpu": 0.0, "cuda": 0.3}
@@ -19,6 +17,25 @@ CASE_WARM_UP_S = {"cpu": 0.0, "cuda": 0.3}
 BLOCK_S = {"cpu": 0.02, "cuda": 0.002}
 """Seconds that an implementation runs in a block at least, well above the clock's resolution."""
 MOST_CALLS = 1000
+OUT_OF_MEMORY = "out of memory"
+LONGEST = 200
+"""Characters of a status at most."""
+
+
+class ImplFailed(Exception):
+    """The implementation ``impl`` could not be timed; ``status`` is that of its row."""
+
+    def __init__(self, impl: "TimedCall", status: str) -> None:
+        super().__init__(f"{impl.name}: {status}")
+        self.impl = impl
+
+
+def format_status(error: BaseException) -> str:
+    """Return ``out of memory``, or ``failed: TYPE: first line``."""
+    message = str(error).strip()
+    if isinstance(error, MemoryError) or "out of memory" in message or "can't allocate memory" in message:
+        return OUT_OF_MEMORY
+    return f"failed: {type(error).__name__}: {message.splitlines()[0] if message else 'no message'}"[:LONGEST]
 
 
 @dataclass
@@ -50,7 +67,7 @@ class TimedCall:
     def samples(self) -> dict[str, Any]:
         """Return the milliseconds of each block, and why there is no graph, by the keys of records."""
         return {
-            "wall_ms": [1000 * s for s in self.wall_s],
+            "wall_ms": [1000 * s for s in self.wall_s] or None,
             "gpu_ms": [1000 * s for s in self.gpu_s] or None,
             "no_graph_because": self.graph_reason,
         }
@@ -70,28 +87,21 @@ def interleave(
     times replays of a graph by events, or eager calls where there is no graph; one block before the first is discarded.
     ``on_captured`` is called for each new graph before anything is timed. Raises ImplFailed with the implementation.
     """
-    for number, impl in enumerate(impls):
-        with _attribute_errors(impl):
+    try:
+        for number, impl in enumerate(impls):
             _prepare(impl, device, WARM_UP_S[device] + (CASE_WARM_UP_S[device] if number == 0 else 0.0))
             if device == "cuda" and _capture(impl):
                 on_captured(impl)
-    # a new graph empties the memory cache, and the next eager calls allocate again
-    for block in range(-1 if device == "cuda" else 0, blocks):
-        for impl in impls if block % 2 == 0 else reversed(impls):
-            with _attribute_errors(impl):
+        # a new graph empties the memory cache, and the next eager calls allocate again
+        for block in range(-1 if device == "cuda" else 0, blocks):
+            for impl in impls if block % 2 == 0 else reversed(impls):
                 wall_s = _wall(impl, device)
                 gpu_s = [_gpu(impl)] if device == "cuda" else []
+                if block >= 0:
+                    impl.wall_s.append(wall_s)
+                    impl.gpu_s += gpu_s
             if block >= 0:
-                impl.wall_s.append(wall_s)
-                impl.gpu_s += gpu_s
-        if block >= 0:
-            on_block(block)
-
-
-@contextmanager
-def _attribute_errors(impl: TimedCall) -> Iterator[None]:
-    try:
-        yield
+                on_block(block)
     except Exception as error:
         raise ImplFailed(impl, format_status(error)) from error
 
@@ -150,3 +160,12 @@ def synchronize(device: str) -> None:
     """Wait for everything that was launched on cuda."""
     if device == "cuda":
         torch.cuda.synchronize()
+
+
+def is_lost(device: str) -> bool:
+    """Return whether the device no longer works: after some errors every later call of the process fails."""
+    try:
+        synchronize(device)
+    except RuntimeError:
+        return True
+    return False

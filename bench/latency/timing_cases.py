@@ -24,7 +24,7 @@ COLUMNS = (
     Column("pass", "pass", width=8),
     Column("routing", "routing", width=10, priority=4),
 )
-"""Columns of every table of timing cases; correctness checks have no batch size, estimates no routing."""
+"""Columns of every table of timing cases; estimates have no routing."""
 
 ROTATED_BYTES = {"cpu": 64 * 2**20, "cuda": 180 * 2**20}
 """Bytes of all input sets, or of all key-value caches, at least: more than the last-level cache holds."""
@@ -36,7 +36,7 @@ class TimingCase:
 
     ``subject`` is ``layer`` or ``model``; ``which`` the pass; ``requested`` the implementations that were requested.
     Decoding is one token after ``seq_len`` - 1 cached ones. ``blocks``: the number of blocks of a second measurement,
-    which is stored in addition to the first.
+    which is stored in addition to the first; 0 where implementations are checked and not timed.
     """
 
     subject: str
@@ -55,7 +55,7 @@ class TimingCase:
         """The unique name of this case."""
         parts = (self.subject, self.name, f"T{self.seq_len}", f"B{self.batch_size}", self.dtype, self.which)
         how = ("+".join(self.requested),) if self.requested else ()
-        again = (f"again in {self.blocks} blocks",) if self.blocks else ()
+        again = {None: (), 0: ("checked",)}.get(self.blocks, (f"again in {self.blocks} blocks",))
         return " ".join((*parts, self.device, self.routing, *how, *again))
 
     @property

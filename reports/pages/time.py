@@ -29,28 +29,19 @@ def page(facts: Facts) -> Page:
             Section(
                 "Time per layer",
                 [latency.about, partial(latency.tables, subject="layer"), timing.OVERHEAD.shown],
-                latency.commands(facts, "layer"),
             ),
-            Section("Time per model", [partial(latency.tables, subject="model")], latency.commands(facts, "model")),
+            Section("Time per model", [partial(latency.tables, subject="model")]),
             Section("CUDA: measured and estimated", [estimates], [latency.ON_CUDA]),
-            Section(
-                "The authors' wall-clock sentence", [latency.sentence], latency.commands(facts, "layer", "overhead")
-            ),
-            Section(
-                "MoH: where skipping heads pays",
-                [timing.BREAK_EVEN.shown, latency.break_even],
-                latency.commands(facts, "layer", "to_dense"),
-            ),
+            Section("The authors' wall-clock sentence", [latency.sentence]),
+            Section("MoH: where skipping heads pays", [timing.BREAK_EVEN.shown, latency.break_even]),
             Section("Triton kernels as compiled", [kernels], [COMPILE]),
-            Section("Measurement environments", [latency.environments]),
+            Section("Measurement environments", [latency.environments], latency.commands(facts)),
         ],
         files(timing.OVERHEAD, timing.BREAK_EVEN) | {latency.DATA: latency.data},
     )
 
 
-MS = {"kind": "fixed", "digits": 4}
-RATIO = {"kind": "fixed", "digits": 2}
-ESTIMATE = {"estimate, no measure: at least ms": MS, "measured ms": MS, "measured over estimate": RATIO}
+ESTIMATES = ("layer", "implementation", "seq_len", "batch_size", "gpu_ms", "timed_by", "estimate_ms", "over_estimate")
 AGAIN = dict.fromkeys(("least", "median", "most"), {"kind": "fixed", "digits": 3})
 
 
@@ -58,32 +49,14 @@ def estimates(facts: Facts) -> str:
     """Return tables for each CUDA device: estimates of the headline rows, and how repeated measurements agree."""
 
     def show(kind: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
-        rows = [_estimate_row(row) for row in latency.headline_rows(found) if row["pass"] == "forward"]
-        rows = [row for row in rows if row]
+        rows = [row for row in latency.headline_rows(found) if row["pass"] == "forward" and row["wall_ms"]]
+        rows = [row for row in rows if estimate.of_record(row) is not None]
         device = found[0]["environment"]["device"]
         repeated = _repeats([r for r in facts.stored("latency") if r["environment"]["device"] == device])
         again = [text("time.again"), document.records(repeated, AGAIN)] if repeated else []
-        return [document.records(rows, ESTIMATE) if rows else "No estimate: no data sheet of this device.", *again]
+        return [latency.shown(rows, ESTIMATES) if rows else "No estimate: no data sheet of this device.", *again]
 
     return "\n\n".join(latency.per_device(facts, list, show, ["cuda"]))
-
-
-def _estimate_row(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a row; None for a record that was not timed, or for a device without a data sheet."""
-    least = estimate.of_record(record)
-    if least is None or record["status"] != "timed":
-        return None
-    measured = latency.median_ms(record)
-    return {
-        "layer or model": f"{record['layer']}, {record['pass']}",
-        "implementation": record["implementation"],
-        "T": record["seq_len"],
-        "B": record["batch_size"],
-        "estimate, no measure: at least ms": least,
-        "measured ms": measured,
-        "timed by": records.timed_by(record),
-        "measured over estimate": measured / least,
-    }
 
 
 def _repeats(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ def overheads(facts: Facts) -> dict[str, Any]:
 
 def break_even(facts: Facts) -> dict[str, Any]:
     """Return the ratio by kind of device, device, shape with length and pass, and share of heads in percent."""
-    return latency.results(facts, _share_ratios)
+    return latency.results(facts, latency.ratios)
 
 
 def _case_overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
@@ -31,13 +31,6 @@ def _case_overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ra
             case = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}"
             cases.setdefault(case, {})[row["implementation_used"] or row["implementation"]] = row["overhead"]
     return cases
-
-
-def _share_ratios(records: Sequence[dict[str, Any]]) -> dict[str, list[tuple[int, Ratio]]]:
-    return {
-        f"{shape.partition('-')[2]}, T {seq_len:,}, {which}": sorted(own.items(), reverse=True)
-        for (shape, seq_len, which), own in latency.ratios(records).items()
-    }
 
 
 def _draw(title: str, about: str, data: dict[str, Any], height: Callable[[Any], float], draw_panel: Callable):
@@ -92,17 +85,17 @@ def draw_break_even(data: dict[str, Any]):
     return _draw("MoH: where skipping heads pays", about, data, lambda _: 3.6, _break_even_panel)
 
 
-def _break_even_panel(axes, lines: dict[str, list[tuple[int, Ratio]]]) -> None:
+def _break_even_panel(axes, lines: dict[str, dict[int, Ratio]]) -> None:
     ends = []
     for number, (name, points) in enumerate(lines.items()):
         # side by side: intervals at one share would hide one another
         colour, aside = COLOURS[number % len(COLOURS)], 0.4 * ((len(lines) - 1) / 2 - number)
-        shares, ratios = zip(*points, strict=True)
+        shares, ratios = zip(*sorted(points.items(), reverse=True), strict=True)
         at, values = [share + aside for share in shares], [ratio["value"] for ratio in ratios]
         axes.errorbar(at, values, yerr=_errors(ratios), linewidth=1.2, **_marks(colour))
         crossing = latency.crossing(dict(zip(shares, values, strict=True)))
         ends.append((at[-1], values[-1], f"{name}: {crossing or 'one share only'}", colour))
-    shares = sorted({share for points in lines.values() for share, _ in points})
+    shares = sorted({share for points in lines.values() for share in points})
     # one measured share is no scale
     axes.set_xlim(min(shares) - 3, max(*shares, 100) + 3)
     axes.axhline(1, color=style.MUTED, linewidth=1)

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from headcount.bench.latency import case_tensors, correctness, measure, timing_cases
-from headcount.bench.latency.device_errors import DeviceLost
+from headcount.bench.latency import case_tensors, correctness, measure, table, timing_cases
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.formulas import moa
@@ -98,7 +97,9 @@ def test_wrong_impl_has_no_time(layers, monkeypatch):
     loop = found["subject loop"]
     assert loop["status"] == "wrong: relative error 5.0e-01 of the output, 1.0e-01 allowed"
     assert loop["wall_ms"] is loop["overhead"] is None and found["mha fused"]["wall_ms"]
-    assert measure.failures(list(found.values())) == [f"some loop: {loop['status']}"]
+    assert [line for record in found.values() for line in table.failures(record)] == [
+        f"{loop['cell']}, some loop: {loop['status']}"
+    ]
 
 
 @pytest.mark.parametrize("error, status", [
@@ -119,7 +120,8 @@ def test_failing_impl_is_a_row(error, status, layers, monkeypatch):
     found = measure_layer()
     assert found["subject loop"]["status"] == status
     assert [r["status"] for r in found.values()].count("timed") == 5
-    assert bool(measure.failures(list(found.values()))) == status.startswith("failed")
+    assert bool(table.failures(found["subject loop"])) == status.startswith("failed")
+    assert table.failures(found["subject loop"] | {"blocks": 0})
 
 
 def test_lost_device_names_impl(cuda):
@@ -130,7 +132,9 @@ def test_lost_device_names_impl(cuda):
             cuda.check()
 
     cuda.on_operation = die
-    with pytest.raises(DeviceLost, match="^some loop: failed: AcceleratorError: CUDA error: an illegal memory access"):
+    with pytest.raises(
+        measure.DeviceLost, match="^some loop: failed: AcceleratorError: CUDA error: an illegal memory access"
+    ):
         on_gpu()
 
 

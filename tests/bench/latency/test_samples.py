@@ -52,3 +52,4 @@ def test_values_of_a_record():
     assert found["tokens_per_s"] == 2_048_000
     # 4e9 MACs at half of 989.5 TFLOP/s
     assert found["estimate_ms"] == pytest.approx(1000 * 4e9 / 494.75e12)
+    assert found["over_estimate"] == pytest.approx(0.5 * 494.75e12 / 4e12)

@@ -7,8 +7,7 @@ import torch
 
 from headcount.bench.latency import timing
 from headcount.bench.latency.capture import side_stream
-from headcount.bench.latency.device_errors import ImplFailed, is_lost
-from headcount.bench.latency.timing import TimedCall, interleave
+from headcount.bench.latency.timing import ImplFailed, TimedCall, interleave, is_lost
 
 
 class Clock:
