@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,10 +20,10 @@ from unittest.mock import patch
 
 from headcount.__main__ import COMMANDS
 from headcount.bench import accounts
-from headcount.bench.macs import cases, compare, grid, published
+from headcount.bench.macs import cases, columns, compare, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.output.files import write
-from headcount.bench.table import Row, Section
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
 
@@ -107,17 +108,19 @@ def grid_agreement(spec: str) -> dict[str, int]:
     }
 
 
-def layer_accounts(spec: str, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return accounts of the layers of a grid: ``T``, the ``form`` as the end of a name, the values by name, and under
-    ``missing`` the reasons for None. A layer with an ideal form has two rows. Activation peaks are measured."""
-    found, rows = grid.parse(spec), []
-    for point in found.points():
-        case = grid.case_at(found.variant, point)
+def layer_accounts(layers: Sequence[tuple[str, str]], lengths: Sequence[int], names: Sequence[str]) -> Section:
+    """Return accounts of layers, named sizes as in a grid, at each length; activation peaks are measured.
+
+    A layer with an ideal form has two rows.
+    """
+    rows = []
+    for T, (name, sizes) in product(lengths, layers):
+        found = grid.parse(f"{sizes} T={T}")
+        case = grid.case_at(found.variant, *found.points())
         forms = {", as released": case, ", ideal": case.ideal} if case.ideal else {"": case}
-        for form, one in forms.items():
-            values, missing = accounts.values(names, one, ASSUMED)
-            rows.append({"T": point["T"], "form": form, **values, "missing": missing})
-    return rows
+        rows += [Row({"layer": name + form, "T": T}, case=one) for form, one in forms.items()]
+    table = Table("layers", "layers", [Column("layer", "layer"), Column("T", "T", kind="int")], note_column="layer")
+    return check_sections([columns.extended(Section(table, rows), names, ASSUMED)])[0]
 
 
 def audit() -> list[Cell]:

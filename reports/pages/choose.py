@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from headcount.bench import accounts
-from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
 from headcount.reports import counting, document, papers
 from headcount.reports.document import Page, Section, text
@@ -16,8 +14,8 @@ from headcount.reports.plots.plot import files
 
 ACCOUNTS = (*DECODING, *TRAINING)
 DATA = "layers.csv"
-CONTEXTS = "d_m=512 T=128,1024"
-GRID = f"--grid '{LAYERS['MoA 8K8E128D']} {CONTEXTS}'"
+WIDTH, LENGTHS = 512, (128, 1024)
+GRID = f"--grid '{LAYERS['MoA 8K8E128D']} d_m={WIDTH} T={','.join(map(str, LENGTHS))}'"
 COMMAND = f"python -m bench.macs {GRID} {papers.CLOSED} --columns {' '.join(ACCOUNTS)}"
 
 
@@ -42,45 +40,23 @@ def page(facts: Facts) -> Page:
     )
 
 
-def _layers(facts: Facts) -> list[dict[str, Any]]:
+def _layers(facts: Facts) -> TableSection:
     """Return the accounts of attention layers of width 512, one sequence, by length."""
-    rows = [
-        {**row, "layer": name + row["form"]}
-        for name, sizes in LAYERS.items()
-        for row in facts.result(counting.layer_accounts, f"{sizes} {CONTEXTS}", ACCOUNTS)
-    ]
-    return sorted(rows, key=lambda row: row["T"])
+    layers = [(name, f"{sizes} d_m={WIDTH}") for name, sizes in LAYERS.items()]
+    return facts.result(counting.layer_accounts, layers, LENGTHS, ACCOUNTS)
 
 
 def data(facts: Facts) -> str:
     """Return the same as CSV."""
-    return document.table_as_csv(_layers(facts), ["layer", "T", *ACCOUNTS])
+    return document.table_as_csv([row.values for row in _layers(facts).rows])
 
 
 def layers(facts: Facts) -> str:
     """Return a summary and tables of the same."""
-    rows = _layers(facts)
-    columns = {name: accounts.ACCOUNTS[name].column(counting.ASSUMED) for name in ACCOUNTS}
-    first = [Column("layer", "layer"), Column("T", "T", kind="int")]
-    shown = [document.table([*first, *map(columns.get, part)], rows) for part in (DECODING, TRAINING)]
+    found = _layers(facts)
+    shown = [document.rows_of(found, "layer", "T", *part) for part in (DECODING, TRAINING)]
     about = text("choose.layers", element_bytes=counting.ASSUMED.element_bytes)
-    summary = f"{_reading(rows)} {document.link_csv(DATA)}"
-    return "\n\n".join([about, summary, *shown, *_dashes(rows, list(columns.values()))])
-
-
-def _dashes(rows: Sequence[Mapping[str, Any]], accounts: Sequence[Column]) -> list[str]:
-    """Return a sentence for each reason why cells are dashes."""
-    heads = {c.key: c.head.replace("\n", " ") + (" bytes" if c.unit else "") for c in accounts}
-    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for row in rows:
-        for name, why in row["missing"].items():
-            columns, those = found.setdefault(why, ({}, {}))
-            # a dict keeps the order and drops duplicates
-            columns[heads[name]] = those[row["layer"]] = None
-    return [
-        text("choose.dashes", columns="; ".join(columns), layers="; ".join(those), why=why)
-        for why, (columns, those) in found.items()
-    ]
+    return "\n\n".join([about, f"{_reading([row.values for row in found.rows])} {document.link_csv(DATA)}", *shown])
 
 
 def _reading(rows: Sequence[Mapping[str, Any]]) -> str:
