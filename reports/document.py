@@ -44,7 +44,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A page ``name``.md, and its ``files``: plots and data by name."""
+    """A page ``name``.md, and its ``files``: data by name. Parts that are plots bring their own files."""
 
     name: str
     title: str
@@ -54,7 +54,9 @@ class Page:
 
     def outputs(self) -> dict[str, Maker]:
         """Return the makers of the page and of its files, by file name."""
-        return {f"{self.name}.md": self.text, **self.files}
+        parts = (part for section in self.sections for part in section.parts)
+        plots = {name: maker for part in parts for name, maker in getattr(part, "files", {}).items()}
+        return {f"{self.name}.md": self.text, **plots, **self.files}
 
     def text(self, facts: Facts) -> str:
         """Return the page."""

@@ -10,7 +10,6 @@ from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRAINING, TRANSLATION
 from headcount.reports.plots import cost, front, roofline
-from headcount.reports.plots.plot import files
 
 ACCOUNTS = (*DECODING, *TRAINING)
 DATA = "layers.csv"
@@ -26,17 +25,17 @@ def page(facts: Facts) -> Page:
         "Choosing an attention and its sizes",
         "The cost of layers and models compared: MACs, cache, decoding, training.",
         [
-            Section("Cost by length", [cost.OVER_MHA.shown], [cost.COMMAND]),
-            Section("Roofline bounds of decoding and prefill", [roofline.PLOT.shown], [roofline.COMMAND]),
+            Section("Cost by length", [cost.OVER_MHA], [cost.COMMAND]),
+            Section("Roofline bounds of decoding and prefill", [roofline.PLOT], [roofline.COMMAND]),
             Section("Memory and decoding of a layer", [layers], [COMMAND]),
             Section("Memory and decoding of a model", [models], [papers.COMMAND_OF_MODELS]),
             Section(
                 "Sizes under a budget",
-                [front.PLOT.shown, budget],
+                [front.PLOT, budget],
                 [f"python -m bench.budget {argv}" for argv in papers.BUDGETS.values()],
             ),
         ],
-        files(cost.OVER_MHA, roofline.PLOT, front.PLOT) | {DATA: data},
+        {DATA: data},
     )
 
 

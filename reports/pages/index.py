@@ -18,7 +18,7 @@ def page(facts: Facts) -> Page:
         [
             Section("Printed numbers", [tables.verdicts, numbers], [every]),
             Section("Printed sentences", [sentences]),
-            Section("Counters", [heat.PLOT.shown, counters], [audit.COMMAND]),
+            Section("Counters", [heat.PLOT, counters], [audit.COMMAND]),
             Section("Latency", [routing_overheads], ["python -m bench.latency --quick"]),
         ],
     )

@@ -17,7 +17,6 @@ from headcount.reports.papers import BIG, TRANSFORMER_BIG, last_crossover
 from headcount.reports.plots import quality as quality_plot
 from headcount.reports.plots import tables as tables_plot
 from headcount.reports.plots import waterfall
-from headcount.reports.plots.plot import files
 
 DERIVED = (
     ("MoA layer", "Eq. 18", "--preset moa-8K8E128D --vars T,S,K,E,D,d_model"),
@@ -39,7 +38,7 @@ def page(facts: Facts) -> Page:
                 [equations, derivations],
                 [f"python -m bench.derive {argv}" for _, _, argv in DERIVED],
             ),
-            Section("Printed MACs against the rule", [tables_plot.PLOT.shown], ["python -m bench.macs"]),
+            Section("Printed MACs against the rule", [tables_plot.PLOT], ["python -m bench.macs"]),
             *(
                 Section(
                     f"{facts.tables[name].place}: {facts.tables[name].title}",
@@ -49,11 +48,11 @@ def page(facts: Facts) -> Page:
                 )
                 for name in facts.of_paper(COUNTED)
             ),
-            Section("Cost against quality", [quality_plot.PLOT.shown, tables.quality]),
+            Section("Cost against quality", [quality_plot.PLOT, tables.quality]),
             Section("Sizes and training", [tables.sizes, tables.training]),
             Section(
                 "The big models of Table 1, side by side",
-                [waterfall.PLOT.shown, comparison, savings],
+                [waterfall.PLOT, comparison, savings],
                 [f"python -m bench.macs --compare {BIG} {TRANSFORMER_BIG}"],
                 "Differences by block, and where they cross",
             ),
@@ -73,8 +72,7 @@ def page(facts: Facts) -> Page:
                 "Expert load", [routing], ["python -m bench.routing --example --record"], "Figures, PMI and losses"
             ),
         ],
-        files(tables_plot.PLOT, quality_plot.PLOT, waterfall.PLOT)
-        | {tables.DATA: partial(tables.data, paper=COUNTED), tables.QUALITY: tables.quality_data},
+        {tables.DATA: partial(tables.data, paper=COUNTED), tables.QUALITY: tables.quality_data},
     )
 
 

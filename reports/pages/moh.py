@@ -6,7 +6,6 @@ from headcount.reports import document, papers, tables
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.plots import share
-from headcount.reports.plots.plot import files
 
 DATA, MODELS = "moh.csv", "moh_models.csv"
 
@@ -24,7 +23,7 @@ def page(facts: Facts) -> Page:
                 [partial(tables.summary, paper="moh", name=DATA), partial(tables.closed_form_tables, paper="moh")],
                 every,
             ),
-            Section("Released code against ideal", [share.PLOT.shown, released_against_ideal], every),
+            Section("Released code against ideal", [share.PLOT, released_against_ideal], every),
             Section(
                 "The frozen position table",
                 [frozen_positions],
@@ -32,8 +31,7 @@ def page(facts: Facts) -> Page:
             ),
             Section("Departures from the authors' code", [partial(papers.departures, paper="moh")]),
         ],
-        files(share.PLOT)
-        | {
+        {
             DATA: partial(tables.data, paper="moh"),
             MODELS: lambda facts: document.table_as_csv(papers.models(facts)),
         },

@@ -17,7 +17,6 @@ from headcount.reports.claim_verdicts import VERDICT
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.plots import parallel
-from headcount.reports.plots.plot import files
 
 SIZES = "moa-table3"
 NONE_AT = ("8K8E128D", "16K32E256D")
@@ -38,12 +37,12 @@ def page(facts: Facts) -> Page:
         "Models on many devices",
         text("parallel.about"),
         [
-            Section("What a rank computes, holds and sends", [parallel.PLOT.shown, ranks], _commands()),
+            Section("What a rank computes, holds and sends", [parallel.PLOT, ranks], _commands()),
             Section("Experts on several ranks", [dispatch], [_command("moa-8K32E128D", {}, TOKENS, "cp=8,ep=8")]),
             Section("Heads of MoH on several ranks", [heads], _commands("moh-llama3-8b")),
             Section("Causal attention by blocks", [blocks], [_command("llama3-8b", {}, TOKENS, "cp=8:ring")]),
         ],
-        files(parallel.PLOT) | {DATA: lambda facts: document.table_as_csv(parallel.ranks())},
+        {DATA: lambda facts: document.table_as_csv(parallel.ranks())},
     )
 
 

@@ -13,7 +13,6 @@ from headcount.reports import document, latency
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.plots import timing
-from headcount.reports.plots.plot import files
 
 KERNELS = "kernels.csv"
 COMPILE = "make kernels"
@@ -28,16 +27,16 @@ def page(facts: Facts) -> Page:
         [
             Section(
                 "Time per layer",
-                [latency.about, partial(latency.tables, subject="layer"), timing.OVERHEAD.shown],
+                [latency.about, partial(latency.tables, subject="layer"), timing.OVERHEAD],
             ),
             Section("Time per model", [partial(latency.tables, subject="model")]),
             Section("CUDA: measured and estimated", [estimates], [latency.ON_CUDA]),
             Section("The authors' wall-clock sentence", [latency.sentence]),
-            Section("MoH: where skipping heads pays", [timing.BREAK_EVEN.shown, latency.break_even]),
+            Section("MoH: where skipping heads pays", [timing.BREAK_EVEN, latency.break_even]),
             Section("Triton kernels as compiled", [kernels], [COMPILE]),
             Section("Measurement environments", [latency.environments], latency.commands(facts)),
         ],
-        files(timing.OVERHEAD, timing.BREAK_EVEN) | {latency.DATA: latency.data},
+        {latency.DATA: latency.data},
     )
 
 

@@ -12,7 +12,6 @@ from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.pages import claims
 from headcount.reports.plots import figures as figures_plot
-from headcount.reports.plots.plot import files
 
 DATA = "training.csv"
 MOST_NAMED = 6
@@ -27,7 +26,7 @@ def page(facts: Facts) -> Page:
         "Training FLOPs, utilisation and parameters",
         text("training.about", count=sum(len(cells) for _, cells in facts.figures.values()), data=DATA),
         [
-            Section("Verdicts", [summary, figures_plot.PLOT.shown]),
+            Section("Verdicts", [summary, figures_plot.PLOT]),
             Section(
                 "Tables",
                 [partial(table, name=name) for name in facts.figures],
@@ -36,7 +35,7 @@ def page(facts: Facts) -> Page:
             Section(paper.name, [partial(claims.sentences, paper="training")], (), "Sentences"),
             Section("Peak rates", [peaks], (), "Cards, and where each rate was read"),
         ],
-        files(figures_plot.PLOT) | {DATA: data},
+        {DATA: data},
     )
 
 

@@ -1,4 +1,4 @@
-"""A plot of the report: two SVG files, light and dark, drawn from data computed from the facts."""
+"""A plot of the report, as a part of a page: two SVG files, light and dark, drawn from data computed from the facts."""
 
 import hashlib
 import io
@@ -32,6 +32,11 @@ class Plot:
     data: Callable[[Facts], Any]
     draw: Callable[[Any], Any]
 
+    @property
+    def files(self) -> dict[str, Maker]:
+        """The makers of the SVG files, by name."""
+        return {f"{self.name}{theme}.svg": partial(self.text, theme=theme) for theme in THEMES}
+
     def text(self, facts: Facts, theme: str) -> str:
         """Return the SVG file; a stored file of the same data and sources is returned and not drawn again."""
         path = (headcount.CHECKOUT or Path()) / "reports" / "generated" / f"{self.name}{theme}.svg"
@@ -55,7 +60,7 @@ class Plot:
             drawing().close(figure)
         return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
-    def shown(self, facts: Facts) -> str:
+    def __call__(self, facts: Facts) -> str:
         """Return the HTML of the plot in a page: the dark file where the reader's browser prefers dark."""
         return (
             f'<picture>\n<source media="(prefers-color-scheme: dark)" srcset="{self.name}-dark.svg">\n'
@@ -67,8 +72,3 @@ class Plot:
 def _data(plot: Plot, facts: Facts) -> Any:
     """Return the plot's data, computed once for both themes."""
     return plot.data(facts)
-
-
-def files(*plots: Plot) -> dict[str, Maker]:
-    """Return the makers of plots by the names of their files."""
-    return {f"{plot.name}{theme}.svg": partial(plot.text, theme=theme) for plot in plots for theme in THEMES}
