@@ -63,8 +63,9 @@ def _reduce(out: Parser, verb: Verb) -> None:
         for flag in action.option_strings:
             del out._option_string_actions[flag]
         if action.dest == verb.positional:
-            given = {"nargs": verb.nargs, "metavar": verb.metavar, "help": verb.help}
-            action.container.add_argument(action.dest, choices=action.choices, default=action.default, **given)
+            given = {"choices": action.choices, "default": action.default, "nargs": verb.nargs}
+            given |= {"metavar": verb.metavar or action.metavar, "help": verb.help or action.help}
+            action.container.add_argument(action.dest, **given)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

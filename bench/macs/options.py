@@ -17,6 +17,7 @@ from headcount.formulas.published.own import RULES
 from headcount.models.configs.numbers import parse_float, parse_int
 
 COUNT = Value("number from 1 on", parse_int, lambda number: number >= 1)
+MODEL = "preset, FILE.py:FUNCTION or :CLASS, package.module:FUNCTION, config.json, hf:NAME"
 POSITIVE = Value("number above 0", parse_float, lambda number: number > 0)
 
 
@@ -52,11 +53,7 @@ def add_options(out: Parser) -> None:
 
 def _add_models(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add(
-        "--module",
-        metavar="TARGET",
-        help="preset, FILE.py:FUNCTION or :CLASS, package.module:FUNCTION, config.json, hf:NAME",
-    )
+    add("--module", metavar="TARGET", help=MODEL)
     add(
         "--compare",
         nargs=2,

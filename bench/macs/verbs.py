@@ -5,12 +5,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from headcount.bench.errors import UsageError
-from headcount.bench.macs import own
-from headcount.bench.macs.jobs import COUNTED, MEMORY, MODULE, OPERATORS, RANKS, SIZES, TARGET, TRAINING
+from headcount.bench.macs.jobs import COUNTED, MEMORY, MODULE, OPERATORS, RANKS, SIZES, TARGET, TRAINING, select
+from headcount.bench.macs.options import MODEL
 from headcount.bench.measure import CLOSED_FORM
 from headcount.models.configs.presets import PRESETS
 
-MODEL = "preset, FILE.py:FUNCTION or :CLASS, package.module:FUNCTION, config.json, hf:NAME"
 FURTHER = (
     "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes",
     "peak_macs_per_s", "bytes_per_s", "tokens", "seconds", "devices", "wide", "unit", "version",
@@ -22,19 +21,19 @@ FURTHER = (
 class Verb:
     """A verb: its usage and description, and its part of the options of bench.macs.
 
-    ``positional``: the option that is an argument without a flag, of which there are ``nargs``, with its name and
-    ``help`` there. ``offers``: the other options. ``select`` returns the name of the job, and sets what that job takes
-    instead.
+    ``positional``: the option that is an argument without a flag, of which there are ``nargs``; ``metavar`` and
+    ``help`` replace those of the option. ``offers``: the other options. ``select`` returns the name of the job, and
+    sets what that job takes instead.
     """
 
     usage: str
     description: str
     positional: str
-    nargs: str | None
-    metavar: str
-    help: str
     offers: Collection[str]
-    select: Callable[[Namespace], str]
+    nargs: str | None = None
+    metavar: str = ""
+    help: str = ""
+    select: Callable[[Namespace], str] = select
 
 
 def _count(args: Namespace) -> str:
@@ -43,10 +42,6 @@ def _count(args: Namespace) -> str:
         return "plan"
     args.counter = args.counter or [CLOSED_FORM]
     return "module"
-
-
-def _table(args: Namespace) -> str:
-    return "file" if any(map(own.is_file, args.table)) else "table"
 
 
 def _compare(args: Namespace) -> str:
@@ -85,11 +80,8 @@ VERBS = {
     headcount count model.py:make --ranks 8 --plan plan.py:apply    one rank, divided by apply(module)
 """,
         "module",
-        None,
-        "TARGET",
-        MODEL,
         (*TARGET, *COUNTED, *MODULE, *MEMORY, *TRAINING, *RANKS, "reduce_bytes"),
-        _count,
+        select=_count,
     ),
     "table": Verb(
         "[NAME …]",
@@ -101,11 +93,8 @@ VERBS = {
     headcount table mypaper.csv --find-rule
 """,
         "table",
-        "*",
-        "NAME",
-        "a name of headcount macs --list, or your FILE.toml or .csv (default: those of arXiv 2210.05144)",
         ("own_rule", "find_rule", "trust", "params", "check", *COUNTED, *MEMORY),
-        _table,
+        "*",
     ),
     "grid": Verb(
         "SPEC …",
@@ -114,11 +103,8 @@ VERBS = {
     headcount grid 'K=1,2,4 E=8 D=64 T=10,128'
 """,
         "grid",
-        "+",
-        "SPEC",
-        "'K=1,2 E=8 D=64 T=10,128', or a TOML file like it",
         ("check", *COUNTED, *MEMORY, *TRAINING),
-        lambda args: "grid",
+        "+",
     ),
     "compare": Verb(
         "A [B]",
@@ -131,11 +117,10 @@ VERBS = {
     headcount compare llama3-8b --rules palm 6n
 """,
         "compare",
-        "+",
-        "TARGET",
-        f"{MODEL}, with ,FIELD=VALUE,… behind it, or the lock or JSON of a count; one alone with --rules or --plan",
         (*TARGET, "plan", *COUNTED, *MEMORY, *TRAINING),
-        _compare,
+        "+",
+        help=f"{MODEL}, with ,FIELD=VALUE,… behind it, or a lock or JSON of a count; one alone with --rules or --plan",
+        select=_compare,
     ),
     "audit": Verb(
         "[TARGET]",
@@ -145,11 +130,10 @@ VERBS = {
     headcount audit --device meta     equivalent formulations of each layer
 """,
         "module",
-        "?",
-        "TARGET",
-        f"{MODEL} (default: formulations of each layer)",
         (*TARGET, *COUNTED, *OPERATORS),
-        lambda args: "module" if args.module else "audit",
+        "?",
+        help=f"{MODEL} (default: formulations of each layer)",
+        select=lambda args: "module" if args.module else "audit",
     ),
     "convert": Verb(
         "PRESET … s=N r=N",
@@ -158,10 +142,10 @@ VERBS = {
     headcount convert llama3-8b s=16 r=8
 """,
         "convert",
+        SIZES,
         "+",
         "WORD",
         "presets, then s=N r=N",
-        SIZES,
         _convert,
     ),
 }
