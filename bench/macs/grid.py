@@ -12,7 +12,6 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.measure import as_records, measure
 from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column, plural
-from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import Variant, variants_with
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
@@ -75,10 +74,9 @@ def parse(text: str) -> Grid:
 
 
 def _read_words(text: str) -> dict[str, tuple[int, ...]]:
-    """Return the sizes by letter; a first word ``mqa`` is g=1, and ``gqa`` needs g."""
-    name, *words = text.split() or [""]
-    values = {"g": (1,)} if name == "mqa" else {}
-    for word in words if name in NARROWED else text.split():
+    """Return the sizes by letter."""
+    values: dict[str, tuple[int, ...]] = {}
+    for word in text.split():
         key, equals, numbers = word.partition("=")
         try:
             sizes = tuple(map(parse_int, numbers.split(",")))
@@ -87,8 +85,6 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
         if key in values:
             raise UsageError(f"grid key {key!r} is given twice")
         values[key] = sizes
-    if name == "gqa" and "g" not in values:
-        raise UsageError("a grid of gqa needs g, as in 'gqa h=8 g=2,4 T=10'")
     if not values:
         raise UsageError("an empty grid; write one as in 'K=1,2 E=8 D=64 T=10,128'")
     return values

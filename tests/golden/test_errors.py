@@ -32,6 +32,7 @@ MACS = [
     (f"{CLOSED} --out out.xlsx", 2, [".xlsx", ".txt", ".md", ".csv", ".json", ".tex"]),
     (f"{CLOSED} --preset moa-8K8E128D --set K=9", 2, ["K is top_k", "--set top_k=9"]),
     (f"{CLOSED} --grid 'k=1 e=8 D=4 T=7'", 2, ["'k'", "did you mean K"]),
+    (f"{CLOSED} --grid 'h=6 g=2 g=3 T=7'", 2, ["'g'"]),
     (f"{CLOSED} --preset dit-s2 --seq-len 10", 2, ["dit has no seq_len", "batch_size", "image"]),
     ("budget --macs 1.2", 2, ["1.2G"]),
     ("budget --macs 1.2GB", 2, ["MACs", "bytes", "1.2G"]),

@@ -2,7 +2,6 @@
 
 import pytest
 
-from headcount.bench.errors import UsageError
 from headcount.bench.macs.grid import parse, section
 
 CLOSED = ["--counter", "closed-form"]
@@ -15,14 +14,6 @@ def test_printed_equation_plus_omitted_is_exact(tables):
         assert row["eq19_macs"] == 2 * (t * t * 11 + 4 * t * 11 * 11)
         assert row["mha_same_d_model_macs"] == 2 * (2 * t * t * 11 + 4 * t * 11 * 11)
         assert row["mha_same_inner_width_macs"] == 2 * (2 * t * t * 21 + 4 * t * 11 * 21)
-
-
-def test_gqa_and_mqa_name_the_key_value_heads():
-    assert parse("mqa h=7,11 T=13") == parse("g=1 h=7,11 T=13")
-    assert parse("gqa h=6 g=2,3 T=13") == parse("h=6 g=2,3 T=13")
-    for text, message in (("gqa h=6 T=13", "needs g"), ("mqa h=6 g=2 T=13", "'g' is given twice")):
-        with pytest.raises(UsageError, match=message):
-            parse(text)
 
 
 def test_active_params_exclude_skipped_heads():
