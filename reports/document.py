@@ -1,10 +1,5 @@
-"""Write pages as markdown: sections, tables, links, and CSV files.
+"""Write pages as markdown: sections, tables and links."""
 
-Table cells are not padded, so that a change of one cell changes one line.
-"""
-
-import csv
-import io
 import re
 import textwrap
 import tomllib
@@ -14,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from headcount.bench.output.csv_format import table_as_csv as table_as_csv
+from headcount.bench.output.markdown import pipe_table
 from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
 from headcount.reports.facts import Facts
@@ -109,8 +106,7 @@ def table(
     for row, own in zip(rows, notes, strict=True):
         marks = "".join(f" [{numbers[text]}]" for text in dict.fromkeys(own))
         lines.append([_cell(column.text(row[column.key])) + marks * (column.key == marked) for column in columns])
-    sides = [":--" if column.side == "left" else "--:" for column in columns]
-    made = "\n".join(f"| {' | '.join(line)} |" for line in [_headings(columns, lines), sides, *lines])
+    made = pipe_table(columns, _headings(columns, lines), lines)
     return "\n\n".join([made, *(f"[{number}] {text}" for text, number in numbers.items())])
 
 
@@ -173,13 +169,3 @@ def link(text: str, page: str, title: str = "") -> str:
 def link_csv(name: str) -> str:
     """Return the sentence that names the CSV file of a table."""
     return f"Every row with raw numbers: [{name}]({name})."
-
-
-def table_as_csv(rows: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()) -> str:
-    """Return a header and a line for each row, with all keys of the rows or with ``keys``; unknown values are empty."""
-    stream = io.StringIO()
-    keys = keys or list(dict.fromkeys(key for row in rows for key in row))
-    writer = csv.DictWriter(stream, keys, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()

@@ -25,7 +25,6 @@ ALLOWED = {
     "bench/env.py": {"subprocess": "git, from a list of words, about this checkout"},
     "bench/output/figure.py": {"savefig": "into memory; bench/output/files.py writes it"},
     "reports/plots/plot.py": {"savefig": "into memory; the report writes the text"},
-    "bench/output/comma.py": {"to_csv": "to a text, no file"},
     "bench/output/files.py": {
         "open": "the one place that writes files: whole or not at all",
     },
