@@ -227,11 +227,7 @@ def savings(facts: Facts) -> str:
 
 
 PERCENT = {"unit": "%", "kind": "fixed", "digits": 1}
-COEFFICIENTS = {
-    (0.01, 0.0): "a", (0.0, 0.01): "z", (0.0, 0.001): "small_z", (0.01, 0.001): "both", (0.01, 0.01): "both_large"
-}  # fmt: skip
-"""The columns of Table 7 by the coefficients of L_a and L_z."""
-CHOSEN, EXAMPLE = (0.01, 0.001), "moa"
+CHOSEN, EXAMPLE = {"L_a": 0.01, "L_z": 0.001}, "moa"
 
 
 def routing(facts: Facts) -> str:
@@ -251,7 +247,7 @@ def _percent(counts: Sequence[int]) -> list[float]:
 def _load(facts: Facts, found: Mapping[str, Any]) -> str:
     """Return Figures 3 and 4, and the run with the paper's coefficients."""
     printed, experts = facts.data["moa-figures34"], facts.config(BIG).attention.num_experts
-    chosen = next(run for run in found["runs"] if _coefficients(run) == CHOSEN)
+    chosen = next(run for run in found["runs"] if run["coefficients"] == CHOSEN)
     shares = _percent(chosen["tokens_per_expert"])
     middle = f"{shares[len(shares) * 3 // 4]:.1f}-{shares[len(shares) // 4]:.1f} %"
     own = [f"{shares[0]:.1f} %", middle, f"{shares[-1]:.1f} %"]
@@ -275,22 +271,16 @@ def _pmi(facts: Facts, found: Mapping[str, Any]) -> str:
     return "\n\n".join([about, tables.data_table(printed), text("moa.pmi_example"), shown])
 
 
-def _coefficients(run: Mapping[str, Any]) -> tuple[float, float]:
-    return run["coefficients"]["L_a"], run["coefficients"]["L_z"]
-
-
 def _ablation(facts: Facts, found: Mapping[str, Any]) -> str:
     """Return Table 7, and the example's runs."""
-    printed = facts.data["moa-table7"]
-    bleu, own = [], []
+    own = []
     for run in found["runs"]:
-        key, shares = COEFFICIENTS[_coefficients(run)], _percent(run["tokens_per_expert"])
-        first = {"coefficients": printed.columns[key]}
-        bleu.append(first | {f"BLEU, {entry['model']}": entry[key] for entry in printed.entries})
-        shown = {"task loss": run["loss"], "largest share": shares[0], "smallest share": shares[-1]}
-        own.append(first | shown | run["auxiliary_losses"])
-    right = {key: {"align": "right"} for key in bleu[0] if key != "coefficients"}
-    three = dict.fromkeys(("task loss", "L_a", "L_z"), {"kind": "fixed", "digits": 3})
-    formats = three | dict.fromkeys(("largest share", "smallest share"), PERCENT)
-    tables = [document.records(bleu, right), text("moa.ablation_example"), document.records(own, formats)]
-    return "\n\n".join([text("moa.ablation", place=printed.place), *tables])
+        label = " + ".join(f"{size:g} {name}" for name, size in run["coefficients"].items() if size)
+        shares = _percent(run["tokens_per_expert"])
+        shown = {"coefficients": label, "task loss": run["loss"], "largest share": shares[0]}
+        own.append(shown | {"smallest share": shares[-1]} | run["auxiliary_losses"])
+    formats = dict.fromkeys(("task loss", "L_a", "L_z"), {"kind": "fixed", "digits": 3})
+    formats |= dict.fromkeys(("largest share", "smallest share"), PERCENT)
+    printed = facts.data["moa-table7"]
+    about, example = text("moa.ablation", place=printed.place), text("moa.ablation_example")
+    return "\n\n".join([about, tables.data_table(printed), example, document.records(own, formats)])
