@@ -9,7 +9,7 @@ from typing import NoReturn
 import headcount
 from headcount.bench.cli import Parser, exit_process, run
 from headcount.bench.errors import UsageError
-from headcount.completion import SHELLS, script
+from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import choices
 
 PROG = "headcount"
@@ -30,6 +30,12 @@ COMMANDS = {
     "macs": (VERBS, "count, table, grid, compare, audit and convert as one command"),
 }
 """By command: the module with its ``parser`` and ``main``, and its line of help."""
+
+SHELLS = ("bash", "zsh")
+FILES = ("out", "check", "update", "json", "records", "plot", "module")
+"""Destinations of options that take a path."""
+MODELS = ("preset", "compare", "model")
+"""Destinations of options that take a preset with overrides, for which argparse has no choices."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,12 +59,29 @@ def _main(words: list[str]) -> int:
         if words and words[0].startswith("-"):
             options = parser().parse_args(words)
             if options.print_completion:
-                print(script(options.print_completion, parser(), COMMANDS))
+                print(completion(options.print_completion))
                 return 0
         unknown = f"unknown command {words[0]!r}" if words else "no command"
         raise UsageError(f"{unknown}; {choices(words[0] if words else '', COMMANDS)}")
     module, _ = COMMANDS[words[0]]
     return import_module(f"headcount.{module}").main(words[1:], prog=f"{PROG} {words[0]}")
+
+
+def completion(shell: str) -> str:
+    """Return the completion script for ``shell``, one of SHELLS: commands, options and their choices."""
+    import shtab
+
+    top = parser()
+    children = top.add_subparsers(parser_class=Parser)
+    for name, (module, what) in COMMANDS.items():
+        own = import_module(f"headcount.{module}").parser(f"{top.prog} {name}")
+        for action in own._actions:
+            if action.dest in FILES and action.nargs != 0:
+                action.complete = shtab.FILE
+            if action.dest in MODELS and action.option_strings:
+                action.choices = tuple(PRESETS)
+        children.add_parser(name, parents=[own], add_help=False, help=what, description=what)
+    return shtab.complete(top, shell)
 
 
 def program() -> NoReturn:
