@@ -64,17 +64,15 @@ def _helps() -> dict[str, str]:
 def run_times(facts: Facts) -> str:
     """Return the stored run times of commands."""
     stored = facts.stored_json("commands.json")
-    machine = stored["machine_info"]
-    lines = [f"Timed by `make benchmark` on {machine['cpu']}, {machine['cores']} cores, start-up included:", ""]
+    machine, rows = stored["machine_info"], []
     for found in (one for one in stored["benchmarks"] if "command" in one["extra_info"]):
         info, stats = found["extra_info"], found["stats"]
-        runs = f"median of {stats['rounds']} runs" if stats["rounds"] > 1 else "one run"
-        first = f", first row after {info['first_row_s']:.1f} s" if "first_row_s" in info else ""
-        used = f", {info['processor_s'] / 60:.1f} minutes of processor time" if "processor_s" in info else ""
-        peak = info.get("said", "").partition("peak memory ")[2]
-        memory = f", peak memory {peak}" if peak else ""
-        lines.append(f"- `{info['command']}`: {_format_time(stats['median'])} ({runs}){first}{used}{memory}")
-    return "\n".join(lines)
+        first = f"{info['first_row_s']:.1f} s" if "first_row_s" in info else ""
+        # the key of records written before
+        peak = info.get("stderr", info.get("said", "")).partition("peak memory ")[2]
+        row = {"command": f"`{info['command']}`", "median": _format_time(stats["median"]), "runs": stats["rounds"]}
+        rows.append(row | {"first row": first, "peak memory": peak})
+    return f"On {machine['cpu']}, {machine['cores']} cores, start-up included:\n\n{document.records(rows)}"
 
 
 def _format_time(seconds: float) -> str:

@@ -20,7 +20,7 @@ def run(*argv: str) -> dict[str, float | str]:
                 first_row = time.perf_counter() - started
         errors = process.stderr.read().strip()
     assert process.returncode == 0, errors
-    return {"first_row_s": first_row, "said": errors}
+    return {"first_row_s": first_row, "stderr": errors}
 
 
 def test_three_tables_with_four_counters(benchmark):
@@ -43,15 +43,12 @@ def test_the_check_of_the_report(benchmark):
     benchmark.extra_info.update(command="python -m reports --check")
 
 
-def run_suite() -> float:
-    """Run ``make test`` with shape checks; return its seconds of processor time."""
+def run_suite() -> None:
+    """Run ``make test`` with shape checks."""
     env = {name: value for name, value in os.environ.items() if name != "JAXTYPING_DISABLE"}
-    before = os.times()
     subprocess.run(["make", "test"], check=True, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
-    after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
 
 
 def test_the_suite(benchmark):
-    used = benchmark.pedantic(run_suite, rounds=1, iterations=1)
-    benchmark.extra_info.update(command="make test", processor_s=used)
+    benchmark.pedantic(run_suite, rounds=1, iterations=1)
+    benchmark.extra_info.update(command="make test")
