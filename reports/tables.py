@@ -38,9 +38,10 @@ def count_verdicts(found: Mapping[str, Sequence[str]], what: str) -> str:
 
 
 def counted(facts: Facts, name: str) -> str:
-    """Return the MACs of the rows of table ``name``: printed, under the table's rule, exact, and the verdict."""
+    """Return the rows of table ``name``: MACs printed, under the table's rule and exact, parameters, the verdict."""
     section = facts.counted(name)
-    shown = document.rows_of(section, "row", "macs_printed", "macs_under_rule", "macs", "verdict")
+    keys = ("macs_printed", "macs_under_rule", "macs", "params", "active_params", "verdict")
+    shown = document.rows_of(section, "row", *keys)
     return f"Rule: {facts.tables[name].rule}\n\n{shown}"
 
 
@@ -75,25 +76,10 @@ def data(facts: Facts, paper: str) -> str:
     )
 
 
-def parameters(facts: Facts, name: str) -> str:
-    """Return the parameters of table ``name``: counted, active and printed, and the implied vocabularies."""
-    sizes, (_, implied) = facts.counted(name).only("row", "params", "active_params"), facts.closed(name)
-    printed = [key.removeprefix("printed_") for key in implied.rows[0].values if key.startswith("printed_")]
-    columns = list(sizes.table.columns)
-    for which in printed:
-        head = "params" if which == "params" else f"params {which}"
-        columns += [Column(f"printed_{which}", f"{head}, printed", align="right")]
-        columns += [Column(f"vocabulary_{which}", "implied vocabulary", align="right")]
-    rows = []
-    for size, row in zip(sizes.rows, implied.rows, strict=True):
-        spans = {f"vocabulary_{which}": _span(row.values, which) for which in printed}
-        rows.append({**size.values, **row.values, **spans})
-    return document.table(columns, rows) + "\n\n" + "\n".join(f"- {line}" for line in implied.below)
-
-
-def _span(values: dict[str, Any], which: str) -> str | None:
-    low, high = values[f"low_{which}"], values[f"high_{which}"]
-    return None if low is None else f"{low:,} to {high:,}"
+def vocabularies(facts: Facts, name: str) -> str:
+    """Return the vocabularies that the printed parameters of table ``name`` imply."""
+    _, implied = facts.closed(name)
+    return "\n\n".join([*implied.table.notes_above, document.rows_of(implied)])
 
 
 def closed_form_tables(facts: Facts, paper: str) -> str:

@@ -42,7 +42,7 @@ def page(facts: Facts) -> Page:
             *(
                 Section(
                     f"{facts.tables[name].place}: {facts.tables[name].title}",
-                    [partial(part, name=name) for part in (tables.counted, tables.counter_errors, tables.parameters)],
+                    [partial(part, name=name) for part in (tables.counted, tables.counter_errors, tables.vocabularies)],
                     [f"python -m bench.macs --table {name}"],
                     "Printed, by the rule, exact and counted",
                 )
