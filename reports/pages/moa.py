@@ -18,12 +18,13 @@ from headcount.reports.plots import quality as quality_plot
 from headcount.reports.plots import tables as tables_plot
 from headcount.reports.plots import waterfall
 
-DERIVED = (
-    ("MoA layer", "Eq. 18", "--preset moa-8K8E128D --vars T,S,K,E,D,d_model"),
-    ("MHA layer", "Eq. 19", "--preset transformer-base --vars T,S,h,d_h,d_model"),
-    ("ideal MoH layer", None, "--preset moh-llm-s-75 --set form=ideal --vars T,h,s,r,d_h,g,d_model"),
-    ("feed-forward block", None, "--preset transformer-base --part feed-forward --vars T,d_model,d_ff"),
-)
+DERIVED = {
+    "MoA layer, printed as Eq. 18": "--preset moa-8K8E128D --vars T,S,K,E,D,d_model",
+    "MHA layer, printed as Eq. 19": "--preset transformer-base --vars T,S,h,d_h,d_model",
+    "Ideal MoH layer": "--preset moh-llm-s-75 --set form=ideal --vars T,h,s,r,d_h,g,d_model",
+    "Feed-forward block": "--preset transformer-base --part feed-forward --vars T,d_model,d_ff",
+}
+"""Arguments of bench.derive by what they derive."""
 
 
 def page(facts: Facts) -> Page:
@@ -36,7 +37,7 @@ def page(facts: Facts) -> Page:
             Section(
                 "Eq. 18-20 as printed and as executed",
                 [equations, derivations],
-                [f"python -m bench.derive {argv}" for _, _, argv in DERIVED],
+                [f"python -m bench.derive {argv}" for argv in DERIVED.values()],
             ),
             Section("Printed MACs against the rule", [tables_plot.PLOT], ["python -m bench.macs"]),
             *(
@@ -141,17 +142,11 @@ def _latex(expression) -> str:
 
 def derivations(facts: Facts) -> str:
     """Return the closed forms that are derived by running the modules."""
-    rows, notes = [], []
-    for what, equation, argv in DERIVED:
+    parts = []
+    for what, argv in DERIVED.items():
         section = facts.result(counting.derivation, argv)
-        latex = {row.values["kind"]: f"${row.records[0]['latex']}$" for row in section.rows}
-        total = latex.pop("total")
-        kinds = ", ".join(f"{kind} {polynomial}" for kind, polynomial in latex.items())
-        equal = "yes" if section.facts["equals_closed_form"] else "no"
-        row = {"derived by running": what, "printed as": equation, "multiply-accumulates": total}
-        rows.append({**row, "by kind": kinds, "the exact form above": equal})
-        notes.append([section.facts["method"]])
-    return document.records(rows, notes=notes)
+        parts += [f"**{what}.** {' '.join(section.table.notes_above)}", document.rows_of(section, "kind", "latex")]
+    return "\n\n".join(parts)
 
 
 def comparison(facts: Facts) -> str:
