@@ -7,7 +7,7 @@ from headcount.bench.macs import module
 from headcount.bench.macs.entries import counters_section
 from headcount.bench.output.figure import drawing
 from headcount.formulas.ledger import Entry, Ledger
-from tests.bench.output.reading import columns
+from tests.bench.output.printed_cells import columns
 
 pytestmark = pytest.mark.usefixtures("warm")
 

@@ -12,7 +12,7 @@ import pytest
 
 from headcount.bench.macs.__main__ import main as macs
 from headcount.bench.render import emit
-from tests.bench.output.printed import COMMANDS, sections
+from tests.bench.output.command_sections import COMMANDS, sections
 
 SCHEMA = json.loads(files("headcount.bench.output").joinpath("schema.json").read_text("utf-8"))
 CLOSED = ["--counter", "closed-form"]

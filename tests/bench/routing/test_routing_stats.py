@@ -8,7 +8,7 @@ from headcount.bench.routing import tables
 from headcount.bench.routing.__main__ import plot
 from headcount.bench.routing.stats import LayerRouting, group_tokens, percent, top_tokens
 from headcount.bench.variants.variant import variant
-from tests.bench.output.reading import columns
+from tests.bench.output.printed_cells import columns
 
 CHOSEN = [Counter(a=3, b=1), Counter(b=4), Counter()]
 
