@@ -127,15 +127,12 @@ def serve(
     parser: argparse.ArgumentParser,
     plan: Callable[[argparse.Namespace], Work | str | Callable[[], int]],
     argv: Sequence[str] | None = None,
-    own_progress: bool = False,
 ) -> int:
     """Run a command and return its exit code: parse ``argv``, plan, print each section as its rows are ready.
 
     ``plan`` raises before anything is printed. It returns work, a text to print, or a function that prints and returns
-    the exit code. ``own_progress``: the command prints its progress itself. The parser has the options of
-    :func:`add_output`.
+    the exit code. The parser has the options of :func:`add_output`.
     """
-    progress.is_enabled = not own_progress
     return run(prog, lambda: _serve(prog, parser.parse_args(argv), plan))
 
 

@@ -15,9 +15,6 @@ EVERY_S = 0.2
 CLEAR = "\r\033[K"
 END = object()
 
-is_enabled = True
-"""Whether progress is printed; off for a command that prints its own."""
-
 _stages: list[str] = []
 """The stages that run, the outermost first."""
 
@@ -31,7 +28,7 @@ def stage(what: str) -> Iterator[None]:
     _stages.append(what)
     over = threading.Event()
     display = None
-    if is_enabled and len(_stages) == 1 and sys.stderr.isatty():
+    if len(_stages) == 1 and sys.stderr.isatty():
         display = threading.Thread(target=_show, args=(over,), daemon=True)
         display.start()
     try:

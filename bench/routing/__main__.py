@@ -59,7 +59,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     """Run the command under the name ``prog``; return its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    return serve(prog, parser(prog), lambda args: plan(args, argv), argv, own_progress=True)
+    return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
@@ -67,12 +67,13 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
 
     ``argv`` is stored with a record.
     """
-    sections, layers = _example(args) if args.example else _checkpoint(args)
+    sections, layers, remark = _example(args) if args.example else _checkpoint(args)
     fits(sections, args.format, args.out)
     if args.plot:
         plot(layers, args.plot)
-    path = _store(sections, argv) if args.record else None
-    return Work(sections, remark=lambda: f", record in {path}" if path else "", result=_result)
+    if args.record:
+        remark = f", record in {_store(sections, argv)}{remark}"
+    return Work(sections, remark=lambda: remark, result=_result)
 
 
 def _result(printed: Sequence[Section]) -> str:
@@ -92,7 +93,7 @@ def _store(sections: Sequence[Section], argv: Sequence[str]) -> Path:
     return path
 
 
-def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting]]:
+def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting], str]:
     if missing := [name for name in ("checkpoint", "preset", "tokens") if getattr(args, name) is None]:
         raise UsageError(f"--{missing[0]} missing: give --checkpoint, --preset and --tokens, or --example")
     if args.save or args.record:
@@ -110,10 +111,10 @@ def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, L
         sections.append(tables.expert_section(same, args.top, args.min_count))
     if log:
         sections.append(tables.log_section(log))
-    return sections, {layer.path: layer for layer in layers}
+    return sections, {layer.path: layer for layer in layers}, ""
 
 
-def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting]]:
+def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting], str]:
     if args.example != EXAMPLE:
         raise UsageError(
             f"unknown example {args.example!r}; the only one is {EXAMPLE}; --checkpoint analyses a trained model of "
@@ -126,14 +127,13 @@ def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, Laye
 
     outcomes = example.run()
     paper = next(outcome for outcome in outcomes if outcome.coefficients == example.PAPER)
-    if args.save:
-        print(f"analyse it again: {PROG} {example.save(paper, args.save)}", file=sys.stderr)
+    remark = f"\nanalyse it again: {PROG} {example.save(paper, args.save)}" if args.save else ""
     sections = [
         tables.runs_section(outcomes),
         tables.expert_section([paper.layer], args.top, args.min_count, example.token_name, example.class_of),
         tables.log_section(paper.log),
     ]
-    return sections, {example.label(outcome.coefficients): outcome.layer for outcome in outcomes}
+    return sections, {example.label(outcome.coefficients): outcome.layer for outcome in outcomes}, remark
 
 
 def plot(layers: Mapping[str, LayerRouting], path: str) -> None:

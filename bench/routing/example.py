@@ -6,7 +6,6 @@ token of class c (A is 1, B is 2, …) is answered with the token c places befor
 
 import io
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.output.files import ensure_dir, write
+from headcount.bench.output.progress import with_progress
 from headcount.bench.routing.inputs import Log
 from headcount.bench.routing.recorder import record
 from headcount.bench.routing.stats import LayerRouting
@@ -84,12 +84,11 @@ def evaluation_tokens() -> Tensor:
 def run() -> list[Outcome]:
     """Train one model for each of ``RUNS``, on one thread so that results are the same every time."""
     with one_thread():
-        return [train(coefficients) for coefficients in RUNS]
+        return list(with_progress(map(train, RUNS), "training", "run"))
 
 
 def train(coefficients: Mapping[str, float], steps: int | None = None) -> Outcome:
     """Train from fixed weights on fixed batches for ``steps`` (default: STEPS), and evaluate on held-out sequences."""
-    print(f"training with {label(coefficients)}", file=sys.stderr)
     weights = {"balance_loss_weight": coefficients["L_a"], "z_loss_weight": coefficients["L_z"]}
     model, log = build(preset(PRESET, FIELDS | weights), seed=SEED).train(), []
     optimizer, data = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE), batches(SEED, BATCH_SIZE)

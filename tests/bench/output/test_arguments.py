@@ -42,7 +42,3 @@ def test_progress_is_shown_and_erased(monkeypatch):
         while "\033[Kcounting: model.py:make, 0 s" not in terminal.getvalue():
             assert time.monotonic() < deadline, terminal.getvalue()
             time.sleep(0.005)
-    monkeypatch.setattr(progress, "is_enabled", False)
-    with progress.stage("nothing"):
-        time.sleep(0.05)
-    assert "nothing" not in terminal.getvalue()
