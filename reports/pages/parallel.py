@@ -19,8 +19,6 @@ from headcount.reports.facts import Facts
 from headcount.reports.plots import parallel
 
 SIZES = "moa-table3"
-NONE_AT = ("8K8E128D", "16K32E256D")
-"""Sizes at which dispatch sends less than replication for no number of ranks, according to the page's text."""
 TOKENS = 2048
 RANKS = 8
 PRODUCTS = "MACs of T x S products"
@@ -100,30 +98,22 @@ def dispatch(facts: Facts) -> str:
     letters = {letter: symbol(letter) for letter in ("T", "d_m", "E", "K", "D")}
     dispatched, replicated = _both_sent(moa.layer("", B=1, S=letters["T"], **letters), sympy.Symbol("e", positive=True))
     ratio = sympy.expand(sympy.simplify(dispatched / replicated))
-    rows, agree, named = [], True, []
+    rows, agree = [], True
     for row in facts.tables[SIZES].rows:
         config = Case.of(row.preset).config.attention
         own = config.letters()
         form = ledger_of(config, {"batch_size": 1, "tgt_len": TOKENS, "src_len": TOKENS})
-        less, equal = [], []
-        for e in (e for e in range(2, own["E"] + 1) if own["E"] % e == 0):
-            sent = _both_sent(form, e)
-            less += [e] if sent[0] < sent[1] else []
-            equal += [e] if sent[0] == sent[1] else []
-            agree &= Fraction(own["K"], e) + Fraction(own["D"], own["d_m"]) == Fraction(*sent)
-        size = row.name.rpartition(" ")[2]
-        named += [not less] if size in NONE_AT else []
-        sizes = {letter: own[letter] for letter in ("K", "E", "D", "d_m")}
-        listed = {"less at e =": less, "equal at e =": equal}
-        rows.append({"size": size} | sizes | {head: ", ".join(map(str, es)) or "none" for head, es in listed.items()})
+        ratios = {e: Fraction(*_both_sent(form, e)) for e in range(2, own["E"] + 1) if own["E"] % e == 0}
+        agree &= all(one == Fraction(own["K"], e) + Fraction(own["D"], own["d_m"]) for e, one in ratios.items())
+        shown = {"size": row.name.rpartition(" ")[2]} | {letter: own[letter] for letter in ("K", "E", "D", "d_m")}
+        shown["less at e ="] = ", ".join(str(e) for e, one in ratios.items() if one < 1) or "none"
+        rows.append(shown | {"equal at e =": ", ".join(str(e) for e, one in ratios.items() if one == 1) or "none"})
     about = text(
         "parallel.dispatch",
         dispatched=sympy.latex(sympy.factor(dispatched)),
         replicated=sympy.latex(sympy.factor(replicated)),
         ratio=sympy.latex(ratio),
         formula=VERDICT[agree],
-        names=" and ".join(NONE_AT),
-        none=VERDICT[len(named) == len(NONE_AT) and all(named)],
     )
     return f"{about}\n\n{document.records(rows)}"
 
