@@ -45,23 +45,16 @@ def numbers(facts: Facts) -> str:
 
 
 def sentences(facts: Facts) -> str:
-    """Return the number of each paper's sentences that hold, and those that fail at the paper's own sizes."""
-    found, rows, lines = facts.claims, [], []
+    """Return the number of each paper's sentences that hold, with a link to each with its numbers."""
+    found, rows = facts.claims, []
     for key, paper in found.papers.items():
         sentences = [one for one in (*found.claims, *found.sentences) if one.paper == key]
-        judged = {one.name: claim_verdicts.verdicts(one, facts) for one in sentences}
+        judged = [claim_verdicts.verdicts(one, facts) for one in sentences]
         holding = {
-            f"hold, {name}": claim_verdicts.holding(one[name] for one in judged.values())
-            for name in (OWN, ALL, RELEASED)
+            f"hold, {name}": claim_verdicts.holding(one[name] for one in judged) for name in (OWN, ALL, RELEASED)
         }
-        rows.append({"paper": paper.name, "sentences": len(judged), **holding})
-        failing = [
-            f"{what} at its own sizes: {', '.join(names)}"
-            for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
-            if (names := [name for name, one in judged.items() if (one[OWN] or "").startswith(start)])
-        ]
-        lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', paper.page, paper.name)}.")
-    return document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"})) + "\n\n" + "\n".join(lines)
+        rows.append({"paper": link(paper.name, paper.page, paper.name), "sentences": len(judged), **holding})
+    return document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"}))
 
 
 def counters(facts: Facts) -> str:
