@@ -14,9 +14,7 @@ from headcount.reports import counting, document, papers, tables
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG, last_crossover
-from headcount.reports.plots import quality as quality_plot
-from headcount.reports.plots import tables as tables_plot
-from headcount.reports.plots import waterfall
+from headcount.reports.plots import moa as plots
 
 DERIVED = {
     "MoA layer, printed as Eq. 18": "--preset moa-8K8E128D --vars T,S,K,E,D,d_model",
@@ -39,7 +37,7 @@ def page(facts: Facts) -> Page:
                 [equations, derivations],
                 [f"python -m bench.derive {argv}" for argv in DERIVED.values()],
             ),
-            Section("Printed MACs against the rule", [tables_plot.PLOT], ["python -m bench.macs"]),
+            Section("Printed MACs against the rule", [plots.PRINTED], ["python -m bench.macs"]),
             *(
                 Section(
                     f"{facts.tables[name].place}: {facts.tables[name].title}",
@@ -49,11 +47,11 @@ def page(facts: Facts) -> Page:
                 )
                 for name in facts.of_paper(COUNTED)
             ),
-            Section("Cost against quality", [quality_plot.PLOT, tables.quality]),
+            Section("Cost against quality", [plots.QUALITY, tables.quality]),
             Section("Sizes and training", [tables.sizes, tables.training]),
             Section(
                 "The big models of Table 1, side by side",
-                [waterfall.PLOT, comparison, savings],
+                [plots.BIG_MODELS, comparison, savings],
                 [f"python -m bench.macs --compare {BIG} {TRANSFORMER_BIG}"],
                 "Differences by block, and where they cross",
             ),

@@ -11,19 +11,7 @@ from headcount.bench.output.figure import drawing
 from headcount.bench.result_cache import decode
 from headcount.reports.counting import Cell
 from headcount.reports.facts import STORE, Facts
-from headcount.reports.plots import (
-    cost,
-    figures,
-    front,
-    heat,
-    parallel,
-    quality,
-    roofline,
-    share,
-    tables,
-    timing,
-    waterfall,
-)
+from headcount.reports.plots import cost, figures, front, heat, moa, parallel, roofline, share, timing
 from headcount.reports.plots.style import THEMES, settings
 
 
@@ -35,8 +23,8 @@ class StoredAudit(Facts):
 
 
 PLOTS = (
-    heat.PLOT, tables.PLOT, waterfall.PLOT, share.PLOT, cost.OVER_MHA, front.PLOT, roofline.PLOT, timing.OVERHEAD,
-    timing.BREAK_EVEN, quality.PLOT, figures.PLOT, parallel.PLOT,
+    heat.PLOT, moa.PRINTED, moa.BIG_MODELS, share.PLOT, cost.OVER_MHA, front.PLOT, roofline.PLOT, timing.OVERHEAD,
+    timing.BREAK_EVEN, moa.QUALITY, figures.PLOT, parallel.PLOT,
 )  # fmt: skip
 FACTS = StoredAudit()
 GENERATED = headcount.CHECKOUT / "reports" / "generated"
@@ -59,9 +47,9 @@ def test_stored_file_is_valid(plot, theme):
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_rendered_file_is_valid(theme):
-    text = waterfall.PLOT.render(FACTS, theme)
-    check_file(text, waterfall.PLOT, theme)
-    assert text == waterfall.PLOT.render(FACTS, theme)
+    text = moa.BIG_MODELS.render(FACTS, theme)
+    check_file(text, moa.BIG_MODELS, theme)
+    assert text == moa.BIG_MODELS.render(FACTS, theme)
 
 
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.name)
@@ -86,10 +74,10 @@ def test_no_text_overlaps_or_leaves_the_figure(plot, monkeypatch):
 
 
 def test_waterfall_parts_sum_to_the_difference(monkeypatch):
-    assert len(waterfall.data(FACTS)["parts"]) == 6
+    assert len(moa.part_data(FACTS)["parts"]) == 6
     monkeypatch.setattr(type(FACTS.ledger("transformer-big")), "macs", property(lambda self: 7 + len(self)))
     with pytest.raises(ArithmeticError, match="^the parts do not add up"):
-        waterfall.data(FACTS)
+        moa.part_data(FACTS)
 
 
 def test_ratio_to_mha_matches_its_closed_form():
