@@ -17,12 +17,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.experimental import implicit_replication
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.case import Case
 from headcount.bench.isolated import count_module
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.isolated.user_code import Built, UserCodeError, load, run_user_code
+from headcount.bench.trace.recorder import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
 from headcount.formulas.rank import RankCost, Transfer
 from headcount.models import sharded
@@ -50,7 +51,7 @@ def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
     user_function = load(request["plan"], request["roots"].get(request["plan"])) if request["ranks"] else None
     with torch.device(count_module.META):
         built, run = count_module.build_and_run(request)
-    count = partial(_count, run=run, backward=request["backward"])
+    count = partial(_count, run=run, backward=request["backward"], saved=request["saved"])
     if user_function:
         how = f"rank {request['rank']} of {request['ranks']}, divided by {request['plan']}"
         built = replace(built, notes=(*built.notes, how))
@@ -121,10 +122,13 @@ def _divide_by_plan(plan: Plan, module: nn.Module) -> nn.Module:
     return module
 
 
-def _count(built: Built, divide: Callable[[nn.Module], nn.Module], *, run: Callable, backward: bool) -> ModuleCount:
+def _count(
+    built: Built, divide: Callable[[nn.Module], nn.Module], *, run: Callable, backward: bool, saved: bool
+) -> ModuleCount:
     """Return the count of a rank of ``built``, whose copy ``divide`` divides over the ranks of the process group.
 
-    It runs on meta, or with FakeTensors where FSDP wraps it, which takes no meta tensors.
+    It runs on meta, or with FakeTensors where FSDP wraps it, which takes no meta tensors. ``saved``: count the saved
+    activations too.
     """
 
     def divided(convert: Callable[[Tensor], Tensor]) -> count_module.ModuleCall:
@@ -138,9 +142,11 @@ def _count(built: Built, divide: Callable[[nn.Module], nn.Module], *, run: Calla
     with fake:
         count = _run("running a rank", lambda: run(*call, counters=())).headcount
         count = replace(count, collectives=tuple(_named_axes(count.collectives, call[0])))
+        stored = _run("running a rank", lambda: saved_bytes(*call)) if saved else None
     module, args, kwargs = call
     built = replace(built, module=module, args=args, kwargs=kwargs)
-    return count_module.module_count(count, built, device=count_module.META, backward=backward)
+    how = {"device": count_module.META, "backward": backward, "saved_bytes": stored}
+    return count_module.module_count(count, built, **how)
 
 
 def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[Transfer]:
@@ -153,3 +159,33 @@ def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[
     names = [name for name, size in dimensions.items() if size == dist.get_world_size()]
     for one in collectives:
         yield replace(one, axis=names[0]) if names and one.axis == "default_pg" else one
+
+
+def saved_bytes(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> int:
+    """Return the bytes that a forward pass keeps for its backward pass, each storage once, without weights and inputs.
+
+    Of a DTensor it is the rank's part. Gathered weights of FSDP are those that a module has while it runs.
+    """
+    excluded = {_storage(tensor)._cdata for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)}
+    stored = {}
+
+    def exclude(part: nn.Module, _: tuple) -> None:
+        excluded.update(_storage(parameter)._cdata for parameter in part.parameters(recurse=False))
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = _storage(tensor)
+        stored[storage._cdata] = storage
+        return tensor
+
+    hooks = [part.register_forward_pre_hook(exclude) for part in module.modules()]
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        module(*args, **kwargs)
+    for hook in hooks:
+        hook.remove()
+    return sum(storage.nbytes() for address, storage in stored.items() if address not in excluded)
+
+
+def _storage(tensor: Tensor) -> torch.UntypedStorage:
+    """Return the memory of a tensor, of the rank's part of a DTensor, and of the result of a collective."""
+    part = local_part(tensor)
+    return getattr(part, "elem", part).untyped_storage()

@@ -36,7 +36,8 @@ class ModuleCount(Modules):
     every operation.
     ``libraries`` are the versions of those that decide which operations torch runs (bench.env). ``notes`` are sentences
     about how the module was made, to print below a table. ``measured`` are values of MEASURED columns, or reasons.
-    ``collectives`` are those of one rank of a module that is divided.
+    ``collectives`` and ``saved_bytes``, of the activations that a forward pass keeps, are those of one rank of a module
+    that is divided.
     """
 
     device: str
@@ -61,6 +62,7 @@ class ModuleCount(Modules):
     notes: Sequence[str] = ()
     measured: Mapping[str, int | str] = field(default_factory=dict)
     collectives: Sequence[Transfer] = ()
+    saved_bytes: int | None = None
 
     @property
     def passes(self) -> str:
@@ -101,9 +103,9 @@ def count_module(
     Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
     that as the reason for its missing count.
     """
-    if target.plan:
-        return _merged(count_ranks(target, roots))
     options = {"columns": list(columns), "element_bytes": element_bytes, "context": context, "roots": dict(roots or {})}
+    if target.plan:
+        return _merged(_count("rank", target, saved=False, **options))
     try:
         return _merged(_count("count", target, counters=list(counters), **options))
     except ProcessExited:
@@ -119,12 +121,12 @@ def count_module(
     return replace(count, counters=reported)
 
 
-def count_ranks(target: Target, roots: Mapping[str, str] | None = None) -> dict[str, ModuleCount]:
+def count_ranks(target: Target, *, saved: bool) -> dict[str, ModuleCount]:
     """Return the count of a rank of each class of equal ranks of a preset under its plan, by pipeline stage.
 
-    Raises UsageError for a plan whose ranks cannot be counted.
+    ``saved``: count the bytes of saved activations too. Raises UsageError for a plan whose ranks cannot be counted.
     """
-    return _count("rank", target, roots=dict(roots or {}))
+    return _count("rank", target, saved=saved, roots={})
 
 
 def _count(task: str, target: Target, **options: Any) -> dict[str, ModuleCount]:

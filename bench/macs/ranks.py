@@ -32,6 +32,7 @@ RANK_COLUMNS = [
     _bytes("step_sent_bytes", "sent,\nstep", priority=0),
     _bytes("sync_bytes", "gradient\nsum", priority=0),
     _bytes("saved_bytes", "saved\nactivations", priority=4),
+    Column("saved_by", "saved\nby", priority=4),
     Column("collectives", "collectives", priority=3, wraps=20),
 ]
 TRANSFER_COLUMNS = [
@@ -48,7 +49,7 @@ TRANSFER_COLUMNS = [
 _LAYERS = re.compile(r"(?:(?<=\.)|^)\d+(-\d+)?(?=\.|$)")
 """Indices of repeated layers in a path: 7, or 0-5."""
 VERDICT = Column("verdict", "counted", priority=0, wraps=20)
-EQUAL, NOT_COUNTED = "equal", "not counted"
+EQUAL, NOT_COUNTED, COUNTED, CLOSED_FORM = "equal", "not counted", "count", "formula"
 
 
 def chosen_columns(names: Sequence[str]) -> list[Column]:
@@ -71,10 +72,11 @@ def sections(
     the plan does not fit the case.
     """
     columns, costs = chosen_columns(names), case.ranks
+    saved = any(column.key == "saved_bytes" for column in columns)
     counts, reasons = {}, []
     if target:
         try:
-            counts = count_ranks(replace(target, plan=str(case.plan), backward=training))
+            counts = count_ranks(replace(target, plan=str(case.plan), backward=training), saved=saved)
         except UsageError as error:
             reasons = [str(error)]
     recipe = ", ".join(f"{name} {size}" for name, size in STATE_BYTES.items())
@@ -85,8 +87,11 @@ def sections(
         f"{element_bytes[REDUCTION]} in sums of gradients, {element_bytes[INDEX]} of an index.",
         f"State: bytes of a parameter by AdamW in mixed precision, {recipe}.",
     ]
-    if any(column.key == "saved_bytes" for column in columns):
-        notes.append("Saved activations: the result of each operation once, without attention's probabilities.")
+    if saved:
+        notes.append(
+            f"Saved activations by {COUNTED}: storage that autograd keeps of the reference implementation, attention's "
+            f"probabilities included; by {CLOSED_FORM}: the result of each operation once, without these."
+        )
     if target:
         notes.append(
             f"Counted: MACs of {'a step' if training else 'the forward pass'}, parameters and elements sent, on a fake "
@@ -99,6 +104,7 @@ def sections(
         failures = []
         if count := counts.get(cost.stage):
             row["verdict"] = verdict(cost, count, training)
+            row |= {"saved_by": COUNTED, "saved_bytes": count.saved_bytes} if saved else {}
             if row["verdict"] != EQUAL:
                 failures = [f"{case.name}, {cost.stage}: {row['verdict']}"]
         rows.append(Row(row, notes=reasons, records=[row], failures=failures))
@@ -172,6 +178,7 @@ def _values(cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]
         "step_sent_bytes": cost.sent_bytes("forward", "backward", element_bytes=element_bytes),
         "sync_bytes": cost.sent_bytes("sync", element_bytes=element_bytes),
         "saved_bytes": cost.activation_elements() * element_bytes[PARAMETER],
+        "saved_by": CLOSED_FORM,
         "verdict": NOT_COUNTED,
         "collectives": ", ".join(f"{number} {kind} {axis}" for (kind, axis), number in numbers.items()),
     }

@@ -23,6 +23,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import headcount as hc
 from headcount.bench.case import ledger_of
+from headcount.bench.isolated.count_rank import saved_bytes
 from headcount.formulas import moe_ffn
 from headcount.formulas.plan import PlanError, parse
 from headcount.formulas.rank import rank_costs
@@ -406,3 +407,10 @@ def test_degree_that_does_not_divide_raises(name, text):
 def test_indivisible_heads_raise(name, why):
     with pytest.raises(ConfigError, match=f"the heads of {LAYERS[name].variant} cannot be divided{why}"):
         sharded.divide_heads(build(LAYERS[name], device="meta"), mesh_of(tp=2)["tp"])
+
+
+def test_saved_activations_of_a_rank():
+    """The result of the ReLU between two products is saved once, half of 26 columns in float32; weights are not."""
+    block = nn.Sequential(nn.Linear(11, 26, bias=False), nn.ReLU(), nn.Linear(26, 7, bias=False)).to("meta")
+    parallelize_module(block, mesh_of(tp=2)["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    assert saved_bytes(block, (torch.zeros(5, 11, device="meta"),), {}) == 4 * 5 * 13

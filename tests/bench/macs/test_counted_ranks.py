@@ -71,6 +71,7 @@ def test_each_class_of_ranks_equals_its_closed_form(plan, tables, monkeypatch):
     monkeypatch.setattr(ranks, "count_ranks", lambda *args, **how: found.update(count_ranks(*args, **how)) or found)
     rows = tables(*PRESET, "--plan", plan, "--backward", verb="count")["llama3-8b-ranks"]
     assert {row["verdict"] for row in rows} == {"equal"}
+    assert {row["saved_by"] for row in rows} == {"count"}
     if plan == "tp=2":
         # 42 tokens; of 2 layers four projections, two products over 14 keys and three matrices of 13 of 26; logits
         B, T, d, F, V = 3, 14, 28, 13, 17
