@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from headcount.__main__ import COMMANDS
 from headcount.bench import accounts
-from headcount.bench.macs import cases, columns, compare, grid, published, results
+from headcount.bench.macs import cases, columns, compare, grid, published
 from headcount.bench.measure import parse_counters
 from headcount.bench.output.files import write
 from headcount.bench.table import Column, Row, Section, Table
@@ -89,10 +89,23 @@ def _regenerated(name: str) -> published.ReproducedTable:
     return published.ReproducedTable(tables.load(name))
 
 
-def grid_result(spec: str) -> str:
-    """Count a grid by every counter, and return the result in one sentence."""
-    section = grid.section(grid.parse(spec), parse_counters(None), None)
-    return results.grids_result(check_sections([section]), in_flops=False)
+def grid_agreement(spec: str) -> dict[str, int]:
+    """Count a grid by every counter, and return the numbers of points, of counts, of counts as predicted, and of
+    points with a printed equation, by column heading."""
+    (section,) = check_sections([grid.section(grid.parse(spec), parse_counters(None), None)])
+    records = [record for row in section.rows for record in row.records]
+    counted = [record for record in records if record["counter"] != "closed-form"]
+    points = [record for record in records if record["counter"] == "closed-form"]
+    printed = [record for record in points if record["printed_equation_macs"] is not None]
+    return {
+        "points": len(points),
+        "counts": len(counted),
+        "as predicted": sum(record["macs"] == record["predicted_macs"] for record in counted),
+        "printed + left out = exact": sum(
+            one["printed_equation_macs"] + sum(one["omitted_macs"].values()) == one["macs"] for one in printed
+        ),
+        "with a printed equation": len(printed),
+    }
 
 
 def layer_accounts(layers: Sequence[tuple[str, str]], lengths: Sequence[int], names: Sequence[str]) -> Section:

@@ -30,9 +30,9 @@ def page(facts: Facts) -> Page:
 
 
 def grids(facts: Facts) -> str:
-    """Return the result of each grid."""
-    lines = [f"- `{grid}`: {facts.result(counting.grid_result, grid)}" for grid in GRIDS]
-    return "\n".join([text("counters.grids"), "", *lines])
+    """Return a row for each grid."""
+    rows = [{"grid": f"`{grid}`", **facts.result(counting.grid_agreement, grid)} for grid in GRIDS]
+    return f"{text('counters.grids')}\n\n{document.records(rows)}"
 
 
 def older_ptflops(facts: Facts) -> str:

@@ -238,15 +238,18 @@ def _percent(counts: Sequence[int]) -> list[float]:
 
 
 def _load(facts: Facts, found: Mapping[str, Any]) -> str:
-    """Return the shares of the run with the paper's coefficients, the largest first, and Figures 3 and 4."""
+    """Return Figures 3 and 4, and the run with the paper's coefficients."""
     printed, experts = facts.data["moa-figures34"], facts.config(BIG).attention.num_experts
     chosen = next(run for run in found["runs"] if run["coefficients"] == CHOSEN)
     shares = _percent(chosen["tokens_per_expert"])
-    most, high, low, least = (shares[place] for place in (0, len(shares) // 4, len(shares) * 3 // 4, -1))
-    even = {"balanced": 100 / len(shares), "printed": 100 / experts}
-    numbers = {"most": most, "high": high, "low": low, "least": least, "experts": experts, **even}
-    about = text("moa.load", place=printed.place, about=printed.about, **numbers)
-    return f"{about}\n\n{tables.data_table(printed)}"
+    middle = f"{shares[len(shares) * 3 // 4]:.1f}-{shares[len(shares) // 4]:.1f} %"
+    own = [f"{shares[0]:.1f} %", middle, f"{shares[-1]:.1f} %"]
+    balanced = {"share": "balanced, 1 / E", "printed": f"{100 / experts:.1f} %"}
+    rows = [
+        {"share of": entry["share"], f"{printed.place}, E = {experts}": entry["printed"], "example run": share}
+        for entry, share in zip([*printed.entries, balanced], [*own, f"{100 / len(shares):.1f} %"], strict=True)
+    ]
+    return f"{text('moa.load', about=printed.about)}\n\n{document.records(rows)}"
 
 
 def _pmi(facts: Facts, found: Mapping[str, Any]) -> str:

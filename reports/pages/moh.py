@@ -1,6 +1,5 @@
 """The MoH paper: its tables, its released code against the ideal form, and its frozen position table."""
 
-from collections import Counter
 from functools import partial
 
 from headcount.reports import document, papers, tables
@@ -80,18 +79,27 @@ def frozen_positions(facts: Facts) -> str:
     for row, closed in zip(table.rows, section.rows, strict=True):
         params, trainable = closed.values["params"], closed.values["trainable_params"]
         printed = row.printed["params"]
-        whole, without = (column.text(size, printed) for size in (params, trainable))
+        texts = [column.text(size, printed) for size in (params, trainable)]
         rows.append(
             {
                 "model": row.name,
                 "position table, parameters": params - trainable,
                 "printed": printed,
-                "prints with the table": whole,
-                "prints without": without,
-                FIGURE: VERDICTS[whole == printed, without == printed],
+                "prints with the table": texts[0],
+                "prints without": texts[1],
+                FIGURE: VERDICTS[texts[0] == printed, texts[1] == printed],
             }
         )
-    about = text("moh.positions", count=len(rows), figures=Counter(row[FIGURE] for row in rows))
+    names = {verdict: [row["model"] for row in rows if row[FIGURE] == verdict] for verdict in VERDICTS.values()}
+    needs, leaves, either, neither = names.values()
+    about = text(
+        "moh.positions",
+        needs=", ".join(needs) or "no rows",
+        leaves=", ".join(leaves) or "no rows",
+        both=len(either),
+        count=len(rows),
+        one="no single rule prints all rows" if (needs and leaves) or neither else "one rule prints all rows",
+    )
     right = dict.fromkeys(("printed", "prints with the table", "prints without"), {"align": "right"})
     return f"{about} {document.link_csv(DATA)}\n\n{document.records(rows, right)}"
 
