@@ -127,7 +127,5 @@ def _draw(module: nn.Module, name: str, shape: torch.Size, generator: torch.Gene
         return torch.ones(shape)
     if hasattr(module, "embedding_dim"):
         return torch.randn(shape, **options) * module.embedding_dim**-0.5
-    if hasattr(module, "in_features"):
-        bound = (6 / (module.in_features + module.out_features)) ** 0.5
-        return (torch.rand(shape, **options) * 2 - 1) * bound
-    raise TypeError(f"no initialisation for {name} of {type(module).__name__}")
+    bound = (6 / (module.in_features + module.out_features)) ** 0.5
+    return (torch.rand(shape, **options) * 2 - 1) * bound

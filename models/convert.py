@@ -4,7 +4,7 @@ The paper's recipe: the first heads are shared, the others are scored by the len
 and 1, so that with every routed head selected the model is the dense one. With fewer it is to be trained on.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,8 @@ def reorder_heads(dense: nn.Module, scores: Scores) -> nn.Module:
     or not h.
     """
     state = dict(dense.state_dict())
-    for path, layer in _attentions(dense):
+    attentions = ((path, part) for path, part in dense.named_modules() if isinstance(part, MultiHeadAttention))
+    for path, layer in attentions:
         groups, heads = _orders(path, layer, scores)
         for name, order in (("q_proj", heads), ("k_proj", groups), ("v_proj", groups)):
             for kind in ("weight", "bias"):
@@ -69,10 +70,6 @@ def reorder_heads(dense: nn.Module, scores: Scores) -> nn.Module:
         key = f"{path}.out_proj.weight"
         state[key] = state[key].unflatten(1, (len(heads), -1))[:, heads].flatten(1)
     return _load_state(build(dense.config, device="meta"), state).train(dense.training)
-
-
-def _attentions(model: nn.Module) -> Iterator[tuple[str, MultiHeadAttention]]:
-    return ((path, module) for path, module in model.named_modules() if isinstance(module, MultiHeadAttention))
 
 
 def _orders(path: str, layer: MultiHeadAttention, scores: Scores) -> tuple[Tensor, Tensor]:

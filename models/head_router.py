@@ -1,7 +1,5 @@
 """Selection of heads for each token, and their gates (arXiv 2410.11842, Eq. 3-10)."""
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,13 +8,6 @@ from headcount.models.configs.moh import Gates, HeadSelection
 from headcount.models.configs.moh import Router as Scoring
 from headcount.models.router import Router, Routing
 from headcount.models.shapes import Queries, QueryHeads, QueryMask, SelectedHeads
-
-
-class HeadGates(NamedTuple):
-    """The k = s + r heads of each token, or all h, shared ones first, and their gates."""
-
-    indices: SelectedHeads
-    gates: Float[Tensor, "batch tgt k"]
 
 
 class HeadRouter(Router):
@@ -52,11 +43,11 @@ class HeadRouter(Router):
 
     def forward(
         self, x: Queries, padding_mask: QueryMask = None, query: QueryHeads | None = None, *, every: bool = False
-    ) -> HeadGates:
-        """Route tokens (B, T, d_m); a ``query_norm`` router reads the unrotated ``query`` (B, T, h, d_h) instead.
+    ) -> tuple[SelectedHeads, Float[Tensor, "batch tgt k"]]:
+        """Return the k = s + r heads of each token (B, T, d_m), shared ones first, and their gates.
 
-        With ``every`` it gives the gates of all h heads, which Eq. 10 passes a gradient to, for an implementation that
-        computes every head.
+        A ``query_norm`` router reads the unrotated ``query`` (B, T, h, d_h) instead. With ``every`` it gives the gates
+        of all h heads, which Eq. 10 passes a gradient to, for an implementation that computes every head.
         """
         s, r, released = self.config.num_shared_heads, self.top_k, self.config.gates is Gates.RELEASED
         by_norm = self.config.router is Scoring.QUERY_NORM
@@ -86,7 +77,7 @@ class HeadRouter(Router):
         if self.group_proj is not None:
             groups = torch.softmax(self.group_proj(x), dim=-1) * (2 if released else 1)
             gates = [groups[..., i : i + 1] * gate for i, gate in enumerate(gates)]
-        return HeadGates(torch.cat(indices, dim=-1), torch.cat(gates, dim=-1))
+        return torch.cat(indices, dim=-1), torch.cat(gates, dim=-1)
 
     def weigh_all(
         self, selected: SelectedHeads, gates: Float[Tensor, "batch tgt k"]

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from headcount.models.router import Recorded, Router
+from headcount.models.router import Router, Routing
 from headcount.models.shapes import QueryMask
 
 
@@ -74,10 +74,10 @@ def z_loss(logits: Float[Tensor, "batch tgt num_experts"], padding_mask: QueryMa
     return squares.masked_fill(padding_mask, 0.0).sum() / (~padding_mask).sum().clamp(min=1)
 
 
-def balance_and_z_loss(layer: nn.Module, recorded: Recorded) -> RoutingLoss:
+def balance_and_z_loss(layer: nn.Module, recorded: Routing) -> RoutingLoss:
     """Return alpha L_a + beta L_z (second part of Eq. 17): the ``routing_loss`` of a layer whose configuration has
     balance_loss_weight and z_loss_weight."""
-    (_, indices, logits, probs), padding_mask = recorded
+    _, indices, logits, probs, padding_mask = recorded
     balance = layer.config.balance_loss_weight * balance_loss(probs, indices, padding_mask)
     return RoutingLoss(balance + layer.config.z_loss_weight * z_loss(logits, padding_mask))
 
@@ -120,12 +120,12 @@ def tokens_per_expert(model: nn.Module) -> dict[str, Int[Tensor, "num_experts"]]
     """
     counts = {}
     for path, module in routed_modules(model):
-        routing, padding_mask = _last_routing(path, module.router)
-        counts[path] = expert_counts(routing.indices, module.router.num_experts, padding_mask)
+        routing = _last_routing(path, module.router)
+        counts[path] = expert_counts(routing.indices, module.router.num_experts, routing.padding_mask)
     return counts
 
 
-def _last_routing(path: str, router: Router) -> Recorded:
+def _last_routing(path: str, router: Router) -> Routing:
     if router.recorded is None:
         raise RuntimeError(
             f"no routing recorded in {path or 'this layer'}; run a forward in training mode or after record_routing()"

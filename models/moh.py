@@ -14,7 +14,7 @@ from headcount.models.head_router import HeadRouter
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.losses import RoutingLoss, head_balance_loss
 from headcount.models.rotary import rotate
-from headcount.models.router import Recorded
+from headcount.models.router import Routing
 from headcount.models.shapes import KeyHeads, Queries, SelectedHeads
 
 
@@ -101,9 +101,9 @@ class MixtureOfHeadAttention(Attention):
         self.router = HeadRouter(config)
         self.add_projections(query_proj, out_proj)
 
-    def routing_loss(self, recorded: Recorded) -> RoutingLoss:
+    def routing_loss(self, recorded: Routing) -> RoutingLoss:
         """Return beta L_b (Eq. 7) with beta = balance_loss_weight; E beta L_b, averaged, as the released code."""
-        (_, indices, _, probs), padding_mask = recorded
+        _, indices, _, probs, padding_mask = recorded
         loss = self.config.balance_loss_weight * head_balance_loss(probs, indices, padding_mask)
         released = self.config.gates is Gates.RELEASED
         return RoutingLoss(self.router.num_experts * loss if released else loss, averaged=released)

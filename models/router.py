@@ -13,19 +13,16 @@ from headcount.models.shapes import Queries, QueryMask
 
 
 class Routing(NamedTuple):
-    """K experts with their weights for each token, and the logits and probabilities that selected them."""
+    """K experts with their weights for each token, and the logits and probabilities that selected them.
+
+    ``padding_mask``: which tokens are padding, in a routing that is recorded for the losses and statistics.
+    """
 
     weights: Float[Tensor, "batch tgt top_k"]
     indices: Int[Tensor, "batch tgt top_k"]
     logits: Float[Tensor, "batch tgt num_experts"]
     probs: Float[Tensor, "batch tgt num_experts"]
-
-
-class Recorded(NamedTuple):
-    """A routing recorded for the losses and statistics, and which of its tokens are padding."""
-
-    routing: Routing
-    padding_mask: QueryMask
+    padding_mask: QueryMask = None
 
 
 class Router(nn.Module):
@@ -41,17 +38,13 @@ class Router(nn.Module):
         self.num_experts = num_experts
         self.top_k = top_k
         self.record_routing = False
-        self.recorded: Recorded | None = None
-
-    @property
-    def routing_projection(self) -> nn.Linear | None:
-        """The matrix whose row e gives the logit of expert e; None for a router without one."""
-        return None
+        self.recorded: Routing | None = None
 
     def record(self, routing: Routing, padding_mask: QueryMask) -> None:
         """Store a routing in training, or where ``record_routing`` is set."""
         # nothing is stored in plain inference: a stored tensor would outlive the forward
-        self.recorded = Recorded(routing, padding_mask) if self.training or self.record_routing else None
+        is_kept = self.training or self.record_routing
+        self.recorded = routing._replace(padding_mask=padding_mask) if is_kept else None
         # a compiled graph takes no such hook
         if self.recorded is not None and routing.logits.requires_grad and not torch.compiler.is_compiling():
             routing.logits.register_hook(_Release(self, routing.logits))
@@ -70,9 +63,9 @@ class _Release:
     def __call__(self, grad: Tensor) -> None:
         router = self.router()
         # a later forward may have recorded another routing
-        if router is not None and router.recorded is not None and router.recorded.routing.logits is self.logits():
-            routing, padding_mask = router.recorded
-            router.recorded = Recorded(Routing(*(part.detach() for part in routing)), padding_mask)
+        if router is not None and router.recorded is not None and router.recorded.logits is self.logits():
+            *parts, padding_mask = router.recorded
+            router.recorded = Routing(*(part.detach() for part in parts), padding_mask)
 
 
 class TopKRouter(Router):
@@ -93,7 +86,7 @@ class TopKRouter(Router):
 
     @property
     def routing_projection(self) -> nn.Linear:
-        """W_g."""
+        """W_g, whose row e gives the logit of expert e."""
         return self.proj
 
     def forward(self, x: Queries, padding_mask: QueryMask = None, *, ranked: bool = True) -> Routing:

@@ -86,21 +86,15 @@ class TransNeXtBlock(nn.Module):
 
 
 class Stage(nn.Module):
-    """Patch embedding, blocks and a norm; returns tokens on their grid."""
+    """Patch embedding, blocks and a norm of stage ``index``; returns tokens on their grid."""
 
-    def __init__(
-        self,
-        attention: AttentionConfig,
-        depth: int,
-        channels: int,
-        width: int,
-        stride: int,
-        mixture: MixtureFeedForwardConfig | None,
-    ) -> None:
+    def __init__(self, config: TransNeXtConfig, index: int) -> None:
         super().__init__()
-        self.attention = attention
-        self.patch_embedding = PatchEmbedding(channels, attention.d_model, stride)
-        self.blocks = nn.ModuleList(TransNeXtBlock(attention, width, mixture) for _ in range(depth))
+        self.attention = attention = config.stages[index]
+        channels = config.widths[index - 1] if index else CHANNELS
+        self.patch_embedding = PatchEmbedding(channels, attention.d_model, STRIDES[min(index, 1)])
+        block = attention, config.inner_widths[index], config.mixtures[index]
+        self.blocks = nn.ModuleList(TransNeXtBlock(*block) for _ in range(config.depths[index]))
         self.norm = nn.LayerNorm(attention.d_model, eps=1e-6)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch d_model side side"]:
@@ -119,10 +113,7 @@ class TransNeXt(nn.Module):
     def __init__(self, config: TransNeXtConfig) -> None:
         super().__init__()
         self.config = config
-        channels = (CHANNELS, *config.widths)
-        strides = STRIDES[:1] + STRIDES[1:] * (len(config.depths) - 1)
-        parts = zip(config.stages, config.depths, channels, config.inner_widths, strides, config.mixtures, strict=False)
-        self.stages = nn.ModuleList(Stage(*part) for part in parts)
+        self.stages = nn.ModuleList(Stage(config, index) for index in range(len(config.depths)))
         self.head = nn.Linear(config.widths[-1], config.num_classes)
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:

@@ -83,7 +83,7 @@ def trace_routing(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[
     try:
         with RoutingRecorder() as seen:
             found = run()
-        recorded = [router.recorded.routing.indices.detach() for router in routers if router.recorded is not None]
+        recorded = [router.recorded.indices.detach() for router in routers if router.recorded is not None]
     finally:
         losses.record_routing(module, False)
         for router in routers:

@@ -110,7 +110,7 @@ def _evaluate(model: torch.nn.Module, coefficients: Mapping[str, float], log: Lo
     losses.record_routing(model)
     logits, answers = model(tokens), targets(tokens)
     ((_, module),) = losses.routed_modules(model)
-    routing = module.router.recorded.routing
+    routing = module.router.recorded
     balance, z = losses.balance_loss(routing.probs, routing.indices), losses.z_loss(routing.logits)
     accuracy = (logits.argmax(-1) == answers).double().mean().item()
     auxiliary = {"L_a": balance.item(), "L_z": z.item()}

@@ -35,7 +35,7 @@ def record(model: nn.Module, examples: Iterable[Example]) -> list[LayerRouting]:
         for path, module in modules.items():
             queries = target if path.startswith("decoder.") else source
             keys = source if path.endswith("cross_attn") else queries
-            indices = module.router.recorded.routing.indices[0].tolist()
+            indices = module.router.recorded.indices[0].tolist()
             layers[path].add(queries, indices, row_macs(module.config, len(queries), len(keys)))
     losses.record_routing(model, False)
     return list(layers.values())

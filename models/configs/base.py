@@ -384,11 +384,6 @@ class LayerConfig(ModelConfig):
         """The input lengths of the layer."""
         return self.attention.lengths
 
-    @property
-    def d_model(self) -> int:
-        """Width of queries, keys and output."""
-        return self.attention.d_model
-
     def inputs(self, lengths: Mapping[str, int]) -> dict[str, Input]:
         """Return the inputs of the layer."""
         return self.attention.inputs(lengths)

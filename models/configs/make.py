@@ -17,7 +17,13 @@ PER_LAYER = int | tuple[int, ...]
 
 
 def field_types(model: str | None, attention: str) -> dict[str, Any]:
-    """Return every field of a model and its attention by name, with its type; the attention itself left out."""
+    """Return every field of a model and its attention by name, with its type; the attention itself left out.
+
+    Raises ConfigError, with the names, for a model or an attention that there is not.
+    """
+    check_choice("attention", attention, ATTENTIONS)
+    if model is not None:
+        check_choice("model", model, MODELS)
     inner = {f.name: f.type for f in fields(ATTENTIONS[attention])}
     outer = {f.name: f.type for f in fields(MODELS[model]) if f.name not in ("attention", "layers")} if model else {}
     if model and issubclass(MODELS[model], Layered):
@@ -37,9 +43,6 @@ def make_config(values: Mapping[str, Any]) -> AttentionConfig | ModelConfig:
     """
     values = dict(values)
     model, attention = values.pop("model", None), values.pop("attention", None)
-    check_choice("attention", attention, ATTENTIONS)
-    if model is not None:
-        check_choice("model", model, MODELS)
     known = field_types(model, attention)
     for name in values:
         if name not in known:

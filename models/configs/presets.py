@@ -11,7 +11,7 @@ from dataclasses import fields
 from importlib.resources import files
 from typing import Any, get_args
 
-from headcount.models.configs.base import ConfigError, ModelConfig, check_choice
+from headcount.models.configs.base import ConfigError, ModelConfig
 from headcount.models.configs.make import PER_LAYER, field_types, make_config
 from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.registry import ATTENTIONS, MODELS
@@ -74,7 +74,6 @@ def _resolved(name: str, listed: Mapping[str, dict[str, Any]]) -> dict[str, Any]
 
 
 def _types(model: str, attention: str) -> dict[str, Any]:
-    check_choice("attention", attention, ATTENTIONS)
     return field_types(model, attention) | {"attention": str, "recipe": str}
 
 

@@ -42,8 +42,5 @@ def sum_experts(
 ) -> Queries:
     """Return sum_i out_i Wo_i + g_i b_i of head outputs that are multiplied by their gates g already."""
     y = torch.matmul(out.flatten(-2), to_autocast_dtype(layer.out_proj.weight).flatten(0, 1))
-    return (
-        y
-        if layer.out_proj.bias is None
-        else y + torch.matmul(gates.to(y.dtype), to_autocast_dtype(layer.out_proj.bias))
-    )
+    bias = to_autocast_dtype(layer.out_proj.bias)
+    return y if bias is None else y + torch.matmul(gates.to(y.dtype), bias)

@@ -32,10 +32,6 @@ def _operator(name: str, shapes: Callable, contractions: Callable, gradient: tup
     return make
 
 
-def _none(*args) -> list[tuple[str, dict[str, int], tuple[int, ...]]]:
-    return []
-
-
 # Routing
 
 
@@ -137,7 +133,7 @@ def _plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
     return order, ends
 
 
-@_operator("plan", _plan_shapes, _none)
+@_operator("plan", _plan_shapes, lambda *args: [])
 def plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
     """Return row ids in the order of (group, expert) and where each ends; experts (groups, n, K) are int32.
 

@@ -140,7 +140,7 @@ def test_ideal_form_equals_released_form(name):
 def test_balance_loss_equals_moh():
     layer, x = make_layer(MOH | dict(num_heads=5, d_model=15, top_k=2))
     layer.train()(x)
-    routing, _ = layer.router.recorded
+    routing = layer.router.recorded
     expected = 4 * 0.01 * head_balance_loss(routing.probs, routing.indices)
     torch.testing.assert_close(auxiliary_loss(layer), expected)
 

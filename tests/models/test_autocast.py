@@ -58,7 +58,7 @@ def test_experts_are_selected_by_logits(name):
     router = layer.router
     router.record_routing = True
     router(torch.randn(5, 101, 16, generator=torch.Generator().manual_seed(3)).mul(0.3).bfloat16())
-    routing = router.recorded.routing
+    routing = router.recorded
     logits = routing.logits.float()
     lowest = logits.gather(-1, routing.indices).amin(-1, keepdim=True)
     assert torch.equal((logits > lowest).sum(-1) < routing.indices.shape[-1], torch.ones(5, 101, dtype=torch.bool))

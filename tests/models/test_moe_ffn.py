@@ -84,7 +84,7 @@ def test_ffn_losses_have_their_weights(case):
     built(torch.arange(14).view(2, 7))
     expected = 0.0
     for path, module in losses.routed_modules(built):
-        (_, indices, logits, probs), mask = module.router.recorded
+        _, indices, logits, probs, mask = module.router.recorded
         alpha, beta = (0.5, 0.25) if path.endswith("feed_forward") else (0.01, 0.001)
         expected += alpha * losses.balance_loss(probs, indices, mask) + beta * losses.z_loss(logits, mask)
     torch.testing.assert_close(losses.auxiliary_loss(built), expected)

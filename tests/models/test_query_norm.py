@@ -36,7 +36,7 @@ def test_duplicated_heads_share_score(form, impl, dtype):
         # three routed heads of equal queries, with norms far above 4
         layer.q_proj.weight[14:] = layer.q_proj.weight[14:21].repeat(3, 1) * 31
     assert_finite(layer, x)
-    probs = layer.router.recorded.routing.probs
+    probs = layer.router.recorded.probs
     torch.testing.assert_close(probs, torch.full_like(probs, 1 / 3))
 
 
@@ -59,7 +59,7 @@ def test_half_precision_norms_do_not_overflow(scale):
     with torch.no_grad():
         layer.q_proj.weight *= scale
     layer(x)
-    probs = layer.router.recorded.routing.probs
+    probs = layer.router.recorded.probs
     layer.double()(x.double())
     # scores do not depend on the scale of the queries
-    torch.testing.assert_close(probs.double(), layer.router.recorded.routing.probs, rtol=0.02, atol=0.01)
+    torch.testing.assert_close(probs.double(), layer.router.recorded.probs, rtol=0.02, atol=0.01)

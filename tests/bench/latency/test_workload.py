@@ -56,5 +56,5 @@ def test_steered_layer_follows_routing(routing, k):
     layer(case_tensors.route_inputs(case_tensors.draw_features(2, N // 2, DM, "cpu"), chosen, E))
     counts = tokens_per_expert(layer)[""]
     assert counts.tolist() == torch.bincount(chosen.flatten(), minlength=E).tolist()
-    picked = layer.router.recorded[0].indices.reshape(N, k)
+    picked = layer.router.recorded.indices.reshape(N, k)
     assert torch.equal(picked.sort().values, chosen.sort().values)
