@@ -138,10 +138,9 @@ def _tables(args: Namespace) -> Iterator[Section]:
         for table in reproduced:
             rows = (table.row(row, counted(case)) for row, case in table.cases.items())
             # without counters the rows are known now, and column widths fit them
-            main, vocabularies = table.section(counters, rows if counters else list(rows)), table.vocabularies()
-            main = columns.of_table(main, args.columns, given) if args.columns else main
-            yield main if args.params or not vocabularies else published.without_vocabularies(main)
-            yield from vocabularies if args.params else ()
+            main = table.section(counters, rows if counters else list(rows))
+            yield columns.of_table(main, args.columns, given) if args.columns else main
+            yield from table.vocabularies() if args.params else ()
     yield from map(figure_tables.section, of_figures)
 
 

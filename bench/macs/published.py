@@ -24,13 +24,38 @@ from headcount.formulas.published.verdicts import common_vocabulary, implied_voc
 
 MIN_MODELS = 6
 """Number of models from which a second process saves time."""
+
+
+def _percent(key: str, head: str, priority: int) -> Column:
+    return Column(key, head, unit="%", kind="fixed", digits=2, priority=priority)
+
+
 QUANTITIES = {
-    "active": "active_without_embedding",
-    "activated": "activated",
-    "shared": "shared",
-    "macs": "macs_under_rule",
+    "active": [
+        Column("active_printed", "active\nprinted", align="right", priority=0),
+        params_column("active_without_embedding", "active, without\nthe embedding", priority=0),
+    ],
+    "activated": [
+        Column("activated_printed", "activated\nprinted", align="right", priority=0),
+        _percent("activated", "activated\nby number", priority=0),
+        _percent("activated_work", "activated\nby work", priority=2),
+        macs_column("baseline_macs", "MACs dense\nbaseline", priority=3),
+        macs_column("released_macs", "MACs MoH\nas released", priority=2),
+        macs_column("ideal_macs", "MACs MoH\nideal"),
+        Column("to_baseline", "ideal /\nbaseline", kind="fixed", digits=4),
+    ],
+    "shared": [
+        Column("shared_printed", "shared\nprinted", align="right", priority=3),
+        _percent("shared", "shared of\nactivated", priority=3),
+    ],
+    "macs": [
+        Column("macs_printed", "MACs\nprinted", align="right", priority=0),
+        macs_column("macs_under_rule", "MACs under\nthe rule"),
+        macs_column("macs", "MACs\nexact", priority=0),
+    ],
 }
-"""The quantities whose columns follow the parameters, in their order in a table: the key of what the rule gives."""
+"""The columns of quantities, which follow those of the parameters in this order: the printed number, what the rule
+gives, and related costs."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported."
 ABOUT_ACTIVATED = (
     "Activated: by number of heads, and each head weighing as many MACs as it takes. MACs of one forward pass, "
@@ -86,12 +111,6 @@ def _operations(case: Case) -> int:
     return sum(entry.times for entry in case.ledger)
 
 
-def without_vocabularies(section: Section) -> Section:
-    """Return ``section`` with a note on how to print the vocabularies that its parameters imply."""
-    note = "Parameters depend on a vocabulary that is not printed: --params shows the sizes that fit."
-    return replace(section, table=replace(section.table, notes_above=[*section.table.notes_above, note]))
-
-
 class ReproducedTable:
     """A published table with the case and the verdict of each row."""
 
@@ -101,6 +120,7 @@ class ReproducedTable:
         cells = list(judge(table, self._cases))
         self.verdicts = {row.name: of_row([cell for cell in cells if cell.row is row]) for row in table.rows}
         self._params = [column for column in table.columns if column.quantity == "params"]
+        self._implied = bool(self._params) and not self._params[0].judged
         self._quantities = [column for name in QUANTITIES if (column := table.column(name))]
 
     def measured(self, row: str, counters: Sequence[str]) -> Measurement:
@@ -126,7 +146,7 @@ class ReproducedTable:
         for column in self._quantities:
             value = evaluate(row, column, self._cases).low
             facts[f"{column.name}_printed"] = row.printed.get(column.name)
-            facts[QUANTITIES[column.name]] = int(value) if column.name in ("active", "macs") else value
+            facts[QUANTITIES[column.name][1].key] = int(value) if column.name in ("active", "macs") else value
         if self.table.column("activated"):
             facts |= _forms(row, case, params)
         return Row(
@@ -159,8 +179,10 @@ class ReproducedTable:
     def _layout(self, counters: Sequence[str]) -> Table:
         table, cases = self.table, self.cases.values()
         # a counter may report twice the count
-        width = max(13, len(f"{2 * max(case.ledger.macs for case in cases):,}"))
-        params = len(f"{max(case.ledger.params for case in cases):,}")
+        most = {
+            "MACs": 2 * max(case.ledger.macs for case in cases),
+            "params": max(case.ledger.params for case in cases),
+        }
         inputs = "; ".join(sorted({describe_input(case.lengths) for case in cases}))
         how = "counted" if counters else "exact"
         activated = table.column("activated")
@@ -170,33 +192,28 @@ class ReproducedTable:
             out.append(Column(f"params_printed_{one.name}", head, align="right", priority=3))
         if activated:
             out += [
-                params_column("trainable_params", f"params\n{how}\ntrainable", width=13, priority=4),
-                params_column("params", f"params\n{how}\nwith frozen", width=13, priority=2),
+                params_column("trainable_params", f"params\n{how}\ntrainable", priority=4),
+                params_column("params", f"params\n{how}\nwith frozen", priority=2),
             ]
         else:
             out += [
-                params_column("params", f"params\n{how}", width=params, priority=2),
-                params_column("active_params", "params\nactive", width=params, priority=3),
+                params_column("params", f"params\n{how}", priority=2),
+                params_column("active_params", "params\nactive", priority=3),
             ]
         for column in self._quantities:
-            out += _columns(column.name, width)
-        out += [macs_column(name, name.replace("-", "\n"), width=width, priority=2) for name in counters]
+            out += QUANTITIES[column.name]
+        out += [macs_column(name, name.replace("-", "\n"), priority=2) for name in counters]
+        out = [replace(one, width=len(f"{most[one.of]:,}")) if one.of else one for one in out]
         out.append(Column("verdict", "verdict", width=19, priority=0, tones=TONES))
-        return Table(
-            table.name,
-            f"{table.name}: {table.title}",
-            out,
-            notes_above=[
-                f"Source: {table.source}, {table.place}. Input: {inputs}.",
-                f"Rule: {table.rule}",
-                ABOUT_ACTIVATED if activated else ABOUT,
-            ],
-            note_column="verdict",
-        )
+        notes = [f"Source: {table.source}, {table.place}. Input: {inputs}.", f"Rule: {table.rule}"]
+        if self._implied:
+            notes.append("Parameters depend on a vocabulary that is not printed: --params shows the sizes that fit.")
+        notes.append(ABOUT_ACTIVATED if activated else ABOUT)
+        return Table(table.name, f"{table.name}: {table.title}", out, notes, note_column="verdict")
 
     def vocabularies(self) -> list[Section]:
         """Return the table of vocabularies that printed parameters imply; none where a rule judges them."""
-        if not self._params or self._params[0].judged:
+        if not self._implied:
             return []
         out = [Column("row", "row")]
         below = []
@@ -208,15 +225,12 @@ class ReproducedTable:
                 Column(f"low_{name}", f"vocabulary{label}\nfrom", kind="int", priority=0),
                 Column(f"high_{name}", "to", kind="int", priority=0),
             ]
-            ranges = []
-            for row in self.table.rows:
-                printed, low, high = row.printed.get(name), None, None
-                if printed is not None:
-                    found = implied_vocabulary(printed, one, self.cases[row.name].ledger)
-                    low, high = found.low, found.high
-                    ranges.append(found)
-                values[row.name] |= {f"printed_{name}": printed, f"low_{name}": low, f"high_{name}": high}
-            below.append(f"{name}: " * bool(label) + _common_range(common_vocabulary(ranges)))
+            printed = {row.name: row.printed[name] for row in self.table.rows if name in row.printed}
+            ranges = {row: implied_vocabulary(text, one, self.cases[row].ledger) for row, text in printed.items()}
+            for row, cells in values.items():
+                low, high = (ranges[row].low, ranges[row].high) if row in ranges else (None, None)
+                cells |= {f"printed_{name}": printed.get(row), f"low_{name}": low, f"high_{name}": high}
+            below.append(f"{name}: " * bool(label) + _common_range(common_vocabulary([*ranges.values()])))
         sizes = sorted({case.config.vocab_size for case in self.cases.values()})
         note = (
             f"{self._params[0].statement} At every vocabulary size, in closed form; the models above "
@@ -236,39 +250,6 @@ def _common_range(both: Interval) -> str:
     if both.low <= both.high:
         return f"vocabularies {both.low:,} to {both.high:,} fit every row."
     return f"no vocabulary fits every row: one needs at least {both.low:,}, another at most {both.high:,}."
-
-
-def _percent(key: str, head: str, priority: int) -> Column:
-    return Column(key, head, unit="%", kind="fixed", digits=2, priority=priority)
-
-
-def _columns(quantity: str, width: int) -> list[Column]:
-    """Return the columns of a quantity; ``width`` is that of a number of MACs."""
-    if quantity == "active":
-        return [
-            Column("active_printed", "active\nprinted", align="right", priority=0),
-            params_column("active_without_embedding", "active, without\nthe embedding", width=13, priority=0),
-        ]
-    if quantity == "activated":
-        return [
-            Column("activated_printed", "activated\nprinted", align="right", priority=0),
-            _percent("activated", "activated\nby number", priority=0),
-            _percent("activated_work", "activated\nby work", priority=2),
-            macs_column("baseline_macs", "MACs dense\nbaseline", width=width, priority=3),
-            macs_column("released_macs", "MACs MoH\nas released", width=width, priority=2),
-            macs_column("ideal_macs", "MACs MoH\nideal", width=width),
-            Column("to_baseline", "ideal /\nbaseline", kind="fixed", digits=4),
-        ]
-    if quantity == "shared":
-        return [
-            Column("shared_printed", "shared\nprinted", align="right", priority=3),
-            _percent("shared", "shared of\nactivated", priority=3),
-        ]
-    return [
-        Column("macs_printed", "MACs\nprinted", align="right", priority=0),
-        macs_column("macs_under_rule", "MACs under\nthe rule", width=width),
-        macs_column("macs", "MACs\nexact", width=width, priority=0),
-    ]
 
 
 def _forms(row: figures.Row, case: Case, params: int) -> dict[str, Any]:
