@@ -140,7 +140,7 @@ def at_own_layers(claim: Claim, facts: Facts) -> str:
 
 
 def threshold_at_own_layers(claim: Claim, facts: Facts) -> str:
-    """Return the bound above or below which the relation holds at the paper's own layers; "" without such layers."""
+    """Return the bound above or below which the relation holds at the paper's own layers."""
     letter, above, solved = claim.threshold.letter, claim.threshold.holds == "above", proofs.threshold(claim)
     points, bounds = facts.own_layers(claim).points.values(), []
     for point in points:
@@ -148,8 +148,6 @@ def threshold_at_own_layers(claim: Claim, facts: Facts) -> str:
         exact = solved[case].subs({symbol(name): size for name, size in point.items()})
         # the first integer above, or the last one below
         bounds.append(int(exact // 1) + 1 if above else int(-(-exact // 1)) - 1)
-    if not bounds:
-        return ""
     # sizes start at 1
     side = f"from {letter} >= {max(1, *bounds)} on" if above else f"up to {letter} = {min(bounds)}"
     least, most = (choose(point[letter] for point in points) for choose in (min, max))

@@ -5,9 +5,9 @@ rows a and b then differ by sum_j n_j (size_j in b - size_j in a) with n_j >= 0,
 differ from that by less than one step. Contractions of equal size in both rows cancel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from math import gcd
 
 from headcount.formulas.ledger import MAC_KINDS, Ledger
@@ -54,13 +54,8 @@ def no_common_rule(rows: Sequence[PrintedRow]) -> dict[str, str]:
     """
     pairs = [pair for a, b in combinations(rows, 2) if (pair := _pair(a, b))]
     found: dict[str, str] = {}
-    for pair in pairs:
-        text = _between_multiples(pair)
-        for row in (pair.a, pair.b) if text else ():
-            found.setdefault(row.name, text)
-    for one, two in combinations([pair for pair in pairs if len(pair.deltas) == 1], 2):
-        text = _different_multiples(one, two)
-        for row in (one.a, one.b, two.a, two.b) if text else ():
+    for of_pairs, text in chain(_between_multiples(pairs), _different_multiples(pairs)):
+        for row in (row for pair in of_pairs for row in (pair.a, pair.b)):
             found.setdefault(row.name, text)
     return found
 
@@ -75,29 +70,29 @@ def _pair(a: PrintedRow, b: PrintedRow) -> Pair | None:
     return Pair(a, b, deltas) if deltas else None
 
 
-def _between_multiples(pair: Pair) -> str | None:
-    unit = gcd(*pair.deltas.values())
-    fitting = pair.multiples(unit)
-    if fitting:
-        return None
-    names = ", ".join(f"{_short(path)} {kind}" for path, kind in pair.deltas)
-    return (
-        f"{pair.a.name} and {pair.b.name} print {pair.gap:,} apart; every contraction in which they differ "
-        f"({names}) does so by a multiple of {unit:,}, and {fitting.start - 1} x {unit:,} = "
-        f"{(fitting.start - 1) * unit:,} is too little, {fitting.start} x {unit:,} = {fitting.start * unit:,} too much"
-    )
+def _between_multiples(pairs: Iterable[Pair]) -> Iterator[tuple[Sequence[Pair], str]]:
+    for pair in pairs:
+        unit = gcd(*pair.deltas.values())
+        if not (fitting := pair.multiples(unit)):
+            names = ", ".join(f"{_short(path)} {kind}" for path, kind in pair.deltas)
+            less, more = (f"{n} x {unit:,} = {n * unit:,}" for n in (fitting.start - 1, fitting.start))
+            yield (
+                [pair],
+                f"{pair.a.name} and {pair.b.name} print {pair.gap:,} apart; every contraction in which they differ "
+                f"({names}) does so by a multiple of {unit:,}, and {less} is too little, {more} too much",
+            )
 
 
-def _different_multiples(one: Pair, two: Pair) -> str | None:
-    (key, delta), (other, delta_two) = *one.deltas.items(), *two.deltas.items()
-    fits, fits_two = ({n for n in pair.multiples(d) if n >= 0} for pair, d in ((one, delta), (two, delta_two)))
-    if key != other or fits & fits_two:
-        return None
-    return (
-        f"only {_short(key[0])} differs: {one.a.name} and {one.b.name} by {delta:,}, printed {one.gap:,} apart, so it "
-        f"is counted {_times(fits)}; {two.a.name} and {two.b.name} by {delta_two:,}, printed {two.gap:,} apart, so it "
-        f"is counted {_times(fits_two)}"
-    )
+def _different_multiples(pairs: Iterable[Pair]) -> Iterator[tuple[Sequence[Pair], str]]:
+    for both in combinations([pair for pair in pairs if len(pair.deltas) == 1], 2):
+        (key, delta), (other, delta_two) = (*both[0].deltas.items(), *both[1].deltas.items())
+        fits = [{n for n in pair.multiples(d) if n >= 0} for pair, d in zip(both, (delta, delta_two), strict=True)]
+        if key == other and not fits[0] & fits[1]:
+            parts = [
+                f"{pair.a.name} and {pair.b.name} by {d:,}, printed {pair.gap:,} apart, so it is counted {_times(n)}"
+                for pair, d, n in zip(both, (delta, delta_two), fits, strict=True)
+            ]
+            yield both, f"only {_short(key[0])} differs: {'; '.join(parts)}"
 
 
 def _short(path: str) -> str:
