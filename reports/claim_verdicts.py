@@ -49,11 +49,11 @@ def is_degenerate(claim: Claim) -> bool:
 def _at_own_sizes(sentence: Sentence, form: str, facts: Facts) -> str | None:
     found = [one.holds for check in sentence.checks for one in facts.findings(check) if one.form == form]
     if not found and isinstance(sentence, Claim):
-        layers = facts.own_layers(sentence)
-        if layers.layers and not layers.points:
+        number, points = facts.own_layers(sentence)
+        if number and not points:
             return "no layer meets the premise"
-        holding = layers.holding(sentence.as_printed if form == PRINTED else sentence.as_executed)
-        found = [name in holding for name in layers.points]
+        relation = sentence.as_printed if form == PRINTED else sentence.as_executed
+        found = [relation.holds(point, costs()) for point in points.values()]
     if not found:
         return "not reproducible" if sentence.not_reproducible else None
     if all(found):
@@ -122,17 +122,20 @@ def format_sides(relation: Relation, letters: Mapping[str, int]) -> str:
 def at_own_layers(claim: Claim, facts: Facts) -> str:
     """Return the results of a claim's relations at the paper's own layers, with both sides at the largest; "" for a
     claim without such layers."""
-    layers, tables = facts.own_layers(claim), ", ".join(claim.own)
-    if not layers.points:
-        return text("claims.no_layers", kinds=layers.layers, tables=tables) if layers.layers else ""
-    relations = dict.fromkeys((claim.as_printed, claim.as_executed))
-    name, largest = max(layers.points.items(), key=lambda pair: claim.as_executed.right.value(pair[1], costs()))
+    (number, points), tables = facts.own_layers(claim), ", ".join(claim.own)
+    if not points:
+        return text("claims.no_layers", kinds=number, tables=tables) if number else ""
+    holding = {
+        relation: sum(relation.holds(point, costs()) for point in points.values())
+        for relation in (claim.as_printed, claim.as_executed)
+    }
+    name, largest = max(points.items(), key=lambda pair: claim.as_executed.right.value(pair[1], costs()))
     return text(
         "claims.layers",
-        kinds=layers.layers,
+        kinds=number,
         tables=tables,
-        points=len(layers.points),
-        holding=", ".join(f"`{relation}` holds at {len(layers.holding(relation))}" for relation in relations),
+        points=len(points),
+        holding=", ".join(f"`{relation}` holds at {count}" for relation, count in holding.items()),
         name=name,
         point=format_point(largest),
         sides=format_sides(claim.as_executed, largest),
@@ -142,7 +145,7 @@ def at_own_layers(claim: Claim, facts: Facts) -> str:
 def threshold_at_own_layers(claim: Claim, facts: Facts) -> str:
     """Return the bound above or below which the relation holds at the paper's own layers."""
     letter, above, solved = claim.threshold.letter, claim.threshold.holds == "above", proofs.threshold(claim)
-    points, bounds = facts.own_layers(claim).points.values(), []
+    points, bounds = facts.own_layers(claim)[1].values(), []
     for point in points:
         case = next(case for case in solved if case is None or case.holds(point))
         exact = solved[case].subs({symbol(name): size for name, size in point.items()})

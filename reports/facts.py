@@ -25,7 +25,7 @@ from headcount.formulas.published.claims import Check, Claim, Claims, Rows
 from headcount.formulas.published.expressions import Expression
 from headcount.formulas.published.figures import Cases, evaluate
 from headcount.formulas.published.proofs import Search
-from headcount.formulas.published.sentences import Finding, OwnLayers, own_layers
+from headcount.formulas.published.sentences import Finding
 from headcount.formulas.published.tables import DataTable, PublishedTable
 from headcount.formulas.published.verdicts import Judged, judge
 from headcount.reports import counting
@@ -165,8 +165,9 @@ class Facts:
         """Return the papers' printed data other than costs, by name."""
         return tables.load_data()
 
-    def own_layers(self, claim: Claim) -> OwnLayers:
-        """Return a claim at the attention layers of its tables, one of each kind per row."""
+    def own_layers(self, claim: Claim) -> tuple[int, dict[str, dict[str, int]]]:
+        """Return the number of attention layers of a claim's tables, one of each kind per row, and those that meet its
+        premise, as points of the claim by row."""
         layers = {
             f"{row}, {number}" if len(kinds) > 1 else row: letters
             for name in claim.own
@@ -174,7 +175,7 @@ class Facts:
             if (kinds := _kinds(case, claim.letters))
             for number, letters in enumerate(kinds, 1)
         }
-        return own_layers(claim, layers)
+        return len(layers), {name: point for name, sizes in layers.items() if (point := claim.admitted(sizes))}
 
     def findings(self, check: Check) -> list[Finding]:
         """Return the results of a check at the paper's own sizes."""

@@ -165,16 +165,14 @@ def _rules_found(table: OwnTable, models: _Models) -> Iterator[Section]:
 
 
 def _found(head: str, fits: Sequence[Mapping[str, Any]], total: int) -> str:
-    """Return which rules print every row of a column, or the nearest one, as a sentence."""
+    """Return which rules print every row of a column, or the best one, as a sentence."""
     if not fits:
         return f"{head}: no rule applies to every row."
     tried = plural(len(fits), "rule")
     if whole := [fit["rule"] for fit in fits if fit["prints"] == total]:
         return f"{head}: {len(whole)} of {tried} tried print every row: {', '.join(whole)}."
-    near = min(fits, key=lambda fit: fit["deviation"])
-    nearest = f"nearest: {near['rule']}, at most {float(near['deviation']):.2f} % off"
-    most = f"most: {fits[0]['rule']}, {fits[0]['prints']} of {total}; " if fits[0]["prints"] else ""
-    return f"{head}: none of {tried} tried prints every row; {most}{nearest}."
+    best = f"{fits[0]['rule']}, {fits[0]['prints']} of {total}, at most {float(fits[0]['deviation']):.2f} % off"
+    return f"{head}: none of {tried} tried prints every row; best: {best}."
 
 
 def result(printed: Sequence[Section], in_flops: bool) -> str:

@@ -8,8 +8,7 @@ import sympy
 
 from headcount.formulas.ledger import Ledger, Size
 from headcount.formulas.published import tables as published
-from headcount.formulas.published.claims import Cell, Claim, Entries, Rows
-from headcount.formulas.published.costs import costs
+from headcount.formulas.published.claims import Cell, Entries, Rows
 from headcount.formulas.published.expressions import Relation, relation
 from headcount.formulas.published.figures import Cases, evaluate
 from headcount.formulas.published.rounding import number
@@ -94,21 +93,3 @@ def holds_at(check: Rows, forms: Mapping[str, Ledger], length: int) -> bool:
 
 def _macs_at(forms: Mapping[str, Ledger], length: Size) -> dict[str, Size]:
     return {letter: sum(entry.with_dims(T=length, S=length).macs for entry in form) for letter, form in forms.items()}
-
-
-@dataclass(frozen=True)
-class OwnLayers:
-    """A claim at the paper's own layers: points by row name; ``layers``: number of layers examined."""
-
-    layers: int
-    points: Mapping[str, Mapping[str, int]]
-
-    def holding(self, relation: Relation) -> list[str]:
-        """Return the rows at whose layers the relation holds."""
-        return [name for name, point in self.points.items() if relation.holds(point, costs())]
-
-
-def own_layers(claim: Claim, layers: Mapping[str, Mapping[str, int]]) -> OwnLayers:
-    """Return the ``layers``, sizes by row, that meet the claim's premise, as points of the claim."""
-    points = {name: point for name, letters in layers.items() if (point := claim.admitted(letters))}
-    return OwnLayers(len(layers), points)
