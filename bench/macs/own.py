@@ -40,12 +40,13 @@ def sections(args: Namespace) -> list[Section]:
         raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
     found: list[Section] = []
     for path in args.table:
+        content = read_file(path).decode("utf-8-sig", "replace")
         try:
-            table = own.load(path, read_file(path).decode("utf-8-sig", "replace"), args.own_rule or "")
+            table = own.load(path, content, args.own_rule or "")
             models = _Models(table, args.trust)
             found += _rules_found(table, models) if args.find_rule else [_judged(table, models)]
         except (ValueError, ZeroDivisionError) as error:
-            raise UsageError(str(error)) from None
+            raise UsageError(f"{path}: {error}") from None
     return found
 
 
@@ -62,7 +63,7 @@ class _Model:
 class _Models:
     """The models of a table, each counted once and all before anything is printed.
 
-    Raises ValueError, with file and row, for a target that cannot be counted or that may not be run.
+    Raises ValueError, with the row, for a target that cannot be counted or that may not be run.
     """
 
     def __init__(self, table: OwnTable, trust: bool) -> None:
@@ -72,7 +73,7 @@ class _Models:
             try:
                 self.of(row.preset, row.set)
             except (UsageError, CounterError, ValueError) as error:
-                raise ValueError(f"{table.path}: row {place}: {error}") from None
+                raise ValueError(f"row {place}: {error}") from None
 
     def of(self, target: str, changed: Mapping[str, Any]) -> _Model:
         """Return the model of a target with fields and lengths changed."""

@@ -75,7 +75,7 @@ class OwnTable:
         training = "work" in expression(figure.value).letters
         if training and self.rule not in TRAINING:
             valid = f"choose from {', '.join(TRAINING)}; --find-rule tries all"
-            raise ValueError(f"{self.path}: {figure.name} needs a rule of training, not {self.rule!r}; {valid}")
+            raise ValueError(f"{figure.name} needs a rule of training, not {self.rule!r}; {valid}")
         return self.rule if training or self.rule in FORWARD else "exact"
 
     def quote(self, name: str, lengths: Sequence[int]) -> str:
@@ -94,14 +94,11 @@ class OwnTable:
 def load(path: str, text: str, rule: str = "") -> OwnTable:
     """Return the table in ``text``, the content of the file ``path``; ``rule`` replaces that of the file.
 
-    Raises ValueError, with file and row, for anything that is not in the format.
+    Raises ValueError, with the row, for anything that is not in the format.
     """
-    try:
-        # a number with a point is a rounded one, whose digits count
-        data = _read_csv(text) if path.endswith(".csv") else tomllib.loads(text, parse_float=str)
-        return _table(path, {**data, "rule": rule or data.get("rule", "")})
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    # a number with a point is a rounded one, whose digits count
+    data = _read_csv(text) if path.endswith(".csv") else tomllib.loads(text, parse_float=str)
+    return _table(path, {**data, "rule": rule or data.get("rule", "")})
 
 
 def _read_csv(text: str) -> dict[str, Any]:
@@ -204,7 +201,7 @@ def candidates(figure: Figure, every: bool = False) -> list[Figure]:
 
 
 def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
-    """Yield every cell with its verdict. Raises ValueError, with file and row, where a rule does not apply."""
+    """Yield every cell with its verdict. Raises ValueError, with the row, where a rule does not apply."""
     for place, row in enumerate(table.rows, 1):
         for name, text in row.printed.items():
             rule = table.rule_of(table.figures[name])
@@ -214,7 +211,7 @@ def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
                     raise ValueError(reason)
                 value = evaluate(row, figure, cases)
             except (ValueError, ZeroDivisionError) as error:
-                raise ValueError(f"{table.path}: row {place}: {error}") from None
+                raise ValueError(f"row {place}: {error}") from None
             if text in EMPTY:
                 verdict, because = "no printed value", ""
             elif figure.prints(value, text):
