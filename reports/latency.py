@@ -11,8 +11,8 @@ from headcount.bench.latency.implementations import skips
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.table import INTERVAL
 from headcount.reports import document
-from headcount.reports.claim_verdicts import quote
 from headcount.reports.facts import Facts
+from headcount.reports.pages.claims import quote
 
 ON_CUDA = "python -m bench.latency --device cuda --record"
 NOT_MEASURED = {

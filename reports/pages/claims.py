@@ -7,13 +7,13 @@ from typing import Any
 import sympy
 
 from headcount.formulas.published import proofs
-from headcount.formulas.published.claims import Claim, Sentence
+from headcount.formulas.published.claims import Check, Claim, Rows, Sentence
 from headcount.formulas.published.costs import costs
 from headcount.formulas.published.expressions import Relation
 from headcount.formulas.published.proofs import Search
+from headcount.formulas.published.sentences import EXECUTED, PRINTED, Finding, crossovers, holds_at
 from headcount.formulas.symbols import symbol
-from headcount.reports import claim_verdicts, counting, document
-from headcount.reports.claim_verdicts import OWN, SMALLEST, format_check, format_point, format_sides, quote
+from headcount.reports import counting, document
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 
@@ -34,6 +34,7 @@ def page(facts: Facts) -> Page:
 
 
 DATA = "claims.csv"
+VERDICT = {True: "holds", False: "fails"}
 
 
 def data(facts: Facts) -> str:
@@ -46,7 +47,7 @@ def sentences(facts: Facts, paper: str) -> str:
     """Return a summary of a paper's sentences, and a paragraph for each."""
     source, judged = facts.claims.papers[paper], _judged(facts, paper)
     rows, paragraphs = [row for _, row in judged], [paragraph(sentence, facts) for sentence, _ in judged]
-    counts = claim_verdicts.holding(row[OWN] for row in rows)
+    counts = holding(row[OWN] for row in rows)
     empty = {key for key in rows[0] if not any(row[key] for row in rows)}
     rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
     about = f"Source: {source.source}. {source.about} At their own sizes {counts} hold.".replace("  ", " ")
@@ -57,22 +58,180 @@ def sentences(facts: Facts, paper: str) -> str:
 def _judged(facts: Facts, paper: str) -> list[tuple[Sentence, dict[str, Any]]]:
     """Return a paper's sentences, each with its row of the table."""
     return [
-        (one, {"claim": one.name, "place": one.place, "words": one.quoted, **claim_verdicts.verdicts(one, facts)})
+        (one, {"claim": one.name, "place": one.place, "words": one.quoted, **verdicts(one, facts)})
         for one in (*facts.claims.claims, *facts.claims.sentences)
         if one.paper == paper
     ]
 
 
+OWN, ALL, SMALLEST, RELEASED = "own sizes", "all sizes", "smallest counterexample", "as released"
+"""Verdicts on a sentence, and the smallest sizes at which it fails."""
+
+
+def verdicts(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
+    """Return the verdicts by their names, None where there is nothing to judge.
+
+    Own sizes: what is printed, or what the equations need, at the tables' rows or layers. As released: what the
+    authors' code executes there.
+    """
+    if isinstance(sentence, Claim):
+        printed, executed = facts.searches[sentence.name]
+        everywhere = proofs.verdict(printed, executed)
+        if executed.counterexample and is_degenerate(sentence):
+            everywhere += ", at degenerate sizes alone"
+        smallest = format_point(executed.counterexample or printed.counterexample)
+    else:
+        everywhere, smallest = _for_all_lengths(sentence, facts)
+    own, released = (_at_own_sizes(sentence, form, facts) for form in (PRINTED, EXECUTED))
+    return {OWN: own, ALL: everywhere, SMALLEST: smallest, RELEASED: released}
+
+
+def format_point(letters: Mapping[str, int] | None) -> str | None:
+    """Return sizes as text: ``T=1 K=2``."""
+    return letters and " ".join(f"{letter}={size}" for letter, size in letters.items())
+
+
+def is_degenerate(claim: Claim) -> bool:
+    """Return whether the executed relation is proved wherever the claim's ``only_without`` holds."""
+    return bool(claim.only_without) and proofs.proved(claim, claim.as_executed, claim.only_without)
+
+
+def _at_own_sizes(sentence: Sentence, form: str, facts: Facts) -> str | None:
+    found = [one.holds for check in sentence.checks for one in facts.findings(check) if one.form == form]
+    if not found and isinstance(sentence, Claim):
+        number, points = facts.own_layers(sentence)
+        if number and not points:
+            return "no layer meets the premise"
+        relation = sentence.as_printed if form == PRINTED else sentence.as_executed
+        found = [relation.holds(point, costs()) for point in points.values()]
+    if not found:
+        return "not reproducible" if sentence.not_reproducible else None
+    if all(found):
+        return "holds"
+    return f"holds in {sum(found)} of {len(found)}" if any(found) else "fails"
+
+
+def _for_all_lengths(sentence: Sentence, facts: Facts) -> tuple[str | None, str | None]:
+    """Return the verdict for all lengths of the input, and the first at which a row fails."""
+    rows = [check for check in sentence.checks if isinstance(check, Rows) and check.of == "macs"]
+    failing = {
+        check.label: min(lengths)
+        for check in rows
+        if (lengths := [length for length, holds in results_by_length(check, facts).items() if not holds])
+    }
+    if not failing:
+        return ("holds at every length" if rows else None), None
+    first = min(failing.values())
+    always = list(failing.values()) == [1] * len(rows)
+    some = f"fails at some length for {len(failing)} of {len(rows)}"
+    labels = ", ".join(label for label, length in failing.items() if length == first)
+    return "fails at every length" if always else some, f"T={first} ({labels})"
+
+
+def results_by_length(check: Rows, facts: Facts) -> dict[int, bool]:
+    """Return whether the executed relation holds at T = S = 1, and at each length at which that changes."""
+    forms = facts.compared(check)
+    return {length: holds_at(check, forms, length) for length in (1, *crossovers(check, forms))}
+
+
+def format_check(check: Check, facts: Facts) -> str:
+    """Return the relation of a check, its numbers, their ratio, the verdicts, and the lengths at which they change."""
+    findings = facts.findings(check)
+    if not isinstance(check, Rows):
+        return "; ".join(f"{one.label}, {_format_relations(one)}: {VERDICT[one.holds]}" for one in findings) + "."
+    parts, (sign, word) = [], ("/", "over") if check.of in ("macs", "params") else ("-", "minus")
+    for one in findings:
+        numbers = [f"{int(size):,}" if size.denominator == 1 else f"{float(size):g}" for size in one.values.values()]
+        compared = f" {sign} ".join(numbers)
+        if len(numbers) > 1:
+            first, second = one.values.values()
+            compared += f" = {float(first / second):.3f}" if sign == "/" else f" = {float(first - second):g}"
+        parts.append(f"{one.form} {compared}, {VERDICT[one.holds]}")
+    line = f"`{check.relation}`, {f' {word} '.join(check.rows)}: {check.label}, {'; '.join(parts)}."
+    if check.of != "macs":
+        return line
+    at_one, *changes = results_by_length(check, facts).items()
+    later = ", ".join(f"it {VERDICT[holds]} from T = {length:,} on" for length, holds in changes)
+    return f"{line} Executed with S = T it {VERDICT[at_one[1]]} at " + (f"T = 1; {later}." if later else "every T.")
+
+
+def _format_relations(found: Finding) -> str:
+    """Return the relations that fail with their numbers, or all relations if none fails."""
+    shown = found.failing or found.relations
+    letters = {letter for one in shown for letter in one.left.letters | one.right.letters}
+    numbers = ", ".join(f"{letter} {float(found.values[letter]):g}" for letter in sorted(letters))
+    return f"{', '.join(f'`{relation}`' for relation in shown)} with {numbers}"
+
+
+def format_sides(relation: Relation, letters: Mapping[str, int]) -> str:
+    """Return both sides of a relation with their values at ``letters``."""
+    left, right = (f"`{side}` is {side.value(letters, costs()):,}" for side in (relation.left, relation.right))
+    return f"{left} and {right}"
+
+
+def at_own_layers(claim: Claim, facts: Facts) -> str:
+    """Return the results of a claim's relations at the paper's own layers, with both sides at the largest; "" for a
+    claim without such layers."""
+    (number, points), tables = facts.own_layers(claim), ", ".join(claim.own)
+    if not points:
+        return text("claims.no_layers", kinds=number, tables=tables) if number else ""
+    holding = {
+        relation: sum(relation.holds(point, costs()) for point in points.values())
+        for relation in (claim.as_printed, claim.as_executed)
+    }
+    name, largest = max(points.items(), key=lambda pair: claim.as_executed.right.value(pair[1], costs()))
+    return text(
+        "claims.layers",
+        kinds=number,
+        tables=tables,
+        points=len(points),
+        holding=", ".join(f"`{relation}` holds at {count}" for relation, count in holding.items()),
+        name=name,
+        point=format_point(largest),
+        sides=format_sides(claim.as_executed, largest),
+    )
+
+
+def threshold_at_own_layers(claim: Claim, facts: Facts) -> str:
+    """Return the bound above or below which the relation holds at the paper's own layers."""
+    letter, above, solved = claim.threshold.letter, claim.threshold.holds == "above", proofs.threshold(claim)
+    points, bounds = facts.own_layers(claim)[1].values(), []
+    for point in points:
+        case = next(case for case in solved if case is None or case.holds(point))
+        exact = solved[case].subs({symbol(name): size for name, size in point.items()})
+        # the first integer above, or the last one below
+        bounds.append(int(exact // 1) + 1 if above else int(-(-exact // 1)) - 1)
+    # sizes start at 1
+    side = f"from {letter} >= {max(1, *bounds)} on" if above else f"up to {letter} = {min(bounds)}"
+    least, most = (choose(point[letter] for point in points) for choose in (min, max))
+    sizes = f"{least}" if least == most else f"{least} to {most}"
+    return text("claims.threshold", says=claim.threshold.says, side=side, letter=letter, sizes=sizes)
+
+
+def quote(sentence: Sentence) -> str:
+    """Return a sentence with its name, its place, its marking, and how it is read."""
+    words = f'"{sentence.sentence}"' if sentence.quoted == "verbatim" else f"*read as*: {sentence.sentence}"
+    read_as = f" Judged as: {sentence.read_as}." if sentence.read_as else ""
+    return f"**{sentence.name}** ({sentence.place}), {words}{read_as}"
+
+
+def holding(verdicts: Iterable[str | None]) -> str:
+    """Return how many of the verdicts on a sentence are that it holds."""
+    judged = [verdict for verdict in verdicts if verdict and not verdict.startswith(("no layer", "not reproducible"))]
+    holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
+    return f"{holding} of {len(judged)}"
+
+
 def paragraph(sentence: Sentence, facts: Facts) -> str:
     """Return a sentence with its verdict, its relations in symbols, the counts, and why it does not hold."""
-    verdicts = claim_verdicts.verdicts(sentence, facts)
+    judged = verdicts(sentence, facts)
     if isinstance(sentence, Claim):
         verdict, lines = _verdict(sentence, facts), _relation_lines(sentence, facts)
     else:
-        verdict, lines = f"*At its own sizes: {verdicts[OWN] or 'no printed value'}.*", []
+        verdict, lines = f"*At its own sizes: {judged[OWN] or 'no printed value'}.*", []
     lines += [format_check(check, facts) for check in sentence.checks]
-    if verdicts[SMALLEST] or any(not one.holds for check in sentence.checks for one in facts.findings(check)):
-        if isinstance(sentence, Claim) and claim_verdicts.is_degenerate(sentence):
+    if judged[SMALLEST] or any(not one.holds for check in sentence.checks for one in facts.findings(check)):
+        if isinstance(sentence, Claim) and is_degenerate(sentence):
             lines.append(text("claims.degenerate", bounds=_join(map(_bound, sentence.only_without))))
         lines.append(sentence.because)
     if sentence.not_reproducible:
@@ -101,7 +260,7 @@ def _relation_lines(claim: Claim, facts: Facts) -> list[str]:
         forms = {f"{paper.printed} and {paper.executed.lower()}": (claim.as_printed, printed)}
     lines = [f"{name}, {_format_relation(claim, *form, facts)}" for name, form in forms.items()]
     lines += [_threshold(claim, facts)] if claim.threshold else []
-    return [*lines, claim_verdicts.at_own_layers(claim, facts)]
+    return [*lines, at_own_layers(claim, facts)]
 
 
 def _join(formulas: Iterable[str]) -> str:
@@ -147,7 +306,7 @@ def _threshold(claim: Claim, facts: Facts) -> str:
     solved = proofs.threshold(claim).items()
     values = " and ".join(_formula(value, case, f"{threshold.letter} {sign} ") for case, value in solved)
     if threshold.holds:
-        line = f"{threshold.says} where {values}.{claim_verdicts.threshold_at_own_layers(claim, facts)}"
+        line = f"{threshold.says} where {values}.{threshold_at_own_layers(claim, facts)}"
     else:
         line = f"`{threshold.relation.left}` equals `{threshold.relation.right}` at {values}."
     counts = _format_counts(claim, threshold.relation, letters, facts)
@@ -160,5 +319,5 @@ def _format_counts(claim: Claim, relation: Relation, letters: Mapping[str, int],
     formula, count = [side.value(letters, costs()) for side in sides], [facts.cost(s, letters) for s in sides]
     if formula != count:
         raise ArithmeticError(f"{claim.name} at {format_point(letters)}: counted {count}, by the closed form {formula}")
-    verdict = claim_verdicts.VERDICT[relation.holds(letters, costs())]
+    verdict = VERDICT[relation.holds(letters, costs())]
     return f"{format_sides(relation, letters)}, so the relation {verdict}."

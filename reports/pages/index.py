@@ -1,9 +1,9 @@
 """The first page: a summary of the results with links to the pages."""
 
-from headcount.reports import audit, claim_verdicts, document, latency, papers, tables
-from headcount.reports.claim_verdicts import ALL, OWN, RELEASED
+from headcount.reports import audit, document, latency, papers, tables
 from headcount.reports.document import Page, Section, link, text
 from headcount.reports.facts import Facts
+from headcount.reports.pages.claims import ALL, OWN, RELEASED, holding, verdicts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG
 from headcount.reports.plots import heat
 
@@ -45,16 +45,20 @@ def numbers(facts: Facts) -> str:
 
 
 def sentences(facts: Facts) -> str:
-    """Return the number of each paper's sentences that hold, with a link to each with its numbers."""
-    found, rows = facts.claims, []
+    """Return the number of each paper's sentences that hold, and those that fail at the paper's own sizes."""
+    found, rows, lines = facts.claims, [], []
     for key, paper in found.papers.items():
         sentences = [one for one in (*found.claims, *found.sentences) if one.paper == key]
-        judged = [claim_verdicts.verdicts(one, facts) for one in sentences]
-        holding = {
-            f"hold, {name}": claim_verdicts.holding(one[name] for one in judged) for name in (OWN, ALL, RELEASED)
-        }
-        rows.append({"paper": link(paper.name, paper.page, paper.name), "sentences": len(judged), **holding})
-    return document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"}))
+        judged = {one.name: verdicts(one, facts) for one in sentences}
+        counts = {f"hold, {name}": holding(one[name] for one in judged.values()) for name in (OWN, ALL, RELEASED)}
+        rows.append({"paper": paper.name, "sentences": len(judged), **counts})
+        failing = [
+            f"{what} at its own sizes: {', '.join(names)}"
+            for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
+            if (names := [name for name, one in judged.items() if (one[OWN] or "").startswith(start)])
+        ]
+        lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', paper.page, paper.name)}.")
+    return document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"})) + "\n\n" + "\n".join(lines)
 
 
 def counters(facts: Facts) -> str:

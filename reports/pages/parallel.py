@@ -13,9 +13,9 @@ from headcount.formulas.plan import Plan, parse
 from headcount.formulas.rank import INDEX, rank_costs
 from headcount.formulas.symbols import symbol
 from headcount.reports import document
-from headcount.reports.claim_verdicts import VERDICT
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
+from headcount.reports.pages.claims import VERDICT
 from headcount.reports.plots import parallel
 
 SIZES = "moa-table3"

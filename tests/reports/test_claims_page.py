@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from headcount.reports import claim_verdicts, papers
+from headcount.reports import papers
 from headcount.reports.facts import Facts
 from headcount.reports.pages import claims
 
@@ -42,7 +42,7 @@ def test_disagreeing_count_raises():
     ],
 )  # fmt: skip
 def test_sentence_has_verdicts(name, own, everywhere, released):
-    found = claim_verdicts.verdicts(SENTENCES[name], FACTS)
+    found = claims.verdicts(SENTENCES[name], FACTS)
     assert [found[name] for name in ("own sizes", "all sizes", "as released")] == [own, everywhere, released]
 
 
