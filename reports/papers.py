@@ -123,7 +123,6 @@ def departure_numbers(facts: Facts) -> dict[str, Any]:
         for s in range(1, heads.num_active_heads)
     ]
     return {
-        "big": BIG,
         "big_experts": big.num_experts,
         "even_share": big.top_k / big.num_experts,
         "log_square": log(big.num_experts) ** 2,
@@ -133,18 +132,15 @@ def departure_numbers(facts: Facts) -> dict[str, Any]:
         "alpha_per_token": alpha / tokens,
         "noise_percent": 100 * 0.01 / log(2),
         "start": 1 / big.num_experts,
-        "masked_lm": MASKED_LM,
         "biased": biased,
         "unbiased": unbiased,
         "printed_params": printed,
         "biased_text": column.text(biased, printed),
         "unbiased_text": column.text(unbiased, printed),
         "more_tokens": float(Fraction(100 * (their_tokens - tokens), tokens)),
-        "admin": ADMIN,
         # two sublayers in an encoder layer, three in a decoder layer
         "admin_vectors": admin.d_model * (2 * admin.num_encoder_layers + 3 * admin.num_decoder_layers),
         "admin_params": facts.ledger(ADMIN).params,
-        "llm": LLM,
         "released_macs": facts.ledger(LLM).macs,
         "ideal_macs": facts.ledger(LLM, form="ideal").macs,
         "even_gate": 1 / (2 * heads.num_routed_heads),

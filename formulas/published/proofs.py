@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 import sympy
 
 from headcount.formulas.published.claims import Claim
-from headcount.formulas.published.costs import costs
+from headcount.formulas.published.costs import COSTS
 from headcount.formulas.published.expressions import Relation
 from headcount.formulas.symbols import symbol
 
@@ -26,9 +26,9 @@ class Search:
 
 def search(claim: Claim, relation: Relation, largest_sum: int = LARGEST_SUM) -> Search:
     """Test ``relation`` at every point of positive integers with a sum of at most ``largest_sum``."""
-    tried, named = 0, costs()
+    tried = 0
     for tried, letters in enumerate(_admitted(claim, largest_sum), 1):
-        if not relation.holds(letters, named):
+        if not relation.holds(letters, COSTS):
             return Search(letters, tried)
     return Search(None, tried)
 
@@ -79,9 +79,8 @@ def cases(claim: Claim) -> dict[Relation | None, dict[str, sympy.Expr]]:
 
 def differences(claim: Claim, relation: Relation) -> dict[Relation | None, sympy.Expr]:
     """Return the right side minus the left side in each case of the claim, factored."""
-    named = costs()
     return {
-        case: sympy.factor(relation.right.value(symbols, named) - relation.left.value(symbols, named))
+        case: sympy.factor(relation.right.value(symbols, COSTS) - relation.left.value(symbols, COSTS))
         for case, symbols in cases(claim).items()
     }
 

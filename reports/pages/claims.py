@@ -8,7 +8,7 @@ import sympy
 
 from headcount.formulas.published import proofs
 from headcount.formulas.published.claims import Check, Claim, Rows, Sentence
-from headcount.formulas.published.costs import costs
+from headcount.formulas.published.costs import COSTS
 from headcount.formulas.published.expressions import Relation
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.published.sentences import EXECUTED, PRINTED, Finding, crossovers, holds_at
@@ -103,7 +103,7 @@ def _at_own_sizes(sentence: Sentence, form: str, facts: Facts) -> str | None:
         if number and not points:
             return "no layer meets the premise"
         relation = sentence.as_printed if form == PRINTED else sentence.as_executed
-        found = [relation.holds(point, costs()) for point in points.values()]
+        found = [relation.holds(point, COSTS) for point in points.values()]
     if not found:
         return "not reproducible" if sentence.not_reproducible else None
     if all(found):
@@ -165,7 +165,7 @@ def _format_relations(found: Finding) -> str:
 
 def format_sides(relation: Relation, letters: Mapping[str, int]) -> str:
     """Return both sides of a relation with their values at ``letters``."""
-    left, right = (f"`{side}` is {side.value(letters, costs()):,}" for side in (relation.left, relation.right))
+    left, right = (f"`{side}` is {side.value(letters, COSTS):,}" for side in (relation.left, relation.right))
     return f"{left} and {right}"
 
 
@@ -176,10 +176,10 @@ def at_own_layers(claim: Claim, facts: Facts) -> str:
     if not points:
         return text("claims.no_layers", kinds=number, tables=tables) if number else ""
     holding = {
-        relation: sum(relation.holds(point, costs()) for point in points.values())
+        relation: sum(relation.holds(point, COSTS) for point in points.values())
         for relation in (claim.as_printed, claim.as_executed)
     }
-    name, largest = max(points.items(), key=lambda pair: claim.as_executed.right.value(pair[1], costs()))
+    name, largest = max(points.items(), key=lambda pair: claim.as_executed.right.value(pair[1], COSTS))
     return text(
         "claims.layers",
         kinds=number,
@@ -316,8 +316,8 @@ def _threshold(claim: Claim, facts: Facts) -> str:
 def _format_counts(claim: Claim, relation: Relation, letters: Mapping[str, int], facts: Facts) -> str:
     """Return both sides counted at ``letters``. ArithmeticError where a count is not the closed form."""
     sides = (relation.left, relation.right)
-    formula, count = [side.value(letters, costs()) for side in sides], [facts.cost(s, letters) for s in sides]
+    formula, count = [side.value(letters, COSTS) for side in sides], [facts.cost(s, letters) for s in sides]
     if formula != count:
         raise ArithmeticError(f"{claim.name} at {format_point(letters)}: counted {count}, by the closed form {formula}")
-    verdict = VERDICT[relation.holds(letters, costs())]
+    verdict = VERDICT[relation.holds(letters, COSTS)]
     return f"{format_sides(relation, letters)}, so the relation {verdict}."

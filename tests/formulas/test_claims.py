@@ -6,7 +6,7 @@ import pytest
 import sympy
 
 from headcount.formulas.published import claims, proofs
-from headcount.formulas.published.costs import costs
+from headcount.formulas.published.costs import COSTS
 from headcount.formulas.published.expressions import expression, relation
 from headcount.formulas.published.proofs import Search, search, verdict
 
@@ -20,7 +20,7 @@ def searches(name, largest_sum=12):
 
 
 def value(text, letters):
-    return expression(text).value(letters, costs())
+    return expression(text).value(letters, COSTS)
 
 
 def test_costs_of_moa_and_mha():
@@ -90,7 +90,7 @@ def test_search_finds_smallest_sum():
 @pytest.mark.parametrize("h, s, r, saves", [(32, 16, 8, True), (16, 4, 4, True), (3, 1, 1, True), (3, 2, 1, False)])
 def test_skipping_heads_saves(h, s, r, saves):
     claim = BY_NAME["inference-efficiency"]
-    assert claim.as_printed.holds(claim.complete({"h": h, "s": s, "r": r, "d_h": 64, "T": 7}), costs()) == saves
+    assert claim.as_printed.holds(claim.complete({"h": h, "s": s, "r": r, "d_h": 64, "T": 7}), COSTS) == saves
 
 
 def test_cases_cover_every_value():
@@ -105,7 +105,7 @@ def test_threshold_is_where_sides_are_equal():
     letters = {"T": 7, "K": 3, "D": 5, "d_m": 13}
     claim = BY_NAME["params-without-macs"]
     both = claim.threshold.relation
-    assert [both.holds({**letters, "E": E}, costs()) for E in (39, 40, 41)] == [False, True, False]
+    assert [both.holds({**letters, "E": E}, COSTS) for E in (39, 40, 41)] == [False, True, False]
     assert proofs.equal_at(claim) == {"T": 1, "K": 1, "E": 4, "D": 1, "d_m": 1}
     K, D = (sympy.Symbol(letter, positive=True, integer=True) for letter in "KD")
     assert sympy.expand(proofs.threshold(claim)[None] - 2 * (K + 1) * D) == 0

@@ -8,7 +8,7 @@ import pytest
 from headcount.formulas.ledger import Entry, ledger
 from headcount.formulas.published import claims, sentences, tables
 from headcount.formulas.published.claims import Rows
-from headcount.formulas.published.costs import costs
+from headcount.formulas.published.costs import COSTS
 from headcount.formulas.published.expressions import relation
 
 FOUND = claims.load()
@@ -96,8 +96,8 @@ def test_layers_where_relation_holds():
     claim = next(claim for claim in FOUND.claims if claim.name == "fewer-macs")
     # E < 2 D (K - 1) is 44
     below, at = ({"T": 7, "K": 3, "E": E, "D": 11, "d_m": 33} for E in (43, 44))
-    assert [claim.as_executed.holds(point, costs()) for point in (below, at)] == [True, False]
-    assert [claim.as_printed.holds(point, costs()) for point in (below, at)] == [True, True]
+    assert [claim.as_executed.holds(point, COSTS) for point in (below, at)] == [True, False]
+    assert [claim.as_printed.holds(point, COSTS) for point in (below, at)] == [True, True]
 
 
 @pytest.mark.parametrize("name", [claim.name for claim in FOUND.claims if claim.threshold and claim.threshold.holds])
@@ -113,6 +113,6 @@ def test_claim_holds_on_named_side_of_threshold(name):
         case = next(case for case in solved if case is None or case.holds(letters))
         at = solved[case].subs({symbol(letter): size for letter, size in letters.items()})
         beyond = letters[claim.threshold.letter] - at
-        assert strict.holds(letters, costs()) == (beyond > 0 if claim.threshold.holds == "above" else beyond < 0)
+        assert strict.holds(letters, COSTS) == (beyond > 0 if claim.threshold.holds == "above" else beyond < 0)
         tried += 1
     assert tried > 20
