@@ -187,7 +187,7 @@ def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[
     """Return a measurement as JSON with raw integers: a record for the closed form and one for each counter.
 
     Each has ``preset``, ``counter``, ``device``, ``input``, ``macs``, ``params``, ``active_params``, ``ledger`` and
-    ``facts``; a counter's also the causes of its difference where they are known.
+    ``facts``; a counter's also what base.as_record returns.
     """
     common = {
         "input": dict(measured.case.lengths),
@@ -198,18 +198,4 @@ def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[
         "ledger": measured.ledger.as_records(),
     }
     closed = {"preset": preset, "counter": CLOSED_FORM, "device": None, "macs": measured.ledger.macs, **common}
-    return [closed, *({"preset": preset, **_record(count), **common} for count in measured.counts)]
-
-
-def _record(count: Count) -> dict[str, Any]:
-    out = {
-        "counter": count.counter,
-        "device": count.device,
-        "macs": count.macs,
-        "predicted_macs": count.predicted_macs,
-        "additions": dict(count.additions),
-        "not_counted": count.reason,
-        "counted_there_because": count.why_there,
-        **{name: getattr(count.result, name, None) for name in ("tool", "version", "unsupported")},
-    }
-    return out if count.explanation is None else out | base.explanation_record(count)
+    return [closed, *({"preset": preset, **base.as_record(count), **common} for count in measured.counts)]

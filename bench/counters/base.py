@@ -153,25 +153,23 @@ class Count:
 
 
 def as_record(count: Count) -> dict[str, Any]:
-    """Return one counter's count as JSON: raw integers and its causes."""
+    """Return one counter's count as JSON: raw integers, whether it is as predicted, and the causes of its difference.
+
+    There are none where they were not requested.
+    """
+    explanation = count.explanation
+    by_calls = explanation and explanation.predicted_macs
     return {
         "counter": count.counter,
+        "device": count.device,
         "macs": count.macs,
         "difference": count.difference,
+        "predicted_macs": by_calls if count.predicted_macs is None else count.predicted_macs,
+        "additions": dict(count.additions),
         "failed": count.reason,
-        "device": count.device,
         "counted_there_because": count.why_there,
-        **{name: getattr(count.result, name, None) for name in ("tool", "version")},
-        "predicted_macs": count.explanation and count.explanation.predicted_macs,
-        **explanation_record(count),
-    }
-
-
-def explanation_record(count: Count) -> dict[str, Any]:
-    """Return the explanation of a counter's difference as JSON."""
-    explanation = count.explanation
-    return {
-        "explained": count.explained,
+        **{name: getattr(count.result, name, None) for name in ("tool", "version", "unsupported")},
+        "explained": count.agrees,
         "unverified": list(explanation.unverified) if explanation else [],
         "causes": [
             {"what": c.what, "name": c.name, "place": c.place, "calls": c.calls, "macs": c.amount}

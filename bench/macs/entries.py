@@ -38,7 +38,8 @@ CAUSE_COLUMNS = [
 def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section]:
     """Yield the ledger of ``measured`` entry by entry, its sums by kind, and its counters."""
     columns = [Column("path", "module"), Column("kind", "kind"), Column("sizes", "sizes", priority=2), *COSTS]
-    notes = [f"Input: {describe_input(measured.case.lengths)}.", ABOUT]
+    reasons = dict.fromkeys(f"No counts: {count.reason}." for count in measured.counts if count.reason)
+    notes = [f"Input: {describe_input(measured.case.lengths)}.", ABOUT, *reasons]
     failures = measured.disagreements(name)
     ledger, total = measured.ledger, measured.ledger.macs
     rows = [
@@ -53,12 +54,8 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
     by_kind = [_row(kind, ledger.select(lambda entry, kind=kind: entry.kind == kind), total) for kind in kinds]
     by_kind.append(_row("total", ledger, total))
     yield Section(Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind"), *COSTS]), by_kind)
-    if measured.counts:
-        cells = [
-            record | {"difference": count.difference, "explained": count.agrees, "failed": None}
-            for count, record in zip(measured.counts, records[1:], strict=True)
-        ]
-        section = counters_section(f"{name}-counters", f"{name}: counters", cells)
+    if measured.counts and not reasons:
+        section = counters_section(f"{name}-counters", f"{name}: counters", records[1:])
         # the ledger's rows have the records
         yield replace(section, rows=[replace(row, records=()) for row in section.rows])
     causes = [record for record in records if record.get("causes")]
@@ -96,17 +93,17 @@ def counters_section(name: str, heading: str, cells: Sequence[Mapping[str, Any]]
         Column("because", "what it adds", priority=0, wraps=16),
         Column("verdict", "explained", priority=0, tones=TONES),
     ]
-    if not any("additions" in cell for cell in cells):
+    if not any(cell.get("additions") for cell in cells):
         del columns[-2]
     rows = []
     for cell in cells:
         added = ", ".join(f"{kind} {amount:+,}" for kind, amount in cell.get("additions", {}).items())
-        failures, notes = [], [cell["not_counted"]] if cell.get("not_counted") else []
+        failures, notes = [], []
         if cell["failed"]:
             verdict, notes = "failed", [f"failed: {cell['failed']}"]
             failures = [f"{cell['counter']} failed: {cell['failed']}"]
         elif cell["explained"]:
-            verdict = None if notes else "explained" if cell["difference"] else "equal"
+            verdict = "explained" if cell["difference"] else "equal"
         else:
             verdict = "unexplained"
             notes = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]
