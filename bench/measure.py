@@ -68,9 +68,7 @@ def measure(case: Case, counters: Sequence[str], *, device: str | None = None, c
         return Measurement(case, None, ())
     if not case.config.has_module:
         reason = "closed form only: no module to count, so the parameters are the closed form's too"
-        devices = {name: counter_device(registry.counter(name), ledger, device)[0] for name in counters}
-        counts = (Count(name, ledger.macs, None, reason, where) for name, where in devices.items())
-        return Measurement(case, None, tuple(counts))
+        return Measurement(case, None, tuple(Count(name, ledger.macs, None, reason) for name in counters))
     check_device(device)
 
     with importing():

@@ -239,8 +239,6 @@ def _module(args: Namespace) -> Iterable[Section]:
     if args.module in PRESETS:
         case = Case.of(target.spec, target.settings, target.lengths)
         case.check_runs()
-    if args.plot:
-        module.check_plot(args.plot)
     require_package("torch")
     check_device(args.device)
     count = count_module(

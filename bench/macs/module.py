@@ -5,12 +5,10 @@ from dataclasses import replace
 
 from headcount.bench.contractions import summary
 from headcount.bench.contractions.summary import merged, sizes
-from headcount.bench.errors import require_package
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.macs.entries import CAUSES, causes_section, counters_section
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, collective_rows
-from headcount.bench.output.figure import check_figure_path, figure
-from headcount.bench.output.files import check_writable
+from headcount.bench.output.figure import figure
 from headcount.bench.table import Column, Row, Section, Table, plural
 
 MAX_BARS = 30
@@ -92,15 +90,11 @@ def _elementwise_section(count: ModuleCount) -> Section:
     return Section(layout, rows)
 
 
-def check_plot(path: str) -> None:
-    """Raise UsageError for a path that no plot can be written to, EnvironmentMissing without matplotlib."""
-    check_figure_path(path)
-    require_package("matplotlib")
-    check_writable(path)
-
-
 def plot(path: str, count: ModuleCount, depth: int | None) -> None:
-    """Draw the share of MACs of each module with products of its own, of ``depth`` names, in the order of the model."""
+    """Draw the share of MACs of each module with products of its own, of ``depth`` names, in the order of the model.
+
+    Raises what output.figure.figure does.
+    """
     sizes = merged(count.ledger, depth).group(lambda entry: entry.path or "(model)")
     bars = [(label, 100 * size / count.macs) for label, size in sizes.items() if size]
     large = sorted(sorted(range(len(bars)), key=lambda number: -bars[number][1])[:MAX_BARS])
