@@ -65,9 +65,12 @@ def divide(a: Size, b: Size) -> Size:
 
 
 def least(a: Size, b: Size) -> Size:
-    """Return the smaller of two sizes; symbols and arrays are allowed."""
-    known = isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction))
-    return min(a, b) if known else (a + b - abs(a - b)) / 2
+    """Return the smaller of two sizes, of symbols sympy's minimum."""
+    if isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction)):
+        return min(a, b)
+    import sympy
+
+    return sympy.Min(a, b)
 
 
 def flops(macs: Size) -> Size:

@@ -27,7 +27,7 @@ MOST = 10_000_000
 def costs(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> dict[str, Size]:
     """Return MACs, parameters, active parameters and, for a model that decodes, the cache bytes of one context.
 
-    ``sizes`` replaces letters of the closed form by integers, symbols or arrays.
+    ``sizes`` replaces letters of the closed form by integers or symbols.
     """
     case = replace(case, sizes=sizes or {})
     found = {metric: getattr(case.ledger, metric) for metric in ("macs", "params", "active_params")}

@@ -21,7 +21,7 @@ ORDER = {letter: i for i, letter in enumerate([*(row.letter for row in LEGEND), 
 
 def node(size: Any) -> Node:
     """Return ``size`` as a node. ValueError unless it is a sum, a product, a quotient, a minimum or a ceiling."""
-    return _node(_rewrite(size))
+    return _node(_with_ceilings(size))
 
 
 def _node(x: sympy.Expr) -> Node:
@@ -49,7 +49,7 @@ def _node(x: sympy.Expr) -> Node:
 @cache
 def factors(size: Any) -> tuple[Fraction, list[Node]]:
     """Return a product as its coefficient and its factors, in the legend's order; a power is repeated."""
-    size = _rewrite(size)
+    size = _with_ceilings(size)
     coefficient, rest = (sympy.factor(size) if size.has(sympy.Add) else size).as_coeff_Mul()
     found: list[Node] = []
     for part in sorted(() if rest == 1 else sympy.Mul.make_args(rest), key=_first_letter):
@@ -70,13 +70,6 @@ def _place_in_sum(part: sympy.Expr) -> tuple[bool, bool, int]:
     return part.could_extract_minus_sign(), part.is_Number, _first_letter(part)
 
 
-def _rewrite(size: Any) -> sympy.Expr:
-    """Return ``size`` with minima and ceilings, which formulas/ledger.py writes by absolute values and floors."""
-
-    def minimum(difference):
-        subtracted = sum(part for part in sympy.Add.make_args(difference) if part.could_extract_minus_sign())
-        a, b = difference - subtracted, -subtracted
-        return a + b - 2 * sympy.Min(a, b)
-
-    ceilings = sympy.sympify(size, strict=True).replace(sympy.floor, lambda x: -sympy.ceiling(-x))
-    return ceilings.replace(sympy.Abs, minimum)
+def _with_ceilings(size: Any) -> sympy.Expr:
+    """Return ``size`` with ceilings, which formulas/ write as negative floors."""
+    return sympy.sympify(size, strict=True).replace(sympy.floor, lambda x: -sympy.ceiling(-x))
