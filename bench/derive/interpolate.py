@@ -116,13 +116,10 @@ def _newton(count: Count, grid: Grid, exponents: Sequence[Steps]) -> dict[str, s
     """Return by kind the sum over exponents of the difference there times the product of binomials."""
     values = {steps: count(grid.point(steps)) for steps in exponents}
     x = [(symbol(name) - start) / sympy.Integer(grid.step[name]) for name, start in grid.base.items()]
-    binomials = {e: sympy.expand(sympy.Mul(*map(_binomial, x, e))) for e in exponents}
+    powers = {e: map(sympy.binomial, x, e) for e in exponents}
+    binomials = {e: sympy.expand(sympy.expand_func(sympy.Mul(*factors))) for e, factors in powers.items()}
     kinds = dict.fromkeys(kind for counts in values.values() for kind in counts)
     return {kind: sympy.expand(sum(_difference(kind, values, e) * binomials[e] for e in exponents)) for kind in kinds}
-
-
-def _binomial(x: sympy.Expr, n: int) -> sympy.Expr:
-    return sympy.ff(x, n) / sympy.factorial(n)
 
 
 def _difference(kind: str, values: Mapping[Steps, Mapping[str, Any]], orders: Steps) -> sympy.Expr:
