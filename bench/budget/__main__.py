@@ -27,7 +27,6 @@ PROG = "python -m bench.budget"
 if __name__ == "__main__":
     start(PROG, "headcount.bench.budget.__main__", "numpy")
 
-import numpy as np
 
 from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import plans
@@ -212,7 +211,7 @@ def _bounds(args: argparse.Namespace, host: HostModel, target: Case | None) -> d
 
 
 def plot(path: str, title: str, answer: Answer) -> None:
-    """Plot MACs against parameters, coloured by active parameters, with a label at each listed point.
+    """Plot MACs against parameters, coloured by active parameters, with a label at each listed row.
 
     Raises UsageError and EnvironmentMissing as :func:`figure`.
     """
@@ -220,14 +219,9 @@ def plot(path: str, title: str, answer: Answer) -> None:
     step = -(-len(found) // MAX_DRAWN)
     unit, per_unit = ("G", 1e9) if found["macs"].max() >= 1e11 else ("M", 1e6)
     macs, params, active = found["macs"] / per_unit, found["params"] / 1e6, found["active_params"] / 1e6
-    # The area of a point is the cache, where the model has one.
-    area, label = 80, "listed front"
-    if "kv_bytes" in found.dtype.names:
-        cache = found["kv_bytes"][listed]
-        area, label = 20 + 100 * cache / np.max(cache), "listed front (area: cache bytes)"
     with figure(path, 9, 6) as (drawn, axes):
         axes.scatter(macs[::step], params[::step], s=4, color="0.8", label="fits")
-        shown = axes.scatter(macs[listed], params[listed], c=active[listed], s=area, label=label)
+        shown = axes.scatter(macs[listed], params[listed], c=active[listed], s=80, label="listed front")
         middle = sum(axes.get_xlim()) / 2
         for index in listed:
             text = " ".join(f"{found[letter][index]}{letter}" for letter in answer.host.variant.search.letters)
