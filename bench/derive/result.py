@@ -9,8 +9,6 @@ import sympy
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.symbols import symbol
 
-PRIMES = (11, 13, 3, 17, 5, 19, 7, 23, 29, 31, 37, 41, 43, 47)
-"""First values of sizes, one for each that has none in STARTS."""
 STARTS = {
     "T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2,
     "K_ff": 4, "E_ff": 9, "N": 1, "N_enc": 1, "N_dec": 1,
@@ -20,7 +18,7 @@ STARTS = {
 
 def starts(letters: Mapping[str, str]) -> dict[str, int]:
     """Return a first value for each name: one that fits its letter's meaning, else an unused prime."""
-    free = iter(prime for prime in PRIMES if prime not in STARTS.values())
+    free = (prime for prime in sympy.primerange(50) if prime not in STARTS.values())
     return {name: STARTS.get(letter) or STARTS.get(name) or next(free, 53) for name, letter in letters.items()}
 
 
