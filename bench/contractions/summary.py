@@ -14,6 +14,7 @@ from headcount.bench.output.base import Style
 from headcount.bench.render import emit
 from headcount.bench.table import DASH, Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.ledger import Entry, Ledger, flops
+from headcount.formulas.summary import sizes
 
 WIDTH = 80
 LABEL_WIDTH, OUTPUT_WIDTH = 32, 14
@@ -43,13 +44,6 @@ def ranges(indices: Iterable[str]) -> list[str]:
 def cut(path: str, depth: int | None) -> str:
     """Return the first ``depth`` names of a path; all of them for None."""
     return path if depth is None else ".".join(path.split(".")[:depth])
-
-
-def sizes(entry: Entry) -> str:
-    """Return the named sizes of an entry: ``6 x T=10 i=512 j=512``."""
-    # A constant factor, as the 2 of a scaling and an addition, has no letter.
-    text = " ".join(str(size) if letter.isdigit() else f"{letter}={size}" for letter, size in entry.dims.items())
-    return f"{entry.times} x {text}" if entry.times != 1 else text
 
 
 def merged(entries: Iterable[Entry], depth: int | None) -> Ledger:

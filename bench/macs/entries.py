@@ -6,10 +6,10 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.bench.case import describe_input
-from headcount.bench.contractions.summary import sizes
 from headcount.bench.measure import Measurement, as_records
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.ledger import MAC_KINDS, Ledger
+from headcount.formulas.summary import sizes
 
 SHARE = Column("share", "share", unit="%", kind="fixed", digits=2)
 COSTS = (

@@ -4,12 +4,13 @@ import re
 from dataclasses import replace
 
 from headcount.bench.contractions import summary
-from headcount.bench.contractions.summary import merged, sizes
+from headcount.bench.contractions.summary import merged
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.macs.entries import CAUSES, causes_section, counters_section
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, collective_rows
 from headcount.bench.output.figure import figure
 from headcount.bench.table import Column, Row, Section, Table, plural
+from headcount.formulas.summary import sizes
 
 MAX_BARS = 30
 LONGEST = 50
