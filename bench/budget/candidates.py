@@ -61,14 +61,11 @@ def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case
         points = {letter: sizes[mask].reshape(-1, *[1] * len(free)) for letter, sizes in coupled.items()}
         sizes = {**points, **dict(zip(free, axes, strict=True))}
         forms = costs(case, given, {letter: fixed.get(letter, symbol(letter)) for letter in sizes})
-        columns = dict(sizes)
-        for metric, form in forms.items():
-            columns[metric] = sympy.lambdify(list(map(symbol, sizes)), form)(*sizes.values())
+        columns = {**sizes, **{metric: _evaluate(form, sizes) for metric, form in forms.items()}}
         names = (*ranges, *forms)
         part = np.empty(np.broadcast_shapes(*map(np.shape, columns.values())), [(name, np.int64) for name in names])
         for name in names:
-            # counts are exact: floating-point numbers raise TypeError here
-            np.copyto(part[name], columns[name])
+            part[name] = columns[name]
         parts.append(part.ravel())
     return np.concatenate(parts)
 
@@ -84,6 +81,18 @@ def _cases(
             mask = mask & (~np.isin(points[letter], special) if size is None else points[letter] == size)
         if mask.any():
             yield mask, {letter: size for letter, size in zip(cases, sizes, strict=True) if size is not None}
+
+
+def _evaluate(form: Size, sizes: Mapping[str, np.ndarray]) -> Size | np.ndarray:
+    """Evaluate a polynomial with integer coefficients exactly at all points.
+
+    Raises sympy's CoercionFailed for any other expression.
+    """
+    total = 0
+    for powers, coefficient in sympy.Poly(form, *map(symbol, sizes), domain=sympy.ZZ).terms():
+        factors = (points**n for points, n in zip(sizes.values(), powers, strict=True) if n)
+        total = total + reduce(np.multiply, factors, int(coefficient))
+    return total
 
 
 def _coupled_points(
