@@ -46,11 +46,6 @@ def test_equation_between_sizes_is_named(equal, reason, pinned):
     assert (str(caught.value), caught.value.pinned) == (reason, pinned)
 
 
-def test_other_sizes_stay_symbols():
-    found, _ = count_symbolic(layer_of_integers, {"T": 11}, {"D": 5, "E": 7})
-    assert found == {"contraction": 35 * symbol("T")}
-
-
 def test_build_without_symbols_uses_a_grid():
     def numbers(T, D):
         if not isinstance(T, int):
