@@ -15,9 +15,6 @@ from importlib.resources import files
 from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, Size, divide, flops
 from headcount.formulas.mha import causal_half
 
-PAIRS = ("whole", "causal", "half")
-"""Share of the T x T pairs of causal attention that a rule counts."""
-
 
 @dataclass(frozen=True)
 class Term:
@@ -88,8 +85,6 @@ def _rule(name: str, *, terms: list[dict], **fields) -> Rule:
     for term in terms:
         exact = divide(Fraction(term.get("times", 1)), 1)
         made.append(Term(**{**term, "times": exact, "kinds": tuple(term.get("kinds", ()))}))
-    if fields.get("pairs", "whole") not in PAIRS:
-        raise ValueError(f"pairs of rule {name} must be one of {', '.join(PAIRS)}, not {fields['pairs']!r}")
     return Rule(name, terms=tuple(made), **fields)
 
 

@@ -69,8 +69,3 @@ def test_relative_positions_are_no_product_of_chinchilla():
     position = Entry("layers.*.self_attn.position_proj", "linear", {"T": T, "d_m": d}, weight={"d_m": d})
     assert [CONVENTIONS[name].macs(position, T) for name in ("chinchilla", "chinchilla_used")] == [0, 0]
     assert CONVENTIONS["6n"].macs(position, T) == 3 * T * d
-
-
-def test_unknown_pairs_raise():
-    with pytest.raises(ValueError, match="^pairs of rule mine must be one of whole, causal, half, not 'third'$"):
-        conventions._rule("mine", about="", terms=[], pairs="third")

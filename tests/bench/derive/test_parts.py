@@ -5,7 +5,7 @@ import sympy
 
 from headcount.bench.derive import __main__ as command
 from headcount.bench.derive.parts import part
-from headcount.bench.derive.result import Derivation, starts
+from headcount.bench.derive.result import Derivation
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import preset
@@ -44,13 +44,6 @@ def test_kv_heads_equal_heads_by_default():
         assert sympy.expand(found.closed["linear"] - 10 * 512 * 64 * (2 * h + 2 * shared)) == 0
         layer, _, _ = found.build(**dict(zip(names, (6, 2), strict=False)))
         assert layer.k_proj.out_features == 64 * (2 if shared == g else 6)
-
-
-def test_unknown_sizes_start_at_primes():
-    found = starts({name: name for name in "abcefijklm"})
-    assert all(sympy.isprime(start) for start in found.values())
-    # first values that no letter has; all further names have 53
-    assert list(found.values()) == [7, 23, 29, 31, 37, 41, 43, 47, 53, 53]
 
 
 def test_request_has_settings_starts_and_steps(monkeypatch):
