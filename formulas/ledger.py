@@ -4,7 +4,6 @@ MACs, parameters and all other totals are computed from the same entries. Sizes 
 counts, or sympy symbols, which give formulas.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -224,19 +223,6 @@ class Ledger:
         """Return the ledger that :meth:`as_records` wrote."""
         names = [f.name for f in fields(Entry)]
         return cls(tuple(Entry(**{name: record[name] for name in names if name in record}) for record in records))
-
-    def at_layers(self) -> "Ledger":
-        """Return one entry per layer: ``*`` becomes 0 … times - 1, ``3-7`` becomes 3 … 7 (integers only)."""
-        out = []
-        for entry in self:
-            run = re.search(r"\*|(?:^|(?<=\.))(\d+)-\d+(?=\.|$)", entry.path)
-            if run is None:
-                out.append(entry)
-                continue
-            first = int(run[1] or 0)
-            for i in range(first, first + entry.times):
-                out.append(replace(entry, path=f"{entry.path[: run.start()]}{i}{entry.path[run.end() :]}", times=1))
-        return Ledger(tuple(out))
 
 
 def ledger(*parts: Entry | Ledger | Iterable[Entry]) -> Ledger:

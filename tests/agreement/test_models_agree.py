@@ -1,7 +1,9 @@
 """Whole models: every counter matches its rules, and ledger and module agree path by path."""
 
+import re
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -15,6 +17,7 @@ from headcount.bench.case import ledger_of, resolve_lengths
 from headcount.bench.counters import base, registry
 from headcount.bench.counters.run_context import run_counter
 from headcount.formulas import rank
+from headcount.formulas.ledger import Ledger
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.make import make_config
 from headcount.models.moe_ffn import MixtureFeedForward
@@ -69,10 +72,21 @@ def test_counter_matches_its_rules(name, case, device, build_case, count_case):
     assert count_case(name, case, device).macs == base.predict(registry.counter(name), ledger, device)
 
 
+def at_layers(ledger):
+    """Return one entry per layer: ``*`` becomes 0 … times - 1, ``3-7`` becomes 3 … 7."""
+    out = []
+    for entry in ledger:
+        run = re.search(r"\*|(?:^|(?<=\.))(\d+)-\d+(?=\.|$)", entry.path)
+        indices = range(int(run[1] or 0), int(run[1] or 0) + entry.times) if run else ()
+        paths = [f"{entry.path[: run.start()]}{i}{entry.path[run.end() :]}" for i in indices]
+        out += [replace(entry, path=path, times=1) for path in paths] or [entry]
+    return Ledger(tuple(out))
+
+
 @pytest.mark.parametrize("case", MODEL_CASES)
 def test_parameters_by_path(case, build_case):
     _, ledger, model, _ = build_case(case)
-    in_ledger = ledger.at_layers().group(lambda entry: entry.path, "params")
+    in_ledger = at_layers(ledger).group(lambda entry: entry.path, "params")
     # named_parameters gives a tied weight once, under the first module that holds it
     in_module = Counter()
     for name, parameter in model.named_parameters():
@@ -131,7 +145,7 @@ def test_macs_by_path(case, build_case):
             if parent in cumulative:
                 own[parent] -= macs
                 break
-    ledger = ledger.at_layers()
+    ledger = at_layers(ledger)
     assert {entry.path for entry in ledger} <= paths
     by_path = {path: macs for path, macs in ledger.group(lambda entry: entry.path).items() if macs}
     assert {path: macs for path, macs in own.items() if macs} == by_path
@@ -142,7 +156,7 @@ def test_results_of_products(case, build_case):
     """A rank's saved activations are the sum of these sizes."""
     _, ledger, model, inputs = build_case(case, "cpu")
     sizes = Counter()
-    for entry in ledger.at_layers():
+    for entry in at_layers(ledger):
         # routers are counted without noise
         if entry.kind in ("linear", "conv") and entry.size:
             sizes[entry.path] += rank._results(entry)
@@ -181,5 +195,5 @@ def test_sizes_of_zero_mac_operations(case, build_case):
     tally = Tally()
     with torch.no_grad(), tally.modules, tally:
         model(*inputs.values())
-    counted = ledger.at_layers().select(lambda entry: entry.kind in ("softmax", "norm", "activation", "embedding"))
+    counted = at_layers(ledger).select(lambda entry: entry.kind in ("softmax", "norm", "activation", "embedding"))
     assert tally.sizes == counted.group(lambda entry: (entry.path, entry.kind), "size")
