@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from headcount.bench import records
@@ -21,28 +22,23 @@ NOT_MEASURED = {
 }
 
 
-def by_device(facts: Facts) -> dict[str, list[dict[str, Any]]]:
-    """Return the newest stored latency record of each row, by device name, without smoke tests and repeated
-    measurements."""
-    newest: dict[tuple[str, str, str, str], dict[str, Any]] = {}
+def results(facts: Facts, find: Callable[[list[dict[str, Any]]], Any] = list) -> dict[str, dict[str, Any]]:
+    """Return by kind of device, ``cuda`` and ``cpu``, what ``find`` makes of each device's records, where that is not
+    empty: of the newest record of each row, without smoke tests and repeated measurements."""
+    newest: dict[tuple[str, ...], dict[str, Any]] = {}
     for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
         if not record["smoke"] and not record.get("again"):
-            key = (record["environment"]["device"], record["cell"], record["layer"], record["implementation"])
-            newest[key] = record
-    devices: dict[str, list[dict[str, Any]]] = {}
-    for (device, *_), record in newest.items():
-        devices.setdefault(device, []).append(record)
-    return devices
+            kind, device = (record["environment"][key] for key in ("device_type", "device"))
+            newest[kind, device, record["cell"], record["layer"], record["implementation"]] = record
+    devices: dict[str, dict[str, list[dict[str, Any]]]] = {kind: {} for kind in NOT_MEASURED}
+    for (kind, device, *_), record in newest.items():
+        devices[kind].setdefault(device, []).append(record)
+    return {kind: {name: found for name in own if (found := find(own[name]))} for kind, own in devices.items()}
 
 
-def results(facts: Facts, find: Callable[[list[dict[str, Any]]], Any]) -> dict[str, dict[str, Any]]:
-    """Return by kind of device, ``cuda`` and ``cpu``, what ``find`` makes of each device's records, where that is not
-    empty."""
-    out: dict[str, dict[str, Any]] = {kind: {} for kind in NOT_MEASURED}
-    for device, rows in by_device(facts).items():
-        if found := find(rows):
-            out[rows[0]["environment"]["device_type"]][device] = found
-    return out
+def rows_of_devices(facts: Facts) -> list[dict[str, Any]]:
+    """Return the records of :func:`results` of every device."""
+    return [row for own in results(facts).values() for rows in own.values() for row in rows]
 
 
 def per_device(
@@ -65,17 +61,16 @@ def per_device(
 def environments(facts: Facts) -> str:
     """Return the environments of each device's records, with the time of the first record of each."""
     rows: dict[tuple, dict[str, Any]] = {}
-    for device, found in by_device(facts).items():
-        for one in sorted((r["environment"] for r in found), key=lambda environment: environment["time"]):
-            row = {
-                "device": device,
-                "threads": str(one["threads"]),
-                "python": one["python"],
-                "packages": ", ".join(f"{name} {version}" for name, version in one["packages"].items()),
-                "gpu": one["gpu"] and f"driver {one['gpu']['driver']}, CUDA {one['gpu']['cuda']}",
-                "commit": (one["commit"] or "none")[:10] + (" + changes" if one["dirty"] else ""),
-            }
-            rows.setdefault(tuple(row.values()), row | {"from": one["time"]})
+    for one in sorted((row["environment"] for row in rows_of_devices(facts)), key=itemgetter("device", "time")):
+        row = {
+            "device": one["device"],
+            "threads": str(one["threads"]),
+            "python": one["python"],
+            "packages": ", ".join(f"{name} {version}" for name, version in one["packages"].items()),
+            "gpu": one["gpu"] and f"driver {one['gpu']['driver']}, CUDA {one['gpu']['cuda']}",
+            "commit": (one["commit"] or "none")[:10] + (" + changes" if one["dirty"] else ""),
+        }
+        rows.setdefault(tuple(row.values()), row | {"from": one["time"]})
     return document.records(list(rows.values())) if rows else "No record is stored."
 
 
@@ -100,12 +95,11 @@ def shown(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
 def data(facts: Facts) -> str:
     """Return all measurements of every stored row of every device as CSV."""
     rows = []
-    for device, measured in by_device(facts).items():
-        for record in measured:
-            values = table.values(record)
-            ratios = {key: values.pop(key) or {} for key in ("to_mha", "over_dense")}
-            row = {"device": device, "subject": record["subject"], "name": record["name"], **values}
-            rows.append(row | {f"{key}_{part}": ratios[key].get(part) for key in ratios for part in INTERVAL})
+    for record in rows_of_devices(facts):
+        values = table.values(record)
+        ratios = {key: values.pop(key) or {} for key in ("to_mha", "over_dense")}
+        row = {"device": record["environment"]["device"], "subject": record["subject"], "name": record["name"]} | values
+        rows.append(row | {f"{key}_{part}": ratios[key].get(part) for key in ratios for part in INTERVAL})
     return document.table_as_csv(rows)
 
 
@@ -116,8 +110,8 @@ def about(facts: Facts) -> str:
 
 def commands(facts: Facts) -> list[str]:
     """Return the commands that stored the records."""
-    environments = (row["environment"] for rows in by_device(facts).values() for row in rows)
-    return list(dict.fromkeys(f"python -m {' '.join(one['command'])}" for one in environments))
+    commands = (row["environment"]["command"] for row in rows_of_devices(facts))
+    return list(dict.fromkeys(f"python -m {' '.join(words)}" for words in commands))
 
 
 DATA = "times.csv"

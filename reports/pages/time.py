@@ -61,17 +61,16 @@ def estimates(facts: Facts) -> str:
 def _repeats(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return for each kind of timing the ratio of the second to the first median of what one commit timed twice."""
     keys = ("name", "layer", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
-    first: dict[tuple, Mapping[str, Any]] = {}
+    pairs: dict[tuple, dict[bool, Mapping[str, Any]]] = {}
+    for record in measured:
+        if not record["smoke"] and record["status"] == "timed":
+            key = (record["environment"]["commit"], *(record[key] for key in keys))
+            pairs.setdefault(key, {})[bool(record.get("again"))] = record
     ratios: dict[str, list[float]] = {}
-    for record in sorted(measured, key=lambda record: bool(record.get("again"))):
-        key = (record["environment"]["commit"], *(record[key] for key in keys))
-        if record["smoke"] or record["status"] != "timed":
-            continue
-        if not record.get("again"):
-            first[key] = record
-        elif before := first.get(key):
-            by = records.common_timing(before, record)
-            once, again = (quantile(records.comparable_samples(r, by), 0.5) for r in (before, record))
+    for pair in pairs.values():
+        if len(pair) == 2:
+            by = records.common_timing(*pair.values())
+            once, again = (quantile(records.comparable_samples(pair[second], by), 0.5) for second in (False, True))
             ratios.setdefault(by, []).append(again / once)
     return [
         {"timed by": by, "rows": len(own), "least": min(own), "median": median(own), "most": max(own)}
