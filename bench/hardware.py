@@ -48,11 +48,13 @@ class Hardware:
         """Multiply-accumulates per second by torch's dtype, of those that the data sheet states."""
         return {torch: self.tflops[dtype] * 1e12 / 2 for torch, dtype in TORCH_DTYPES.items() if dtype in self.tflops}
 
-    def check(self, dtype: str) -> None:
-        """Raise UsageError where the data sheet states no rate of torch's ``dtype``."""
-        if dtype not in self.macs_per_s:
-            known = ", ".join(self.macs_per_s)
-            raise UsageError(f"the data sheet of {self.name} states no rate of {dtype}; choose from {known}")
+    def check(self, dtype: str, rates: Mapping[str, float] | None = None) -> None:
+        """Raise UsageError where the data sheet states no rate of ``dtype``: torch's name, or a key of ``rates``."""
+        known = self.macs_per_s if rates is None else rates
+        if dtype not in known:
+            raise UsageError(
+                f"the data sheet of {self.name} states no rate of {dtype!r}; choose from {', '.join(known)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -100,9 +102,7 @@ def parse_peak(text: str) -> Peak:
             f"unknown hardware {(name or text)!r} of peak {text!r}; {choices(name or text, names)}, then a dtype, "
             "or FLOP/s such as 989T"
         )
-    if dtype not in hardware.tflops:
-        stated = ", ".join(hardware.tflops)
-        raise UsageError(f"the data sheet of {hardware.name} states no rate of {dtype!r}; choose from {stated}")
+    hardware.check(dtype, hardware.tflops)
     return Peak(hardware.tflops[dtype] * 1e12, hardware.short_name, dtype)
 
 

@@ -22,8 +22,6 @@ MOST_SETS = 32
 MODEL_SETS = 4
 MANY_PARAMS = 10**8
 """A model with more parameters is initialized on the GPU, because a CPU takes minutes."""
-EXACT_PARAMS = 2 * 10**9
-"""A model with more parameters has a float32 reference, because a float64 one would not fit into memory."""
 
 Config = AttentionConfig | ModelConfig
 
@@ -44,18 +42,14 @@ class CaseTensors:
         """Return the module of ``config`` with ``impl``; all of one configuration hold the same parameters."""
         return self._load(config, impl, self._state(config))
 
-    def reference(self, config: Config, dtype: torch.dtype | None = None, of: Config | None = None) -> nn.Module:
-        """Return the reference on the parameters of the implementations, rounded to their dtype (default: float64).
+    def reference(self, config: Config, dtype: torch.dtype = torch.float64, of: Config | None = None) -> nn.Module:
+        """Return the reference in ``dtype`` on the parameters of the implementations, which are rounded to theirs.
 
         ``of``: the configuration whose parameters it takes, where that has another form.
         """
-        state = self._state(of or config)
-        if dtype is None:
-            exact = sum(p.numel() for p in state.values()) <= EXACT_PARAMS
-            dtype = torch.float64 if exact else torch.float32
         if (config, dtype) not in self._references:
-            rounded = {name: value.to(dtype) for name, value in state.items()}
-            self._references[config, dtype] = self._load(config, "reference", rounded)
+            state = {name: value.to(dtype) for name, value in self._state(of or config).items()}
+            self._references[config, dtype] = self._load(config, "reference", state)
         return self._references[config, dtype]
 
     def _load(self, config: Config, impl: str, state: Mapping[str, Tensor]) -> nn.Module:
@@ -184,18 +178,13 @@ def expert_shares(routing: str, num_experts: int) -> list[float]:
 def inclusion_probs(shares: list[float], top_k: int) -> list[float]:
     """Return the probability that a token selects each expert, of sum K: K times its share, at most 1.
 
-    K different experts leave no expert more than 1 / K of the choices: what a larger share would get beyond it goes
-    to the others, in proportion.
+    ``shares`` fall. K different experts leave no expert more than 1 / K of the choices: what a larger share would get
+    beyond it goes to the others, in proportion.
     """
-    certain: set[int] = set()
-    while True:
-        rest = sum(share for e, share in enumerate(shares) if e not in certain)
-        left = top_k - len(certain)
-        found = [1.0 if e in certain else left * share / rest for e, share in enumerate(shares)]
-        more = {e for e, probability in enumerate(found) if probability >= 1} - certain
-        if not more:
-            return found
-        certain |= more
+    certain = 0
+    while (top_k - certain) * shares[certain] > sum(shares[certain:]):
+        certain += 1
+    return [1.0] * certain + [(top_k - certain) * share / sum(shares[certain:]) for share in shares[certain:]]
 
 
 def select_experts(routing: str, tokens: int, num_experts: int, top_k: int, seed: int) -> Tensor:

@@ -67,6 +67,8 @@ def compare(
 ) -> tuple[list[dict[str, Any]], int, int]:
     """Return the rows in both files with B's time over A's, and the numbers of rows in A only and in B only.
 
+    The noise floor is the wider one of the two runs, of samples of the compared kind where recorded.
+
     UsageError for different devices without ``force``, and where no row is in both.
     """
     devices = [sorted({r["environment"]["device"] for r in rows}) for rows in (a, b)]
@@ -83,14 +85,9 @@ def compare(
     for key in both:
         by = records.common_timing(left[key], right[key])
         x, y = records.comparable_samples(left[key], by), records.comparable_samples(right[key], by)
-        ratio, noise = unpaired_ratio(y, x), _noise(by, left[key], right[key])
+        floor = "noise_floor_wall" if by == records.WALL else "noise_floor"
+        noises = [Ratio(**one) for r in (left[key], right[key]) if (one := r.get(floor) or r.get("noise_floor"))]
+        ratio, noise = unpaired_ratio(y, x), max(noises, key=lambda noise: noise.half_width, default=None)
         times = {"cell": key[0], "row": key[1], "a_ms": quantile(x, 0.5), "b_ms": quantile(y, 0.5)}
         rows.append({**times, "ratio": asdict(ratio), "verdict": verdict(ratio, noise)})
     return rows, len(left) - len(both), len(right) - len(both)
-
-
-def _noise(by: str, *found: dict[str, Any]) -> Ratio | None:
-    """Return the wider noise floor of the two runs, of samples of this kind where recorded."""
-    key = "noise_floor_wall" if by == records.WALL else "noise_floor"
-    ratios = [Ratio(**noise) for r in found if (noise := r.get(key) or r.get("noise_floor"))]
-    return max(ratios, key=lambda ratio: ratio.half_width, default=None)

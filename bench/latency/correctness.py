@@ -158,8 +158,7 @@ class CorrectnessCheck:
         self, results: Results, inputs: Sequence[Tensor], chosen: Sequence[Tensor], rows: Sequence[int]
     ) -> tuple[Sequence[Tensor], Mapping[str, int]]:
         """Return the results of the reference with these choices, and how they compare with its own."""
-        dtype = next(self.reference.parameters()).dtype
-        exact = [x.to(dtype) if x.is_floating_point() else x for x in inputs]
+        exact = [x.double() if x.is_floating_point() else x for x in inputs]
         with RoutingReplay(chosen, MARGIN[self.case.dtype], rows) as replay:
             return results(self.reference, *exact), replay.counts
 

@@ -11,8 +11,6 @@ from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS, preset
 from headcount.models.configs.registry import ATTENTIONS
 
-LISTED = "headcount latency --list"
-"""The command that lists what can be timed."""
 AUTO = "auto"
 """The implementation that a layer chooses itself."""
 FUSED = "fused"
@@ -105,7 +103,7 @@ def model_impls(
     """Return the rows of a model, one for each implementation. UsageError for a model without a module."""
     config = preset(name)
     if not config.has_module:
-        raise UsageError(f"{name} is a closed form only; {LISTED} names the models that run")
+        raise UsageError(f"{name} is a closed form only; headcount latency --list names the models that run")
     return [
         ImplSpec(name, config, how, "subject") for how in _resolve_impls(config.attention, requested, device, tokens)
     ]

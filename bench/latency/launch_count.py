@@ -1,8 +1,5 @@
 """Count the kernels that a call launches: operations of a run on meta tensors, except views and empty tensors."""
 
-from dataclasses import replace
-from functools import cache
-
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
@@ -47,13 +44,6 @@ def count_launches(case: TimingCase, spec: ImplSpec) -> int | None:
     """Return the kernels of a forward pass; None for another pass, and where it does not run on meta tensors."""
     if case.which not in ("forward", "decode"):
         return None
-    # many cases share a dense layer
-    anonymous = replace(case, name="", routing="", requested=None, blocks=None)
-    return _count_launches(anonymous, replace(spec, name="", role=""))
-
-
-@cache
-def _count_launches(case: TimingCase, spec: ImplSpec) -> int | None:
     how = dict(device="meta", dtype=DTYPES[case.dtype])
     try:
         module = build(spec.config, impl=spec.impl, **how)

@@ -29,11 +29,6 @@ RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense
 L2_SHARE = 1.5
 """Least bytes that the calls of a block read, as a multiple of the L2 cache."""
 
-NO_RATIOS = dict.fromkeys(
-    ("noise_floor", "noise_floor_wall", *(f"{ratio}{part}" for ratio in RATIOS for part in ("", "_verdict", "_by")))
-)
-"""Fields of a record that comparisons fill in later, all None."""
-
 
 class DeviceLost(Exception):
     """The device no longer works in this process; the message names the implementation that ran, and its error."""
@@ -89,7 +84,6 @@ class TimedImpl(TimedCall):
             "bound": checked.bound if agrees else None,
             "choices": checked.choices if checked and checked.choices["tokens"] else None,
             "backends": list(checked.backends) if checked else None,
-            **NO_RATIOS,
             "status": self.status,
             "macs": needed.macs,
             "least_bytes": least_bytes,
@@ -229,23 +223,23 @@ def _check_replay(impl: TimedImpl) -> None:
 
 
 def fill_ratios(rows: Sequence[dict[str, Any]], control: dict[str, Any] | None) -> None:
-    """Fill the ratios of the records of a case; ``control`` is that of a repeated implementation.
+    """Add the ratios to the records of a case; ``control`` is that of a repeated implementation.
 
     A ratio is of replayed graphs where both have one, else of wall time, and is judged by the noise floor of its kind.
     """
     timed = [row for row in rows if row["wall_ms"]]
     by_role = {row["role"]: row for row in timed if row["role"] != "subject"}
     noises = _noises(timed, control)
-    for row in timed:
+    for row in rows:
         for key, by in (("noise_floor", records.common_timing(row, row)), ("noise_floor_wall", records.WALL)):
-            row[key] = asdict(noises[by]) if by in noises else None
+            row[key] = asdict(noises[by]) if row["wall_ms"] and by in noises else None
         for key, role in RATIOS.items():
+            row |= dict.fromkeys((key, f"{key}_by", f"{key}_verdict"))
             other = by_role.get(role)
-            if other is None or other is row or row["role"] not in records.ROLES:
-                continue
-            by = records.common_timing(row, other)
-            ratio = _ratio(row, other, by)
-            row |= {key: asdict(ratio), f"{key}_by": by, f"{key}_verdict": verdict(ratio, noises.get(by))}
+            if row["wall_ms"] and row["role"] in records.ROLES and other is not None and other is not row:
+                by = records.common_timing(row, other)
+                ratio = _ratio(row, other, by)
+                row |= {key: asdict(ratio), f"{key}_by": by, f"{key}_verdict": verdict(ratio, noises.get(by))}
 
 
 def _noises(timed: Sequence[dict[str, Any]], control: dict[str, Any] | None) -> dict[str, Ratio]:

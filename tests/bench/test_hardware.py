@@ -46,7 +46,7 @@ def test_rates_are_dense():
 def test_missing_dtype_is_an_error():
     HARDWARE["v100"].check("float16")
     with pytest.raises(
-        UsageError, match="V100 SXM2 states no rate of bfloat16; choose from float16, float32, float64$"
+        UsageError, match="V100 SXM2 states no rate of .bfloat16.; choose from float16, float32, float64$"
     ):
         HARDWARE["v100"].check("bfloat16")
 
