@@ -248,7 +248,6 @@ def crossing(ratios: dict[int, float]) -> str | None:
         return None
     if min(ratios.values()) >= 1 or max(ratios.values()) < 1:
         return "never" if min(ratios.values()) >= 1 else "always"
-    for (low, below), (high, above) in pairwise(sorted(ratios.items())):
-        if below < 1 <= above:
-            return f"{low + (high - low) * (1 - below) / (above - below):.0f}%"
-    return None
+    pairs = pairwise(sorted(ratios.items()))
+    crossed = (low + (high - low) * (1 - a) / (b - a) for (low, a), (high, b) in pairs if a < 1 <= b)
+    return next((f"{share:.0f}%" for share in crossed), None)

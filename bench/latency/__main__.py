@@ -41,7 +41,6 @@ from headcount.models.configs import layers
 
 PASSES = ("forward", "backward", "both", "decode")
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
-TOKENS = {"cpu": 1024, "cuda": 16384}
 QUICK = {"layer": ["mha-base", "moa-8K8E128D"], "seq_len": [128], "blocks": 5, "passes": ["forward"], "tokens": 512}
 SUBCOMMANDS = ("compare", "gates", "campaign", "ranks")
 """Commands with their own command line, in ``bench/latency/<name>.py``."""
@@ -170,7 +169,7 @@ def set_defaults(args: argparse.Namespace) -> None:
                 setattr(args, name, value)
     args.dtype = args.dtype or schedule.DTYPE[args.device]
     args.passes = args.passes or ["forward", "both"]
-    args.tokens = TOKENS[args.device] if args.tokens is None else args.tokens
+    args.tokens = schedule.TOKENS[args.device] if args.tokens is None else args.tokens
     args.blocks = schedule.BLOCKS if args.blocks is None else args.blocks
 
 

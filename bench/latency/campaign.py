@@ -1,7 +1,6 @@
 """Measure on a GPU everything that the documents need, most valuable first, in one command.
 
-In this order: environment, correctness checks of the first layers, timing cases (bench/latency/gpu_cases.toml), and the
-checks that are left.
+Timing cases (bench/latency/gpu_cases.toml), each checked before it is timed, then the checks of ``gates``.
 No case begins that would not finish in time. Each finished case is appended to DIR/latency.jsonl; a later run with the
 same DIR skips what that file holds. The last lines name the missing cases.
 With TRITON_CACHE_DIR=build/kernels, a folder that `make kernels` fills on any machine, no Triton kernel is compiled.
@@ -25,7 +24,9 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     schedule.add_options(out, "--device", default="cuda")
     dtypes = ("bfloat16", "float16", "float32")
     schedule.add_options(out, "--dtype", choices=dtypes, default="bfloat16", help="(default: %(default)s)")
-    schedule.add_options(out, "--tokens", default=schedule.TOKENS, help="tokens of a call (default: %(default)s)")
+    schedule.add_options(
+        out, "--tokens", default=schedule.TOKENS["cuda"], help="tokens of a call (default: %(default)s)"
+    )
     add_output(out)
     return out
 
@@ -34,8 +35,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[
     """Return the sections of a campaign; each begins when the one before it has been printed."""
 
     def cases() -> list[list[TimingCase]]:
-        first = gates.check_cases(gates.FIRST_LAYERS, args.device, [args.dtype], gates.FIRST_SHAPES)
-        others = [case for case in gates.check_cases(gates.LAYERS, args.device) if case not in first]
-        return [first, schedule.campaign_cases(args.device, args.dtype, args.tokens), others]
+        checks = gates.check_cases(gates.LAYERS, args.device, dict.fromkeys((args.dtype, *gates.DTYPES[args.device])))
+        return [schedule.campaign_cases(args.device, args.dtype, args.tokens), checks]
 
     return schedule.measure(args, ["campaign"], argv, cases)

@@ -6,18 +6,16 @@ and a second run must give the same bits.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.latency import schedule
 from headcount.bench.latency.timing_cases import TimingCase
 
 PROG = "python -m bench.latency gates"
-FIRST_LAYERS = (*schedule.HEADLINE, "moh-32x64-50")
-LAYERS = (*FIRST_LAYERS, "moh-llama3-50", "mha-base")
+LAYERS = ("moa-8K8E128D", "moa-16K32E256D", "moa-8K32E128D", "moh-32x64-50", "moh-llama3-50", "mha-base")
 SHAPES = ((129, 2, "balanced"), (512, 2, "balanced"), (1, 1, "balanced"), (10, 4, "one-expert"))
 """Tokens of a sequence, sequences, routing."""
-FIRST_SHAPES = SHAPES[:2]
 DTYPES = {"cpu": ("float32",), "cuda": ("bfloat16", "float32")}
 
 
@@ -37,17 +35,12 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[
     return schedule.measure(args, ["gates"], argv, lambda: [check_cases(args.layer, args.device, args.dtype)])
 
 
-def check_cases(
-    names: Sequence[str],
-    device: str,
-    dtypes: Sequence[str] | None = None,
-    shapes: Sequence[tuple[int, int, str]] | None = None,
-) -> list[TimingCase]:
+def check_cases(names: Sequence[str], device: str, dtypes: Iterable[str] | None = None) -> list[TimingCase]:
     """Return the cases to check, shapes outside, layers inside."""
     return [
         TimingCase("layer", name, seq_len, batch_size, dtype, which, device, routing, blocks=0)
         for dtype in dtypes or DTYPES[device]
-        for seq_len, batch_size, routing in shapes or SHAPES
+        for seq_len, batch_size, routing in SHAPES
         for which in ("forward", "both")
         for name in names
     ]

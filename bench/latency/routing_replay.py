@@ -93,10 +93,7 @@ def trace_routing(module: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[
 
 
 def backend_of(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """Return the kernel that torch selects for a call of the fused core; ``unknown`` where it cannot be queried."""
-    try:
-        number = torch._fused_sdp_choice(*args, **kwargs)
-        names = {int(value): name for name, value in torch.nn.attention.SDPBackend.__members__.items()}
-    except (RuntimeError, TypeError, AttributeError):
-        return "unknown"
-    return names.get(int(number), str(number)).lower()
+    """Return the kernel that torch selects for a call of the fused core."""
+    number = int(torch._fused_sdp_choice(*args, **kwargs))
+    names = {int(value): name for name, value in torch.nn.attention.SDPBackend.__members__.items()}
+    return names.get(number, str(number)).lower()

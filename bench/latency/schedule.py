@@ -20,12 +20,8 @@ from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
 from headcount.bench.measure import check_device
 from headcount.bench.table import shown
 
-TOKENS = 16384
-"""Tokens of a call in a campaign."""
-HEADLINE = ("moa-8K8E128D", "moa-16K32E256D", "moa-8K32E128D")
-"""The layers that documents show first."""
-LATENCY_FILE = "latency.jsonl"
-"""File of the records in the folder of ``--out-dir``."""
+TOKENS = {"cpu": 1024, "cuda": 16384}
+"""Tokens of a call by default."""
 BLOCKS = 20
 DTYPE = {"cpu": "float32", "cuda": "bfloat16"}
 """The dtype that a device times by default."""
@@ -47,7 +43,7 @@ MOST, MOST_BLOCKS = 2**31 - 1, 10_000
 """Largest length or batch, and most blocks."""
 
 
-def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS) -> list[TimingCase]:
+def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS["cuda"]) -> list[TimingCase]:
     """Return the timing case of each row of gpu_cases.toml."""
     found = []
     for row in tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))["cases"]:
@@ -126,7 +122,7 @@ def measure(
     from headcount.bench.latency.session import TimingSession, environment_of
 
     environ = environment_of(args, [*command, *argv])
-    path = Path(args.out_dir) / LATENCY_FILE if args.out_dir else args.json and Path(args.json)
+    path = Path(args.out_dir) / "latency.jsonl" if args.out_dir else args.json and Path(args.json)
     if args.record:
         path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
     session = TimingSession(path, environ, args.blocks, args.within, HARDWARE.get(args.hardware))

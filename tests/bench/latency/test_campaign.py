@@ -22,8 +22,6 @@ CASES = [
 def small_campaign(cuda, quick, monkeypatch):
     """List few small cases, and checks of one layer."""
     monkeypatch.setattr(schedule, "campaign_cases", lambda *_: CASES)
-    monkeypatch.setattr(gates, "FIRST_LAYERS", ("dense",))
-    monkeypatch.setattr(gates, "FIRST_SHAPES", ((7, 2, "balanced"),))
     monkeypatch.setattr(gates, "LAYERS", ("dense",))
     monkeypatch.setattr(gates, "SHAPES", ((7, 2, "balanced"), (1, 1, "balanced")))
     return cuda
