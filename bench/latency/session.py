@@ -90,15 +90,12 @@ class TimingSession:
             status = format_status(error)
             impls = [measure.TimedImpl(spec.label, None, case=case, spec=spec, status=status) for spec in case.impls()]
             found = [impl.record(None, blocks) for impl in impls]
+            measure.fill_ratios(found, None)
         common = {"telemetry": self._telemetry.summary(), "environment": self.environ}
         self.done[case.key] = [record | common for record in found]
         if self.path:
             records.append(self.path, *self.done[case.key])
         self.longest_s = max(self.longest_s, time.time() - began)
-
-    def remark(self) -> str:
-        """Return a line for each missing case."""
-        return "".join(f"\nmissing, no time left: {case.key}" for case in self.missing)
 
     def _row(self, record: dict[str, Any]) -> Row:
         """Return the printed row of a record, with the bound of the data sheet where one is given."""
