@@ -1,5 +1,6 @@
 """Measure the peak rates of this machine with large matrix products, copies and sums."""
 
+import math
 import time
 import timeit
 from collections.abc import Callable
@@ -31,12 +32,9 @@ def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
             torch.cuda.synchronize()
     size = source.numel() * source.element_size()
     product_s, copy_s = _best_s(lambda: torch.mm(a, b), device), _best_s(lambda: target.copy_(source), device)
-    name = str(dtype).removeprefix("torch.")
-    how = f"{side}^3 {name} product, {copied // 2**20} MiB read and written, best of {ROUNDS[device]}"
-    if device != "cuda":
-        return Peaks(side**3 / product_s, 2 * size / copy_s, how)
-    read = size / _best_s(lambda: source.sum(), device)
-    return Peaks(side**3 / product_s, 2 * size / copy_s, f"{how}; {size // 2**20} MiB read by a sum", read)
+    read_s = _best_s(lambda: source.sum(), device) if device == "cuda" else math.inf
+    how = f"{side}^3 product, {copied} bytes read and written, best of {ROUNDS[device]}"
+    return Peaks(side**3 / product_s, 2 * size / copy_s, how, size / read_s)
 
 
 def _best_s(call: Callable[[], object], device: str) -> float:

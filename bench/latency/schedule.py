@@ -126,8 +126,7 @@ def measure(
     if args.record:
         path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
     session = TimingSession(path, environ, args.blocks, args.within, HARDWARE.get(args.hardware))
-    stored = f", records in {path}" if path else ""
-    return Work(list(map(session.section, parts)), remark=lambda: stored + session.remark(), result=table.result)
+    return Work(list(map(session.section, parts)), remark=lambda: session.remark, result=table.result)
 
 
 def check_limits(args: argparse.Namespace) -> None:

@@ -45,7 +45,8 @@ class TimingSession:
         self.parent = watched.worker() if path else {}
         self.started = self.parent.get("started") or time.time()
         self.done = schedule.read_finished(path)
-        self.missing: list[TimingCase] = []
+        # what follows the time: a line for each missing case
+        self.remark = f", records in {path}" if path else ""
         self.longest_s = 0.0
         self.environ, self.blocks, self.hardware = environ, blocks, hardware
         self._peaks: dict[str, Peaks | None] = {}
@@ -67,7 +68,7 @@ class TimingSession:
             runs = case.key not in self.done
             if runs:
                 if self.within is not None and time.time() + self.longest_s > self.started + self.within:
-                    self.missing.append(case)
+                    self.remark += f"\nmissing, no time left: {case.key}"
                     continue
                 self._run(case)
             yield from map(self._row, self.done[case.key])

@@ -1,10 +1,10 @@
 """Measured ratios of latencies with their intervals: the routing overhead, and where skipping heads pays."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from headcount.reports import latency
-from headcount.reports.facts import Facts
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
@@ -13,17 +13,8 @@ Ratio = Mapping[str, float]
 """``value``, ``low`` and ``high``: a ratio with its 95 % interval."""
 
 
-def overheads(facts: Facts) -> dict[str, Any]:
-    """Return the routing overhead of forward passes by kind of device, device, timing case and implementation."""
-    return latency.results(facts, _case_overheads)
-
-
-def break_even(facts: Facts) -> dict[str, Any]:
-    """Return the ratio by kind of device, device, shape with length and pass, and share of heads in percent."""
-    return latency.results(facts, latency.ratios)
-
-
-def _case_overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
+def overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
+    """Return the routing overhead of forward passes by timing case and implementation."""
     cases: dict[str, dict[str, Ratio]] = {}
     shown = {row["cell"] for row in latency.headline_rows(records) if row["pass"] == "forward"}
     for row in sorted(records, key=lambda row: (row["name"], row["seq_len"] or 0)):
@@ -120,5 +111,5 @@ ABOUT_OVERHEAD = (
 ABOUT_BREAK_EVEN = (
     "Lines of a ratio of latencies over the share of heads: they cross 1 where skipping heads starts to pay."
 )
-OVERHEAD = Plot("overhead", ABOUT_OVERHEAD, overheads, draw_overheads)
-BREAK_EVEN = Plot("break_even", ABOUT_BREAK_EVEN, break_even, draw_break_even)
+OVERHEAD = Plot("overhead", ABOUT_OVERHEAD, partial(latency.results, find=overheads), draw_overheads)
+BREAK_EVEN = Plot("break_even", ABOUT_BREAK_EVEN, partial(latency.results, find=latency.ratios), draw_break_even)
