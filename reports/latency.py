@@ -36,7 +36,7 @@ def results(facts: Facts, find: Callable[[list[dict[str, Any]]], Any] = list) ->
     return {kind: {name: found for name in own if (found := find(own[name]))} for kind, own in devices.items()}
 
 
-def rows_of_devices(facts: Facts) -> list[dict[str, Any]]:
+def newest_records(facts: Facts) -> list[dict[str, Any]]:
     """Return the records of :func:`results` of every device."""
     return [row for own in results(facts).values() for rows in own.values() for row in rows]
 
@@ -61,7 +61,7 @@ def per_device(
 def environments(facts: Facts) -> str:
     """Return the environments of each device's records, with the time of the first record of each."""
     rows: dict[tuple, dict[str, Any]] = {}
-    for one in sorted((row["environment"] for row in rows_of_devices(facts)), key=itemgetter("device", "time")):
+    for one in sorted((row["environment"] for row in newest_records(facts)), key=itemgetter("device", "time")):
         row = {
             "device": one["device"],
             "threads": str(one["threads"]),
@@ -79,12 +79,12 @@ def tables(facts: Facts, subject: str) -> str:
     found = per_device(
         facts,
         lambda rows: headline_rows([r for r in rows if r["subject"] == subject]),
-        lambda kind, rows: [shown(rows, (*TIMES, "gpu_ms" if kind == "cuda" else "wall_ms"))],
+        lambda kind, rows: [format_rows(rows, (*TIMES, "gpu_ms" if kind == "cuda" else "wall_ms"))],
     )
     return "\n\n".join(found)
 
 
-def shown(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
+def format_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
     """Return the columns ``keys`` of records, with their notes. A column without values, or of balanced routing alone,
     is left out."""
     values = [table.values(row) for row in rows]
@@ -95,7 +95,7 @@ def shown(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
 def data(facts: Facts) -> str:
     """Return all measurements of every stored row of every device as CSV."""
     rows = []
-    for record in rows_of_devices(facts):
+    for record in newest_records(facts):
         values = table.values(record)
         ratios = {key: values.pop(key) or {} for key in ("to_mha", "over_dense")}
         row = {"device": record["environment"]["device"], "subject": record["subject"], "name": record["name"]} | values
@@ -110,7 +110,7 @@ def about(facts: Facts) -> str:
 
 def commands(facts: Facts) -> list[str]:
     """Return the commands that stored the records."""
-    commands = (row["environment"]["command"] for row in rows_of_devices(facts))
+    commands = (row["environment"]["command"] for row in newest_records(facts))
     return list(dict.fromkeys(f"python -m {' '.join(words)}" for words in commands))
 
 
@@ -179,7 +179,7 @@ def _show_verdicts(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
         found = [(row[head] or "").rpartition("] ")[2] for row in rows]
         counts = [f"{n} {verdict}" for verdict in ("holds", "fails", "no evidence") if (n := found.count(verdict))]
         parts.append(f"{words}: {', '.join(counts) or 'not timed'}")
-    return [document.records(forward or rows), f"Of {len(rows)} cells: {'; '.join(parts)}."]
+    return [document.records(forward or rows), f"Of {len(rows)} timing cases: {'; '.join(parts)}."]
 
 
 def least_overheads(rows: Sequence[dict[str, Any]]) -> list[float]:

@@ -146,7 +146,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Cal
             torch.set_num_threads(args.threads)
         return [_make_cases(args)]
 
-    return schedule.measure(args, [], argv, cases)
+    return schedule.plan_cases(args, [], argv, cases)
 
 
 def _estimate(args: argparse.Namespace) -> Work:

@@ -38,4 +38,4 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[
         checks = gates.check_cases(gates.LAYERS, args.device, dict.fromkeys((args.dtype, *gates.DTYPES[args.device])))
         return [schedule.campaign_cases(args.device, args.dtype, args.tokens), checks]
 
-    return schedule.measure(args, ["campaign"], argv, cases)
+    return schedule.plan_cases(args, ["campaign"], argv, cases)

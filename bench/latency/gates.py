@@ -32,7 +32,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
     """Return a row for each implementation of each case."""
-    return schedule.measure(args, ["gates"], argv, lambda: [check_cases(args.layer, args.device, args.dtype)])
+    return schedule.plan_cases(args, ["gates"], argv, lambda: [check_cases(args.layer, args.device, args.dtype)])
 
 
 def check_cases(names: Sequence[str], device: str, dtypes: Iterable[str] | None = None) -> list[TimingCase]:

@@ -102,7 +102,7 @@ def prepare(args: argparse.Namespace) -> None:
     check_device(args.device, ["cpu"])
 
 
-def measure(
+def plan_cases(
     args: argparse.Namespace, command: Sequence[str], argv: Sequence[str], make: Callable[[], list[list[TimingCase]]]
 ) -> Work | Callable[[], int]:
     """Return a section for each list of cases, measured as it is printed, or what to run instead of this process.

@@ -52,7 +52,7 @@ def estimates(facts: Facts) -> str:
         device = found[0]["environment"]["device"]
         repeated = _repeats([r for r in facts.stored("latency") if r["environment"]["device"] == device])
         again = [text("time.again"), document.records(repeated, AGAIN)] if repeated else []
-        return [latency.shown(rows, ESTIMATES) if rows else "No estimate: no data sheet of this device.", *again]
+        return [latency.format_rows(rows, ESTIMATES) if rows else "No estimate: no data sheet of this device.", *again]
 
     return "\n\n".join(latency.per_device(facts, list, show, ["cuda"]))
 

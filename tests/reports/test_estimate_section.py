@@ -56,7 +56,7 @@ def test_second_measurement_is_compared_only(page, tmp_path):
     )
     (row,) = rows_of(text, "least")
     assert list(row.values()) == ["graph", "1", "1.100", "1.100", "1.100"]
-    newest = latency.rows_of_devices(Facts(stored=tmp_path))
+    newest = latency.newest_records(Facts(stored=tmp_path))
     assert len(newest) == 2 and not any(one["again"] for one in newest)
     (fastest,) = rows_of(text, "time / estimate")
     assert fastest["implementation"] == "triton"

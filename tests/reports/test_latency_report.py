@@ -67,7 +67,7 @@ def test_row_is_of_the_fastest_implementation(store_facts):
 def test_newest_record_of_a_row_is_shown(store_facts):
     later = {**record()["environment"], "time": "2027-02-02T03:04:05+00:00"}
     facts = store_facts(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))
-    assert [r["wall_ms"] for r in latency.rows_of_devices(facts)] == [[7.0, 7.0]]
+    assert [r["wall_ms"] for r in latency.newest_records(facts)] == [[7.0, 7.0]]
 
 
 @pytest.mark.parametrize(
