@@ -46,7 +46,7 @@ def per_device(
     find: Callable[[list], Any],
     show: Callable[[str, Any], Sequence[str]],
     kinds: Iterable[str] = NOT_MEASURED,
-) -> list[str]:
+) -> str:
     """Return for each device of these kinds a heading and the texts that ``show`` makes of the result of ``find``; a
     kind without results is reported as not measured."""
     found = results(facts, find)
@@ -55,7 +55,7 @@ def per_device(
         for device, own in found[kind].items():
             parts += [f"**{kind.upper()}**: {device}", *show(kind, own)]
         parts += [] if found[kind] else [f"**{kind.upper()}**: {NOT_MEASURED[kind]}"]
-    return parts
+    return "\n\n".join(parts)
 
 
 def environments(facts: Facts) -> str:
@@ -76,12 +76,11 @@ def environments(facts: Facts) -> str:
 
 def tables(facts: Facts, subject: str) -> str:
     """Return the times of layers or of models, a table for each device; :func:`data` has all measurements."""
-    found = per_device(
+    return per_device(
         facts,
         lambda rows: headline_rows([r for r in rows if r["subject"] == subject]),
         lambda kind, rows: [format_rows(rows, (*TIMES, "gpu_ms" if kind == "cuda" else "wall_ms"))],
     )
-    return "\n\n".join(found)
 
 
 def format_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
@@ -119,19 +118,18 @@ TIMES = ("layer", "implementation", "seq_len", "pass", "routing", "to_mha", "to_
 TIMES += ("over_dense_verdict", "over_bound")
 
 
-DENSE = {"mha": "MHA of the same model width", "mha-inner": "MHA of the same inner width"}
 VERDICTS = {
-    "loop": ("time over loop: at most half", "at most half of `loop`", 0.5),
-    **{role: (f"MACs, and time, over {what}: as fast", f"as fast as {what}", 1.0) for role, what in DENSE.items()},
+    "loop": ("at most half the time of loop", 0.5),
+    "mha": ("as fast as MHA of the same model width (MACs, time)", 1.0),
+    "mha-inner": ("as fast as MHA of the same inner width (MACs, time)", 1.0),
 }
-"""The authors' sentence by role of the compared layer: column heading, words, and bound of the ratio."""
+"""The authors' sentence by role of the compared layer: column heading, and bound of the ratio."""
 
 
 def sentence(facts: Facts) -> str:
     """Return the verdict on the authors' sentence for each row of each device."""
     (expected,) = facts.claims.timed
-    found = per_device(facts, _verdicts, _show_verdicts)
-    return "\n\n".join([quote(expected), *found])
+    return f"{quote(expected)}\n\n{per_device(facts, _verdicts, _show_verdicts)}"
 
 
 def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -147,7 +145,7 @@ def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         best = min(fast, key=_slowness)
         row = {"layer": best["layer"], "T": best["seq_len"], "pass": best["pass"], "fastest": best["implementation"]}
-        found.append(row | {head: _against(best, others.get(role), role) for role, (head, *_) in VERDICTS.items()})
+        found.append(row | {head: _against(best, others.get(role), role) for role, (head, _) in VERDICTS.items()})
     return found
 
 
@@ -160,7 +158,7 @@ def _against(best: dict[str, Any], other: dict[str, Any] | None, role: str) -> s
         return None
     by = records.common_timing(best, other)
     ratio = paired_ratio(*(records.comparable_samples(record, by) for record in (best, other)))
-    *_, bound = VERDICTS[role]
+    _, bound = VERDICTS[role]
     verdict = "holds" if ratio.high <= bound else "fails" if ratio.low > bound else "no evidence"
     macs = "" if role == "loop" else f"{best['macs'] / other['macs']:.2f}, "
     return f"{macs}{interval(asdict(ratio))} {verdict}"
@@ -175,10 +173,10 @@ def _show_verdicts(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return a table of the forward passes, if there are any, and how many of all rows have each verdict."""
     forward = [row for row in rows if row["pass"] == "forward"]
     parts = []
-    for head, words, _ in VERDICTS.values():
+    for head, _ in VERDICTS.values():
         found = [(row[head] or "").rpartition("] ")[2] for row in rows]
         counts = [f"{n} {verdict}" for verdict in ("holds", "fails", "no evidence") if (n := found.count(verdict))]
-        parts.append(f"{words}: {', '.join(counts) or 'not timed'}")
+        parts.append(f"{head}: {', '.join(counts) or 'not timed'}")
     return [document.records(forward or rows), f"Of {len(rows)} timing cases: {'; '.join(parts)}."]
 
 
@@ -217,7 +215,7 @@ def _slowness(row: dict[str, Any]) -> tuple[bool, float]:
 
 def break_even(facts: Facts) -> str:
     """Return the share of heads below which skipping them pays, a table for each device."""
-    return "\n\n".join([document.text("time.break_even"), *per_device(facts, ratios, _break_even_table)])
+    return f"{document.text('time.break_even')}\n\n{per_device(facts, ratios, _break_even_table)}"
 
 
 def _break_even_table(kind: str, found: dict[str, dict[int, dict[str, float]]]) -> list[str]:

@@ -54,7 +54,7 @@ def estimates(facts: Facts) -> str:
         again = [text("time.again"), document.records(repeated, AGAIN)] if repeated else []
         return [latency.format_rows(rows, ESTIMATES) if rows else "No estimate: no data sheet of this device.", *again]
 
-    return "\n\n".join(latency.per_device(facts, list, show, ["cuda"]))
+    return latency.per_device(facts, list, show, ["cuda"])
 
 
 def _repeats(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

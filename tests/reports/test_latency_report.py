@@ -75,7 +75,7 @@ def test_newest_record_of_a_row_is_shown(store_facts):
 )
 def test_verdict_on_half_the_time(loop, half, store_facts):
     facts = store_facts(CELL[0], record(implementation="loop", wall=loop), CELL[3])
-    assert f"at most half of `loop`: 1 {half}" in latency.sentence(facts)
+    assert f"at most half the time of loop: 1 {half}" in latency.sentence(facts)
 
 
 @pytest.mark.parametrize(
