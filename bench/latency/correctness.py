@@ -98,7 +98,7 @@ class CorrectnessCheck:
 
     def __init__(self, run: Run) -> None:
         self.run, self.case, self.shared = run, run.case, run.shared
-        spec, self.trains = run.spec, run.case.which in ("both", "backward")
+        spec, self.trains = run.spec, run.trains
         # an implementation that skips heads may pass them no gradient
         self.config = spec.reference if self.trains else spec.config
         self.reference = self.shared.reference(self.config, of=spec.config)

@@ -1,6 +1,5 @@
 """Runs: an implementation ready to call, on the parameters and inputs that it shares with the others of its case."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,20 +12,32 @@ from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.timing_cases import TimingCase
 
 
-class Run(ABC):
-    """An implementation on its inputs: ``call(i)`` runs it once on input set i of ``sets``, each of ``set_bytes``."""
+class Run:
+    """An implementation on its inputs: ``call(i)`` runs it once on input set i of ``sets``, each of ``set_bytes``.
+
+    A layer runs on N(0, 1) features with the routing of the case, a model on random tokens.
+    """
 
     def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
         self.case, self.spec, self.shared = case, spec, shared
+        self.trains = case.which in ("both", "backward")
         self.module = shared.module(spec.config, spec.impl)
         self.inputs = shared.inputs
         self.sets = len(self.inputs)
         self.set_bytes = sum(t.numel() * t.element_size() for t in tensors(self.inputs[0]))
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
 
-    @abstractmethod
     def call(self, i: int) -> Any:
-        """Run the pass of the case on input set ``i``."""
+        """Return the output, or the gradients of a layer's input and of all parameters; a model's are of its loss."""
+        x = self.inputs[i]
+        inputs = x if isinstance(x, tuple) else (x,)
+        with torch.set_grad_enabled(self.trains):
+            out = self.module(*inputs)
+        if not self.trains:
+            return out
+        if self.case.subject == "model":
+            return torch.autograd.grad(loss(out, inputs[-1]), self.parameters, allow_unused=True)
+        return torch.autograd.grad(out, [x, *self.parameters], self.shared.gradient)
 
     def changeable_inputs(self, i: int) -> list[Tensor]:
         """Return the tensors that ``call(i)`` reads and whose values may change."""
@@ -52,20 +63,8 @@ class Run(ABC):
         return "+".join(sorted(used)) or None
 
 
-class LayerRun(Run):
-    """A bare attention layer on N(0, 1) features, with the routing of the case."""
-
-    def call(self, i: int) -> Tensor | tuple[Tensor, ...]:
-        """Return the output, or the gradients of the input and of all parameters."""
-        x = self.inputs[i]
-        if self.case.which == "forward":
-            with torch.no_grad():
-                return self.module(x)
-        return torch.autograd.grad(self.module(x), [x, *self.parameters], self.shared.gradient)
-
-
-class BackwardRun(LayerRun):
-    """The backward pass alone: autograd graphs are retained and reused."""
+class BackwardRun(Run):
+    """The backward pass of a layer alone: autograd graphs are retained and reused."""
 
     def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
         super().__init__(case, spec, shared)
@@ -81,7 +80,7 @@ class BackwardRun(LayerRun):
         return [self.shared.gradient]
 
 
-class DecodeRun(LayerRun):
+class DecodeRun(Run):
     """Decode one token of each sequence after the cached ones; caches rotate so that none is in the L2 cache."""
 
     def __init__(self, case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> None:
@@ -98,23 +97,9 @@ class DecodeRun(LayerRun):
             return self.module(*self.changeable_inputs(i), cache=cache)
 
 
-class ModelRun(Run):
-    """A whole model on random tokens, with the cross-entropy of random targets in training."""
-
-    def call(self, i: int) -> Any:
-        """Return the output, or the gradients of all parameters."""
-        if self.case.which == "forward":
-            with torch.no_grad():
-                return self.module(*self.inputs[i])
-        out = self.module(*self.inputs[i])
-        return torch.autograd.grad(loss(out, self.inputs[i][-1]), self.parameters, allow_unused=True)
-
-
 def make_run(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> Run:
     """Return the run of ``spec``."""
-    if case.subject == "model":
-        return ModelRun(case, spec, shared)
-    return {"decode": DecodeRun, "backward": BackwardRun}.get(case.which, LayerRun)(case, spec, shared)
+    return {"decode": DecodeRun, "backward": BackwardRun}.get(case.which, Run)(case, spec, shared)
 
 
 def tensors(found: Any) -> list[Tensor]:
