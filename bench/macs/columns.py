@@ -11,6 +11,7 @@ from headcount.bench.accounts import (
     OTHER_FLOPS,
     Assumptions,
     NoAccount,
+    check,
     ideal_statement,
     state_bytes,
     statement,
@@ -24,7 +25,6 @@ from headcount.bench.table import Column, Row, Section, Table
 from headcount.bench.training_flops import CountedModule, first_input, input_tokens
 from headcount.formulas import prices
 from headcount.formulas.ledger import divide
-from headcount.models.configs.suggest import did_you_mean
 
 IDEAL = "_ideal"
 """The suffix of column keys for the ideal form."""
@@ -76,7 +76,7 @@ def extended(
 
 def of_table(section: Section, names: Sequence[str], given: Assumptions) -> Section:
     """Return ``section`` with its first column and ``names``: accounts of its rows' cases, or columns of its own."""
-    check_names(names, [section])
+    check(names, given, [column.key for column in section.table.columns])
     wanted = [name for name in names if name in ACCOUNTS]
     return selected(extended(section, wanted, given) if wanted else section, names)
 
@@ -86,23 +86,13 @@ def of_comparison(
 ) -> list[Section]:
     """Return the sections that have columns of ``names``, with these alone, and the accounts of both sides."""
     sections = list(sections)
-    check_names(names, sections)
+    check(names, given, [column.key for one in sections for column in one.table.columns])
     keys = set(names)
     found = [selected(one, names) for one in sections if keys & {column.key for column in one.table.columns}]
     wanted = [name for name in names if name in ACCOUNTS]
     if wanted and not all(isinstance(side, Case) for side in sides):
         raise UsageError(f"{', '.join(wanted)} are columns of presets, not of your modules")
     return [*found, section_of(sides, " and ".join(side.name for side in sides), wanted, given)] if wanted else found
-
-
-def check_names(names: Sequence[str], sections: Iterable[Section]) -> None:
-    """Raise UsageError for a name that is neither an account nor a column of ``sections``."""
-    own = list(dict.fromkeys(column.key for one in sections for column in one.table.columns))
-    for name in names:
-        if name not in (*own, *ACCOUNTS):
-            near = did_you_mean(name, [*own, *ACCOUNTS])
-            more = "headcount macs --list names others"
-            raise UsageError(f"unknown column {name!r}{near or ';'} these tables have {', '.join(own)}; {more}")
 
 
 def selected(section: Section, names: Sequence[str]) -> Section:

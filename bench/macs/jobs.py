@@ -112,10 +112,9 @@ def assumptions(args: Namespace) -> accounts.Assumptions:
         if others:
             raise UsageError(f"--columns take one of --rules, not {', '.join(args.rules)}")
     given = accounts.Assumptions(**values)
-    # tables and comparisons have columns of their own, which they check
-    has_accounts_only = args.preset or args.grid or args.module
-    names = [name for name in args.columns if has_accounts_only or name in accounts.ACCOUNTS]
-    accounts.check(names, given, columns.OF_RUN if args.module and args.module not in PRESETS else ())
+    # tables and comparisons check their columns themselves, because they have others too
+    if args.preset or args.grid or args.module:
+        accounts.check(args.columns, given, columns.OF_RUN if args.module and args.module not in PRESETS else ())
     return given
 
 
