@@ -462,8 +462,8 @@ def check(names: Sequence[str], given: Assumptions, more: Collection[str] = ()) 
     """Raise UsageError for columns not in ACCOUNTS or ``more``, repeated ones, and those that lack assumptions."""
     for name in names:
         if name not in (*ACCOUNTS, *more):
-            own = f"this table has {', '.join(more)}; " if more else ""
-            raise UsageError(f"unknown column {name!r}; {own}{choices(name, ACCOUNTS, 'headcount macs --list')}")
+            own = f"; these tables have {', '.join(dict.fromkeys(more))}" if more else ""
+            raise UsageError(f"unknown column {name!r}; {choices(name, ACCOUNTS, 'headcount macs --list')}{own}")
         needs = () if name in more else ACCOUNTS[name].needs
         if any(getattr(given, need) is None for need in needs):
             needed = " and ".join(OPTIONS.get(need, f"--{need}") for need in needs)
