@@ -24,10 +24,7 @@ class Renderer(ABC):
     footnotes: dict[str, int] = field(default_factory=dict, init=False)
 
     def print(self, section: Section) -> Section:
-        """Write ``section`` and return it with its rows as a list.
-
-        Raises ValueError for a row with notes where the table has no column for them.
-        """
+        """Write ``section`` and return it with its rows as a list."""
         if self.table:
             self.stream.write("\n")
         above = [shown(note) for note in section.table.notes_above]
@@ -44,8 +41,6 @@ class Renderer(ABC):
     def _number_notes(self, section: Section, rows: list[Row]) -> Iterator[Row]:
         """Yield the rows of ``section``, append them to ``rows``, and number their notes."""
         for row in with_progress(section.rows, section.table.name, "row"):
-            if row.notes and not self.table.note_column:
-                raise ValueError(f"table {self.table.name!r} has no column for notes")
             for note in row.notes:
                 self.footnotes.setdefault(note, len(self.footnotes) + 1)
             rows.append(row)

@@ -1,14 +1,14 @@
 """The MoA paper, with JetMoE: its tables and equations, cost and quality, departures from its code, routing."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
 import sympy
 
+from headcount.bench.macs import grid
 from headcount.formulas import conventions, mha, moa
-from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.symbols import symbol
 from headcount.reports import counting, document, papers, tables
 from headcount.reports.document import Page, Section, text
@@ -92,11 +92,12 @@ def equations(facts: Facts) -> str:
     T, d_m, h, D, E, K = (symbol(letter) for letter in ("T", "d_m", "h", "D", "E", "K"))
     moa_layer = moa.layer("", B=1, T=T, S=T, d_m=d_m, E=E, K=K, D=D, bias=False)
     mha_layer = mha.layer("", B=1, T=T, S=T, d_m=d_m, h=h, d_h=d_m / h, g=h, bias=False)
+    router = moa_layer.select(conventions.router).params
     rows = [
-        _row("Eq. 18", moa.macs_eq18(T=T, K=K, D=D, d_m=d_m), moa_layer, "macs", _not_in_equations_18_19),
-        _row("Eq. 19", mha.macs_eq19(T=T, d_m=d_m), mha_layer, "macs", _not_in_equations_18_19),
-        _row("Eq. 20, MoA", moa.params_eq20(E=E, D=D, d_m=d_m), moa_layer, "params", conventions.router),
-        _row("Eq. 20, MHA", mha.params_eq20(d_m=d_m), mha_layer, "params", conventions.router),
+        _row("Eq. 18", moa.macs_eq18(T=T, K=K, D=D, d_m=d_m), moa_layer.macs, grid.omitted(moa_layer)),
+        _row("Eq. 19", mha.macs_eq19(T=T, d_m=d_m), mha_layer.macs, grid.omitted(mha_layer)),
+        _row("Eq. 20, MoA", moa.params_eq20(E=E, D=D, d_m=d_m), moa_layer.params, {"router": router}),
+        _row("Eq. 20, MHA", mha.params_eq20(d_m=d_m), mha_layer.params, {}),
     ]
     return f"{document.records(rows)}\n\n{_appendix_b(E, D, d_m)}"
 
@@ -116,13 +117,7 @@ def _appendix_b(E, D, d_m) -> str:
     )
 
 
-def _not_in_equations_18_19(entry: Entry) -> bool:
-    return entry.macs != 0 and not conventions.equations_18_19(entry)
-
-
-def _row(name: str, printed: Any, layer: Ledger, of: str, missing: Callable[[Entry], bool]) -> dict[str, str]:
-    names = {True: "router", False: "attention-weighted values"}
-    exact, left_out = getattr(layer, of), layer.select(missing).group(lambda e: names[conventions.router(e)], of)
+def _row(name: str, printed: Any, exact: Any, left_out: Mapping[str, Any]) -> dict[str, str]:
     if sympy.expand(printed + sum(left_out.values()) - exact) != 0:
         raise ArithmeticError(f"{name} and what it leaves out are not the exact form")
     named = ", ".join(f"{what} ${_latex(size)}$" for what, size in left_out.items())
