@@ -19,7 +19,7 @@ import headcount
 from headcount.bench.errors import UsageError, format_error, require_package, reset_warning_filters
 from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, Value
-from headcount.bench.output.base import AUTO, RAW, UNITS, Style
+from headcount.bench.output.layout import AUTO, RAW, UNITS, Style
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
 from headcount.bench.table import Section, shown
 from headcount.models.configs.numbers import parse_float, parse_int

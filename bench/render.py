@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TextIO
 
 from headcount.bench.errors import UsageError
-from headcount.bench.output.base import Style
 from headcount.bench.output.csv_format import Csv
 from headcount.bench.output.files import ENDINGS, ensure_dir, is_folder, open_output
 from headcount.bench.output.latex import Latex
+from headcount.bench.output.layout import Style
 from headcount.bench.output.markdown import Markdown
 from headcount.bench.output.progress import with_progress
 from headcount.bench.output.text import Text, wrap_note

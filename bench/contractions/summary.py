@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from headcount.bench.contractions.modules import ModuleRecord, outer_paths
-from headcount.bench.output.base import Style
+from headcount.bench.output.layout import Style
 from headcount.bench.render import emit
 from headcount.bench.table import DASH, Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.ledger import Entry, Ledger, flops

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
-from headcount.bench.output.base import Style, largest_reserved
-from headcount.bench.output.layout import MIN_WRAP_WIDTH, Layout, display_width, fit, wrap
+from headcount.bench.output.layout import MIN_WRAP_WIDTH, Layout, Style, display_width, fit, largest_reserved, wrap
 from headcount.bench.output.progress import with_progress
 from headcount.bench.table import Column, Row, Section, Table, shown
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.bench.output.base import Style, in_flops, scaled, unit_for
-from headcount.bench.output.layout import display_width
+from headcount.bench.output.layout import Style, display_width, in_flops, scaled, unit_for
 from headcount.bench.output.text import Text
 from headcount.bench.table import Column, Row, Section, Table
 from tests.bench.output.command_sections import COMMANDS, STREAMED, misaligned_lines, sections
