@@ -133,17 +133,15 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|").replace("\n", " ")
 
 
-def records(
-    rows: Sequence[Mapping[str, Any]],
-    formats: Mapping[str, Mapping[str, Any]] | None = None,
-    notes: Sequence[Sequence[str]] = (),
-) -> str:
-    """Return a table whose headings are the rows' keys. Columns of integers are right-aligned; ``formats`` gives
-    other columns' options by heading."""
+def records(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Mapping[str, Any]] | None = None) -> str:
+    """Return a table whose headings are the rows' keys.
+
+    Columns of integers are right-aligned; ``formats`` gives other columns' options by heading.
+    """
     formats = formats or {}
     types = {key: {type(row[key]) for row in rows} - {type(None)} for key in rows[0]}
     columns = [Column(key, key, **formats.get(key, {"kind": "int"} if types[key] == {int} else {})) for key in rows[0]]
-    return table(columns, rows, notes)
+    return table(columns, rows)
 
 
 def rows_of(section: TableSection, *keys: str, code: str = "", below: bool = True) -> str:
