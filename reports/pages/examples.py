@@ -1,7 +1,6 @@
 """Examples: the output of commands about the papers' models, at 80 columns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from headcount.reports import counting
@@ -19,61 +18,46 @@ def make(heads=2, width=6):
 """The content of model.py in the folder where the commands run."""
 
 
-@dataclass(frozen=True)
-class Example:
-    """Commands that run one after the other in one folder; ``code``: the exit code of the last one."""
+def example(title: str, *commands: str, code: int = 0) -> Section:
+    """Return the section of commands that run one after the other in one folder, the last one with this exit code."""
+    return Section(title, [partial(output, commands=commands, code=code)], commands, "Output")
 
-    title: str
-    commands: Sequence[str]
-    code: int = 0
+
+def output(facts: Facts, commands: Sequence[str], code: int) -> str:
+    """Return the lines that each command prints, below the command where there are several."""
+    several, lines = len(commands) > 1, []
+    printed = facts.result(counting.outputs, commands, code, {"model.py": MODULE})
+    for command, own in zip(commands, printed, strict=True):
+        lines += [f"$ {command}"] * several + own
+    return "\n".join(["```console" if several else "```text", *lines, "```"])
 
 
 CLOSED_FORM = "--counter closed-form"
 EXAMPLES = (
-    Example("The rows of a table", [f"headcount macs --table moa-table1 {CLOSED_FORM}"]),
-    Example("Vocabularies that parameters imply", [f"headcount macs --table moa-table3 --params {CLOSED_FORM}"]),
-    Example("A table whose models have two forms", [f"headcount macs --table moh-dit {CLOSED_FORM}"]),
-    Example("A model, part by part", [f"headcount macs --preset moa-8K8E128D --seq-len 512 {CLOSED_FORM}"]),
-    Example("A dense model as mixture-of-head attention", ["headcount macs --preset llama3-8b --convert s=16 r=8"]),
-    Example("A grid of layers", [f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10,128' {CLOSED_FORM}"]),
-    Example("The same as LaTeX", [f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10' {CLOSED_FORM} --format latex"]),
-    Example("A table as CSV", [f"headcount macs --grid 'h=8 d_h=64 T=10,128' {CLOSED_FORM} --format csv"]),
-    Example("Two models side by side", [f"headcount macs --compare moa-16K32E256D transformer-big {CLOSED_FORM}"]),
-    Example(
+    example("The rows of a table", f"headcount macs --table moa-table1 {CLOSED_FORM}"),
+    example("Vocabularies that parameters imply", f"headcount macs --table moa-table3 --params {CLOSED_FORM}"),
+    example("A table whose models have two forms", f"headcount macs --table moh-dit {CLOSED_FORM}"),
+    example("A model, part by part", f"headcount macs --preset moa-8K8E128D --seq-len 512 {CLOSED_FORM}"),
+    example("A dense model as mixture-of-head attention", "headcount macs --preset llama3-8b --convert s=16 r=8"),
+    example("A grid of layers", f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10,128' {CLOSED_FORM}"),
+    example("The same as LaTeX", f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10' {CLOSED_FORM} --format latex"),
+    example("A table as CSV", f"headcount macs --grid 'h=8 d_h=64 T=10,128' {CLOSED_FORM} --format csv"),
+    example("Two models side by side", f"headcount macs --compare moa-16K32E256D transformer-big {CLOSED_FORM}"),
+    example(
         "Memory and decoding",
-        [
-            f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED_FORM} --brief --context 512 --columns "
-            "kv_bytes decode_macs decode_bytes decode_bound --peak-macs 400e12 --bandwidth 4.8e12"
-        ],
+        f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED_FORM} --brief --context 512 --columns "
+        "kv_bytes decode_macs decode_bytes decode_bound --peak-macs 400e12 --bandwidth 4.8e12",
     ),
-    Example(
+    example(
         "Training FLOPs and utilisation",
-        [
-            f"headcount macs --preset llama3-8b --seq-len 8192 {CLOSED_FORM} --brief --rules palm --columns "
-            "training_flops_per_token mfu --tokens 4194304 --seconds 20 --devices 512 --peak 'H100 SXM bf16'"
-        ],
+        f"headcount macs --preset llama3-8b --seq-len 8192 {CLOSED_FORM} --brief --rules palm --columns "
+        "training_flops_per_token mfu --tokens 4194304 --seconds 20 --devices 512 --peak 'H100 SXM bf16'",
     ),
-    Example("What to choose from", ["headcount macs --list"]),
+    example("What to choose from", "headcount macs --list"),
 )
 
 
 def page(facts: Facts) -> Page:
     """Return the page."""
     about = "Each command and its output on a terminal of 80 columns. `--wide` prints the hidden columns too."
-    return examples_page("examples", "Output of commands on the papers' models", about, EXAMPLES)
-
-
-def examples_page(name: str, title: str, about: str, examples: Sequence[Example]) -> Page:
-    """Return a page with a section for each example: the commands and their output."""
-    sections = [Section(one.title, [partial(output, one)], one.commands, "Output") for one in examples]
-    return Page(name, title, about, sections)
-
-
-def output(example: Example, facts: Facts) -> str:
-    """Return the lines that each command prints, below the command where there are several."""
-    several = len(example.commands) > 1
-    lines = []
-    printed = facts.result(counting.outputs, example.commands, example.code, {"model.py": MODULE})
-    for command, own in zip(example.commands, printed, strict=True):
-        lines += [f"$ {command}"] * several + own
-    return "\n".join(["```console" if several else "```text", *lines, "```"])
+    return Page("examples", "Output of commands on the papers' models", about, EXAMPLES)

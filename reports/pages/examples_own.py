@@ -2,31 +2,29 @@
 
 from headcount.reports.document import Page
 from headcount.reports.facts import Facts
-from headcount.reports.pages.examples import MODULE, Example, examples_page
+from headcount.reports.pages.examples import MODULE, example
 
 LOCK = "headcount lock model.py:make -o macs.lock"
 CHECK = "headcount lock --check macs.lock"
 EXAMPLES = (
-    Example("A module under every counter", ["headcount macs --module model.py:make"]),
-    Example("A lock that holds what it costs", [LOCK, CHECK]),
-    Example("A cost that is not as locked", [LOCK, f"{CHECK} --set width=7"], 1),
-    Example("The lock among a repository's checks", ["headcount lock --workflow"]),
-    Example("A closed form, found by running", ["headcount derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model"]),
-    Example("Sizes under a budget", ["headcount budget --macs 1.2G --attention moa --limit 5 --records none"]),
-    Example(
+    example("A module under every counter", "headcount macs --module model.py:make"),
+    example("A lock that holds what it costs", LOCK, CHECK),
+    example("A cost that is not as locked", LOCK, f"{CHECK} --set width=7", code=1),
+    example("The lock among a repository's checks", "headcount lock --workflow"),
+    example("A closed form, found by running", "headcount derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model"),
+    example("Sizes under a budget", "headcount budget --macs 1.2G --attention moa --limit 5 --records none"),
+    example(
         "Sizes as dear as another model's",
-        ["headcount budget --like llama3-8b --attention moh --limit 5 --records none"],
+        "headcount budget --like llama3-8b --attention moh --limit 5 --records none",
     ),
-    Example(
-        "A choice as JSON", ["headcount budget --macs 1.2G --attention moa --limit 1 --records none --format json"]
-    ),
-    Example(
+    example("A choice as JSON", "headcount budget --macs 1.2G --attention moa --limit 1 --records none --format json"),
+    example(
         "What to expect of a GPU",
-        ["headcount latency --estimate --device h200 --layer moa-8K8E128D --seq-len 512 --wide"],
+        "headcount latency --estimate --device h200 --layer moa-8K8E128D --seq-len 512 --wide",
     ),
-    Example(
+    example(
         "An expectation as JSON",
-        ["headcount latency --estimate --device h200 --layer mha-base --seq-len 512 --pass forward --format json"],
+        "headcount latency --estimate --device h200 --layer mha-base --seq-len 512 --pass forward --format json",
     ),
 )
 
@@ -34,4 +32,4 @@ EXAMPLES = (
 def page(facts: Facts) -> Page:
     """Return the page."""
     about = f"Each command prints what stands above it; `model.py` is this.\n\n```python\n{MODULE}```"
-    return examples_page("examples-own", "What commands print of user modules and sizes", about, EXAMPLES)
+    return Page("examples-own", "What commands print of user modules and sizes", about, EXAMPLES)
