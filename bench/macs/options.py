@@ -9,14 +9,13 @@ from headcount.bench.counters import registry
 from headcount.bench.isolated.target import add_ranks, add_target_options
 from headcount.bench.macs import own
 from headcount.bench.measure import CLOSED_FORM, DEVICES
-from headcount.bench.output.arguments import Value
+from headcount.bench.output.arguments import COUNT, Value
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.published import tables
 from headcount.formulas.published.own import RULES
-from headcount.models.configs.numbers import parse_float, parse_int
+from headcount.models.configs.numbers import parse_float
 
-COUNT = Value("number from 1 on", parse_int, lambda number: number >= 1)
 MODEL = "preset, FILE.py:FUNCTION or :CLASS, package.module:FUNCTION, config.json, hf:NAME"
 POSITIVE = Value("number above 0", parse_float, lambda number: number > 0)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headcount.models.configs.numbers import LONGEST
+from headcount.models.configs.numbers import LONGEST, parse_int
 
 
 class Help(argparse.HelpFormatter):
@@ -72,3 +72,6 @@ class Value:
         if value is None or not self.is_valid(value):
             raise argparse.ArgumentTypeError(f"invalid {self.name} value: {text!r}")
         return value
+
+
+COUNT = Value("positive integer", parse_int, lambda number: number >= 1)

@@ -19,17 +19,15 @@ from pathlib import Path
 from headcount.bench import env, records
 from headcount.bench.cli import Parser, Work, add_output, exit_process, serve
 from headcount.bench.errors import UsageError
-from headcount.bench.output.arguments import Value
+from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import figure
 from headcount.bench.render import fits
 from headcount.bench.routing.stats import LayerRouting
 from headcount.bench.table import Section
 from headcount.models.configs import presets
-from headcount.models.configs.numbers import parse_int
 
 PROG = "python -m bench.routing"
 EXAMPLE = "moa"
-COUNT = Value("positive integer", parse_int, lambda number: number >= 1)
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
