@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headcount.bench.table import Column
 from headcount.reports import audit, counting, document
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
@@ -48,12 +47,7 @@ def older_ptflops(facts: Facts) -> str:
         alike=sum(len({one["macs"][name] for one in readings}) == 1 for name in exact),
         data=PTFLOPS,
     )
-    columns = [
-        Column("module", "model"),
-        Column("exact", "exact", kind="int"),
-        *(Column(one["version"], f"ptflops {one['version']}", kind="int") for one in readings),
-    ]
-    return f"{about}\n\n{document.table(columns, [row for row in _rows(found) if row['module'] in found['models']])}"
+    return f"{about}\n\n{document.records([row for row in _rows(found) if row['model'] in found['models']])}"
 
 
 def ptflops_data(facts: Facts) -> str:
@@ -63,6 +57,6 @@ def ptflops_data(facts: Facts) -> str:
 
 def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
-        {"module": name, "exact": exact, **{one["version"]: one["macs"][name] for one in found["readings"]}}
+        {"model": name, "exact": exact} | {f"ptflops {one['version']}": one["macs"][name] for one in found["readings"]}
         for name, exact in found["exact"].items()
     ]
