@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from headcount.bench.table import Column
 from headcount.formulas.published.verdicts import VERDICTS
 from headcount.reports import counting, document, latency
 from headcount.reports.document import Maker
@@ -31,11 +30,13 @@ def tools(facts: Facts) -> str:
     """Return the MACs of three models as each tool reports them, with the error in percent, and the versions."""
     found = facts.stored_json(RECORD)
     exact = found[0]["macs"]
-    columns = [Column("tool", "MACs"), *(Column(name, name, align="right") for name in exact)]
-    rows = [one | {name: _reported(one, name, macs) for name, macs in exact.items()} for one in found]
+    rows = []
+    for one in found:
+        macs = {name: _reported(one, name, size) for name, size in exact.items()}
+        rows.append({"MACs": one["tool"], **macs, "what the tool leaves out": one["misses"]})
     versions = ", ".join(dict.fromkeys(f"{one['tool'].partition(',')[0]} {one['version']}" for one in found[2:]))
     environment = f"torch {found[0]['torch']}, transformers {found[0]['transformers']}, {versions}"
-    return f"{document.table([*columns, Column('misses', 'what the tool leaves out')], rows)}\n\n{environment}."
+    return f"{document.records(rows, dict.fromkeys(exact, {'align': 'right'}))}\n\n{environment}."
 
 
 def _reported(row: Mapping[str, Any], model: str, exact: int) -> str:

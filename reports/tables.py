@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from headcount.bench.table import Column
 from headcount.formulas.backward import backward
 from headcount.formulas.published.tables import DataTable
 from headcount.formulas.published.verdicts import VERDICTS
@@ -134,9 +133,9 @@ def training(facts: Facts) -> str:
         runs.append({**entry, "per_update": f"{tokens:,}", "training": f"{float(Fraction(macs, 10**12)):.1f}"})
     settings = table.columns | {"per_update": "tokens an update", "training": "training MACs an update, TMACs"}
     name, *others = settings
-    rows = [{"setting": settings[key], **{run[name]: run.get(key) for run in runs}} for key in others]
-    columns = [Column("setting", settings[name]), *(Column(run[name], run[name], align="right") for run in runs)]
-    return f"{_head(table)} {document.text('moa.training')}\n\n{document.table(columns, rows)}"
+    rows = [{settings[name]: settings[key]} | {run[name]: run.get(key) for run in runs} for key in others]
+    right = dict.fromkeys((run[name] for run in runs), {"align": "right"})
+    return f"{_head(table)} {document.text('moa.training')}\n\n{document.records(rows, right)}"
 
 
 def _head(table: DataTable) -> str:
@@ -145,5 +144,5 @@ def _head(table: DataTable) -> str:
 
 def data_table(table: DataTable) -> str:
     """Return a data table with empty cells where an entry has no value."""
-    columns = [Column(key, head) for key, head in table.columns.items()]
-    return document.table(columns, [dict.fromkeys(table.columns) | entry for entry in table.entries])
+    rows = [{head: entry.get(key) for key, head in table.columns.items()} for entry in table.entries]
+    return document.records(rows, dict.fromkeys(rows[0], {}))
