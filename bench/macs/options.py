@@ -1,6 +1,7 @@
 """Options of bench.macs. A verb has some of them."""
 
 import argparse
+from collections.abc import Callable
 
 from headcount.bench import accounts, case
 from headcount.bench.cli import Parser
@@ -29,14 +30,14 @@ class _Names(tuple[str, ...]):
 
 def add_options(out: Parser) -> None:
     """Add every option, in groups."""
-    _add_models(out.add_argument_group("what to count"))
+    _add_models(out.add_argument_group("what to count").add_argument)
     sizes = out.add_argument_group("sizes")
     add_target_options(sizes)
     sizes.add_argument("--src-len", type=int, metavar="N", help=case.LENGTHS["src_len"])
-    _add_tables(out.add_argument_group("tables"))
-    _add_counters(out.add_argument_group("how to count"))
-    _add_memory(out.add_argument_group("memory and decoding"))
-    _add_training(out.add_argument_group("training"))
+    _add_tables(out.add_argument_group("tables").add_argument)
+    _add_counters(out.add_argument_group("how to count").add_argument)
+    _add_memory(out.add_argument_group("memory and decoding").add_argument)
+    _add_training(out.add_argument_group("training").add_argument)
     devices = out.add_argument_group("one rank of many devices")
     devices.add_argument(
         "--plan", nargs="+", metavar="AXIS=N|fsdp",
@@ -50,8 +51,7 @@ def add_options(out: Parser) -> None:
     out.set_defaults(set=[])
 
 
-def _add_models(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+def _add_models(add: Callable[..., argparse.Action]) -> None:
     add("--module", metavar="TARGET", help=MODEL)
     add(
         "--compare",
@@ -74,8 +74,7 @@ def _add_models(group: argparse._ArgumentGroup) -> None:
     add("--list", action="store_true", help="list tables, presets, counters, columns")
 
 
-def _add_tables(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+def _add_tables(add: Callable[..., argparse.Action]) -> None:
     add("--params", action="store_true", help="also the vocabularies that fit the printed parameters")
     others = ", ".join(rule for rule in RULES if rule not in TRAINING)
     text = f"in place of your file's: {others}, or a rule of headcount macs --rules"
@@ -84,8 +83,7 @@ def _add_tables(group: argparse._ArgumentGroup) -> None:
     add("--trust", action="store_true", help="run code from outside of the folder of your file too")
 
 
-def _add_counters(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+def _add_counters(add: Callable[..., argparse.Action]) -> None:
     add("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
     add("--backward", action="store_true", help="count the gradients too")
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
@@ -112,8 +110,7 @@ def _add_counters(group: argparse._ArgumentGroup) -> None:
     add("--plot", metavar="FILE", help="draw the share of MACs by module: .pdf, .svg or .png")
 
 
-def _add_memory(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+def _add_memory(add: Callable[..., argparse.Action]) -> None:
     add("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     add("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
     add("--context", type=COUNT, metavar="N", help="stored tokens after a decode step (default: the input's length)")
@@ -129,8 +126,7 @@ def _add_memory(group: argparse._ArgumentGroup) -> None:
         add(accounts.OPTIONS[dest], dest=dest, type=POSITIVE, metavar="N", help=text)
 
 
-def _add_training(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
+def _add_training(add: Callable[..., argparse.Action]) -> None:
     add(
         "--rules", nargs="+", metavar="NAME", choices=TRAINING,
         help=f"training FLOPs per token by two rules, entry by entry, or one for --columns: {', '.join(TRAINING)}",
