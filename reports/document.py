@@ -1,4 +1,7 @@
-"""Write pages as markdown: sections, tables and links."""
+"""Write pages as markdown: sections, tables and links.
+
+Table cells are not padded, so that a change of one cell changes one line.
+"""
 
 import re
 import textwrap
@@ -10,7 +13,6 @@ from importlib.resources import files
 from typing import Any
 
 from headcount.bench.output.csv_format import table_as_csv as table_as_csv
-from headcount.bench.output.markdown import pipe_table
 from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
 from headcount.reports.facts import Facts
@@ -106,7 +108,8 @@ def table(
     for row, own in zip(rows, notes, strict=True):
         marks = "".join(f" [{numbers[text]}]" for text in dict.fromkeys(own))
         lines.append([_cell(column.text(row[column.key])) + marks * (column.key == marked) for column in columns])
-    made = pipe_table(columns, _headings(columns, lines), lines)
+    sides = [":--" if column.side == "left" else "--:" for column in columns]
+    made = "\n".join(f"| {' | '.join(line)} |" for line in [_headings(columns, lines), sides, *lines])
     return "\n\n".join([made, *(f"[{number}] {text}" for text, number in numbers.items())])
 
 

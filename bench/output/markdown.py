@@ -1,7 +1,7 @@
 """Markdown: a section with a pipe table."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from headcount.bench.output.renderer import Renderer
 from headcount.bench.table import Column, Row, Section, shown
@@ -11,24 +11,23 @@ class Markdown(Renderer):
     """Write a section with a pipe table of every column."""
 
     def write(self, section: Section, rows: Iterator[Row]) -> None:
+        from tabulate import tabulate
+
         columns = [self.style.adapt(column) for column in self.table.columns]
-        heads = [_escape(" ".join(column.head_lines)) for column in columns]
-        table = pipe_table(columns, heads, [[self._cell(column, row) for column in columns] for row in rows])
+        cells = [[self._cell(column, row) for column in columns] for row in rows]
+        table = tabulate(
+            cells,
+            headers=[_escape(" ".join(column.head_lines)) for column in columns],
+            tablefmt="pipe",
+            colalign=[column.side for column in columns] if cells else None,
+            disable_numparse=True,
+        )
         above, below = (list(map(_plain, notes)) for notes in (self.table.notes_above, self.below(section)))
         self.stream.write("\n\n".join([f"## {_plain(self.table.title)}", *above, table, *below]) + "\n")
 
     def _cell(self, column: Column, row: Row) -> str:
         cell, text = self.cell(column, row), row.values[column.key]
         return code(text) + cell.removeprefix(shown(text)) if column.code and text else _escape(cell)
-
-
-def pipe_table(columns: Sequence[Column], heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a table of ``lines`` of cells below ``heads``.
-
-    Cells are not padded, so that a change of one cell changes one line of a file.
-    """
-    sides = [":--" if column.side == "left" else "--:" for column in columns]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [heads, sides, *lines])
 
 
 def code(text: str) -> str:

@@ -26,7 +26,7 @@ for word in ("--help", "nothing"):
         main([word])
     except SystemExit:
         pass
-print({"torch", "numpy", "pandas", "sympy", "matplotlib"} & sys.modules.keys(), file=sys.stderr)
+print({"torch", "numpy", "pandas", "sympy", "matplotlib", "tabulate"} & sys.modules.keys(), file=sys.stderr)
 """
 
 
