@@ -35,7 +35,7 @@ def is_file(text: str) -> bool:
 
 
 def sections(args: Namespace) -> list[Section]:
-    """Return the tables of the files ``args.table``. Raises UsageError, with file and row, for what is wrong there."""
+    """Return the tables of the files ``args.table``. Raises UsageError, with file and line, for what is wrong there."""
     if others := [name for name in args.table if not is_file(name)]:
         raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
     found: list[Section] = []
@@ -63,17 +63,17 @@ class _Model:
 class _Models:
     """The models of a table, each counted once and all before anything is printed.
 
-    Raises ValueError, with the row, for a target that cannot be counted or that may not be run.
+    Raises ValueError, with the line, for a target that cannot be counted or that may not be run.
     """
 
     def __init__(self, table: OwnTable, trust: bool) -> None:
         self.folder, self.trust, self._model = Path(table.path).parent, trust, cache(_model)
         self._inputs = {(row.preset, json.dumps(row.set)): row.input for row in table.rows}
-        for place, row in enumerate(table.rows, 1):
+        for line, row in zip(table.lines, table.rows, strict=True):
             try:
                 self.of(row.preset, row.set)
             except (UsageError, CounterError, ValueError) as error:
-                raise ValueError(f"row {place}: {error}") from None
+                raise ValueError(f"line {line}: {error}") from None
 
     def of(self, target: str, changed: Mapping[str, Any]) -> _Model:
         """Return the model of a target with fields and lengths changed."""
@@ -166,14 +166,16 @@ def _rules_found(table: OwnTable, models: _Models) -> Iterator[Section]:
 
 
 def _found(head: str, fits: Sequence[Mapping[str, Any]], total: int) -> str:
-    """Return which rules print every row of a column, or the best one, as a sentence."""
+    """Return which rules print every row of a column, or the nearest one, as a sentence."""
     if not fits:
         return f"{head}: no rule applies to every row."
     tried = plural(len(fits), "rule")
     if whole := [fit["rule"] for fit in fits if fit["prints"] == total]:
         return f"{head}: {len(whole)} of {tried} tried print every row: {', '.join(whole)}."
-    best = f"{fits[0]['rule']}, {fits[0]['prints']} of {total}, at most {float(fits[0]['deviation']):.2f} % off"
-    return f"{head}: none of {tried} tried prints every row; best: {best}."
+    near = min(fits, key=lambda fit: fit["deviation"])
+    most = f"most: {fits[0]['rule']}, {fits[0]['prints']} of {total}"
+    nearest = f"nearest: {near['rule']}, at most {float(near['deviation']):.2f} % off"
+    return f"{head}: none of {tried} tried prints every row; {most}; {nearest}."
 
 
 def result(printed: Sequence[Section], in_flops: bool) -> str:

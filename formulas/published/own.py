@@ -6,6 +6,7 @@ HEADER. A number may have a unit, and is compared at its printed digits.
 """
 
 import csv
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -55,10 +56,14 @@ Applies = Callable[[Row, str], str]
 
 @dataclass(frozen=True, kw_only=True)
 class OwnTable:
-    """A table of the file ``path``; ``figures``: its columns by quantity, ``rule``: a rule, empty for none."""
+    """A table of the file ``path``; ``figures``: its columns by quantity, ``rule``: a rule, empty for none.
+
+    ``lines``: the line of each row in the file.
+    """
 
     path: str
     rows: tuple[Row, ...]
+    lines: tuple[int, ...]
     figures: Mapping[str, Figure]
     rule: str
     title: str
@@ -94,20 +99,28 @@ class OwnTable:
 def load(path: str, text: str, rule: str = "") -> OwnTable:
     """Return the table in ``text``, the content of the file ``path``; ``rule`` replaces that of the file.
 
-    Raises ValueError, with the row, for anything that is not in the format.
+    Raises ValueError, with the line of the row, for anything that is not in the format.
     """
     # a number with a point is a rounded one, whose digits count
     data = _read_csv(text) if path.endswith(".csv") else tomllib.loads(text, parse_float=str)
-    return _table(path, {**data, "rule": rule or data.get("rule", "")})
+    return _table(path, {**data, "rule": rule or data.get("rule", "")}, _row_lines(path, text))
+
+
+def _row_lines(path: str, text: str) -> tuple[int, ...]:
+    """Return the line at which each row of a file stands."""
+    if path.endswith(".csv"):
+        cells = csv.reader(text.splitlines())
+        return tuple(cells.line_num for row in cells if row)[1:]
+    return tuple(at for at, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*row\s*\]\]", line))
 
 
 def _read_csv(text: str) -> dict[str, Any]:
     """Return a CSV file as the TOML file that says the same."""
-    header, *lines = [*filter(None, csv.reader(text.splitlines()))] or [[]]
-    _check(tuple(header) == HEADER, f"the header is {','.join(header)!r}; it must be {','.join(HEADER)}")
-    rows = []
-    for place, cells in enumerate(lines, 1):
-        _check(len(cells) == len(HEADER), f"row {place}: {len(cells)} cells; a row has {', '.join(HEADER)}")
+    lines = csv.reader(text.splitlines())
+    header, rows = next(lines, []), []
+    _check(tuple(header) == HEADER, f"line 1: the header is {','.join(header)!r}; it must be {','.join(HEADER)}")
+    for cells in filter(None, lines):
+        _check(len(cells) == len(HEADER), f"line {lines.line_num}: {len(cells)} cells; a row has {', '.join(HEADER)}")
         name, quantity, printed = cells
         target, *words = name.split(",")
         changed = dict(word.partition("=")[::2] for word in words)
@@ -126,7 +139,7 @@ def _check_keys(found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
         _check(isinstance(value, kinds[key]), f"{key} cannot be {value!r}")
 
 
-def _table(path: str, data: Mapping[str, Any]) -> OwnTable:
+def _table(path: str, data: Mapping[str, Any], lines: tuple[int, ...]) -> OwnTable:
     _check_keys(data, KEYS)
     rule, peak, zeros = data["rule"], str(data.get("peak", "")), data.get("trailing_zeros", False)
     _check(rule in ("", *RULES), f"unknown rule {rule!r}", RULES)
@@ -141,14 +154,17 @@ def _table(path: str, data: Mapping[str, Any]) -> OwnTable:
     figures = {one["name"]: Figure(**one, trailing_zeros=zeros) for one in columns}
     only = rule if rule in QUANTITIES else "training_flops_per_token" if rule in TRAINING else "macs"
     rows = []
-    for place, row in enumerate(data["row"], 1):
+    # rows in one array have no lines of their own
+    lines = lines if len(lines) == len(data["row"]) else (1,) * len(data["row"])
+    for line, row in zip(lines, data["row"], strict=True):
         try:
             rows.append(_row(row, data, exact_peak, only, figures))
         except ValueError as error:
-            raise ValueError(f"row {place}: {error}") from None
+            raise ValueError(f"line {line}: {error}") from None
     return OwnTable(
         path=path,
         rows=tuple(rows),
+        lines=lines,
         figures=figures,
         rule="" if rule in QUANTITIES else rule,
         title=data.get("title", "printed numbers"),
@@ -201,8 +217,8 @@ def candidates(figure: Figure, every: bool = False) -> list[Figure]:
 
 
 def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
-    """Yield every cell with its verdict. Raises ValueError, with the row, where a rule does not apply."""
-    for place, row in enumerate(table.rows, 1):
+    """Yield every cell with its verdict. Raises ValueError, with the line of the row, where a rule does not apply."""
+    for line, row in zip(table.lines, table.rows, strict=True):
         for name, text in row.printed.items():
             rule = table.rule_of(table.figures[name])
             figure = replace(table.figures[name], rule=rule)
@@ -211,7 +227,7 @@ def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
                     raise ValueError(reason)
                 value = evaluate(row, figure, cases)
             except (ValueError, ZeroDivisionError) as error:
-                raise ValueError(f"row {place}: {error}") from None
+                raise ValueError(f"line {line}: {error}") from None
             if text in EMPTY:
                 verdict, because = "no printed value", ""
             elif figure.prints(value, text):

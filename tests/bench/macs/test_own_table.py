@@ -140,7 +140,7 @@ def test_module_of_the_folder_runs(table):
     _, sections, _ = table(row)
     assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced", "reproduced"]
     code, _, err = table(f'rule = "fvcore"\n{row}')
-    assert code == 2 and "mine.toml: row 1: the rule fvcore needs a preset" in err
+    assert code == 2 and "mine.toml: line 2: the rule fvcore needs a preset" in err
 
 
 @pytest.mark.parametrize("rule, flops", [
@@ -160,7 +160,7 @@ printed = {{ training_flops_per_token = "{}", training_flops = "{}", mfu = "{:.4
 
 
 @pytest.mark.parametrize("rule, target, message", [
-    ("kaplan", '"model.py:decoder"', "mine.toml: row 1: rule kaplan treats routers"),
+    ("kaplan", '"model.py:decoder"', "mine.toml: line 2: rule kaplan treats routers"),
     ("deepseek_causal", '"model.py:decoder"\nset = { is_causal = false }', "no mask of this module hides any"),
     ("6n", '"model.py:make"', "rules are per token, and the inputs of model.py:make have none"),
 ])  # fmt: skip
@@ -201,7 +201,7 @@ def test_code_from_elsewhere_needs_trust(table, tmp_path, target):
     text = f'[[row]]\ntarget = "{target}"\nprinted = {{ macs = "105" }}\n'
     code, sections, err = table(text)
     assert (code, sections) == (2, [])
-    assert f"mine.toml: row 1: {target} would run code from outside of the table's folder; --trust allows it" in err
+    assert f"mine.toml: line 1: {target} would run code from outside of the table's folder; --trust allows it" in err
     if target != "os:abort":
         assert cells(table(text, "--trust")[1])[target, "MACs"]["verdict"] == "reproduced"
 
@@ -214,40 +214,40 @@ ROW = '[[row]]\ntarget = "llama2-7b"\n'
     [
         ("a.toml", 'rules = "palm"\n' + ROW, "a.toml: unknown key 'rules'; choose from title"),
         ("a.toml", f'\nrule = "pal"\n{ROW}', "a.toml: unknown rule 'pal'; choose from macs"),
-        ("a.toml", ROW, "a.toml: row 1: a row without printed; it has target and printed"),
-        ("a.toml", '[[row]]\nprinted = "1"\n', "a.toml: row 1: a row without target"),
-        ("a.toml", f'{ROW}printed = "1"\n\n{ROW}printed = "six"\n', "a.toml: row 2: 'six' is no number, as 6.7B"),
-        ("a.toml", f'{ROW}printed = {{ mac = "1" }}\n', "a.toml: row 1: unknown quantity 'mac'; choose from macs"),
-        ("a.toml", f'{ROW}preset = "x"\nprinted = "1"\n', "a.toml: row 1: unknown key 'preset'; choose from target"),
-        ("a.toml", f'{ROW}set = 3\nprinted = "1"\n', "a.toml: row 1: set cannot be 3"),
+        ("a.toml", ROW, "a.toml: line 1: a row without printed; it has target and printed"),
+        ("a.toml", '[[row]]\nprinted = "1"\n', "a.toml: line 1: a row without target"),
+        ("a.toml", f'{ROW}printed = "1"\n\n{ROW}printed = "six"\n', "a.toml: line 5: 'six' is no number, as 6.7B"),
+        ("a.toml", f'{ROW}printed = {{ mac = "1" }}\n', "a.toml: line 1: unknown quantity 'mac'; choose from macs"),
+        ("a.toml", f'{ROW}preset = "x"\nprinted = "1"\n', "a.toml: line 1: unknown key 'preset'; choose from target"),
+        ("a.toml", f'{ROW}set = 3\nprinted = "1"\n', "a.toml: line 1: set cannot be 3"),
         ("a.toml", f"{ROW}printed = \n", "a.toml: Invalid value (at line 3"),
         ("a.toml", "title = 'x'\n", "a.toml: no row; a [[row]] has target and printed"),
         ("a.toml", f'peak = "H"\n{ROW}printed = "1"\n', "a.toml: 'H' is no number, as 6.7B"),
-        (
-            "a.toml",
-            '[[row]]\ntarget = "llama"\nprinted = "1"\n',
-            "a.toml: row 1: llama: unknown target 'llama'",
-        ),
-        ("a.toml", f'{ROW}set = {{ layers = 3 }}\nprinted = "1"\n', "a.toml: row 1: unknown field 'layers'"),
+        ("a.toml", '[[row]]\ntarget = "llama"\nprinted = "1"\n', "a.toml: line 1: llama: unknown target 'llama'"),
+        ("a.toml", f'{ROW}set = {{ layers = 3 }}\nprinted = "1"\n', "a.toml: line 1: unknown field 'layers'"),
         ("a.toml", f'{ROW}printed = {{ mfu = "40%" }}\n', "a.toml: mfu needs a rule of training, not ''"),
-        ("a.toml", f'rule = "palm"\n{ROW}printed = {{ mfu = "4" }}\n', "a.toml: row 1: '100 * work * tokens"),
+        ("a.toml", f'rule = "palm"\n{ROW}printed = {{ mfu = "4" }}\n', "a.toml: line 2: '100 * work * tokens"),
         ("a.toml", '[[figure]]\nname = "x"\n' + ROW, "a.toml: a figure has name, head and value"),
-        ("a.toml", f'{ROW}printed = "0"\n', "a.toml: row 1: '0' is no number"),
+        ("a.toml", f'{ROW}printed = "0"\n', "a.toml: line 1: '0' is no number"),
         ("a.toml", f"set = 1\n{ROW}printed = 1\n", "a.toml: set cannot be 1"),
-        ("a.toml", "row = [1]\n", "a.toml: row 1: it is no table; write [[row]]"),
-        ("a.toml", f"{ROW}printed = 1\ngiven = {{ x = [] }}\n", "a.toml: row 1: x cannot be []"),
+        ("a.toml", "row = [1]\n", "a.toml: line 1: it is no table; write [[row]]"),
+        ("a.toml", f"{ROW}printed = 1\ngiven = {{ x = [] }}\n", "a.toml: line 1: x cannot be []"),
         (
             "a.toml",
             f'[[figure]]\nname = "x"\nhead = "x"\nvalue = "N +"\n{ROW}printed = 1\n',
             "a.toml: 'N +' is no expression",
         ),
-        ("a.csv", "target,printed\n", "a.csv: the header is 'target,printed'; it must be target,quantity,printed"),
-        ("a.csv", "target,quantity,printed\nllama2-7b,macs\n", "a.csv: row 1: 2 cells; a row has target, quantity"),
-        ("a.csv", "target,quantity,printed\nllama2-7b,macs,1X\n", "a.csv: row 1: '1X' is no number"),
-        ("a.csv", "", "a.csv: the header is ''"),
+        (
+            "a.csv",
+            "target,printed\n",
+            "a.csv: line 1: the header is 'target,printed'; it must be target,quantity,printed",
+        ),
+        ("a.csv", "target,quantity,printed\nllama2-7b,macs\n", "a.csv: line 2: 2 cells; a row has target, quantity"),
+        ("a.csv", "target,quantity,printed\nllama2-7b,macs,1X\n", "a.csv: line 2: '1X' is no number"),
+        ("a.csv", "", "a.csv: line 1: the header is ''"),
     ],
 )
-def test_wrong_row_is_named(table, name, text, message):
+def test_wrong_file_is_named_by_line(table, name, text, message):
     code, sections, err = table(text, name=name)
     assert (code, sections) == (2, [])
     assert message in err and err.count("error:") == 1 and "Traceback" not in err
