@@ -195,7 +195,7 @@ def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any)
         less = f"{counted.macs - wanted:+,}"
         which = f" ({counted.headline})" if counted.with_elementwise != counted.dispatched else ""
         lines = [f"{counted.macs:,} multiply-accumulates{which}, expected {wanted:,} = {expected} ({less})"]
-        for entry in merged(counted.ledger, None):
+        for entry in merged(counted.ledger):
             sizes_text = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
             lines.append(f"  {entry.size:>15,}  {entry.path or '(model)'}  {entry.kind}  {entry.times} x {sizes_text}")
         if not counted.included:

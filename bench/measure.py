@@ -47,7 +47,7 @@ class Measurement:
             f"{label}: {count.counter} on {count.device} {count.disagreement}"
             f"{version_note(registry.counter(count.counter).VERIFIED)}"
             for count in self.counts
-            if not count.agrees
+            if count.disagreement
         ]
         if self.counted_params is not None and self.counted_params != self.ledger.params:
             lines.append(

@@ -41,21 +41,9 @@ def ranges(indices: Iterable[str]) -> list[str]:
     return [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in numbers]
 
 
-def cut(path: str, depth: int | None) -> str:
-    """Return the first ``depth`` names of a path; all of them for None."""
-    return path if depth is None else ".".join(path.split(".")[:depth])
-
-
-def merged(entries: Iterable[Entry], depth: int | None) -> Ledger:
-    """Merge entries of the same path, kind and sizes; paths have ``*`` for indices and at most ``depth`` names.
-
-    With a ``depth`` the sizes are ``{"i": MACs}``, because different products have one path.
-    """
-    entries = [replace(entry, path=cut(folded(entry.path), depth)) for entry in entries]
-    if depth is None:
-        return merge_equal(entries)
-    macs = Ledger(entries).group(lambda entry: (entry.path, entry.kind))
-    return Ledger(tuple(Entry(*name, {"i": size}) for name, size in macs.items()))
+def merged(entries: Iterable[Entry]) -> Ledger:
+    """Merge entries of the same path, kind and sizes; paths have ``*`` for indices."""
+    return merge_equal(replace(entry, path=folded(entry.path)) for entry in entries)
 
 
 def merge_equal(entries: Iterable[Entry]) -> Ledger:

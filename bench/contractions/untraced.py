@@ -33,8 +33,6 @@ def find_untraced_tensors(trace: Trace) -> list[tuple[str, str, TensorFact]]:
         if event.what == AUTOGRAD and not event.backward
         for fact in tensors_in(event.out)
     }
-    if not ways and not functions:
-        return []
     exported = {fact.storage: event.index for event in _exports(trace) for fact in event.tensors()}
     seen = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
     seen |= trace.parameters.keys() | (trace.buffers.keys() | trace.given) - exported.keys()

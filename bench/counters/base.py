@@ -134,17 +134,11 @@ class Count:
         return by_calls is not None and by_calls.predicted_macs == self.macs == self.exact + by_calls.difference
 
     @property
-    def agrees(self) -> bool:
-        """Whether the reported count is the one predicted from the ledger, and from the calls where these are known."""
-        return self.disagreement is None
-
-    @property
     def disagreement(self) -> str | None:
-        """One phrase if the reported count is not the predicted one, else None."""
+        """One phrase if the reported count is not the one predicted from the ledger or the calls, else None."""
         if self.result is None:
             return None
-        by_calls = self.explanation and self.explanation.predicted_macs
-        for predicted in (self.predicted_macs, by_calls):
+        for predicted in (self.predicted_macs, self.explanation and self.explanation.predicted_macs):
             if predicted not in (None, self.macs):
                 return f"reads {self.macs:,}, its rules predict {predicted:,}"
         if self.explanation and not self.explained:

@@ -90,7 +90,7 @@ def _row(formulation: Formulation, device: str, found: ReportedCounts | str, cou
         values[cell.counter] = "failed" if cell.reason else cell.difference
         if cell.reason:
             notes.append(f"{cell.counter} failed: {cell.reason[:LONGEST]}")
-        if not cell.agrees:
+        if cell.disagreement:
             rules = version_note(registry.counter(cell.counter).VERIFIED)
             failures.append(f"{where}: {cell.counter} {cell.disagreement}{rules}")
     return Row(values, notes, records, failures)

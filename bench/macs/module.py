@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from headcount.bench.contractions import summary
-from headcount.bench.contractions.summary import merged
+from headcount.bench.contractions.summary import folded, merged
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.macs.entries import CAUSES, causes_section, counters_section
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, collective_rows
@@ -84,7 +84,7 @@ def _elementwise_section(count: ModuleCount) -> Section:
         notes_above=[_NOTE],
     )
     rows = []
-    products = merged(count.elementwise, None)
+    products = merged(count.elementwise)
     for entry, record in zip(products, products.as_records(), strict=True):
         values = {"path": entry.path or "(model)", "kind": entry.kind, "sizes": sizes(entry), "size": entry.size}
         rows.append(Row(values, records=[record]))
@@ -96,7 +96,7 @@ def plot(path: str, count: ModuleCount, depth: int | None) -> None:
 
     Raises what output.figure.figure does.
     """
-    sizes = merged(count.ledger, depth).group(lambda entry: entry.path or "(model)")
+    sizes = count.ledger.group(lambda entry: ".".join(folded(entry.path).split(".")[:depth]) or "(model)")
     bars = [(label, 100 * size / count.macs) for label, size in sizes.items() if size]
     large = sorted(sorted(range(len(bars)), key=lambda number: -bars[number][1])[:MAX_BARS])
     others = [share for number, (_, share) in enumerate(bars) if number not in large]

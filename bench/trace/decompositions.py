@@ -36,18 +36,13 @@ def fused_on_meta(function: Callable, args: tuple, kwargs: dict, only_trained: b
         added = mask
         if mask is not None and mask.dtype == torch.bool:
             added = torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask.logical_not(), float("-inf"))
-        causal = given.get("is_causal", False)
-        if q.dim() == 4:
-            return _FLASH(q, k, v, 0.0, causal, attn_mask=added, scale=given.get("scale"))[0]
-        added = added.unsqueeze(0) if added is not None and added.dim() == 3 else added
-        one_batch = (tensor.unsqueeze(0) for tensor in (q, k, v))
-        return _FLASH(*one_batch, 0.0, causal, attn_mask=added, scale=given.get("scale"))[0].squeeze(0)
+        return _FLASH(q, k, v, 0.0, given.get("is_causal", False), attn_mask=added, scale=given.get("scale"))[0]
 
     return fused
 
 
 def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, given: dict[str, Any]) -> bool:
-    """Return whether torch uses its fused kernel for CPU tensors of these shapes; allocate no memory."""
+    """Return whether torch uses its fused kernel for CPU tensors of these shapes, all of 4 sizes; allocate nothing."""
     if any(tensor.stride(-1) != 1 for tensor in (q, k, v)):
         return False
     if mask is not None and mask.dtype not in (torch.bool, torch.float32, q.dtype):
@@ -56,11 +51,7 @@ def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, given: dict[
     options = {name: given[name] for name in ("dropout_p", "is_causal", "scale", "enable_gqa") if name in given}
     with _disable_current_modes():
         tensors = [tensor if tensor is None else _on_cpu(tensor) for tensor in (q, k, v, mask)]
-        try:
-            return torch._fused_sdp_choice(*tensors, **options) == SDPBackend.FLASH_ATTENTION.value
-        except RuntimeError:
-            # torch refuses the call too.
-            return False
+        return torch._fused_sdp_choice(*tensors, **options) == SDPBackend.FLASH_ATTENTION.value
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:

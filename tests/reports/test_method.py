@@ -6,7 +6,7 @@ import torch
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
 from headcount.bench.count import count_macs
 from headcount.reports.document import text
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 KINDS = {"contraction": CONTRACTION, "added product": SCALED, "square": SQUARE}
 ROWS = [

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map_only
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.count import count_macs
 from headcount.bench.counters.results import read
-from tests.bench.contractions.written import Calls, module
+from tests.bench.contractions.function_modules import Calls, module
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Sparse"),

@@ -13,7 +13,7 @@ from headcount.bench.formulations.catalog import FORMULATIONS, formulation
 from headcount.bench.trace.record import record
 from headcount.formulas.backward import backward, nothing, scores
 from headcount.formulas.ledger import MAC_KINDS
-from tests.bench.contractions.written import Calls, module
+from tests.bench.contractions.function_modules import Calls, module
 
 # FlexAttention has no backward on the CPU and does not run on meta; a mask loop needs values.
 UNSUPPORTED = {(name, device) for name in ("mha-flex", "moa-flex") for device in ("cpu", "meta")}

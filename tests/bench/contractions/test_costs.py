@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import headcount as hc
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 B, H, T, S, D, V = 2, 3, 7, 11, 5, 5
 Q, K, VALUES = torch.randn(B, H, T, D), torch.randn(B, H, S, D), torch.randn(B, H, S, V)

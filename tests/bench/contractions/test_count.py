@@ -17,7 +17,7 @@ from headcount.bench.contractions.zero_mac_ops import KNOWN, base
 from headcount.bench.count import assert_macs, count_macs
 from headcount.bench.trace.record import record
 from headcount.formulas.ledger import Ledger
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "meta"])
 

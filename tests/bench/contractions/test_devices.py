@@ -12,7 +12,7 @@ from headcount.bench.count import count_macs
 from headcount.bench.trace.events import OPERATION, Event
 from headcount.bench.trace.record import record
 from headcount.bench.trace.recorder import Recorder
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "meta"])
 B, H, T, S, D = 2, 3, 7, 11, 16

@@ -6,7 +6,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.count import count_macs
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 PLACES = torch.tensor([[0, 1, 2], [1, 2, 4]])
 ROWS, COLUMNS = torch.tensor([0, 1, 2, 3]), torch.tensor([1, 2, 4])

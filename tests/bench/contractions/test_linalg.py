@@ -6,7 +6,7 @@ from torch import linalg
 
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.count import assert_macs, count_macs
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 SIZES = [2, 3, 5, 7]
 BATCH = 3

@@ -12,7 +12,7 @@ from headcount.bench.contractions.count import ElementwiseError, UnsupportedErro
 from headcount.bench.contractions.elementwise import CONTRACTION, SCALED, SQUARE
 from headcount.bench.count import assert_macs, count_macs
 from headcount.bench.trace.record import record
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The PyTorch API of nested", "ignore:index_reduce", "ignore:The reduce argument of torch.scatter"

@@ -18,7 +18,7 @@ from torch import nn
 from headcount.bench.contractions.count import count_contractions
 from headcount.bench.counters.results import read
 from headcount.bench.trace.record import record
-from tests.bench.contractions.written import Calls, module
+from tests.bench.contractions.function_modules import Calls, module
 
 PROGRAMS = int(os.environ.get("PROGRAMS", 0))
 search = settings(

@@ -11,7 +11,7 @@ from torch.utils import _python_dispatch
 
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.count import count_macs
-from tests.bench.contractions.written import Calls, module
+from tests.bench.contractions.function_modules import Calls, module
 
 A, B = torch.ones(7, 13), torch.ones(13, 11)
 

@@ -11,7 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from headcount.bench.counters import registry
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
 from headcount.bench.counters.results import read
-from tests.bench.contractions.written import Calls, module
+from tests.bench.contractions.function_modules import Calls, module
 
 PTFLOPS, ATEN, FVCORE, TORCH, DEEPSPEED = "ptflops-pytorch", "ptflops-aten", "fvcore", "torch", "deepspeed"
 X, Y, WEIGHT, IMAGE = (3, 5, 7), (7, 11), (11, 7), (3, 5, 7, 13)

@@ -12,7 +12,7 @@ from headcount.bench.counters import ptflops_run, registry
 from headcount.bench.counters.base import CounterError, exact_int, macs_from_flops
 from headcount.bench.counters.results import read
 from headcount.bench.counters.run_context import one_line, run_counter
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 TOOLS = (*registry.NAMES, "headcount")
 

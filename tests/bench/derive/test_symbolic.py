@@ -13,7 +13,7 @@ from headcount.bench.derive.derivation import derive
 from headcount.bench.derive.interpolate import Grid
 from headcount.bench.derive.symbolic import NotSymbolic, count_symbolic
 from headcount.formulas.symbols import symbol
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 
 def layer_of_integers(T, D, E):

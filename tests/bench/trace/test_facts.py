@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from headcount.bench.trace.events import OPERATION
 from headcount.bench.trace.record import record
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 
 def test_fact_matches_tensor():

@@ -8,7 +8,7 @@ from headcount.bench.contractions.count import count_contractions
 from headcount.bench.count import count_macs
 from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.record import record
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 HIDDEN, OUT = 5 * 11, 5 * 3
 """Elements of the hidden layer and of the output of 5 rows."""

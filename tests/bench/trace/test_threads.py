@@ -16,7 +16,7 @@ from torch._dynamo.mutation_guard import install_generation_tagging_init
 from torch.nn.attention import flex_attention
 
 from headcount.bench.count import count_macs
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 FLEX = "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
 MLP_MACS = 4 * 3 * 5 + 4 * 5 * 7

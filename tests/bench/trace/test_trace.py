@@ -13,7 +13,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, OPERATION
 from headcount.bench.trace.record import fresh, record
-from tests.bench.contractions.written import module
+from tests.bench.contractions.function_modules import module
 
 NAMES = ("torch.mm", "torch.nn.functional.softmax", "torch.Tensor.matmul")
 
