@@ -278,6 +278,7 @@ def check_experts(config, e, *, shared, d=1, c=1):
         weights = mesh["dp"] if shared else mesh["dp", axis]._flatten("all")
         weights.get_coordinate()
         for projection in exchange.expert_projections(module.layer):
+            # as FSDP keeps the other weights of a layer that is no part of a model
             fully_shard(projection, mesh=mesh["dp"], reshard_after_forward=False)
         fully_shard(module, mesh=weights)
     # rows are sent among ranks that see other tokens: of a sequence, or for want of attention of other sequences
