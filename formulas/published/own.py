@@ -96,16 +96,6 @@ class OwnTable:
         return "; ".join(parts) + (f" ({rule.source})." if rule.source else ".")
 
 
-def load(path: str, text: str, rule: str = "") -> OwnTable:
-    """Return the table in ``text``, the content of the file ``path``; ``rule`` replaces that of the file.
-
-    Raises ValueError, with the line of the row, for anything that is not in the format.
-    """
-    # a number with a point is a rounded one, whose digits count
-    data = _read_csv(text) if path.endswith(".csv") else tomllib.loads(text, parse_float=str)
-    return _table(path, {**data, "rule": rule or data.get("rule", "")}, _row_lines(path, text))
-
-
 def _row_lines(path: str, text: str) -> tuple[int, ...]:
     """Return the line at which each row of a file stands."""
     if path.endswith(".csv"):
@@ -139,9 +129,15 @@ def _check_keys(found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
         _check(isinstance(value, kinds[key]), f"{key} cannot be {value!r}")
 
 
-def _table(path: str, data: Mapping[str, Any], lines: tuple[int, ...]) -> OwnTable:
+def load(path: str, text: str, rule: str = "") -> OwnTable:
+    """Return the table in ``text``, the content of the file ``path``; ``rule`` replaces that of the file.
+
+    Raises ValueError, with the line of the row, for anything that is not in the format.
+    """
+    # a number with a point is a rounded one, whose digits count
+    data = _read_csv(text) if path.endswith(".csv") else tomllib.loads(text, parse_float=str)
     _check_keys(data, KEYS)
-    rule, peak, zeros = data["rule"], str(data.get("peak", "")), data.get("trailing_zeros", False)
+    rule, peak, zeros = rule or data.get("rule", ""), str(data.get("peak", "")), data.get("trailing_zeros", False)
     _check(rule in ("", *RULES), f"unknown rule {rule!r}", RULES)
     _check(data.get("row"), "no row; a [[row]] has target and printed")
     exact_peak = {"peak": f"{number(peak)}/1"} if peak else {}
@@ -155,6 +151,7 @@ def _table(path: str, data: Mapping[str, Any], lines: tuple[int, ...]) -> OwnTab
     only = rule if rule in QUANTITIES else "training_flops_per_token" if rule in TRAINING else "macs"
     rows = []
     # rows in one array have no lines of their own
+    lines = _row_lines(path, text)
     lines = lines if len(lines) == len(data["row"]) else (1,) * len(data["row"])
     for line, row in zip(lines, data["row"], strict=True):
         try:
@@ -188,9 +185,8 @@ def _row(row: Any, table: Mapping[str, Any], given: Mapping[str, str], only: str
     for name, value in shared["given"].items():
         _check(isinstance(value, (int, str)), f"{name} cannot be {value!r}")
     fields = {"name": row["target"], **row, **shared, "given": shared["given"] | given}
-    return Row(
-        preset=fields.pop("target"), **{**fields, "printed": {name: str(text) for name, text in printed.items()}}
-    )
+    fields["printed"] = {name: str(text) for name, text in printed.items()}
+    return Row(preset=fields.pop("target"), **fields)
 
 
 def candidates(figure: Figure, every: bool = False) -> list[Figure]:

@@ -161,9 +161,6 @@ def _column(*, quantity: str, name: str = "", **rule) -> Figure:
 
 
 def _fit(*, sizes, **others) -> Fit:
-    """Return a fit; sizes are listed, or given as ``{ from, to, step }``."""
-    tried = {
-        letter: range(one["from"], one["to"] + 1, one.get("step", 1)) if isinstance(one, dict) else one
-        for letter, one in sizes.items()
-    }
+    """Return a fit; sizes are listed, or given as ``{ from, to }``."""
+    tried = {name: range(one["from"], one["to"] + 1) if isinstance(one, dict) else one for name, one in sizes.items()}
     return Fit(sizes=tried, **others)
