@@ -23,11 +23,6 @@ RESULTS: dict[tuple, Any] = {}
 """The results of this process by key."""
 
 
-def clear_cache() -> None:
-    """Drop all results of this process."""
-    RESULTS.clear()
-
-
 def digest(sources: Iterable[str]) -> str:
     """Return the SHA-256 of all sources and data files in folders or files such as ``bench/trace``."""
     root = headcount.CHECKOUT or Path(headcount.__file__).parent

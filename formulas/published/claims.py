@@ -167,11 +167,6 @@ class Claims:
     timed: tuple[Sentence, ...]
     named_models: tuple[NamedModel, ...]
 
-    @property
-    def all(self) -> tuple[Sentence, ...]:
-        """All sentences, claims first."""
-        return (*self.claims, *self.sentences, *self.timed)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Departure:

@@ -19,9 +19,9 @@ CASES = ("translation-moa-biased", "llama-moh", "masked-moh-ideal", "dit")
 
 @pytest.fixture(autouse=True)
 def empty_cache():
-    result_cache.clear_cache()
+    result_cache.RESULTS.clear()
     yield
-    result_cache.clear_cache()
+    result_cache.RESULTS.clear()
 
 
 def measure_case(case, device, counters=(*registry.NAMES, "headcount"), **options):
@@ -52,7 +52,7 @@ def test_count_runs_once(monkeypatch):
     assert measure_case("llama-moh", "cpu", ["torch"]).counts[0].device == "cpu" and len(calls) == 2
     measure_case("masked-moh-ideal", "meta", ["torch"])
     assert len(calls) == 3
-    result_cache.clear_cache()
+    result_cache.RESULTS.clear()
     measure_case("llama-moh", "meta", ["torch"])
     assert len(calls) == 4
 

@@ -113,7 +113,7 @@ def run_with(fault, n, line):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
             os.environ[MARK] = str(os.getppid())
-            result_cache.clear_cache()
+            result_cache.RESULTS.clear()
             fault(n, lambda: os.write(sign, b"x"))
             code = main(shlex.split(line))
             sys.stderr.flush()

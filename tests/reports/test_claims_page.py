@@ -10,7 +10,7 @@ from headcount.reports.facts import Facts
 from headcount.reports.pages import claims
 
 FACTS = Facts(largest_sum=8)
-SENTENCES = {sentence.name: sentence for sentence in FACTS.claims.all}
+SENTENCES = {one.name: one for one in (*FACTS.claims.claims, *FACTS.claims.sentences)}
 
 
 def test_disagreeing_count_raises():

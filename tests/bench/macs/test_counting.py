@@ -18,9 +18,9 @@ TOOLS = ("torch", "ptflops-aten")
 
 @pytest.fixture(autouse=True)
 def empty_cache():
-    result_cache.clear_cache()
+    result_cache.RESULTS.clear()
     yield
-    result_cache.clear_cache()
+    result_cache.RESULTS.clear()
 
 
 WIDTHS = (1, 2, 3, 5)
@@ -61,7 +61,7 @@ def run(monkeypatch, other, cases):
     with published.counting(cases, TOOLS, None) as counted:
         others = len(own)
         # another process has results of its own
-        result_cache.clear_cache()
+        result_cache.RESULTS.clear()
         found = [counted(case) for case in cases]
     return found, own[others:]
 
@@ -69,7 +69,7 @@ def run(monkeypatch, other, cases):
 @pytest.mark.parametrize("limit", [0, 2, 4])
 def test_counts_do_not_depend_on_the_process(limit, monkeypatch):
     wanted = [measure.measure(case, TOOLS) for case in cases()]
-    result_cache.clear_cache()
+    result_cache.RESULTS.clear()
     other = Other(limit)
     found, own = run(monkeypatch, other, cases())
     assert [one.case.name for one in found] == ["transformer-base"] * 4 + ["again"]
