@@ -117,10 +117,7 @@ def plan(args: argparse.Namespace) -> Work | str:
         raise UsageError(f"{args.update} is no lock; TARGET --out FILE writes one")
     jobs = [(old, _request(args, old, word), word) for old, word in _choose(args, locked)]
     if args.input and len(jobs) > 1:
-        raise UsageError(
-            f"--input goes with one TARGET, and here are {len(jobs)}; lock each into a file of its own, or let "
-            "FILE.py:FUNCTION return (module, inputs)"
-        )
+        raise UsageError(f"--input goes with one TARGET, not {len(jobs)}: lock each apart, or return (module, inputs)")
     roots: dict[str, str] = {}
     for _, request, word in jobs:
         check_device(request.device)

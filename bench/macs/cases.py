@@ -89,16 +89,15 @@ def parse_sides(texts: Sequence[str], given: Mapping[str, Any], flags: Mapping[s
     takes = {text: options_of(text) for text in texts}
     for name in given:
         if not any(name in names for names in takes.values()):
-            known = {text: [flags[one] for one in names if one in flags] for text, names in takes.items()}
-            each = "; ".join(f"{text} takes {', '.join(names) or 'none'}" for text, names in known.items())
-            raise UsageError(f"{flags[name]} is no option of these models: {each}")
+            each = (
+                f"{text} {' '.join(flags[n] for n in names if n in flags) or 'none'}" for text, names in takes.items()
+            )
+            raise UsageError(f"{flags[name]} is no option of these models, which have: {'; '.join(each)}")
     # files first: a missing one is the error, not the preset on the other side
     order = sorted(takes, key=is_saved, reverse=True)
     found = {text: parse(text, **{name: given[name] for name in takes[text] if name in given}) for text in order}
     if isinstance(found[order[0]], CountSnapshot) and isinstance(found[order[-1]], Case):
-        raise UsageError(
-            f"{order[0]} is compared with another file of a count, or a module FILE.py:FUNCTION, not with {order[-1]}"
-        )
+        raise UsageError(f"{order[0]} is compared with a file of a count or a module FILE.py:FUNCTION, not {order[-1]}")
     return [found[text] for text in texts]
 
 

@@ -318,8 +318,8 @@ def test_lock_of_several_targets_is_updated(pair, capsys):
     (["--check", "two.lock", "other.py:make"], ["other.py:make", "model.py:make, small.py:make"]),
     (["--update", "two.lock", "model.py:make", "model"], ["model;", "model.py:make, small.py:make"]),
     (["--badge", "two.svg", "two.lock", "two.lock"], ["read one lock"]),
-    (["--check", "two.lock", "--input", "5,7"], ["--input goes with one TARGET, and here are 2; "]),
-    (["model.py:make", "small.py:make", "--input", "5,7"], ["--input goes with one TARGET, and here are 2; "]),
+    (["--check", "two.lock", "--input", "5,7"], ["--input goes with one TARGET, not 2: "]),
+    (["model.py:make", "small.py:make", "--input", "5,7"], ["--input goes with one TARGET, not 2: "]),
 ], ids=" ".join)  # fmt: skip
 def test_wrong_targets_are_one_line(words, valid, pair, capsys):
     text = (pair / "two.lock").read_text()
