@@ -6,12 +6,7 @@ from dataclasses import replace
 from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size
 
 
-def nothing(entry: Entry) -> bool:
-    """Return False for every entry."""
-    return False
-
-
-def backward(forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing) -> Ledger:
+def backward(forward: Ledger, *, recompute: Callable[[Entry], bool] | None = None) -> Ledger:
     """Return the ledger of the backward pass: for y = x W the products dx = dy W^T and dW = x^T dy.
 
     Each contraction has two operands, and the gradient of each sums over another of its sizes: the products are
@@ -23,7 +18,7 @@ def backward(forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing) -
     for entry in forward:
         if entry.kind in FORWARD_KINDS:
             parts = []
-            if recompute(entry):
+            if recompute and recompute(entry):
                 parts.append("recompute")
             if not entry.from_input:
                 parts.append("dx")
@@ -33,21 +28,11 @@ def backward(forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing) -
     return Ledger(tuple(out))
 
 
-def scores(entry: Entry) -> bool:
-    """Return whether fused attention recomputes this entry."""
-    return entry.kind == "scores"
-
-
 def repeated(entry: Entry) -> bool:
     """Return whether an entry belongs to one of the repeated layers, whose forward full recomputation runs again."""
     return any(part[0] == "*" or part[0].isdigit() for part in entry.path.split(".") if part)
 
 
-def backward_macs(forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing) -> Size:
-    """Return the MACs of the backward pass; ``recompute`` as in :func:`backward`."""
-    return backward(forward, recompute=recompute).macs
-
-
-def training_macs(forward: Ledger, *, recompute: Callable[[Entry], bool] = nothing) -> Size:
+def training_macs(forward: Ledger, *, recompute: Callable[[Entry], bool] | None = None) -> Size:
     """Return the MACs of forward and backward, without the optimizer; ``recompute`` as in :func:`backward`."""
-    return forward.macs + backward_macs(forward, recompute=recompute)
+    return forward.macs + backward(forward, recompute=recompute).macs

@@ -95,7 +95,6 @@ TRAINING = tuple(name for name, rule in CONVENTIONS.items() if rule.backward)
 """Names of the rules of a training step."""
 
 exact = CONVENTIONS["exact"]
-fvcore = CONVENTIONS["fvcore"]
 projections = CONVENTIONS["projections"]
 equations_18_19 = CONVENTIONS["equations_18_19"]
 vocabulary_projection = CONVENTIONS["vocabulary_projection"]

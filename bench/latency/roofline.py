@@ -8,7 +8,7 @@ from headcount.bench import accounts
 from headcount.bench.case import Case
 from headcount.bench.hardware import Hardware
 from headcount.bench.latency.timing_cases import TimingCase
-from headcount.formulas.backward import backward_macs, training_macs
+from headcount.formulas.backward import backward
 from headcount.formulas.decoding import reachable_params, step_elements
 from headcount.formulas.ledger import Ledger
 from headcount.models.configs.base import AttentionConfig, ModelConfig
@@ -59,8 +59,8 @@ def work(case: TimingCase, config: AttentionConfig | ModelConfig) -> Work:
 
 def pass_macs(ledger: Ledger, which: str) -> int:
     """Return the multiply-accumulates of a pass: each contraction once forward, twice backward (dX and dW)."""
-    account = {"backward": backward_macs, "both": training_macs}.get(which)
-    return account(ledger) if account else ledger.macs
+    after = backward(ledger).macs if which in ("backward", "both") else 0
+    return after if which == "backward" else ledger.macs + after
 
 
 def least_elements(ledger: Ledger, which: str, activations: int) -> int:
