@@ -59,8 +59,9 @@ class Transfer:
 class RankCost:
     """MACs, memory and communication of each of ``ranks`` equal ranks for one microbatch.
 
-    ``ledger``: its entries. ``held``: elements of its weights by part of the recipe, as ZeRO divides them. ``layers``:
-    the first layer of a pipeline stage of the class and the one after its last; None without a pipeline.
+    ``ledger``: its entries, with the gathered parameters that it computes with. ``held``: elements of its weights by
+    part of the recipe, as ZeRO divides them. ``layers``: the first layer of a pipeline stage of the class and the one
+    after its last; None without a pipeline.
     """
 
     stage: str
@@ -72,21 +73,11 @@ class RankCost:
     layers: tuple[int, int] | None = None
 
     @property
-    def macs(self) -> Size:
-        """Multiply-accumulates of the forward pass."""
-        return self.ledger.macs
-
-    @property
     def step_macs(self) -> Size:
         """Multiply-accumulates of forward and backward, recomputation included."""
         # selective: attention's two products of T x S
         kinds = {"none": (), "selective": ("scores", "values"), "full": FORWARD_KINDS}[self.plan.recompute]
         return training_macs(self.ledger, recompute=lambda entry: entry.kind in kinds)
-
-    @property
-    def params(self) -> Size:
-        """Parameters that the rank computes with, gathered ones included."""
-        return self.ledger.params
 
     def sent_bytes(self, *phases: str, element_bytes: Mapping[str, int] = BYTES) -> Size:
         """Return the bytes that leave the rank in some phases of one microbatch; ``sync`` is once a step."""

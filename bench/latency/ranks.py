@@ -133,7 +133,7 @@ def _check_memory(cost: RankCost, whole: RankCost, device: str) -> None:
 def _float64_bytes(cost: RankCost) -> int:
     """Return a bound of the bytes of weights, gradients and activations, the reference's T x S numbers included."""
     scores = sum(2 * entry.size for entry in cost.ledger if entry.kind == "softmax")
-    return 8 * (2 * cost.params + cost.activation_elements() + scores)
+    return 8 * (2 * cost.ledger.params + cost.activation_elements() + scores)
 
 
 def _measure(args: argparse.Namespace, case: Case, divided: Plan) -> list[list[float]]:
@@ -169,7 +169,7 @@ def _record(
     environ = environment(args.device)
     hardware = by_device(environ["device"])
     peak = hardware and hardware.macs_per_s[args.dtype]
-    macs, model_macs = (one.step_macs if trains else one.macs for one in (cost, whole))
+    macs, model_macs = (one.step_macs if trains else one.ledger.macs for one in (cost, whole))
     slowest = asdict(median_interval([1000 * max(step) for step in zip(*seconds, strict=True)]))
     middle = slowest["value"] / 1000
     return {

@@ -169,9 +169,9 @@ def _values(cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]
     return {
         "stage": cost.stage,
         "ranks": cost.ranks,
-        "rank_macs": cost.macs,
+        "rank_macs": cost.ledger.macs,
         "step_macs": cost.step_macs,
-        "rank_params": cost.params,
+        "rank_params": cost.ledger.params,
         "state_bytes": cost.state_bytes(),
         "kv_bytes": None if cache is None else cache * element_bytes[PARAMETER],
         "sent_bytes": cost.sent_bytes("forward", element_bytes=element_bytes),

@@ -134,7 +134,7 @@ def heads(facts: Facts) -> str:
         used = next(core[0].dims[letter] for letter in ("k", "h") if letter in core[0].dims)
         keys = next(entry.weight["g"] for entry in cost.ledger if "g" in entry.weight)
         row = {"form": name, "heads of a token": used, "key/value heads": keys}
-        rows.append(row | {PRODUCTS: sum(entry.macs for entry in core), "MACs of the rank": cost.macs})
+        rows.append(row | {PRODUCTS: sum(entry.macs for entry in core), "MACs of the rank": cost.ledger.macs})
     whole, _, contiguous, dealt = (row[PRODUCTS] for row in rows)
     about = text(
         "parallel.heads",

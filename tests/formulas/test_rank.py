@@ -116,8 +116,8 @@ def test_stages_compute_the_model(name):
             rank_costs(form, parse("pp=2"))
     else:
         costs = rank_costs(form, parse("pp=2"))
-        assert sum(cost.ranks * cost.macs for cost in costs) == form.macs
-        assert sum(cost.ranks * cost.params for cost in costs) == form.params
+        assert sum(cost.ranks * cost.ledger.macs for cost in costs) == form.macs
+        assert sum(cost.ranks * cost.ledger.params for cost in costs) == form.params
 
 
 def test_stages_of_equal_length_differ_by_their_layers():
@@ -127,7 +127,7 @@ def test_stages_of_equal_length_differ_by_their_layers():
     costs = rank_costs(form, parse("pp=1+1+1+1+1"))
     # the second layer is dense, the next two are mixtures
     assert [cost.ranks for cost in costs] == [1, 1, 2, 1]
-    assert sum(cost.ranks * cost.params for cost in costs) == form.params
+    assert sum(cost.ranks * cost.ledger.params for cost in costs) == form.params
 
 
 def test_llama_405b_on_16384_ranks():
@@ -147,8 +147,8 @@ def test_llama_405b_on_16384_ranks():
 def test_few_key_value_heads_are_repeated():
     # 8 ranks share 4 key/value heads of width 2: each holds one
     one, all_of = rank_cost(llama(), "tp=8"), llama(num_kv_heads=8)
-    assert one.macs * 8 == all_of.macs
-    assert one.params == rank_cost(all_of, "tp=8").params
+    assert one.ledger.macs * 8 == all_of.macs
+    assert one.ledger.params == rank_cost(all_of, "tp=8").ledger.params
     # two ranks hold the same two matrices of 16 x 2, and add their gradients
     assert sum_sent(one, "tp", "sync") == 5 * 2 * 16 * 2
 
@@ -283,7 +283,7 @@ def test_encoder_decoder_tensor_parallel(t):
     # blocks: two of an encoder layer, three of a decoder layer; words of both sides
     blocks, words = 2 * layers * source + 3 * layers * target, source + target
     plain, sequence = rank_cost(form, f"tp={t}"), rank_cost(form, f"tp={t},sp")
-    assert plain.macs * t == sequence.macs * t == form.macs
+    assert plain.ledger.macs * t == sequence.ledger.macs * t == form.macs
     assert sum_sent(plain, "tp", "forward") * t == 2 * (t - 1) * (blocks + words)
     # backward: the inputs of blocks and logits, and the encoder's output, whose gradients of all layers are one sum
     assert sum_sent(plain, "tp", "backward") * t == 2 * (t - 1) * (blocks + target + source)
@@ -296,7 +296,7 @@ def test_encoder_decoder_context_parallel():
     sizes = {"d_model": d_m, "num_heads": 8, "num_encoder_layers": layers, "num_decoder_layers": layers}
     form = Case.of("transformer-base", sizes, {"batch_size": B, "src_len": S, "tgt_len": T}).ledger
     cost = rank_cost(form, "cp=4")
-    assert cost.macs * 4 == form.macs
+    assert cost.ledger.macs * 4 == form.macs
     # keys and values of the source in encoder and decoder layers, of the target in decoder layers
     assert sum_sent(cost, "cp", "forward") == 3 * 2 * B * (2 * layers * S + layers * T) * d_m // 4
 
