@@ -178,13 +178,9 @@ def _model(config: ModelConfig, names) -> Part:
         resize(first)
     except ConfigError:
         # small primes do not suit every model; the preset's own sizes do
-        of_preset = {name: _size_of(config, known[x]) for name, x in letters.items() if x[0] != "N"}
-        first |= {name: size for name, size in of_preset.items() if size}
+        own = vars(config.attention) | vars(config)
+        first |= {name: own[known[x]] for name, x in letters.items() if x[0] != "N" and own.get(known[x])}
     return Part(letters, first, build, _by_kind(form))
-
-
-def _size_of(config: ModelConfig, field: str) -> int | None:
-    return getattr(config, field, getattr(config.attention, field, None))
 
 
 def _symbolic_letters(config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> dict[str, sympy.Expr]:
