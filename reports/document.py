@@ -32,11 +32,11 @@ FIRST_WIDTH, HEAD_WIDTH = 25, 9
 class Section:
     """A heading, the parts below it, and the commands that print them; without commands, the command of the page.
 
-    ``folded``: a summary of the parts, which a reader opens.
+    A part is a text, or a function that returns one. ``folded``: a summary of the parts, which a reader opens.
     """
 
     title: str
-    parts: Sequence[Maker]
+    parts: Sequence[str | Maker]
     commands: Sequence[str] = ()
     folded: str = ""
 
@@ -64,7 +64,8 @@ class Page:
         blocks = [f"# {self.title}", self.about, *([contents] if len(titles) > 1 else [])]
         for one in self.sections:
             commands = "\n".join(map(fold, one.commands or [f"python -m reports --only {self.name}"]))
-            parts = [text for part in one.parts if (text := part(facts))]
+            texts = (part if isinstance(part, str) else part(facts) for part in one.parts)
+            parts = [text for text in texts if text]
             if one.folded:
                 parts = [f"<details><summary>{one.folded}</summary>", *parts, "</details>"]
             blocks += [f"## {one.title}", *parts, f"```sh\n{commands}\n```"]

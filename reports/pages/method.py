@@ -1,8 +1,6 @@
 """Methodology: conventions, user modules, latency, formats and exit codes."""
 
-from functools import partial
-
-from headcount.bench.lock.workflow import workflow as lock_workflow
+from headcount.bench.lock.workflow import workflow
 from headcount.bench.render import SCHEMA_VERSION
 from headcount.formulas.published.own import QUANTITIES
 from headcount.reports import document
@@ -12,49 +10,33 @@ from headcount.reports.facts import Facts
 
 def page(facts: Facts) -> Page:
     """Return the page."""
+    quantities = ", ".join(f"`{name}`" for name in QUANTITIES)
+    codes = [{"exit code": code, "meaning": what} for code, what in document.texts("method.exit_codes").items()]
     return Page(
         "method",
         "Methodology",
         "Conventions, user modules, latency, formats and exit codes.",
         [
-            Section("Conventions", [partial(_words, "conventions")], ["python -m bench.macs --check"]),
-            Section("User modules", [partial(_words, "modules")], ["python -m bench.macs --module model.py:make"]),
-            Section("Your own table", [tables], ["headcount table mypaper.toml"]),
-            Section("Products written elementwise", [partial(_words, "elementwise")]),
-            Section("Latency", [partial(_words, "latency")], ["python -m bench.latency --quick"]),
+            Section("Conventions", [text("method.conventions")], ["python -m bench.macs --check"]),
+            Section("User modules", [text("method.modules")], ["python -m bench.macs --module model.py:make"]),
+            Section("Your own table", [text("method.tables", quantities=quantities)], ["headcount table mypaper.toml"]),
+            Section("Products written elementwise", [text("method.elementwise")]),
+            Section("Latency", [text("method.latency")], ["python -m bench.latency --quick"]),
             Section(
-                "Formats", [partial(_words, "formats")], ["python -m bench.macs --counter closed-form --format json"]
+                "Formats",
+                [text("method.formats", version=SCHEMA_VERSION)],
+                ["python -m bench.macs --counter closed-form --format json"],
             ),
             Section(
                 "A lock for the cost",
-                [partial(_words, "lock"), workflow],
+                [text("method.lock"), f"```yaml\n{workflow()}```"],
                 ["headcount lock model.py:make -o macs.lock", "headcount lock --check macs.lock"],
             ),
             Section(
                 "One rank of many devices",
-                [partial(_words, "ranks")],
+                [text("method.ranks")],
                 ["headcount count llama3-8b --seq-len 8192 --plan tp=8,sp --backward"],
             ),
-            Section("Exit codes", [exit_codes]),
+            Section("Exit codes", [document.records(codes)]),
         ],
     )
-
-
-def _words(part: str, facts: Facts) -> str:
-    return text(f"method.{part}", version=SCHEMA_VERSION)
-
-
-def tables(facts: Facts) -> str:
-    """Return the format of a user's table."""
-    return text("method.tables", quantities=", ".join(f"`{name}`" for name in QUANTITIES))
-
-
-def workflow(facts: Facts) -> str:
-    """Return the workflow of ``headcount lock --workflow``."""
-    return f"```yaml\n{lock_workflow()}```"
-
-
-def exit_codes(facts: Facts) -> str:
-    """Return a table of the exit codes."""
-    meanings = document.texts("method.exit_codes")
-    return document.records([{"exit code": code, "meaning": meaning} for code, meaning in meanings.items()])

@@ -7,26 +7,12 @@ from headcount.reports.facts import Facts
 
 
 def page(facts: Facts) -> Page:
-    """Return the page."""
-    return Page(
-        "notation",
-        "Notation",
-        "The field's letters, with the code's words for them.",
-        [Section("Terms", [terms]), Section("Letters", [legend])],
-    )
-
-
-def terms(facts: Facts) -> str:
-    """Return the terms of the pages with their meanings."""
-    meanings = document.texts("notation.terms")
-    return document.records([{"term": term, "meaning": meaning} for term, meaning in meanings.items()])
-
-
-def legend(facts: Facts) -> str:
-    """Return every letter with its name in the code and its meaning."""
-    return document.records(
-        [
-            {"letter": f"${one.latex}$", "in the code": f"`{one.word}`" if one.word else "", "meaning": one.meaning}
-            for one in LEGEND
-        ]
-    )
+    """Return the page: the terms with their meanings, and every letter with its name in the code."""
+    terms = [{"term": term, "meaning": meaning} for term, meaning in document.texts("notation.terms").items()]
+    letters = [
+        {"letter": f"${one.latex}$", "in the code": f"`{one.word}`" if one.word else "", "meaning": one.meaning}
+        for one in LEGEND
+    ]
+    about = "The field's letters, with the code's words for them."
+    sections = [Section("Terms", [document.records(terms)]), Section("Letters", [document.records(letters)])]
+    return Page("notation", "Notation", about, sections)
