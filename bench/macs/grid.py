@@ -47,18 +47,14 @@ def parse(text: str) -> Grid:
     """
     values = _read_toml(text) if text.endswith(".toml") else _read_words(text)
     variants = list(variants_with("grid").values())
-    letters = {letter for variant in variants for letter in variant.grid.letters} | set(COMMON)
-    for key in values:
-        if key not in letters:
-            choices = " or ".join(", ".join(variant.grid.letters) for variant in variants)
-            near = did_you_mean(key, letters)
-            raise UsageError(f"unknown grid key {key!r}; choose from {choices}, with {', '.join(COMMON)}{near}")
-    own = set(values) - set(COMMON)
+    own = [key for key in values if key not in COMMON]
     # the first variant that has every letter: MHA where s and r are not given
-    variant = next((variant for variant in variants if own and own <= set(variant.grid.letters)), None)
+    variant = next((variant for variant in variants if own and {*own} <= {*variant.grid.letters}), None)
     if variant is None:
         kinds = " or of ".join(f"{variant.label} ({', '.join(variant.grid.letters)})" for variant in variants)
-        raise UsageError(f"a grid is of {kinds}, with {', '.join(COMMON)}")
+        letters = {*COMMON, *(letter for variant in variants for letter in variant.grid.letters)}
+        unknown = [f"; {key!r} is no size{did_you_mean(key, letters)}" for key in own if key not in letters]
+        raise UsageError(f"a grid is of {kinds}, with {', '.join(COMMON)}{''.join(unknown[:1])}")
     for key, sizes in values.items():
         least = 0 if key in variant.grid.may_be_zero else 1
         if min(sizes) < least:
