@@ -81,8 +81,6 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
         if key in values:
             raise UsageError(f"grid key {key!r} is given twice")
         values[key] = sizes
-    if not values:
-        raise UsageError("an empty grid; write one as in 'K=1,2 E=8 D=64 T=10,128'")
     return values
 
 
