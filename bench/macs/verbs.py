@@ -45,15 +45,11 @@ def _count(args: Namespace) -> str:
 
 
 def _compare(args: Namespace) -> str:
-    models = args.compare
-    if len(models) > 2:
-        raise UsageError(f"a comparison is of two models, not {len(models)}")
-    if len(models) == 2 and args.rules and not args.columns:
-        raise UsageError("two --rules go with one model: headcount compare A --rules palm 6n")
-    if args.plan or len(models) == 2:
+    models, by_rules = args.compare, args.rules and not args.columns
+    if len(models) != (1 if by_rules else 2) and (by_rules or not args.plan):
+        raise UsageError("a comparison is of two models, A B, or of one: A --rules palm 6n, or A --plan P Q")
+    if not by_rules:
         return "compare"
-    if not args.rules or args.columns:
-        raise UsageError("one model has nothing to compare with; write B, --rules palm 6n, or --plan P Q")
     name, *changed = models[0].split(",")
     args.preset, args.set, args.compare = [name], [*args.set, *changed], None
     return "rules"
