@@ -228,7 +228,7 @@ class _Follower(Dataflow):
         marks = [Mark(event.index, n) if axis.varies and n not in dims else None for n, axis in enumerate(axes)]
         axes = _left(axes, marks, dims, out, name == "cumprod")
         term = Mark(event.index) if self.stored(fact).depends else None
-        return None if axes is None else Value(axes, term, is_product_sum=term is not None)
+        return Value(axes, term, is_product_sum=term is not None)
 
     def _keys(self, facts: list[TensorFact], a: Value, b: Value) -> list[tuple]:
         """Return the keys that products of the same tensors at different positions share."""
@@ -252,7 +252,7 @@ class _Follower(Dataflow):
         if name in _POOLS or not outs:
             return None
         axes = _left(axes, [axis.mark for axis in axes], dims, outs[0], name == "cumsum")
-        return None if axes is None else replace(self.stored(fact), axes=axes, is_zero=False, origin=-1, identity=None)
+        return replace(self.stored(fact), axes=axes, is_zero=False, origin=-1, identity=None)
 
     def _own_square(self, event: Event, name: str, facts: list[TensorFact]) -> None:
         if name in ("norm", "linalg_vector_norm") and event.argument(1) not in (2, None):
@@ -289,15 +289,14 @@ class _Follower(Dataflow):
         return self.merged(event, terms, columns, out)
 
 
-def _left(axes, marks: list[Mark | None], dims: set[int], out: TensorFact, running: bool) -> tuple[Axis, ...] | None:
-    """Return the axes after a reduction over ``dims``, which a running one keeps."""
-    kept = [
-        Axis(axis.size if running or n not in dims else 1, 0, running if n in dims else axis.varies, mark)
+def _left(axes, marks: list[Mark | None], dims: set[int], out: TensorFact, running: bool) -> tuple[Axis, ...]:
+    """Return the axes after a reduction over ``dims``, which a running one keeps; their sizes are those of ``out``."""
+    has_fewer = len(out.shape) < len(axes)
+    return tuple(
+        Axis(axis.size, 0, running if n in dims else axis.varies, mark)
         for n, (axis, mark) in enumerate(zip(axes, marks, strict=True))
-    ]
-    if len(out.shape) < len(axes):
-        kept = [axis for n, axis in enumerate(kept) if n not in dims]
-    return tuple(kept) if len(kept) == len(out.shape) else None
+        if not (has_fewer and n in dims)
+    )
 
 
 def _summed_argument(event: Event, name: str, facts: list[TensorFact]) -> TensorFact | None:
