@@ -22,6 +22,8 @@ MOST_SETS = 32
 MODEL_SETS = 4
 MANY_PARAMS = 10**8
 """A model with more parameters is initialized on the GPU, because a CPU takes minutes."""
+EXACT_PARAMS = 2 * 10**9
+"""A model with more parameters has a float32 reference, because a float64 one would not fit into memory."""
 
 Config = AttentionConfig | ModelConfig
 
@@ -42,14 +44,18 @@ class CaseTensors:
         """Return the module of ``config`` with ``impl``; all of one configuration hold the same parameters."""
         return self._load(config, impl, self._state(config))
 
-    def reference(self, config: Config, dtype: torch.dtype = torch.float64, of: Config | None = None) -> nn.Module:
-        """Return the reference in ``dtype`` on the parameters of the implementations, which are rounded to theirs.
+    def reference(self, config: Config, dtype: torch.dtype | None = None, of: Config | None = None) -> nn.Module:
+        """Return the reference on the parameters of the implementations, rounded to their dtype (default: float64).
 
         ``of``: the configuration whose parameters it takes, where that has another form.
         """
+        state = self._state(of or config)
+        if dtype is None:
+            exact = sum(p.numel() for p in state.values()) <= EXACT_PARAMS
+            dtype = torch.float64 if exact else torch.float32
         if (config, dtype) not in self._references:
-            state = {name: value.to(dtype) for name, value in self._state(of or config).items()}
-            self._references[config, dtype] = self._load(config, "reference", state)
+            rounded = {name: value.to(dtype) for name, value in state.items()}
+            self._references[config, dtype] = self._load(config, "reference", rounded)
         return self._references[config, dtype]
 
     def _load(self, config: Config, impl: str, state: Mapping[str, Tensor]) -> nn.Module:

@@ -16,7 +16,7 @@ from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.roofline import Peaks, bound, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
-from headcount.bench.latency.timing import ImplFailed, TimedCall, format_status, interleave, is_lost
+from headcount.bench.latency.timing import OUT_OF_MEMORY, ImplFailed, TimedCall, format_status, interleave, is_lost
 from headcount.bench.latency.timing_cases import TimingCase
 
 TIMED = "timed"
@@ -208,7 +208,14 @@ def _time_together(impls: list[TimedImpl], *, device: str, **how: Any) -> TimedI
             return control
         except ImplFailed as failed:
             # the control has the same run
-            next(impl for impl in left if impl.run is failed.impl.run).fail(failed.__cause__)
+            impl = next(impl for impl in left if impl.run is failed.impl.run)
+            together = format_status(failed.__cause__) == OUT_OF_MEMORY
+            if together:
+                # without the largest the others may fit
+                impl = max(left, key=lambda impl: impl.peak_memory or 0)
+            impl.fail(failed.__cause__)
+            if together:
+                impl.status = f"{OUT_OF_MEMORY} together with the other implementations"
         # free what the implementation holds
         del left, control
         gc.collect()
