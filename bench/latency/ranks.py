@@ -164,8 +164,7 @@ def _record(
     """Return the record of a run: its mesh, the samples of all ranks, and what a rank computes and sends."""
     trains, size = args.which == "both", ELEMENT_BYTES[args.dtype]
     element_bytes = {PARAMETER: size, REDUCTION: size, INDEX: 8}
-    phases = ("forward", "backward", "sync") if trains else ("forward",)
-    sent = cost.sent_bytes(*phases, element_bytes=element_bytes)
+    sent = cost.sent_bytes("forward", *("backward", "sync") * trains, element_bytes=element_bytes)
     environ = environment(args.device)
     hardware = by_device(environ["device"])
     peak = hardware and hardware.macs_per_s[args.dtype]
