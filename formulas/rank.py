@@ -441,6 +441,8 @@ def _gathered_keys(entries: Sequence[Entry], plan: Plan, block: _Block) -> Itera
         reads_keys = _is_product(entry) and "S" in entry.dims and "d_m" in entry.weight
         if group == 1 or not reads_keys or "router" in entry.path.split("."):
             continue
+        if not entry.path.endswith(("k_proj", "v_proj", "kv_down_proj", "k_rotary_proj")):
+            raise PlanError(f"{axis}={group}: no closed form of keys and values that {entry.path} computes")
         if plan.ring and any(map(_reads_latents, entries)):
             raise PlanError(f"cp={group}:ring: latents are gathered, not sent around; choose cp={group}")
         outputs = prod(size for letter, size in entry.weight.items() if letter not in ("E", "d_m"))
