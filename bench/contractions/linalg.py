@@ -139,15 +139,11 @@ HELP = (
     "determinants and FFTs (length n: n times the sum of p - 1 over its prime factors p, 4 MACs each, real ones 2)"
 )
 
-_ITERATIVE = frozenset({"_linalg_eigh", "_linalg_svd", "linalg_eig", "linalg_eigvals", "linalg_pinv"})
-
 
 def formula_advice(operators: Iterable[str], option: str) -> str:
-    """Return the phrases of an error about unsupported ``operators``: ``option`` and what it counts; "" if nothing."""
-    operators = tuple(dict.fromkeys(operators))
-    iterative = ", ".join(name for name in operators if name in _ITERATIVE)
-    phrases = [f"no formula counts {iterative}: no fixed number of iterations"] if iterative else []
-    for name, formulas in SETS.items():
-        if counted := ", ".join(operator for operator in operators if operator in formulas):
-            phrases.append(option.format(name) + f" counts {counted}")
-    return "".join(f"{phrase}, " for phrase in phrases)
+    """Return the phrase of an error about unsupported ``operators``: ``option`` and what it counts; "" if nothing."""
+    names = dict.fromkeys(operators)
+    counted = {
+        option.format(name): ", ".join(one for one in names if one in formulas) for name, formulas in SETS.items()
+    }
+    return "".join(f"{given} counts {found}, " for given, found in counted.items() if found)
