@@ -75,7 +75,7 @@ MACS = [
     ("compare llama3-8b --plan tp=2", 2, ["two plans for one preset"]),
     ("compare llama3-8b mistral-7b --plan tp=2 tp=4", 2, ["one plan for two"]),
     ("compare llama3-8b", 2, ["--rules palm 6n"]),
-    ("compare llama3-8b llm-s --rules palm 6n", 2, ["one model"]),
+    ("compare llama3-8b llm-s --rules palm 6n", 2, ["or of one: A --rules"]),
     ("compare llama3-8b --rules palm", 2, ["palm 6n"]),
     ("compare llama3-8b llm-s --rules palm --columns mfu", 2, ["--seconds"]),
     (f"{CLOSED} --compare llm-s llm-b --columns kv_byte", 2, ["'kv_byte'; did you mean kv_bytes", "these tables have"]),
