@@ -20,7 +20,7 @@ from headcount.bench.contractions.products import Product, find_rule, products
 from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc
-from headcount.bench.trace.events import FUNCTION, Event, Trace, tensors_in
+from headcount.bench.trace.events import FUNCTION, Event, Trace, shapes_text, tensors_in
 from headcount.bench.trace.memory import Activations, measure_activations
 from headcount.bench.trace.record import fresh
 from headcount.formulas.ledger import Entry, Ledger, flops
@@ -80,7 +80,7 @@ class AuditLine:
 
     def text(self) -> str:
         """Return one phrase with operation, shapes and module."""
-        shapes = " ".join("x".join(map(str, shape)) or "scalar" for shape in self.shapes) or "no tensors"
+        shapes = shapes_text(self.shapes) or "no tensors"
         times = f"{self.calls} times, " if self.calls > 1 else ""
         return f"{self.operation} on {shapes} ({times}in {self.path or 'the model'})"
 
@@ -216,7 +216,7 @@ class ContractionCount(Modules):
     @property
     def elementwise_ledger(self) -> Ledger:
         """The elementwise products by module path and kind, squares and scaled additions too."""
-        return summary.merge_equal(Entry(part.path, part.kind, part.dims) for part in self.elementwise)
+        return summary.merge_equal(Entry(part.event.path, part.kind, part.dims) for part in self.elementwise)
 
     @property
     def unsupported(self) -> tuple[AuditLine, ...]:
@@ -261,7 +261,7 @@ def count_contractions(
     if elementwise == INCLUDE:
         by_event = dict(out.by_event)
         for part in contractions:
-            by_event[part.event] = [*by_event.get(part.event, ()), (part.kind, Product(part.dims, ()))]
+            by_event[part.event.index] = [*by_event.get(part.event.index, ()), (part.kind, Product(part.dims, ()))]
         by_event = dict(sorted(by_event.items()))
         out = replace(out, by_event=by_event, included=True)
     entries = (

@@ -16,13 +16,13 @@ and products that are added to anything else (gates, residual scales). Products 
 input or a parameter, such as rotary angles, have neither kind.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from headcount.bench.contractions.dataflow import MOVES, REAL, Axis, Dataflow, Mark, Value, any_varies, broadcast
 from headcount.bench.contractions.zero_mac_ops import base
-from headcount.bench.trace.events import Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.events import Event, TensorFact, Trace, shapes_text, tensors_in
 
 _OUTER = "outer product"
 CONTRACTION, SQUARE, SCALED = "elementwise_contraction", "square_sum", "scaled_addition"
@@ -40,19 +40,34 @@ _MAY_SUM = {"_coalesce"} | _ACCUMULATES | _SUMS_THE_FIRST | _IF_A_SUM | _IF_ACCU
 _OWN_SQUARES = frozenset("linalg_vector_norm norm var std var_mean std_mean mse_loss".split())
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class ElementwiseProduct:
-    """One elementwise product, the operation ``event``; ``call`` is how it was written and summed.
+    """One elementwise product, the operation ``event``, whose results have ``shape``.
 
-    ``dims`` are m retained by i summed elements; ``kind`` is one of the three above.
+    ``summed_by`` is what makes it a contraction, "" if nothing does; ``added_by`` is what adds it to another term.
+    ``axes`` of ``shape`` are summed. ``square``: a tensor is multiplied by itself. ``times`` multiplications give one
+    result.
     """
 
-    event: int
-    path: str
-    call: str
-    kind: str
-    dims: Mapping[str, int]
-    shapes: tuple[tuple[int, ...], ...]
+    event: Event
+    shape: tuple[int, ...]
+    square: bool = False
+    summed_by: str = ""
+    added_by: str = ""
+    times: int = 1
+    axes: set[int] = field(default_factory=set)
+
+    @property
+    def kind(self) -> str:
+        """One of the three kinds above."""
+        return SQUARE if self.square else CONTRACTION if self.summed_by else SCALED
+
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """Sizes: m retained by i summed elements, n times."""
+        summed, times = prod(self.shape[axis] for axis in self.axes), self.times * self.event.times
+        dims = {"m": prod(self.shape) // summed if summed else 0}
+        return dims | ({"i": summed} if self.axes else {}) | ({"n": times} if times != 1 else {})
 
     @property
     def size(self) -> int:
@@ -61,18 +76,9 @@ class ElementwiseProduct:
 
     def text(self) -> str:
         """Return one phrase with the call, its shapes and its module."""
-        shapes = " ".join("x".join(map(str, shape)) or "scalar" for shape in self.shapes)
-        return f"{self.call} on {shapes} ({self.size:,} in {self.path or 'the model'})"
-
-
-@dataclass(slots=True)
-class _Product:
-    event: Event
-    shape: tuple[int, ...]
-    square: bool
-    how: str = ""
-    times: int = 1
-    axes: set[int] = field(default_factory=set)
+        call = ", ".join(dict.fromkeys((self.event.name, self.summed_by or self.added_by)))
+        shapes = shapes_text(fact.shape for fact in tensors_in(self.event.args))
+        return f"{call} on {shapes} ({self.size:,} in {self.event.path or 'the model'})"
 
 
 def find_elementwise_products(trace: Trace, counted: Iterable[int] = ()) -> list[ElementwiseProduct]:
@@ -80,60 +86,36 @@ def find_elementwise_products(trace: Trace, counted: Iterable[int] = ()) -> list
 
     ``counted`` are indices of events that are contractions already.
     """
-    return [*_Follower(trace, frozenset(counted)).found(), *_fused_cells(trace)]
+    products = _Follower(trace, frozenset(counted)).products.values()
+    return [product for product in products if product.summed_by or product.added_by]
 
 
 LSTM = 2
 """The number of this mode in torch."""
 
 
-def _fused_cells(trace: Trace) -> Iterator[ElementwiseProduct]:
-    """Iterate over c' = f c + i g of each fused LSTM step: both terms are products, as of the same cell unfused.
+def _fused_states(event: Event) -> int:
+    """Return the elements of c' = f c + i g of a fused LSTM step: both terms are products, as of the same cell unfused.
 
     Other recurrent cells add no two products.
     """
-    for event in trace.operations():
-        states = 0
-        if event.name in ("mkldnn_rnn_layer", "_thnn_fused_lstm_cell"):
-            states = event.out[0].numel
-        elif event.name == "_cudnn_rnn" and event.args[6] == LSTM:
-            # of all layers; the result is the last layer's, of the projected width if there is one
-            hidden, projected, layers = event.args[7:10]
-            states = event.out[0].numel // (projected or hidden) * hidden * layers
-        if states:
-            shapes = tuple(fact.shape for fact in event.tensors())
-            call = f"{event.name}, its gates"
-            yield ElementwiseProduct(event.index, event.path, call, CONTRACTION, {"m": 2 * states}, shapes)
+    if event.name in ("mkldnn_rnn_layer", "_thnn_fused_lstm_cell"):
+        return event.out[0].numel
+    if event.name != "_cudnn_rnn" or event.args[6] != LSTM:
+        return 0
+    # of all layers; the result is the last layer's, of the projected width if there is one
+    hidden, projected, layers = event.args[7:10]
+    return event.out[0].numel // (projected or hidden) * hidden * layers
 
 
 class _Follower(Dataflow):
     def __init__(self, trace: Trace, counted: frozenset[int]) -> None:
         super().__init__(trace)
         self._counted = counted
-        self._products: dict[int, _Product] = {}
-        self._scaled: dict[int, str] = {}
+        self.products: dict[int, ElementwiseProduct] = {}
         for event in trace.operations():
             if event.out is not None:
                 self._step(event)
-
-    def found(self) -> list[ElementwiseProduct]:
-        """Return each product once."""
-        out = []
-        for index, product in self._products.items():
-            how = product.how or self._scaled.get(index)
-            if not how:
-                continue
-            kind = SQUARE if product.square else CONTRACTION if product.how else SCALED
-            summed = prod(product.shape[axis] for axis in product.axes)
-            rest = prod(product.shape) // summed if summed else 0
-            dims = {"m": rest, "i": summed} if product.axes else {"m": rest}
-            if product.times * product.event.times != 1:
-                dims["n"] = product.times * product.event.times
-            name = product.event.name
-            call = name if how == name else f"{name}, {how}"
-            shapes = tuple(fact.shape for fact in tensors_in(product.event.args))
-            out.append(ElementwiseProduct(index, product.event.path, call, kind, dims, shapes))
-        return out
 
     def _step(self, event: Event) -> None:
         name = base(event.name)
@@ -142,6 +124,8 @@ class _Follower(Dataflow):
             self.follow_ones(event, facts[0], outs[0])
         if name in _OWN_SQUARES:
             self._own_square(event, name, facts)
+        elif states := _fused_states(event):
+            self.products[event.index] = ElementwiseProduct(event, (2 * states,), summed_by="its gates")
         summed = _summed_argument(event, name, facts)
         if summed is not None:
             marks = (*(axis.mark for axis in self.axes(summed)), self.stored(summed).term)
@@ -184,14 +168,14 @@ class _Follower(Dataflow):
             return value if name == "mul" else self._add_to(event, facts[0], value, out)
         a, b = (self.stored(fact) for fact in tensors)
         shape = out.shape if out.stored is None else (out.stored,)
-        product = _Product(event, shape, square=self.identity(tensors[0]) == self.identity(tensors[1]))
-        self._products[event.index] = product
+        product = ElementwiseProduct(event, shape, self.identity(tensors[0]) == self.identity(tensors[1]))
+        self.products[event.index] = product
         first, second = (broadcast(self.axes(fact), out.shape) for fact in tensors)
         varying = [(x.varies, y.varies) for x, y in zip(first, second, strict=True)]
         if gradient or name == "lerp":
-            product.how = "gradient of a product of vectors" if gradient else name
+            product.summed_by = "gradient of a product of vectors" if gradient else name
         elif (True, False) in varying and (False, True) in varying:
-            product.how = _OUTER
+            product.summed_by = _OUTER
         axes = []
         for number, both in enumerate(zip(first, second, strict=True)):
             shared = all(axis.varies is not False for axis in both)
@@ -223,7 +207,7 @@ class _Follower(Dataflow):
         if times < 1 or self.scales(fact) or not out.dtype.startswith(REAL):
             return None
         shape = tuple(1 if n in dims else size for n, size in enumerate(fact.shape))
-        self._products[event.index] = _Product(event, shape, square=False, times=times)
+        self.products[event.index] = ElementwiseProduct(event, shape, times=times)
         axes = self.axes(fact)
         marks = [Mark(event.index, n) if axis.varies and n not in dims else None for n, axis in enumerate(axes)]
         axes = _left(axes, marks, dims, out, name == "cumprod")
@@ -240,8 +224,8 @@ class _Follower(Dataflow):
     def _count(self, marks: Iterable[Mark | None], how: str) -> None:
         for mark in marks:
             for index, axis in mark.collect() if mark else ():
-                product = self._products[index]
-                product.how = how if product.how in ("", _OUTER) else product.how
+                product = self.products[index]
+                product.summed_by = how if product.summed_by in ("", _OUTER) else product.summed_by
                 if axis >= 0:
                     product.axes.add(axis)
 
@@ -259,7 +243,7 @@ class _Follower(Dataflow):
             return
         fact = max(facts, key=lambda fact: fact.numel, default=None)
         if fact is not None and fact.numel > 1:
-            self._products[event.index] = _Product(event, fact.shape, True, how=event.name)
+            self.products[event.index] = ElementwiseProduct(event, fact.shape, True, event.name)
 
     def _sum(self, event: Event, facts: list[TensorFact], out: TensorFact) -> Value:
         columns = [broadcast(self.axes(fact), out.shape) for fact in facts]
@@ -281,11 +265,13 @@ class _Follower(Dataflow):
             # parts of one product are terms of one sum where their places differ
             common = [key for key, (_, place) in few.items() if key in many and (not place or many[key][1] != place)]
             for index in {at[key][0] for key in common for at in (few, many)}:
-                self._products[index].how = self._products[index].how or how
+                product = self.products[index]
+                product.summed_by = product.summed_by or how
             for term, addend in ((one.term, other), (other.term, one)):
                 if term and not (addend.is_constant or addend.is_zero):
                     for index, _ in term.collect("seen"):
-                        self._scaled.setdefault(index, f"added by {base(event.name)}")
+                        product = self.products[index]
+                        product.added_by = product.added_by or f"added by {base(event.name)}"
         return self.merged(event, terms, columns, out)
 
 

@@ -28,7 +28,7 @@ from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.decode_step import DecodeStep, decode_step
 from headcount.bench.isolated.module_count import ACTIVATIONS, DECODING, ModuleCount
 from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, build_target, run_user_code
-from headcount.bench.trace.events import Event, Trace, tensors_in
+from headcount.bench.trace.events import Event, Trace, shapes_text, tensors_in
 from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.modes import tensors_of
 from headcount.bench.trace.recorder import local_part
@@ -333,7 +333,7 @@ def _parameters(module: nn.Module) -> Iterator[dict[str, Any]]:
 def _sizes(tensor: Tensor) -> str:
     # a nested tensor has no shape as a whole
     parts = tensor.unbind() if tensor.is_nested else [tensor]
-    return ", ".join("x".join(map(str, part.shape)) or "scalar" for part in parts)
+    return shapes_text((part.shape for part in parts), ", ")
 
 
 def inputs_of(args: tuple, kwargs: dict) -> list[str]:

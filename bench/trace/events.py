@@ -203,6 +203,11 @@ def tensors_in(value: Any) -> Iterator[TensorFact]:
     return iter(found)
 
 
+def shapes_text(shapes: Iterable[tuple[int, ...]], separator: str = " ") -> str:
+    """Return shapes as text: ``2x3 5 scalar``."""
+    return separator.join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+
+
 def _collect(values: Iterable[Any], into: list[TensorFact]) -> None:
     for value in values:
         kind = type(value)
