@@ -15,7 +15,7 @@ from headcount.bench.contractions.collectives import collectives
 from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
-from headcount.bench.contractions.modules import ModuleRecord, Modules, module_records
+from headcount.bench.contractions.modules import ModuleRecord, Modules, module_records, outer_paths
 from headcount.bench.contractions.products import Product, find_rule, products
 from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
@@ -25,6 +25,7 @@ from headcount.bench.trace.memory import Activations, measure_activations
 from headcount.bench.trace.record import fresh
 from headcount.formulas.ledger import Entry, Ledger, flops
 from headcount.formulas.rank import Transfer
+from headcount.formulas.summary import sizes
 
 if TYPE_CHECKING:
     import pandas
@@ -182,7 +183,11 @@ class ContractionCount(Modules):
 
     def by_module(self) -> dict[str, int]:
         """Return multiply-accumulates by module path, submodules included; the model is the empty path."""
-        return summary.by_module(self.ledger)
+        found: dict[str, int] = {"": 0}
+        for entry in self.ledger:
+            for path in outer_paths(entry.path):
+                found[path] = found.get(path, 0) + entry.size
+        return found
 
     def by_kind(self) -> dict[str, int]:
         """Return multiply-accumulates by kind of product."""
@@ -200,7 +205,16 @@ class ContractionCount(Modules):
         """
         import pandas
 
-        return pandas.DataFrame(summary.records(self.ledger, self.modules), columns=summary.COLUMNS)
+        types = {module.path: module.type for module in self.modules}
+        params = {module.path: module.params for module in self.modules if module.params}
+        rows = []
+        for entry in self.ledger:
+            share = 100 * entry.size / self.ledger.macs if self.ledger.macs else None
+            values = (entry.path, entry.kind, sizes(entry), entry.times, entry.size, flops(entry.size), share)
+            rows.append((*values, types.get(entry.path, ""), params.pop(entry.path, 0)))
+        rows += [(path, "", "", 0, 0, 0, 0.0, types[path], own) for path, own in params.items()]
+        names = ["path", "kind", "sizes", "times", "macs", "flops", "share", "type", "params"]
+        return pandas.DataFrame(rows, columns=names)
 
     def __str__(self) -> str:
         apart = self.with_elementwise - self.dispatched

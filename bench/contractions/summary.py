@@ -9,24 +9,20 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from headcount.bench.contractions.modules import ModuleRecord, outer_paths
+from headcount.bench.contractions.modules import ModuleRecord
 from headcount.bench.output.layout import Style
 from headcount.bench.render import emit
 from headcount.bench.table import DASH, Column, Row, Section, Table, macs_column, params_column
 from headcount.formulas.ledger import Entry, Ledger, flops
-from headcount.formulas.summary import sizes
 
-WIDTH = 80
-LABEL_WIDTH, OUTPUT_WIDTH = 32, 14
-"""The least widths of a module with its class and of its output, where a text is too narrow for all."""
+WIDTH = 100
+"""The most characters of a line of a printed count."""
 INDENT = "  "
 MODEL = "(model)"
 LISTS = ("ModuleList", "ModuleDict", "")
 """Classes that hold modules and do not run; "" for a path without a record."""
 MAX_RUNS = 3
 """The most runs of equal layers that a label names: ``0-4,6-8,10 (9x)``."""
-COLUMNS = ["path", "kind", "sizes", "times", "macs", "flops", "share", "type", "params"]
-"""The columns of the data frame."""
 
 
 def folded(path: str) -> str:
@@ -145,7 +141,7 @@ def _lines(label: str, nodes: Sequence[Node], depth: int | None, level: int = 0)
 
 
 COLUMNS_OF_TREE = (
-    Column("module", "module", code=True, wraps=24),
+    Column("module", "module", code=True, wraps=32),
     Column("type", "class", priority=3),
     Column("output", "output", priority=2, wraps=11),
     params_column("params", "params"),
@@ -172,37 +168,7 @@ def section(count: Any, notes: Sequence[str], depth: int | None, name: str = "mo
 
 
 def text(printed: Section) -> str:
-    """Return a section in lines of at most 80 characters; the class is written behind its module to leave room."""
-    rows = []
-    for row in printed.rows:
-        label = ": ".join(filter(None, (row.values["module"], row.values["type"])))
-        rows.append(replace(row, values={**row.values, "module": label}))
-    module, _, output, *numbers = COLUMNS_OF_TREE
-    columns = (replace(module, wraps=LABEL_WIDTH), replace(output, wraps=OUTPUT_WIDTH), *numbers)
-    labelled = replace(printed, table=replace(printed.table, columns=columns), rows=rows)
+    """Return a section in lines of at most WIDTH characters."""
     stream = io.StringIO()
-    emit([labelled], "text", stream, Style(width=WIDTH, hints=False))
+    emit([printed], "text", stream, Style(width=WIDTH, hints=False))
     return stream.getvalue().rstrip("\n")
-
-
-def by_module(ledger: Ledger) -> dict[str, int]:
-    """Return multiply-accumulates of each module with its submodules, by path; the model is the empty path."""
-    found: dict[str, int] = {"": 0}
-    for entry in ledger:
-        for path in outer_paths(entry.path):
-            found[path] = found.get(path, 0) + entry.size
-    return found
-
-
-def records(ledger: Ledger, modules: Iterable[ModuleRecord]) -> list[tuple]:
-    """Return the values of COLUMNS for each entry, and for each module with parameters that has none."""
-    total = sum(entry.size for entry in ledger)
-    left = {module.path: module for module in modules}
-    types = {path: module.type for path, module in left.items()}
-    rows = []
-    for entry in ledger:
-        module, part = left.pop(entry.path, None), 100 * entry.size / total if total else None
-        values = (entry.path, entry.kind, sizes(entry), entry.times, entry.size, flops(entry.size), part)
-        rows.append((*values, types.get(entry.path, ""), module.params if module else 0))
-    rows += [(path, "", "", 0, 0, 0, 0.0, module.type, module.params) for path, module in left.items() if module.params]
-    return rows

@@ -63,11 +63,11 @@ def test_modules_have_class_output_and_calls(net):
 
 def test_tree_folds_equal_layers(net):
     lines = [line.split() for line in str(net).splitlines()]
-    three = ["blocks.1-3", "(3x):", "Linear", f"{B}x{T}x{D}", str(3 * SQUARE), str(3 * B * T * D * D)]
+    three = ["blocks.1-3", "(3x)", "Linear", f"{B}x{T}x{D}", str(3 * SQUARE), str(3 * B * T * D * D)]
     assert three in [line[:-1] for line in lines]
-    assert ["vision:", "Sequential", str(IDLE), "–", "–"] in lines
+    assert ["vision", "Sequential", str(IDLE), "–", "–"] in lines
     assert "Did not run: vision" in str(net) and f"Active params: {USED}" in str(net)
-    assert max(map(len, str(net).splitlines())) <= 80
+    assert max(map(len, str(net).splitlines())) <= 100
 
 
 def test_long_names_keep_their_indent():
@@ -75,9 +75,8 @@ def test_long_names_keep_their_indent():
     layer = nn.Sequential(OrderedDict(post_attention_layernorm=norm, rotary=nn.LSTM(2**16, 2**13, device="meta")))
     count = hc.count(nn.Sequential(nn.Sequential(layer)), torch.ones(1, 1024, 2**16, device="meta"))
     lines = str(count).splitlines()
-    row = next(i for i, line in enumerate(lines) if line.startswith("      post_attention_layernorm: "))
-    assert "1x1024x65536" in lines[row] and lines[row + 1].startswith("        Linear")
-    assert max(map(len, lines)) == 80
+    row = next(i for i, line in enumerate(lines) if line.startswith("      post_attention_layernorm  Linear "))
+    assert "1x1024x65536" in lines[row] and max(map(len, lines)) <= 100
 
 
 def test_depth_cuts_the_tree():
@@ -101,7 +100,7 @@ def test_encoder_fast_path_uses_its_parameters():
     assert (count.params, count.active_params, count.uncalled_modules()) == (params, params, ())
     # the long class name of out_proj leaves the outputs visible
     lines = [line.split() for line in str(count).splitlines()]
-    assert ["layers.0-1", "(2x):", "TransformerEncoderLayer", "3x11x12", f"{params:,}"] in [line[:5] for line in lines]
+    assert ["layers.0-1", "(2x)", "TransformerEncoderLayer", "3x11x12", f"{params:,}"] in [line[:5] for line in lines]
 
 
 class Experts(nn.Module):
