@@ -44,17 +44,9 @@ _JOINS = {"cat": 1, "stack": 1, "slice_scatter": 2, "select_scatter": 2, "index_
 _PERMUTES = frozenset({"permute", "transpose", "t"})
 _RESHAPES = frozenset("view _unsafe_view _reshape_alias squeeze".split())
 _NEW_AXIS = frozenset({"stack", "select_scatter"})
-MOVES = (
-    FREE
-    | GATHERS
-    | _SCALES
-    | _INDEXED_WRITES
-    | _SHUFFLES
-    | set(_JOINS)
-    | {"complex", "where", "masked_fill", "index_fill"}
-)
-"""Operations whose results contain moved or scaled values of their operands."""
 _CHANGES_VALUES = _SCALES | {"tril", "triu", "where", "masked_fill", "index_fill"}
+MOVES = FREE | GATHERS | _CHANGES_VALUES | _INDEXED_WRITES | _SHUFFLES | _JOINS.keys() | {"complex"}
+"""Operations whose results contain moved or scaled values of their operands."""
 
 
 # The layout of a tensor in memory, which identifies an index of one view in other views, copies and sums
@@ -219,13 +211,7 @@ class Dataflow:
         if 0 < len(parts) < MAX_PARTS:
             last = max((n for n, (part, _) in enumerate(parts) if part.place == fact.place), default=0)
             read = [written for part, written in parts[last:] if share_elements(part, fact)]
-            value = replace(
-                value,
-                term=Mark.union(*(one.term for one in read)),
-                is_zero=all(one.is_zero for one in read),
-                is_product_sum=are_product_sums(read),
-                products=merge_products(read),
-            )
+            value = replace(union(read), axes=value.axes, depends=value.depends, origin=value.origin, chain=value.chain)
         if value.term and value.term.product is not None and fact.numel < self._first[fact.storage].numel:
             products = {**value.products, ("part", value.term.product): (value.term.product, fact.place)}
             return replace(value, products=products)
@@ -359,36 +345,30 @@ class Dataflow:
 
     def merged(self, event: Event, values: Sequence[Value], columns: Sequence[Sequence[Axis]], out) -> Value:
         """Return one value of several, whose axes in ``out`` are ``columns``."""
-        name, first = base(event.name), values[0]
+        name = base(event.name)
         axes = [
             Axis(size, 0, any_varies(at), Mark.union(*(x.mark for x in at)))
             for size, at in zip(out.shape, zip(*columns, strict=True), strict=True)
         ]
-        term = Mark.union(*(value.term for value in values))
+        whole = union(values)
         if name in _JOINS and axes:
             dim = event.argument(_JOINS[name], default=0) % len(axes)
-            slots = term if sum(value.term is not None for value in values) > 1 else None
+            slots = whole.term if sum(value.term is not None for value in values) > 1 else None
             axes[dim] = replace(axes[dim], varies=True, mark=Mark.union(axes[dim].mark, slots))
-        return Value(
-            tuple(axes),
-            term,
-            is_constant=all(value.is_constant for value in values),
-            is_zero=all(value.is_zero for value in values),
-            is_product_sum=are_product_sums(values),
-            products=merge_products(values),
-            origin=first.origin if len(values) == 1 and name not in _CHANGES_VALUES else -1,
-        )
+        is_constant = all(value.is_constant for value in values)
+        origin = values[0].origin if len(values) == 1 and name not in _CHANGES_VALUES else -1
+        return replace(whole, axes=tuple(axes), is_constant=is_constant, origin=origin)
 
 
-def are_product_sums(values: Iterable[Value]) -> bool:
-    """Return whether values are sums of products, or such sums and zeros."""
-    return any(v.is_product_sum for v in values) and all(v.is_product_sum or v.is_zero for v in values)
-
-
-def merge_products(values: Iterable[Value]) -> Mapping[tuple, tuple]:
-    """Return the products of several values by their keys."""
+def union(values: Sequence[Value]) -> Value:
+    """Return the products of several values as one: a sum of products where all are such sums or zeros."""
     filled = [value.products for value in values if value.products]
-    return reduce(operator.or_, filled) if filled else {}
+    return Value(
+        term=Mark.union(*(value.term for value in values)),
+        is_zero=all(value.is_zero for value in values),
+        is_product_sum=any(v.is_product_sum for v in values) and all(v.is_product_sum or v.is_zero for v in values),
+        products=reduce(operator.or_, filled) if filled else {},
+    )
 
 
 def broadcast(axes: Sequence[Axis], shape: Sequence[int]) -> list[Axis]:

@@ -36,7 +36,6 @@ _SUMS_THE_FIRST = frozenset("col2im embedding_dense_backward unfold_backward".sp
 """Operations that sum their first argument; those above sum their last one."""
 _IF_A_SUM = frozenset("scatter scatter_reduce index_reduce segment_reduce".split())
 _IF_ACCUMULATE = frozenset("put index_put _index_put_impl _unsafe_index_put".split())
-_MAY_SUM = {"_coalesce"} | _ACCUMULATES | _SUMS_THE_FIRST | _IF_A_SUM | _IF_ACCUMULATE
 _OWN_SQUARES = frozenset("linalg_vector_norm norm var std var_mean std_mean mse_loss".split())
 
 
@@ -287,8 +286,6 @@ def _left(axes, marks: list[Mark | None], dims: set[int], out: TensorFact, runni
 
 def _summed_argument(event: Event, name: str, facts: list[TensorFact]) -> TensorFact | None:
     """Return the tensor whose values an operation adds up at computed positions; None for other operations."""
-    if name not in _MAY_SUM and not name.startswith("_embedding_bag"):
-        return None
     words = {value for value in (*event.args, *event.kwargs.values()) if isinstance(value, str)}
     weights = next(tensors_in((event.kwargs.get("weights"), event.kwargs.get("weight"))), None)
     is_sum = bool(words & {"sum", "mean", "add"})

@@ -142,8 +142,5 @@ HELP = (
 
 def formula_advice(operators: Iterable[str], option: str) -> str:
     """Return the phrase of an error about unsupported ``operators``: ``option`` and what it counts; "" if nothing."""
-    names = dict.fromkeys(operators)
-    counted = {
-        option.format(name): ", ".join(one for one in names if one in formulas) for name, formulas in SETS.items()
-    }
-    return "".join(f"{given} counts {found}, " for given, found in counted.items() if found)
+    counted = ", ".join(name for name in dict.fromkeys(operators) if name in SETS["linalg"])
+    return f"{option.format('linalg')} counts {counted}, " if counted else ""

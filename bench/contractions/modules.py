@@ -1,5 +1,6 @@
 """The modules of a counted model: class, output, parameters, calls, and the parameters that one token uses."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -103,30 +104,27 @@ def module_records(trace: Trace, by_event: "ProductsByEvent") -> tuple[ModuleRec
             calls.setdefault(event.module, []).append(event)
     used = {weight.name for weight in trace.weights if weight.storage in read or weight.storage < 0}
     active = active_shares(trace, by_event)
-    own: dict[str, dict[str, int | None]] = {}
+    own: defaultdict[str, Counter[str]] = defaultdict(Counter)
     holding: set[str] = set()
     for weight in trace.weights:
         path, params = weight.name.rpartition(".")[0], prod(weight.shape)
         in_use = params if weight.name in used else 0
-        parts = {
-            "params": params,
-            "trainable_params": params if weight.trainable else 0,
-            "used_params": in_use,
-            "active_params": None if active is None else int(active.get(weight.storage, 1) * in_use),
-            "weight_bytes": params * weight.element_bytes,
-        }
-        sums = own.setdefault(path, {})
-        for name, value in parts.items():
-            sums[name] = None if value is None else sums.get(name, 0) + value
-        holding.update(outer_paths(path))
-    return tuple(
-        ModuleRecord(
-            fact.path, fact.kind.__name__, _shapes(calls.get(number, ())), **own.get(fact.path, {}),
-            calls=len(calls.get(number, ())),
+        own[path].update(
+            params=params,
+            trainable_params=params if weight.trainable else 0,
+            used_params=in_use,
+            active_params=int((active or {}).get(weight.storage, 1) * in_use),
+            weight_bytes=params * weight.element_bytes,
         )
-        for number, fact in enumerate(trace.modules)
-        if number in calls or fact.path in holding
-    )  # fmt: skip
+        holding.update(outer_paths(path))
+    records = []
+    for number, fact in enumerate(trace.modules):
+        if number in calls or fact.path in holding:
+            called, sums = calls.get(number, []), own[fact.path]
+            if sums and active is None:
+                sums = {**sums, "active_params": None}
+            records.append(ModuleRecord(fact.path, fact.kind.__name__, _shapes(called), **sums, calls=len(called)))
+    return tuple(records)
 
 
 def _shapes(calls: Sequence[Event]) -> str:
