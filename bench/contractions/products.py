@@ -193,16 +193,30 @@ def _attention(
             if len(facts[0].shape) != 4:
                 return None
             facts = [replace(x, shape=(*x.shape[::2], *x.shape[1::2])) for x in facts]
-        return _attention_products(*facts) if gradient_at is None else _attention_gradients(*facts)
+        return _attention_products(*facts)
 
     return rule
 
 
-def _attention_products(q, k, v) -> list[Product]:
-    heads, queries, keys = q.shape[0] * q.shape[1], q.shape[2], k.shape[2]
+def _attention_products(q, k, v, gradient=None) -> list[Product]:
+    """Return scores and values, or with the result's gradient five products.
+
+    The five are the recomputed scores, then the gradients of weights, values, queries and keys.
+    """
+    heads, queries, width = q.shape[0] * q.shape[1], q.shape[2], q.shape[3]
+    keys, out = k.shape[2], v.shape[3]
+
+    def product(m: int, i: int, j: int, kind: str, *operands: TensorFact) -> Product:
+        return Product({"b": heads, "m": m, "i": i, "j": j}, operands, kind)
+
+    if gradient is None:
+        return [product(queries, width, keys, "scores", q, k), product(queries, keys, out, "values", v)]
     return [
-        Product({"b": heads, "m": queries, "i": q.shape[-1], "j": keys}, (q, k), "scores"),
-        Product({"b": heads, "m": queries, "i": keys, "j": v.shape[-1]}, (v,), "values"),
+        product(queries, width, keys, "scores_recompute", q, k),
+        product(queries, out, keys, "values_dx", gradient, v),
+        product(keys, queries, out, "values_dw", gradient),
+        product(queries, keys, width, "scores_dx", k),
+        product(keys, queries, width, "scores_dw", q),
     ]
 
 
@@ -221,32 +235,16 @@ def _neighborhood(event: Event) -> list[Product]:
     def reshaped(x: TensorFact, length: int) -> TensorFact:
         return replace(x, shape=(batch, heads, length, x.shape[-1]))
 
-    operands = reshaped(q, queries), reshaped(k, window), reshaped(v, window)
-    if backward:
-        return _attention_gradients(*operands, reshaped(event.args[4], queries))
-    return _attention_products(*operands)
-
-
-def _attention_gradients(q, k, v, gradient) -> list[Product]:
-    """Return five products: the recomputed scores, then the gradients of weights, values, queries and keys."""
-    heads, queries, width = q.shape[0] * q.shape[1], q.shape[2], q.shape[3]
-    keys, out = k.shape[2], v.shape[3]
-    return [
-        Product({"b": heads, "m": queries, "i": width, "j": keys}, (q, k), "scores_recompute"),
-        Product({"b": heads, "m": queries, "i": out, "j": keys}, (gradient, v), "values_dx"),
-        Product({"b": heads, "m": keys, "i": queries, "j": out}, (gradient,), "values_dw"),
-        Product({"b": heads, "m": queries, "i": keys, "j": width}, (k,), "scores_dx"),
-        Product({"b": heads, "m": keys, "i": queries, "j": width}, (q,), "scores_dw"),
-    ]
+    gradient = reshaped(event.args[4], queries) if backward else None
+    return _attention_products(reshaped(q, queries), reshaped(k, window), reshaped(v, window), gradient)
 
 
 def _native_attention(event: Event) -> list[Product]:
-    """nn.MultiheadAttention's fast path: packed in-projection, attention, out-projection."""
-    return _self_attention(*event.args[:5])
+    """nn.MultiheadAttention's fast path: packed in-projection, attention, out-projection.
 
-
-def _self_attention(q, k, v, width, heads) -> list[Product]:
-    """Return products without operands: these only identify gradients, and the fast path has no backward."""
+    Products have no operands: these only identify gradients, and the fast path has no backward.
+    """
+    q, k, v, width, heads = event.args[:5]
     batch, queries, _ = q.shape
     keys, head = k.shape[1], width // heads
     rows = queries + k.shape[1] + v.shape[1]
@@ -261,24 +259,19 @@ def _self_attention(q, k, v, width, heads) -> list[Product]:
 def _native_encoder_layer(event: Event) -> list[Product]:
     """nn.TransformerEncoderLayer's fast path: self-attention and two linear layers."""
     x, width, heads = event.args[:3]
-    rows = prod(x.shape[:-1])
-    fed = [
-        Product({"m": rows, "i": weight.shape[1], "j": weight.shape[0]}, (), "linear")
-        for weight in (event.args[14], event.args[16])
-    ]
-    return _self_attention(x, x, x, width, heads) + fed
+    attention = _native_attention(replace(event, args=(x, x, x, width, heads)))
+    return attention + [_linear(x, weight) for weight in (event.args[14], event.args[16])]
 
 
 def _recurrent(event: Event) -> list[Product]:
     """One recurrent layer in one call: every row of the input through each of its weight matrices."""
-    x = event.args[0]
     weights = event.args[1] if isinstance(event.args[1], tuple) else event.args[1:3]
-    rows = prod(x.shape[:-1])
-    return [
-        Product({"m": rows, "i": weight.shape[1], "j": weight.shape[0]}, (x, weight), "linear")
-        for weight in weights
-        if len(weight.shape) == 2
-    ]
+    return [_linear(event.args[0], weight) for weight in weights if len(weight.shape) == 2]
+
+
+def _linear(x: TensorFact, weight: TensorFact) -> Product:
+    """Return the product of as many rows as ``x`` (…, i) has with a weight (j, i)."""
+    return Product({"m": prod(x.shape[:-1]), "i": weight.shape[1], "j": weight.shape[0]}, (x, weight), "linear")
 
 
 def _embedding_bag(kind: str, index_at: int, factor_at: int) -> Rule:
@@ -320,13 +313,13 @@ def _reduced(event: Event) -> list[Product]:
 def _depthwise_backward(event: Event) -> list[Product]:
     """Return the gradients of input and weight of causal-conv1d: (B, c, T) through a window (c, w) for each channel."""
     x, weight = event.args[:2]
-    return [Product(_depthwise(event)[0].dims, (other,), f"conv_{kind}") for other, kind in ((weight, "dx"), (x, "dw"))]
+    dims = _window_dims(x, weight, x, transposed=False)
+    return [Product(dims, (weight,), "conv_dx"), Product(dims, (x,), "conv_dw")]
 
 
 def _depthwise(event: Event) -> list[Product]:
     x, weight = event.args[:2]
-    batch, channels, length = x.shape
-    return [Product({"b": batch, "m": length, "i": weight.shape[1], "j": channels}, (x, weight), "conv")]
+    return [Product(_window_dims(x, weight, x, transposed=False), (x, weight), "conv")]
 
 
 def _grid(event: Event) -> list[Product]:
