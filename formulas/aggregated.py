@@ -7,7 +7,7 @@ relative position adds a bias to every score.
 
 from functools import partial
 
-from headcount.formulas.blocks import linear, selected_linear
+from headcount.formulas.blocks import linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger
 from headcount.formulas.mha import attention_ledger
 
@@ -52,7 +52,7 @@ def layer(
         Entry(path, "elementwise", {**keys, **all_heads}),
     ]
     return ledger(
-        selected_linear(at(path, "q_proj"), queries, (width, heads), (width, all_heads), s, True),
+        linear(at(path, "q_proj"), queries, width, heads, True, stored=(width, all_heads), shared=s),
         linear(at(path, "k_proj"), keys, width, all_heads, True),
         linear(at(path, "v_proj"), keys, width, all_heads, True),
         learned,
@@ -63,7 +63,7 @@ def layer(
         attend(path, {**pairs, "M": M}) if M != 0 else (),
         # sum of the outputs of window and pooled tokens
         Entry(path, "elementwise", {**queries, **heads}) if M != 0 else (),
-        selected_linear(at(path, "out_proj"), queries, (heads, width), (all_heads, width), s, True),
+        linear(at(path, "out_proj"), queries, heads, width, True, stored=(all_heads, width), shared=s),
     )
 
 

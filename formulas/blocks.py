@@ -16,41 +16,28 @@ def linear(
     bias: bool = False,
     from_input: bool = False,
     experts: Mapping[str, Size] | None = None,
+    stored: tuple[Mapping[str, Size], Mapping[str, Size]] | None = None,
+    shared: Size = 0,
 ) -> Ledger:
     """Return the ledger of y = x W + b on ``rows`` rows: rows * fan_in * fan_out MACs.
 
-    ``experts``: numbers of matrices, of which a row uses one.
+    ``experts``: numbers of matrices, of which a row uses one. ``stored``: fan-in and fan-out of the weight, where a row
+    uses only some of its heads, ``shared`` of them the same in all rows.
     """
-    matrix, of_experts, prefix = {**fan_in, **fan_out}, experts or {}, "expert_" if experts else ""
-    product, weight = {**rows, **matrix}, {**of_experts, **matrix}
-    out = ledger(Entry(path, f"{prefix}linear", product, weight=weight, from_input=from_input, summed=tuple(fan_in)))
-    if bias:
-        out += ledger(Entry(path, f"{prefix}bias", {**rows, **fan_out}, weight={**of_experts, **fan_out}))
-    return out
-
-
-def selected_linear(
-    path: str,
-    rows: Mapping[str, Size],
-    used: tuple[Mapping[str, Size], Mapping[str, Size]],
-    stored: tuple[Mapping[str, Size], Mapping[str, Size]],
-    shared: Size,
-    bias: bool = False,
-) -> Ledger:
-    """Return the ledger of a linear layer of which each row uses some heads, ``shared`` of them the same in all rows.
-
-    ``used`` and ``stored``: fan-in and fan-out of a row, and of the weight; :func:`linear` where they are the same.
-    """
-    if used == stored:
-        return linear(path, rows, *stored, bias)
-    (fan_in, fan_out), (all_in, all_out) = used, stored
-    product, weight = {**rows, **fan_in, **fan_out}, {**all_in, **all_out}
-    # each head has a product of its own
+    used, of_experts = (fan_in, fan_out), experts or {}
+    all_in, all_out = stored or used
+    selects = bool(experts) or (all_in, all_out) != used
+    prefix, shared = ("expert_", shared) if selects else ("", 0)
+    product, weight = {**rows, **fan_in, **fan_out}, {**of_experts, **all_in, **all_out}
+    # selected heads have a product each, whose results are added afterwards
     summed = tuple(letter for letter in fan_in if letter in all_in)
-    out = ledger(Entry(path, "expert_linear", product, weight=weight, shared=shared, summed=summed))
+    kind = f"{prefix}linear"
+    out = ledger(Entry(path, kind, product, weight=weight, shared=shared, from_input=from_input, summed=summed))
     if bias:
         of_heads = shared if fan_out != all_out else 0
-        out += ledger(Entry(path, "expert_bias", {**rows, **fan_out}, weight=all_out, shared=of_heads))
+        out += ledger(
+            Entry(path, f"{prefix}bias", {**rows, **fan_out}, weight={**of_experts, **all_out}, shared=of_heads)
+        )
     return out
 
 

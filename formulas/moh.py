@@ -8,7 +8,7 @@ not use it but its keys and values, which queries of other tokens read.
 
 from fractions import Fraction
 
-from headcount.formulas.blocks import cache, is_ideal, linear, past_len, selected_linear
+from headcount.formulas.blocks import cache, is_ideal, linear, past_len
 from headcount.formulas.ledger import Entry, Ledger, Size, at, least, ledger
 from headcount.formulas.mha import attention_ledger, rope
 
@@ -44,14 +44,14 @@ def layer(
     projected = all_heads if router == "query_norm" else heads
     read = {"g": _read_heads(T=T, h=h, s=s, r=r, g=g)} if ideal and n is not None else {}
     return ledger(
-        selected_linear(at(path, "q_proj"), queries, (width, projected), (width, all_heads), s, bias),
+        linear(at(path, "q_proj"), queries, width, projected, bias, stored=(width, all_heads), shared=s),
         routing(router)(at(path, "router"), B=B, T=T, d_m=d_m, h=h, s=s, r=r, d_h=d_h),
         linear(at(path, "k_proj"), keys, width, kv_heads, bias),
         linear(at(path, "v_proj"), keys, width, kv_heads, bias),
         rope(path, queries, heads, keys, kv_heads) if rotary else (),
         attention_ledger(path, {"B": B, **used, "T": T, "S": S}, {"d_h": d_h}),
         Entry(path, "elementwise", {**queries, **heads}),
-        selected_linear(at(path, "out_proj"), queries, (heads, width), (all_heads, width), s, bias),
+        linear(at(path, "out_proj"), queries, heads, width, bias, stored=(all_heads, width), shared=s),
         cache(path, {"2": 2, **kv_heads}, B=B, S=S, n=n, **read),
     )
 
