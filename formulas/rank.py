@@ -272,9 +272,16 @@ def _degrees(entry: Entry, plan: Plan, block: _Block) -> dict[str, Size]:
 
 
 def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block]) -> Entry:
-    """Return an entry of the whole model as one rank has it."""
+    """Return an entry of the whole model as one rank has it. Raises PlanError where a degree does not divide a size."""
     block = _block_of(entry.path, blocks)
     by = _degrees(entry, plan, block)
+    for letter, size in {**entry.dims, **entry.weight}.items():
+        degree = by.get(letter, 1)
+        if letter == "K" and degree != 1:
+            size = prod(entry.dims[one] for one in ("B", "T", "K"))
+        if isinstance(size, int) and isinstance(degree, int) and size % degree:
+            axis = {"E": "ep", "K": "ep", "T": "cp", "S": "cp"}.get(letter, "tp")
+            _refuse(plan, ("cp", "tp") if letter in "TS" and degree != plan.cp else (axis,), letter, size)
     dims = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.dims.items()}
     # each rank has the positions of all tokens
     weight = {letter: divide(size, 1 if letter == "T" else by.get(letter, 1)) for letter, size in entry.weight.items()}
@@ -288,25 +295,17 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block]) -> Entry:
 
 
 def _check_fits(form: Ledger, plan: Plan) -> None:
-    """Raise PlanError where a degree does not divide what it divides, or divides nothing; names degrees that fit."""
-    blocks = _blocks(form, plan)
+    """Raise PlanError where an operation cannot be divided, or ``ep`` divides nothing."""
     for entry in form:
         pools = entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}
         divides_tokens = plan.cp != 1 or plan.tp != 1 and (pools or plan.sp)
         if (entry.kind == "conv" or pools) and divides_tokens:
             axis, reads = "tp" if plan.cp == 1 else "cp", "all tokens at once" if pools else "neighbouring tokens"
             raise PlanError(f"{axis}={getattr(plan, axis)}: no closed form of {entry.path}, which reads {reads}")
+    # raises PlanError for a block, by its path in the whole model
+    blocks = _blocks(form, plan)
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
         raise PlanError(f"ep={plan.ep}: the model has no experts")
-    for entry in form:
-        by = _degrees(entry, plan, _block_of(entry.path, blocks))
-        for letter, size in {**entry.dims, **entry.weight}.items():
-            degree = by.get(letter, 1)
-            if letter == "K" and degree != 1:
-                size = prod(entry.dims[one] for one in ("B", "T", "K"))
-            if isinstance(size, int) and isinstance(degree, int) and size % degree:
-                axis = {"E": "ep", "K": "ep", "T": "cp", "S": "cp"}.get(letter, "tp")
-                _refuse(plan, ("cp", "tp") if letter in "TS" and degree != plan.cp else (axis,), letter, size)
 
 
 def _refuse(plan: Plan, axes: Sequence[str], letter: str, size: int) -> None:
@@ -345,14 +344,10 @@ def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger, tup
 
 
 def _even_stages(number: int, stages: int) -> list[int]:
-    """Return layers by stage where embedding and logits count as a layer each; the middle ones get what is left."""
+    """Return layers by stage where embedding and logits count as a layer each; middle stages get what is left first."""
     each, left = divmod(number + 2, stages)
-    middle = stages - 2
-    extra = [left > middle, *(stage < left for stage in range(middle)), left > middle + 1]
-    sizes = [each + more for more in extra]
-    sizes[0] -= 1
-    sizes[-1] -= 1
-    return sizes
+    order = (*range(1, stages - 1), 0, stages - 1)
+    return [each + (order.index(stage) < left) - (stage in (0, stages - 1)) for stage in range(stages)]
 
 
 def _layers_of(runs: Iterable[tuple[Entry, re.Match]], start: int, stop: int) -> Ledger:

@@ -353,7 +353,7 @@ def test_invalid_plan_raises(text, message):
             "dp=2,ep=2",
             "tp divides heads",
         ),
-        (Case.of("moh-vit-s-80").ledger, "tp=2", "tp=2: no closed form of stages.0"),
+        (Case.of("moh-vit-s-80").ideal_ledger, "tp=3", "tp=3: no closed form of stages.0"),
         (Case.of("chinchilla-70b").ledger, "cp=2", "keys and values that layers.*.self_attn.position_proj computes"),
         (Case.of("lightconv").ledger, "cp=2", "cp=2: no closed form of encoder.layers.0.conv"),
         (Case.of("lightconv").ledger, "tp=2,sp", "tp=2: no closed form of encoder.layers.0.conv, which reads"),
