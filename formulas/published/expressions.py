@@ -94,11 +94,10 @@ def expression(text: str) -> Expression:
 @cache
 def relation(text: str) -> Relation:
     """Parse ``text`` as a relation. Raises ValueError if it is none."""
-    tree = _parsed(text)
-    if not isinstance(tree, ast.Compare) or len(tree.ops) != 1 or type(tree.ops[0]) not in _COMPARISONS:
-        raise ValueError(f"{text!r} is no relation {', '.join(OPERATORS[:-1])} or {OPERATORS[-1]} between two sides")
-    left, right = (_expression(side, text) for side in (tree.left, tree.comparators[0]))
-    return Relation(left, _COMPARISONS[type(tree.ops[0])][0], right)
+    match _parsed(text):
+        case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _COMPARISONS:
+            return Relation(_expression(left, text), _COMPARISONS[type(sign)][0], _expression(right, text))
+    raise ValueError(f"{text!r} is no relation {', '.join(OPERATORS[:-1])} or {OPERATORS[-1]} between two sides")
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> int:
@@ -107,7 +106,7 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> int:
     Raises ValueError for an unknown name, other syntax, or a value that is not an integer.
     """
     try:
-        value = _expression(_parsed(text, text.replace("^", "**")), text).value(sizes)
+        value = expression(text.replace("^", "**")).value(sizes)
     except RecursionError:
         raise ValueError(f"{text[:40]!r}… is nested too deep") from None
     if not isinstance(value, int):
@@ -115,9 +114,9 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> int:
     return value
 
 
-def _parsed(text: str, python: str | None = None) -> ast.expr:
+def _parsed(text: str) -> ast.expr:
     try:
-        return ast.parse(python or text, mode="eval").body
+        return ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise ValueError(f"{text!r} is no expression: {error.msg}") from error
     except (RecursionError, MemoryError):
@@ -134,32 +133,27 @@ def _expression(node: ast.expr, text: str) -> Expression:
 
 def _compiled(node: ast.expr, text: str) -> _Value:
     """Return ``node`` as a function of letters and costs. Raises ValueError if it is no expression."""
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return lambda letters, costs: node.value
-    if isinstance(node, ast.Name):
-        return lambda letters, costs: _known(node.id, letters, text, "size")
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        combine = _BINARY[type(node.op)]
-        left, right = (_compiled(side, text) for side in (node.left, node.right))
-        return lambda letters, costs: combine(left(letters, costs), right(letters, costs))
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        operand = _compiled(node.operand, text)
-        return lambda letters, costs: -operand(letters, costs)
-    if _is_cost(node):
-        moved = {keyword.arg: _compiled(keyword.value, text) for keyword in node.keywords}
+    match node:
+        case ast.Constant(value=number) if type(number) is int:
+            return lambda letters, costs: number
+        case ast.Name(id=name):
+            return lambda letters, costs: _known(name, letters, text, "size")
+        case ast.BinOp(op=sign) if type(sign) in _BINARY:
+            combine = _BINARY[type(sign)]
+            left, right = (_compiled(side, text) for side in (node.left, node.right))
+            return lambda letters, costs: combine(left(letters, costs), right(letters, costs))
+        case ast.UnaryOp(op=ast.USub()):
+            operand = _compiled(node.operand, text)
+            return lambda letters, costs: -operand(letters, costs)
+        case ast.Call(func=ast.Name(id=name), args=[], keywords=changes) if all(one.arg for one in changes):
+            moved = {one.arg: _compiled(one.value, text) for one in changes}
 
-        def cost(letters: Mapping[str, Size], costs: Costs) -> Any:
-            others = {letter: value(letters, costs) for letter, value in moved.items()}
-            return _known(node.func.id, costs, text, "cost")(**{**letters, **others})
+            def cost(letters: Mapping[str, Size], costs: Costs) -> Any:
+                others = {letter: value(letters, costs) for letter, value in moved.items()}
+                return _known(name, costs, text, "cost")(**{**letters, **others})
 
-        return cost
+            return cost
     raise ValueError(f"{text!r} holds {ast.unparse(node)!r}: only + - * / ** of sizes and whole numbers")
-
-
-def _is_cost(node: ast.expr) -> bool:
-    """Return whether ``node`` calls a name with keyword arguments only."""
-    plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args
-    return plain and all(keyword.arg for keyword in node.keywords)
 
 
 def _known(name: str, values: Mapping[str, Any], text: str, what: str) -> Any:
