@@ -45,10 +45,10 @@ def last_crossover(facts: Facts, one: str, other: str) -> int:
     where there is none."""
     forms = {"one": facts.ledger(one), "other": facts.ledger(other)}
     check = Rows(f"{one} against {other}", relation("one <= other"), {})
-    found = sentences.crossovers(check, forms)
-    if not found or sentences.holds_at(check, forms, found[-1]):
+    length, is_cheaper = list(sentences.results_by_length(check, forms).items())[-1]
+    if length == 1 or is_cheaper:
         raise ValueError(f"no length makes {one} dearer than {other}")
-    return found[-1]
+    return length
 
 
 def rated(facts: Facts) -> list[dict[str, Any]]:

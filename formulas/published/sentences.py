@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import groupby
 
 import sympy
 
@@ -77,18 +78,18 @@ def of_cell(check: Cell, cases: Cases) -> Finding:
     return Finding(check.label, PRINTED, (relation("by_rule == printed"),), {"by_rule": by_rule, "printed": printed})
 
 
-def crossovers(check: Rows, forms: Mapping[str, Ledger]) -> list[int]:
-    """Return the lengths T = S > 1 at which the executed relation starts to hold or to fail; ``forms``: by letter."""
+def results_by_length(check: Rows, forms: Mapping[str, Ledger]) -> dict[int, bool]:
+    """Return whether the executed relation holds at T = S = 1, and at each length at which that changes.
+
+    ``forms``: the ledger of each letter of the relation.
+    """
     T = sympy.Symbol("T", positive=True)
     values = _macs_at(forms, T)
     difference = sympy.Poly(check.relation.right.value(values) - check.relation.left.value(values), T)
     near = {int(sympy.floor(root)) + step for root in difference.real_roots() for step in (0, 1)}
-    return [t for t in sorted(near) if t > 1 and holds_at(check, forms, t) != holds_at(check, forms, t - 1)]
-
-
-def holds_at(check: Rows, forms: Mapping[str, Ledger], length: int) -> bool:
-    """Return whether the executed relation holds at a length T = S."""
-    return check.relation.holds(_macs_at(forms, length))
+    lengths = sorted({1, *(t for t in near if t > 1)})
+    runs = groupby(lengths, lambda t: check.relation.holds(_macs_at(forms, t)))
+    return {next(run): holds for holds, run in runs}
 
 
 def _macs_at(forms: Mapping[str, Ledger], length: Size) -> dict[str, Size]:

@@ -11,7 +11,7 @@ from headcount.formulas.published.claims import Check, Claim, Rows, Sentence
 from headcount.formulas.published.costs import COSTS
 from headcount.formulas.published.expressions import Relation
 from headcount.formulas.published.proofs import Search
-from headcount.formulas.published.sentences import EXECUTED, PRINTED, Finding, crossovers, holds_at
+from headcount.formulas.published.sentences import EXECUTED, PRINTED, Finding, results_by_length
 from headcount.formulas.symbols import symbol
 from headcount.reports import counting, document
 from headcount.reports.document import Page, Section, text
@@ -117,7 +117,11 @@ def _for_all_lengths(sentence: Sentence, facts: Facts) -> tuple[str | None, str 
     failing = {
         check.label: min(lengths)
         for check in rows
-        if (lengths := [length for length, holds in results_by_length(check, facts).items() if not holds])
+        if (
+            lengths := [
+                length for length, holds in results_by_length(check, facts.compared(check)).items() if not holds
+            ]
+        )
     }
     if not failing:
         return ("holds at every length" if rows else None), None
@@ -126,12 +130,6 @@ def _for_all_lengths(sentence: Sentence, facts: Facts) -> tuple[str | None, str 
     some = f"fails at some length for {len(failing)} of {len(rows)}"
     labels = ", ".join(label for label, length in failing.items() if length == first)
     return "fails at every length" if always else some, f"T={first} ({labels})"
-
-
-def results_by_length(check: Rows, facts: Facts) -> dict[int, bool]:
-    """Return whether the executed relation holds at T = S = 1, and at each length at which that changes."""
-    forms = facts.compared(check)
-    return {length: holds_at(check, forms, length) for length in (1, *crossovers(check, forms))}
 
 
 def format_check(check: Check, facts: Facts) -> str:
@@ -150,7 +148,7 @@ def format_check(check: Check, facts: Facts) -> str:
     line = f"`{check.relation}`, {f' {word} '.join(check.rows)}: {check.label}, {'; '.join(parts)}."
     if check.of != "macs":
         return line
-    at_one, *changes = results_by_length(check, facts).items()
+    at_one, *changes = results_by_length(check, facts.compared(check)).items()
     later = ", ".join(f"it {VERDICT[holds]} from T = {length:,} on" for length, holds in changes)
     return f"{line} Executed with S = T it {VERDICT[at_one[1]]} at " + (f"T = 1; {later}." if later else "every T.")
 
