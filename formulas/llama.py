@@ -6,10 +6,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from headcount.formulas.blocks import linear, past_len, residual, rms_norm
-from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
+from headcount.formulas.blocks import linear, past_len, rms_norm
+from headcount.formulas.ledger import Entry, Ledger, Size, ledger, stack
 from headcount.formulas.moe_ffn import feed_forward
-from headcount.formulas.transformer import Mixer, tied_output
+from headcount.formulas.transformer import Mixer, residual_blocks, tied_output
 
 CAUSAL_PATHS = r"layers\..+\.self_attn"
 """Module paths of causal attention."""
@@ -36,14 +36,9 @@ def layer(
     """Return the ledger of the attention and the feed-forward block of ``parts``; see :func:`language_model`."""
     attention, feed_forward = parts
     B, T = sizes["B"], sizes["T"]
-    return ledger(
-        norm(at(path, "self_attn_norm"), **sizes),
-        attention(at(path, "self_attn"), B=B, T=T, S=past_len(n) + T, n=n, rotary=rotary),
-        residual(path, **sizes),
-        () if parallel else [norm(at(path, "feed_forward_norm"), **sizes)],
-        feed_forward(at(path, "feed_forward"), **sizes),
-        residual(path, **sizes),
-    )
+    mixer = partial(attention, B=B, T=T, S=past_len(n) + T, n=n, rotary=rotary)
+    blocks = {"self_attn": mixer, "feed_forward": partial(feed_forward, **sizes)}
+    return residual_blocks(path, blocks, norm=norm, is_parallel=parallel, **sizes)
 
 
 def language_model(

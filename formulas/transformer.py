@@ -28,9 +28,28 @@ def layer(
     """
     rows = {"B": B, "T": T, "d_m": d_m}
     blocks = {**mixers, "feed_forward": partial(feed_forward, **inner, **rows)}
+    return residual_blocks(path, blocks, is_pre_norm=False, **rows)
+
+
+def residual_blocks(
+    path: str,
+    blocks: Mapping[str, Callable[[str], Ledger]],
+    *,
+    norm: Callable[..., Entry] = layer_norm,
+    is_pre_norm: bool = True,
+    is_parallel: bool = False,
+    **rows: Size,
+) -> Ledger:
+    """Return the ledger of x + block(Norm(x)), or of Norm(x + block(x)), for each block in turn.
+
+    ``blocks``: by name of the module, a function of its path. ``is_parallel``: all blocks read the norm of the first.
+    ``rows``: B, T and d_m.
+    """
     out = ledger()
     for name, block in blocks.items():
-        out += ledger(block(at(path, name)), residual(path, **rows), layer_norm(at(path, f"{name}_norm"), **rows))
+        norms = [norm(at(path, f"{name}_norm"), **rows)] if not (is_parallel and len(out)) else []
+        parts = block(at(path, name)), residual(path, **rows)
+        out += ledger(norms, *parts) if is_pre_norm else ledger(*parts, norms)
     return out
 
 

@@ -1,13 +1,14 @@
 """TransNeXt (arXiv 2311.17132): an image through stages of ever fewer and wider tokens."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 
 from headcount.formulas import moe_ffn
 from headcount.formulas.aggregated import WINDOW
-from headcount.formulas.blocks import layer_norm, linear, residual
+from headcount.formulas.blocks import layer_norm, linear
 from headcount.formulas.ledger import Entry, Ledger, Size, at, ledger, stack
-from headcount.formulas.transformer import Mixer
+from headcount.formulas.transformer import Mixer, residual_blocks
 
 NO_DECODE_STEP = "an image classifier reads its image at once and decodes no tokens"
 
@@ -43,19 +44,6 @@ def feed_forward(path: str, *, B: Size, T: Size, d_m: Size, F: Size, E_ff: Size 
     )
 
 
-def block(path: str, attention: Mixer, *, B: Size, T: Size, d_m: Size, **inner: Size) -> Ledger:
-    """Return the ledger of x + Attention(Norm(x)), then x + FeedForward(Norm(x)) of sizes ``inner``."""
-    rows = {"B": B, "T": T, "d_m": d_m}
-    return ledger(
-        layer_norm(at(path, "self_attn_norm"), **rows),
-        attention(at(path, "self_attn"), B=B),
-        residual(path, **rows),
-        layer_norm(at(path, "feed_forward_norm"), **rows),
-        feed_forward(at(path, "feed_forward"), **inner, **rows),
-        residual(path, **rows),
-    )
-
-
 def model(
     attention: Sequence[Mixer],
     *,
@@ -76,13 +64,14 @@ def model(
     for i, ((first, last), T, d_m, F) in enumerate(zip(bounds, tokens, widths, inner_widths, strict=True)):
         stage, rows = f"stages.{i}", {"B": B, "T": T, "d_m": d_m}
         patch = KERNELS[min(i, 1)]
+
+        def block(path: str, mixer: Mixer, rows=rows, F=F) -> Ledger:
+            inner = partial(feed_forward, F=F, E_ff=E_ff, K_ff=K_ff, **rows)
+            return residual_blocks(path, {"self_attn": partial(mixer, B=B), "feed_forward": inner}, **rows)
+
         parts += [
             patch_embedding(at(stage, "patch_embedding"), C_in=channels[i], p=patch, from_input=i == 0, **rows),
-            stack(
-                at(stage, "blocks"),
-                attention[first:last],
-                lambda path, mixer, rows=rows, F=F: block(path, mixer, F=F, E_ff=E_ff, K_ff=K_ff, **rows),
-            ),
+            stack(at(stage, "blocks"), attention[first:last], block),
             layer_norm(at(stage, "norm"), **rows),
         ]
     mean = Entry("", "elementwise", {"B": B, "d_m": widths[-1]})
