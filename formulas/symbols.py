@@ -1,6 +1,7 @@
 """The legend: every letter a ledger may use, once."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
 class Symbol(NamedTuple):
@@ -70,6 +71,11 @@ LEGEND = (
 def by_letter(letter):
     """Return the legend's row for ``letter``. Raises KeyError if there is none."""
     return {row.letter: row for row in LEGEND}[letter]
+
+
+def format_sizes(sizes: Mapping[str, Any]) -> str:
+    """Return sizes by letter as text: ``T=11 D=5``."""
+    return " ".join(f"{letter}={size}" for letter, size in sizes.items())
 
 
 def symbol(letter: str):

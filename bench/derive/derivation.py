@@ -11,19 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.derive.guards import Domain, format_guard
-from headcount.bench.derive.interpolate import (
-    LINE,
-    Count,
-    Grid,
-    NoPolynomial,
-    fit_polynomial,
-    format_point,
-    validate_at,
-)
+from headcount.bench.derive.interpolate import LINE, Count, Grid, NoPolynomial, fit_polynomial, validate_at
 from headcount.bench.derive.result import Derivation
 from headcount.bench.derive.symbolic import Build, CannotBuild, NotSymbolic, count_at, count_symbolic
 from headcount.bench.isolated.user_code import UserCodeError, build, check_settings, load
-from headcount.formulas.symbols import symbol
+from headcount.formulas.symbols import format_sizes, symbol
 
 SYMBOLIC_LINE = 5
 """Points along an integer size while others are symbols: four fix the degree, one validates it."""
@@ -105,7 +97,7 @@ def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason
         others = ", with symbols for the other sizes" if free else ""
         method = f"an interpolation in {', '.join(inner.base)}, because {reason}{others}: exact through {number} runs"
         method += f" ({inner})"
-    where = "; ".join(map(format_point, points))
+    where = "; ".join(map(format_sizes, points))
     method += f", confirmed by counting at {where}" if where else "; no point was found to confirm it at"
     if not free:
         method += "; sizes at which the module takes another path are not found in this way"

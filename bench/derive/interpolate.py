@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import sympy
 
-from headcount.formulas.symbols import symbol
+from headcount.formulas.symbols import format_sizes, symbol
 
 MAX_DEGREE = 3
 """Limit of the degree in one size."""
@@ -62,11 +62,6 @@ class Grid:
         return ", ".join(f"{name} = {start} + {self.step[name]}n" for name, start in self.base.items())
 
 
-def format_point(point: Mapping[str, int]) -> str:
-    """Return a point as ``T=11 D=5``."""
-    return " ".join(f"{name}={size}" for name, size in point.items())
-
-
 def fit_polynomial(count: Count, grid: Grid, line: int) -> tuple[dict[str, sympy.Expr], int]:
     """Return the polynomials of ``count`` on the grid by kind, and the number of points.
 
@@ -99,7 +94,7 @@ def validate_at(count: Count, by_kind: Mapping[str, sympy.Expr], points: Iterabl
             value, counts = sympy.expand(by_kind.get(kind, sympy.Integer(0)).subs(sizes)), found.get(kind, 0)
             if value != counts:
                 shown = f"{counts:,}" if isinstance(counts, int) else counts
-                raise NoPolynomial(f"{kind} at {format_point(point)} counts {shown}; the polynomial gives {value}")
+                raise NoPolynomial(f"{kind} at {format_sizes(point)} counts {shown}; the polynomial gives {value}")
 
 
 def _lower_set(degrees: Sequence[int]) -> Iterator[Steps]:

@@ -23,10 +23,9 @@ from torch.nn.modules import normalization
 
 from headcount.bench.contractions.count import UnsupportedError, contraction_parts
 from headcount.bench.derive.guards import ROUNDED, Domain, simplify_guards
-from headcount.bench.derive.interpolate import format_point
 from headcount.bench.trace.names import patched
 from headcount.bench.trace.record import record
-from headcount.formulas.symbols import symbol
+from headcount.formulas.symbols import format_sizes, symbol
 
 Build = Callable[..., tuple[nn.Module, tuple, dict[str, Any]]]
 """Returns a module, its positional and its keyword inputs, for sizes given by name."""
@@ -64,7 +63,7 @@ def count_at(
         except Exception as error:
             failed = error
     reason = _first_line(failed) or type(failed).__name__
-    raise CannotBuild(f"cannot be built at {format_point(point)}: {reason}; --base gives other points") from failed
+    raise CannotBuild(f"cannot be built at {format_sizes(point)}: {reason}; --base gives other points") from failed
 
 
 def _count(build: Build, sizes: Mapping[str, Any]) -> dict[str, Any]:

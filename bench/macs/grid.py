@@ -15,6 +15,7 @@ from headcount.bench.table import Column, Row, Section, Table, macs_column, para
 from headcount.bench.variants.variant import Variant, variants_with
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
+from headcount.formulas.symbols import format_sizes
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import parse_int
@@ -105,7 +106,7 @@ def case_at(variant: Variant, point: Mapping[str, int]) -> Case:
         sizes[name] = bool(sizes[name])
     config = make_config({"attention": variant.name, "d_model": DEFAULT_D_MODEL, **sizes})
     lengths = {"batch_size": point.get("B", 1), "tgt_len": point["T"], "src_len": point.get("S", point["T"])}
-    return Case(_name(point), config, lengths)
+    return Case(format_sizes(point), config, lengths)
 
 
 def section(grid: Grid, counters: Sequence[str], device: str | None, name: str = "grid") -> Section:
@@ -118,7 +119,7 @@ def section(grid: Grid, counters: Sequence[str], device: str | None, name: str =
         try:
             buildable.append((point, case_at(grid.variant, point)))
         except ConfigError as error:
-            left_out.append(f"left out {_name(point)}: {error}")
+            left_out.append(f"left out {format_sizes(point)}: {error}")
     if not buildable:
         raise UsageError(f"no point of the grid can be built; {left_out[0]}")
     cases = [case for _, case in buildable]
@@ -133,10 +134,6 @@ def section(grid: Grid, counters: Sequence[str], device: str | None, name: str =
         below=[*left_out, f"{plural(len(buildable), 'point')}, {len(left_out)} left out."],
         ideal=ideal_statement(cases),
     )
-
-
-def _name(point: Mapping[str, int]) -> str:
-    return " ".join(f"{letter}={size}" for letter, size in point.items())
 
 
 def omitted(ledger: Ledger) -> dict[str, int]:

@@ -12,7 +12,7 @@ from headcount.formulas.published.costs import COSTS
 from headcount.formulas.published.expressions import Relation
 from headcount.formulas.published.proofs import Search
 from headcount.formulas.published.sentences import EXECUTED, PRINTED, Finding, results_by_length
-from headcount.formulas.symbols import symbol
+from headcount.formulas.symbols import format_sizes, symbol
 from headcount.reports import counting, document
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
@@ -79,16 +79,11 @@ def verdicts(sentence: Sentence, facts: Facts) -> dict[str, str | None]:
         everywhere = proofs.verdict(printed, executed)
         if executed.counterexample and is_degenerate(sentence):
             everywhere += ", at degenerate sizes alone"
-        smallest = format_point(executed.counterexample or printed.counterexample)
+        smallest = format_sizes(executed.counterexample or printed.counterexample or {}) or None
     else:
         everywhere, smallest = _for_all_lengths(sentence, facts)
     own, released = (_at_own_sizes(sentence, form, facts) for form in (PRINTED, EXECUTED))
     return {OWN: own, ALL: everywhere, SMALLEST: smallest, RELEASED: released}
-
-
-def format_point(letters: Mapping[str, int] | None) -> str | None:
-    """Return sizes as text: ``T=1 K=2``."""
-    return letters and " ".join(f"{letter}={size}" for letter, size in letters.items())
 
 
 def is_degenerate(claim: Claim) -> bool:
@@ -185,7 +180,7 @@ def at_own_layers(claim: Claim, facts: Facts) -> str:
         points=len(points),
         holding=", ".join(f"`{relation}` holds at {count}" for relation, count in holding.items()),
         name=name,
-        point=format_point(largest),
+        point=format_sizes(largest),
         sides=format_sides(claim.as_executed, largest),
     )
 
@@ -276,7 +271,7 @@ def _format_relation(claim: Claim, relation: Relation, search: Search, facts: Fa
     differences = proofs.differences(claim, relation).items()
     where = " and ".join(_formula(difference, case, after=needed) for case, difference in differences)
     if search.counterexample:
-        found = f"Smallest counterexample, point {search.tried:,} of the search: {format_point(search.counterexample)}."
+        found = f"Smallest counterexample, point {search.tried:,} of the search: {format_sizes(search.counterexample)}."
         if proofs.refuted(claim, relation):
             found += " It fails at every point: no coefficient has the other sign."
     else:
@@ -308,7 +303,7 @@ def _threshold(claim: Claim, facts: Facts) -> str:
     else:
         line = f"`{threshold.relation.left}` equals `{threshold.relation.right}` at {values}."
     counts = _format_counts(claim, threshold.relation, letters, facts)
-    return f"{line} The smallest integers at which both are equal are {format_point(letters)}, counted there: {counts}"
+    return f"{line} The smallest integers at which both are equal are {format_sizes(letters)}, counted there: {counts}"
 
 
 def _format_counts(claim: Claim, relation: Relation, letters: Mapping[str, int], facts: Facts) -> str:
@@ -316,6 +311,6 @@ def _format_counts(claim: Claim, relation: Relation, letters: Mapping[str, int],
     sides = (relation.left, relation.right)
     formula, count = [side.value(letters, COSTS) for side in sides], [facts.cost(s, letters) for s in sides]
     if formula != count:
-        raise ArithmeticError(f"{claim.name} at {format_point(letters)}: counted {count}, by the closed form {formula}")
+        raise ArithmeticError(f"{claim.name} at {format_sizes(letters)}: counted {count}, by the closed form {formula}")
     verdict = VERDICT[relation.holds(letters, COSTS)]
     return f"{format_sides(relation, letters)}, so the relation {verdict}."
