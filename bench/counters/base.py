@@ -163,7 +163,7 @@ def as_record(count: Count) -> dict[str, Any]:
         "failed": count.reason,
         "counted_there_because": count.why_there,
         **{name: getattr(count.result, name, None) for name in ("tool", "version", "unsupported")},
-        "explained": count.agrees,
+        "explained": count.disagreement is None,
         "unverified": list(explanation.unverified) if explanation else [],
         "causes": [
             {"what": c.what, "name": c.name, "place": c.place, "calls": c.calls, "macs": c.amount}
