@@ -1,6 +1,6 @@
 """``bench.macs --audit``: count every formulation on every device with every counter, and explain each difference."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from headcount.bench.counters.results import LONGEST, ReportedCounts, read
 from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
-from headcount.bench.macs.entries import CAUSE_COLUMNS
+from headcount.bench.macs.entries import CAUSE_COLUMNS, causes_section
 from headcount.bench.output.progress import with_progress
 from headcount.bench.table import Column, Row, Section, Table, macs_column
 
@@ -21,17 +21,15 @@ ABOUT = (
     "A row is one formulation of a layer on one device. Column headcount: its count minus the closed form. Other "
     "counters: reported MACs minus the closed form."
 )
-Runs = Iterable[tuple[Formulation, str, ReportedCounts | str]]
-"""Formulations, devices, and the counts there or why the formulation could not be traced."""
 
 
 def sections(counters: Sequence[str], device: str | None) -> Iterator[Section]:
     """Yield the table of formulations by counter, then the causes of all differences."""
     devices = [device] if device else ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
     places = [(formulation, where) for formulation in FORMULATIONS for where in devices]
-    runs = [(*place, _read(*place, counters)) for place in with_progress(places, "audit", "run")]
-    yield Section(_matrix_table(counters), [_row(*run, counters) for run in runs])
-    yield Section(_causes_table(), list(_causes(runs)), detail=True)
+    rows = [_row(*place, _read(*place, counters), counters) for place in with_progress(places, "audit", "run")]
+    yield Section(_matrix_table(counters), rows)
+    yield _causes([record for row in rows for record in row.records])
 
 
 def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> ReportedCounts | str:
@@ -96,31 +94,21 @@ def _row(formulation: Formulation, device: str, found: ReportedCounts | str, cou
     return Row(values, notes, records, failures)
 
 
-def _causes_table() -> Table:
-    _, amount, *rest = CAUSE_COLUMNS
-    columns = [
-        Column("counter", "counter"),
-        macs_column("difference", "error\nvs exact", sign=True),
-        replace(amount, head="of which"),
-        *rest,
-        Column("cells", "formulations and devices", priority=2, wraps=20),
-    ]
-    notes = ["Formulations with the same causes share their rows; the parts sum to the error."]
-    return Table("audit-causes", "audit: where each tool's error comes from", columns, notes)
-
-
-def _causes(runs: Runs) -> Iterator[Row]:
-    groups: dict[tuple, list[str]] = {}
-    for formulation, device, found in runs:
-        for cell in () if isinstance(found, str) else found.counters:
-            if cell.explanation and cell.explanation.causes:
-                key = (cell.counter, cell.difference, cell.explanation)
-                groups.setdefault(key, []).append(f"{formulation.name} {device}")
-    blank = {"counter": "", "difference": None, "cells": ""}
-    for (counter, difference, explanation), names in groups.items():
-        first = {"counter": counter, "difference": difference, "cells": ", ".join(names)}
-        for number, cause in enumerate(explanation.causes):
-            yield Row({**(blank if number else first), **vars(cause), "macs": cause.amount})
-        if explanation.unverified:
-            unverified = f"unverified for {', '.join(explanation.unverified)}"
-            yield Row({**blank, "macs": None, "what": "", "name": unverified, "calls": None, "place": ""})
+def _causes(records: Sequence[dict[str, Any]]) -> Section:
+    """Return the causes of all differences; formulations with the same causes share their rows."""
+    counts: dict[tuple, dict[str, Any]] = {}
+    for record in records:
+        if record.get("causes"):
+            key = (record["counter"], record["predicted_macs"], str(record["causes"]))
+            counts.setdefault(key, {**record, "places": []})["places"].append(
+                f"{record['spelling']} {record['device']}"
+            )
+    counter, *parts = CAUSE_COLUMNS
+    error = macs_column("difference", "error\nvs exact", sign=True, words=True)
+    columns = [counter, error, *parts, Column("cells", "formulations and devices", priority=2, wraps=20)]
+    found = [{**count, "cells": ", ".join(count["places"])} for count in counts.values()]
+    unverified = dict.fromkeys(text for count in found for text in count["unverified"])
+    below = ["The causes of a count sum to its error."]
+    below += [f"The rules are unverified for {', '.join(unverified)}."] if unverified else []
+    section = causes_section("audit-causes", "audit: where each tool's error comes from", found, columns)
+    return replace(section, below=below)

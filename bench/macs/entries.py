@@ -119,10 +119,16 @@ def counters_section(name: str, heading: str, cells: Sequence[Mapping[str, Any]]
     return Section(Table(name, heading, columns, note_column="verdict"), rows)
 
 
-def causes_section(name: str, heading: str, counts: Iterable[Mapping[str, Any]]) -> Section:
-    """Return the causes of each counter's difference, from the records of its counts."""
+def causes_section(
+    name: str, heading: str, counts: Iterable[Mapping[str, Any]], columns: Sequence[Column] = CAUSE_COLUMNS
+) -> Section:
+    """Return the causes of each counter's difference, from the records of its counts.
+
+    What ``columns`` show of a count itself stands in the row of its first cause.
+    """
     rows = []
     for count in counts:
         for position, cause in enumerate(count["causes"]):
-            rows.append(Row({**cause, "counter": "" if position else count["counter"]}))
-    return Section(Table(name, heading, CAUSE_COLUMNS), rows, detail=True)
+            values = {column.key: "" if position else count.get(column.key) for column in columns}
+            rows.append(Row(values | cause))
+    return Section(Table(name, heading, columns), rows, detail=True)
