@@ -14,7 +14,6 @@ from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
-from headcount.bench.macs import figures as judged_figures
 from headcount.bench.measure import parse_counters
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section, Table
@@ -192,14 +191,14 @@ class Facts:
     @cached_property
     def cases(self) -> Cases:
         """Return a function that makes a case of a preset once."""
-        return judged_figures.cases()
+        return published.cached_cases()
 
     @cached_property
     def figures(self) -> Mapping[str, tuple[PublishedTable, list[Judged]]]:
         """Return the tables of figures by name, each with its judged cells. Raises Disagreement as all methods do."""
         loaded = map(tables.load, tables.figure_names())
         found = {table.name: (table, list(judge(table, self.cases))) for table in loaded}
-        check_rows(judged_figures.row_of(name, cell) for name, (_, cells) in found.items() for cell in cells)
+        check_rows(published.row_of(name, cell) for name, (_, cells) in found.items() for cell in cells)
         return found
 
     def compared(self, check: Rows) -> Mapping[str, Ledger]:

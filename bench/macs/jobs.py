@@ -20,8 +20,7 @@ from headcount.bench.isolated import target as targets
 from headcount.bench.isolated.module_count import MEASURED, count_module
 from headcount.bench.isolated.target import parse_target
 from headcount.bench.macs import cases as compared_cases
-from headcount.bench.macs import columns, convert, entries, grid, module, own, published, ranks, results, rules
-from headcount.bench.macs import figures as figure_tables
+from headcount.bench.macs import columns, convert, entries, grid, module, own, published, ranks, results
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, measure, parse_counters
 from headcount.bench.output.progress import stage
 from headcount.bench.render import FORMATS
@@ -140,7 +139,7 @@ def _tables(args: Namespace) -> Iterator[Section]:
             main = table.section(counters, rows if counters else list(rows))
             yield columns.of_table(main, args.columns, given) if args.columns else main
             yield from table.vocabularies() if args.params else ()
-    yield from map(figure_tables.section, of_figures)
+    yield from map(published.figures_section, of_figures)
 
 
 def _grids(args: Namespace) -> list[Section]:
@@ -258,7 +257,7 @@ def _module(args: Namespace) -> Iterable[Section]:
     elif args.columns:
         found.append(columns.of_module(count, args.module, args.columns, given))
     elif args.rules:
-        found.append(rules.section(case, args.rules))
+        found.append(entries.rules_section(case, args.rules))
     return found
 
 
@@ -283,7 +282,7 @@ def _conversions(args: Namespace) -> Iterator[Section]:
 
 
 def _rules(args: Namespace) -> list[Section]:
-    return [rules.section(case, args.rules) for case in _cases(args)]
+    return [entries.rules_section(case, args.rules) for case in _cases(args)]
 
 
 def _audit(args: Namespace) -> Iterator[Section]:

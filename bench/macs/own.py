@@ -15,7 +15,7 @@ from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.target import LENGTHS, is_configuration, parse_input, parse_settings
 from headcount.bench.isolated.user_code import is_below
-from headcount.bench.macs.figures import COLUMNS, row_of
+from headcount.bench.macs.published import CELL_COLUMNS, row_of
 from headcount.bench.macs.results import verdicts
 from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import Column, Row, Section, Table, plural
@@ -145,7 +145,7 @@ def _judged(table: OwnTable, models: _Models) -> Section:
     for name in table.quantities():
         lengths = [models.of(row.preset, row.set).length for row in table.rows if name in row.printed]
         quotes.append(table.quote(name, [length for length in lengths if length]))
-    return Section(_layout(table, "", COLUMNS, "verdict"), rows, below=quotes)
+    return Section(_layout(table, "", CELL_COLUMNS, "verdict"), rows, below=quotes)
 
 
 def _rules_found(table: OwnTable, models: _Models) -> Iterator[Section]:

@@ -1,26 +1,25 @@
-"""Reproduce published tables: each row as printed, under the table's rule, exact and counted, with a verdict."""
+"""Published tables with verdicts: models as printed, under the table's rule, exact and counted; other printed cells."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from headcount.bench import result_cache
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case, describe_input
-from headcount.bench.macs.figures import cases as cached_cases
 from headcount.bench.measure import Measurement, as_records, measure
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
 from headcount.bench.trace.collector import keep_freed_memory
 from headcount.formulas import moh
-from headcount.formulas.published import figures
-from headcount.formulas.published.figures import evaluate
+from headcount.formulas.published import figures, tables
+from headcount.formulas.published.figures import Cases, evaluate
 from headcount.formulas.published.rounding import Interval
 from headcount.formulas.published.tables import PublishedTable
-from headcount.formulas.published.verdicts import common_vocabulary, implied_vocabulary, judge, of_row
+from headcount.formulas.published.verdicts import Judged, common_vocabulary, implied_vocabulary, judge, of_row
 
 MIN_MODELS = 6
 """Number of models from which a second process saves time."""
@@ -56,6 +55,14 @@ QUANTITIES = {
 }
 """The columns of quantities, which follow those of the parameters in this order: the printed number, what the rule
 gives, and related costs."""
+CELL_COLUMNS = (
+    Column("row", "row"),
+    Column("figure", "figure"),
+    Column("printed", "printed", align="right", priority=0),
+    Column("value", "by the rule", align="right", priority=0),
+    Column("verdict", "verdict", priority=0, tones=TONES),
+)
+"""Columns of a table of printed cells."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported."
 ABOUT_ACTIVATED = (
     "Activated: by number of heads, and each head weighing as many MACs as it takes. MACs of one forward pass, "
@@ -109,6 +116,12 @@ def counting(
 def _operations(case: Case) -> int:
     """Return the number of a model's operations; the time to count it is roughly proportional."""
     return sum(entry.times for entry in case.ledger)
+
+
+def cached_cases() -> Cases:
+    """Return a function that makes a case once for each preset and fields."""
+    made = cache(lambda preset, fields: Case.of(preset, dict(fields)))
+    return lambda preset, fields: made(preset, tuple(sorted(fields.items())))
 
 
 class ReproducedTable:
@@ -267,3 +280,32 @@ def _forms(row: figures.Row, case: Case, params: int) -> dict[str, Any]:
         "to_baseline": Fraction(ideal.macs, dense.macs) if ideal else None,
         "ideal_active_params": ideal and ideal.active_params,
     }
+
+
+def figures_section(name: str) -> Section:
+    """Return the table called ``name``, a row for each printed cell. A row fails where its verdict is not as typed."""
+    table = tables.load(name)
+    notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
+    notes += [table.about] if table.about else []
+    notes += [figure.statement for figure in table.columns]
+    rows = [row_of(table.name, cell) for cell in judge(table, cached_cases())]
+    facts = {name: getattr(table, name) for name in ("source", "place", "read", "address", "second")}
+    layout = Table(table.name, f"{table.name}: {table.title}", CELL_COLUMNS, notes, note_column="verdict")
+    return Section(layout, rows, facts=facts)
+
+
+def row_of(table: str, cell: Judged) -> Row:
+    """Return the row of a cell of the table called ``table``."""
+    failures = []
+    if cell.verdict != cell.expected:
+        failures = [f"{table}, {cell.row.name}, {cell.figure.head}: {cell.verdict!r}, typed as {cell.expected!r}"]
+    values = {
+        "row": cell.row.name,
+        "figure": cell.figure.head,
+        "printed": cell.printed,
+        "value": cell.shown,
+        "verdict": cell.verdict,
+    }
+    record = {**values, "because": cell.because, "expected_verdict": cell.expected}
+    notes = [text for text in (cell.because, *failures) if text]
+    return Row(values, notes=notes, records=[record], failures=failures)

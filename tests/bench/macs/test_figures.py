@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from headcount.bench.case import Case
-from headcount.bench.macs import figures as sections
+from headcount.bench.macs.published import figures_section
 from headcount.formulas.published import tables, verdicts
 
 REPRODUCED = "reproduced"
@@ -30,7 +30,7 @@ def cells(table, figure):
 
 @pytest.mark.parametrize("name", tables.figure_names())
 def test_verdicts(name):
-    section = sections.section(name)
+    section = figures_section(name)
     assert len(section.rows) == sum(len(model.printed) for model in tables.load(name).rows)
     assert [row.failures for row in section.rows if row.failures] == []
 
