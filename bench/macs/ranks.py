@@ -123,33 +123,30 @@ def verdict(cost: RankCost, count: ModuleCount, training: bool) -> str:
     """Return ``equal``, or the first module or collective in which the count of a rank differs from its closed form."""
     entries = [*cost.ledger, *(backward(cost.ledger) if training else ())]
     phases = ("forward",) + ("backward",) * training + ("sync",) * (training and cost.plan.zero == 3)
-    closed = [one for one in cost.transfers if one.phase in phases and one.axis != "pp"]
-    counted = [one for one in count.collectives if one.phase in phases]
-    pairs = (
-        (_macs(entries), _macs(count.ledger), "MACs"),
-        (Counter(parameters=cost.held["weights"]), Counter(parameters=count.params), "elements"),
-        (_sent(closed), _sent(counted), "elements sent"),
-    )
-    for form, found, unit in pairs:
-        for name in form | found:
-            if form[name] != found[name]:
-                return f"{name or 'the model'}: {found[name]:,} {unit} counted, {form[name]:,} in closed form"
+    closed = _amounts(entries, cost.held["weights"], (one for one in cost.transfers if one.axis != "pp"), phases)
+    counted = _amounts(count.ledger, count.params, count.collectives, phases)
+    for name, unit in closed | counted:
+        if closed[name, unit] != counted[name, unit]:
+            numbers = f"{counted[name, unit]:,} {unit} counted, {closed[name, unit]:,} in closed form"
+            return f"{name or 'the model'}: {numbers}"
     return EQUAL
 
 
-def _macs(entries: Iterable[Entry]) -> Counter[str]:
-    """Return MACs by module, repeated layers as one."""
+def _amounts(
+    entries: Iterable[Entry], params: Size, transfers: Iterable[Transfer], phases: Sequence[str]
+) -> Counter[tuple[str, str]]:
+    """Return MACs by module, parameters, and elements sent by collective, axis and pass, each with its unit.
+
+    Repeated layers are one; a sum of gradients belongs to the backward pass.
+    """
     out = Counter()
     for entry in entries:
-        out[_LAYERS.sub("*", entry.path)] += entry.macs
-    return out
-
-
-def _sent(transfers: Iterable[Transfer]) -> Counter[str]:
-    """Return elements sent by collective, axis and pass; a sum of gradients belongs to the backward pass."""
-    out = Counter()
+        out[_LAYERS.sub("*", entry.path), "MACs"] += entry.macs
+    out["parameters", "elements"] = params
     for one in transfers:
-        out[f"{one.kind} over {one.axis}, {'forward' if one.phase == 'forward' else 'backward'}"] += one.sent
+        if one.phase in phases:
+            when = "forward" if one.phase == "forward" else "backward"
+            out[f"{one.kind} over {one.axis}, {when}", "elements sent"] += one.sent
     return out
 
 
