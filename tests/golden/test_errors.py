@@ -85,7 +85,7 @@ MACS = [
     ("macs --preset llama3-8b --plan tp=3", 2, ["tp=3 does not divide h = 32; nearest that fit: 2, 4"]),
     ("macs --plan tp=2", 2, ["--plan needs --preset"]),
     ("macs --preset llama3-8b --reduce-bytes 4", 2, ["it goes with --plan"]),
-    ("macs --preset llama3-8b --plan tp=2 --reduce-bytes 0", 2, ["--reduce-bytes", "number from 1 on", "'0'"]),
+    ("macs --preset llama3-8b --plan tp=2 --reduce-bytes 0", 2, ["--reduce-bytes", "positive integer", "'0'"]),
     ("count model.py:make --plot a.xlsx", 2, ["'a.xlsx'"]),
     ("count model.py:make --plot missing/a.pdf", 2, ["missing/a.pdf"]),
     (f"{PRESET} --columns kv", 2, ["'kv'", "kv_token_bytes", "kv_bytes", "--list"]),
