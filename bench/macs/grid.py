@@ -46,7 +46,7 @@ def parse(text: str) -> Grid:
 
     Raises UsageError, with the valid keys, for a key, a value or a file that cannot be used.
     """
-    values = _read_toml(text) if text.endswith(".toml") else _read_words(text)
+    values = _read_words(_words_of(text) if text.endswith(".toml") else text)
     variants = list(variants_with("grid").values())
     own = [key for key in values if key not in COMMON]
     # the first variant that has every letter: MHA where s and r are not given
@@ -85,14 +85,10 @@ def _read_words(text: str) -> dict[str, tuple[int, ...]]:
     return values
 
 
-def _read_toml(path: str) -> dict[str, tuple[int, ...]]:
-    values = {}
-    for key, given in read_toml(path).items():
-        sizes = given if isinstance(given, list) else [given]
-        if not sizes or not all(type(size) is int for size in sizes):
-            raise UsageError(f"{path}: {key} takes a whole number or a list of them, not {given!r}")
-        values[key] = tuple(sizes)
-    return values
+def _words_of(path: str) -> str:
+    """Return a TOML file of sizes, or lists of them, by letter as the text of a grid."""
+    lists = {key: size if isinstance(size, list) else [size] for key, size in read_toml(path).items()}
+    return " ".join(f"{key}={','.join(map(str, sizes))}" for key, sizes in lists.items())
 
 
 def case_at(variant: Variant, point: Mapping[str, int]) -> Case:

@@ -12,9 +12,8 @@ from headcount.bench.output.figure import figure
 from headcount.bench.table import Column, Row, Section, Table, plural
 from headcount.formulas.summary import sizes
 
-MAX_BARS = 30
 LONGEST = 50
-"""The most bars of a plot, and characters of a label."""
+"""The most characters of a label of a plot."""
 
 
 def sections(spec: str, count: ModuleCount, depth: int, elementwise: bool, check: bool) -> list[Section]:
@@ -97,17 +96,13 @@ def plot(path: str, count: ModuleCount, depth: int | None) -> None:
     Raises what output.figure.figure does.
     """
     sizes = count.ledger.group(lambda entry: ".".join(folded(entry.path).split(".")[:depth]) or "(model)")
-    bars = [(label, 100 * size / count.macs) for label, size in sizes.items() if size]
-    large = sorted(sorted(range(len(bars)), key=lambda number: -bars[number][1])[:MAX_BARS])
-    others = [share for number, (_, share) in enumerate(bars) if number not in large]
-    bars = [bars[number] for number in large] + ([(plural(len(others), "other"), sum(others))] if others else [])
-    labels = [label if len(label) <= LONGEST else f"…{label[-LONGEST:]}" for label, _ in bars]
-    shares = [share for _, share in bars]
-    with figure(path, 8, 1.2 + 0.28 * len(bars)) as (_, axes):
+    labels = [label if len(label) <= LONGEST else f"…{label[-LONGEST:]}" for label, size in sizes.items() if size]
+    shares = [100 * size / count.macs for size in sizes.values() if size]
+    with figure(path, 8, 1.2 + 0.28 * len(labels)) as (_, axes):
         # labels may be equal
-        drawn = axes.barh(range(len(bars)), shares, color="steelblue")
+        drawn = axes.barh(range(len(labels)), shares, color="steelblue")
         axes.bar_label(drawn, [f"{share:.1f}" if share >= 0.05 else "<0.1" for share in shares], padding=3, fontsize=8)
-        axes.set_yticks(range(len(bars)), labels, fontsize=8)
+        axes.set_yticks(range(len(labels)), labels, fontsize=8)
         axes.invert_yaxis()
         axes.set(xlabel="share of MACs in %", xlim=(0, 1.1 * max(shares, default=1)))
         axes.spines[["top", "right"]].set_visible(False)

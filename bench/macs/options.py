@@ -1,7 +1,6 @@
 """Options of bench.macs. A verb has some of them."""
 
 import argparse
-from collections.abc import Callable
 
 from headcount.bench import accounts, case
 from headcount.bench.cli import Parser
@@ -30,28 +29,7 @@ class _Names(tuple[str, ...]):
 
 def add_options(out: Parser) -> None:
     """Add every option, in groups."""
-    _add_models(out.add_argument_group("what to count").add_argument)
-    sizes = out.add_argument_group("sizes")
-    add_target_options(sizes)
-    sizes.add_argument("--src-len", type=int, metavar="N", help=case.LENGTHS["src_len"])
-    _add_tables(out.add_argument_group("tables").add_argument)
-    _add_counters(out.add_argument_group("how to count").add_argument)
-    _add_memory(out.add_argument_group("memory and decoding").add_argument)
-    _add_training(out.add_argument_group("training").add_argument)
-    devices = out.add_argument_group("one rank of many devices")
-    devices.add_argument(
-        "--plan", nargs="+", metavar="AXIS=N|fsdp",
-        help=f"one rank of a preset under a parallel plan: {GRAMMAR}; a comparison takes one or two",
-    )  # fmt: skip
-    devices.add_argument(
-        "--reduce-bytes", type=COUNT, metavar="N", help="bytes of an element of summed gradients (default: 2)"
-    )
-    add_ranks(devices)
-    # a list that options extend
-    out.set_defaults(set=[])
-
-
-def _add_models(add: Callable[..., argparse.Action]) -> None:
+    add = out.add_argument_group("what to count").add_argument
     add("--module", metavar="TARGET", help=MODEL)
     add(
         "--compare",
@@ -73,8 +51,11 @@ def _add_models(add: Callable[..., argparse.Action]) -> None:
     add("--published", help=argparse.SUPPRESS)
     add("--list", action="store_true", help="list tables, presets, counters, columns")
 
+    sizes = out.add_argument_group("sizes")
+    add_target_options(sizes)
+    sizes.add_argument("--src-len", type=int, metavar="N", help=case.LENGTHS["src_len"])
 
-def _add_tables(add: Callable[..., argparse.Action]) -> None:
+    add = out.add_argument_group("tables").add_argument
     add("--params", action="store_true", help="also the vocabularies that fit the printed parameters")
     others = ", ".join(rule for rule in RULES if rule not in TRAINING)
     text = f"in place of your file's: {others}, or a rule of headcount macs --rules"
@@ -82,8 +63,7 @@ def _add_tables(add: Callable[..., argparse.Action]) -> None:
     add("--find-rule", action="store_true", help="list all rules by the number of rows of your file that they print")
     add("--trust", action="store_true", help="run code from outside of the folder of your file too")
 
-
-def _add_counters(add: Callable[..., argparse.Action]) -> None:
+    add = out.add_argument_group("how to count").add_argument
     add("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
     add("--backward", action="store_true", help="count the gradients too")
     counters = (CLOSED_FORM, *registry.CHOICES, "all")
@@ -109,8 +89,7 @@ def _add_counters(add: Callable[..., argparse.Action]) -> None:
     )  # fmt: skip
     add("--plot", metavar="FILE", help="draw the share of MACs by module: .pdf, .svg or .png")
 
-
-def _add_memory(add: Callable[..., argparse.Action]) -> None:
+    add = out.add_argument_group("memory and decoding").add_argument
     add("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     add("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
     add("--context", type=COUNT, metavar="N", help="stored tokens after a decode step (default: the input's length)")
@@ -125,8 +104,7 @@ def _add_memory(add: Callable[..., argparse.Action]) -> None:
     ):
         add(accounts.OPTIONS[dest], dest=dest, type=POSITIVE, metavar="N", help=text)
 
-
-def _add_training(add: Callable[..., argparse.Action]) -> None:
+    add = out.add_argument_group("training").add_argument
     add(
         "--rules", nargs="+", metavar="NAME", choices=TRAINING,
         help=f"training FLOPs per token by two rules, entry by entry, or one for --columns: {', '.join(TRAINING)}",
@@ -135,3 +113,16 @@ def _add_training(add: Callable[..., argparse.Action]) -> None:
     add("--seconds", type=POSITIVE, metavar="N", help="seconds of that step")
     add("--devices", type=COUNT, metavar="N", help="devices that ran it (default: 1)")
     add("--peak", metavar="PEAK", help="peak of a device: 'H100 SXM bf16', or FLOP/s: 989T")
+
+    devices = out.add_argument_group("one rank of many devices")
+    devices.add_argument(
+        "--plan", nargs="+", metavar="AXIS=N|fsdp",
+        help=f"one rank of a preset under a parallel plan: {GRAMMAR}; a comparison takes one or two",
+    )  # fmt: skip
+    devices.add_argument(
+        "--reduce-bytes", type=COUNT, metavar="N", help="bytes of an element of summed gradients (default: 2)"
+    )
+    add_ranks(devices)
+
+    # a list that options extend
+    out.set_defaults(set=[])

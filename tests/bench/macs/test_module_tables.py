@@ -53,12 +53,10 @@ def test_plot_has_a_bar_for_each_innermost_module(monkeypatch, tmp_path):
     pyplot, figures = drawing(), []
     with monkeypatch.context() as patch:
         patch.setattr(pyplot, "close", figures.append)
-        patch.setattr(module, "MAX_BARS", 2)
         module.plot(str(tmp_path / "a.svg"), found, None)
     (axes,) = figures[0].axes
-    # the smallest share is in "1 other"
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["attn", "mlp", "1 other"]
-    assert [bar.get_width() for bar in axes.patches] == [30, 50, 20]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["attn.q", "attn", "mlp"]
+    assert [bar.get_width() for bar in axes.patches] == [20, 30, 50]
     pyplot.close(figures[0])
     module.plot(str(tmp_path / "b.pdf"), found, None)
     module.plot(str(tmp_path / "c.pdf"), found, None)
