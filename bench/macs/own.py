@@ -59,6 +59,11 @@ class _Model:
     case: Case | CountedModule
     length: int | None = None
 
+    @property
+    def ideal_ledger(self) -> Ledger | None:
+        """The ledger of the ideal form; None of a user module and of a model without one."""
+        return getattr(self.case, "ideal_ledger", None)
+
 
 class _Models:
     """The models of a table, each counted once and all before anything is printed.

@@ -253,6 +253,12 @@ def test_wrong_file_is_named_by_line(table, name, text, message):
     assert message in err and err.count("error:") == 1 and "Traceback" not in err
 
 
+def test_own_figure_is_of_ideal_heads(table):
+    figure = '[[figure]]\nname = "heads"\nhead = "heads"\nvalue = "activated"\n'
+    row = '[[row]]\ntarget = "moh-llm-s-75"\nprinted = { heads = "75%" }\n'
+    assert [one["verdict"] for one in table(figure + row)[1][0]["rows"]] == ["reproduced"]
+
+
 def test_own_figure_is_an_expression(table):
     text = f"""[[figure]]
 name = "macs_per_parameter"
