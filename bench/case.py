@@ -135,15 +135,11 @@ class Case:
     def letters(self) -> tuple[str, ...]:
         """Return the letters to search for crossovers: T, unless layers set it, and the routing letters that all layers
         share."""
-        layer = layers_of(self.config)[0]
+        layer, *others = layers_of(self.config)
         length = () if "T" in layer.fields_by_letter else ("T",)
-        return (*length, *(letter for letter in layer.routing_letters if letter not in self.uneven()))
-
-    def uneven(self) -> tuple[str, ...]:
-        """Return the routing letters that differ between layers."""
-        layers = layers_of(self.config)
-        own = [layer.letters() for layer in layers]
-        return tuple(k for k in layers[0].routing_letters if len({sizes[k] for sizes in own}) > 1)
+        sizes, other_sizes = layer.letters(), [other.letters() for other in others]
+        shared = (k for k in layer.routing_letters if all(other[k] == sizes[k] for other in other_sizes))
+        return (*length, *shared)
 
 
 def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):

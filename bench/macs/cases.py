@@ -47,10 +47,6 @@ class ModuleCase:
         """Return T, where the user's function takes it."""
         return ("T",) if "T" in self.target.settings and not is_configuration(self.target.spec) else ()
 
-    def uneven(self) -> tuple[str, ...]:
-        """Return no letters: the layers of a user module are unknown."""
-        return ()
-
     def ledger_in(self, letter: str, size: Size) -> Ledger:
         """Return the derived polynomials in ``letter`` as a ledger. Raises UsageError if the count is no polynomial."""
         rest = {name: value for name, value in self.target.settings.items() if name != letter}

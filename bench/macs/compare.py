@@ -146,9 +146,6 @@ def _crossovers(a: Compared, b: Compared, rules: Sequence[Quantity], counters, d
     if moved:
         notes[0] += f" Changed in A or in B alone, in all layers, everything else fixed: {', '.join(moved)}"
         notes[0] += " (g changes with h where every head has its own keys and values)." if "h" in moved else "."
-    uneven = [f"{', '.join(s.uneven())} of {side}" for side, s in (("A", a), ("B", b)) if s.uneven()]
-    if uneven:
-        notes.append(f"Not changed, because they differ between layers: {'; '.join(uneven)}.")
     layout = Table(
         "compare-crossovers",
         f"{a.name} against {b.name}: crossovers",
