@@ -9,10 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from headcount.bench.case import Case, layers_of, model_form
+from headcount.bench.case import Case, layers_of
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.hardware import Peak
 from headcount.bench.table import Column, plural
@@ -29,7 +28,7 @@ from headcount.formulas import backward, decoding, prices
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import Ledger, Size, divide
 from headcount.formulas.mha import causal_half
-from headcount.models.configs.base import ConfigError, as_model
+from headcount.models.configs.base import ConfigError
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
 
@@ -174,12 +173,8 @@ def step(case: Case, stored: Size, new: Size = 1) -> Ledger:
 
 def _check_decodes(case: Case) -> None:
     """Raise NoAccount for a model or layer that does not decode step by step."""
-    if why_not := getattr(_form(case), "NO_DECODE_STEP", "") or (is_layer(case) and case.config.no_step):
+    if why_not := getattr(case.form, "NO_DECODE_STEP", "") or (is_layer(case) and case.config.no_step):
         raise NoAccount(why_not)
-
-
-def _form(case: Case) -> ModuleType:
-    return model_form(as_model(case.config))
 
 
 def encoder_macs(case: Case) -> int:
@@ -191,7 +186,7 @@ def encoder_macs(case: Case) -> int:
 
 def _total_of_steps(case: Case, given: Assumptions, cost: Callable[[Ledger], int]) -> int:
     """Return the sum of ``cost`` over the steps that generate tokens one by one into an empty cache."""
-    form = _form(case)
+    form = case.form
     # the numbers of stored tokens at which the cost of a step changes its polynomial
     changes = form.slope_changes(**case.config.letters()) if hasattr(form, "slope_changes") else ()
     steps = given.generate or context(case, given)
@@ -308,7 +303,7 @@ def windowed_macs(case: Case, given: Assumptions) -> int:
 
 def _masked_macs(case: Case, window: int | None) -> int:
     _check_decodes(case)
-    paths = getattr(_form(case), "CAUSAL_PATHS", None)
+    paths = getattr(case.form, "CAUSAL_PATHS", None)
     if paths is None:
         raise NoAccount("no attention is causal")
     if is_layer(case) and case.lengths["tgt_len"] > case.lengths["src_len"]:

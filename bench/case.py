@@ -66,6 +66,11 @@ class Case:
         """Return a key that is equal for equal configurations and lengths, whatever their names."""
         return self.config, tuple(sorted(self.lengths.items()))
 
+    @property
+    def form(self) -> ModuleType:
+        """The module of the closed form: of the model, or of a single layer as a model."""
+        return model_form(as_model(self.config))
+
     @cached_property
     def ledger(self) -> Ledger:
         """Return the exact ledger. Raises ConfigError for a length that the model has no positions for."""
@@ -73,11 +78,7 @@ class Case:
 
     def step(self, stored: Size, new: Size = 1) -> Ledger:
         """Return the ledger of ``new`` tokens with ``stored`` in the cache afterwards, of a model that decodes."""
-        model = as_model(self.config)
-        letters = _replace_sizes({**model.letters(), **model.length_letters(self.lengths)}, self.sizes)
-        # a step has other lengths
-        del letters["T"]
-        return model_form(model).model(attentions(model, self.sizes), **letters, T=new, n=stored - new)
+        return ledger_of(self.config, self.lengths, self.sizes, T=new, n=stored - new)
 
     @cached_property
     def ranks(self) -> tuple[RankCost, ...]:
@@ -144,26 +145,30 @@ class Case:
 
 def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):
     """Return the closed form of one attention layer: a function of ``path``, ``B``, ``T`` and ``S``."""
-    return partial(
-        import_module(f"headcount.formulas.{config.variant}").layer, **_replace_sizes(config.letters(), sizes)
-    )
+    return partial(model_form(config).layer, **_replace_sizes(config.letters(), sizes))
 
 
 def ledger_of(
-    config: AttentionConfig | ModelConfig, lengths: Mapping[str, int], sizes: Mapping[str, Size] | None = None
+    config: AttentionConfig | ModelConfig,
+    lengths: Mapping[str, int],
+    sizes: Mapping[str, Size] | None = None,
+    **step: Size,
 ) -> Ledger:
     """Return the exact ledger of a layer or a model for these input lengths (see :func:`resolve_lengths`).
 
     ``sizes`` replaces letters of the closed form, by symbols or arrays too; nothing checks that they can be built.
+    ``step``: the letters of a decode step, T new tokens behind n cached ones.
     """
-    if config.variant not in MODELS:
-        return attention_form(config, sizes)("", **_replace_sizes(config.length_letters(lengths), sizes))
-    letters = {**config.letters(), **config.length_letters(lengths)}
-    return model_form(config).model(attentions(config, sizes), **_replace_sizes(letters, sizes))
+    model = as_model(config)
+    letters = _replace_sizes({**model.letters(), **model.length_letters(lengths)}, sizes)
+    return model_form(model).model(attentions(model, sizes), **letters | step)
 
 
-def model_form(config: ModelConfig) -> ModuleType:
-    """Return the module of a model's closed forms: ``model``, and ``NO_DECODE_STEP`` where it decodes no tokens."""
+def model_form(config: AttentionConfig | ModelConfig) -> ModuleType:
+    """Return the module of closed forms of an attention or a model.
+
+    A model's has ``model``, and ``NO_DECODE_STEP`` where it decodes no tokens; an attention's has ``layer``.
+    """
     return import_module(f"headcount.formulas.{config.variant}")
 
 
@@ -184,8 +189,7 @@ def _replace_sizes(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None)
 
 def ideal_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | ModelConfig | None:
     """Return ``config`` with its attention in the ideal form; None where there is one form only."""
-    attention = config.attention if config.variant in MODELS else config
-    return with_attention(config, form=Form.IDEAL) if hasattr(attention, "form") else None
+    return with_attention(config, form=Form.IDEAL) if hasattr(layers_of(config)[0], "form") else None
 
 
 def layers_of(config: AttentionConfig | ModelConfig) -> tuple[AttentionConfig, ...]:

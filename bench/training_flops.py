@@ -6,13 +6,12 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from headcount.bench.case import Case, model_form
+from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
 from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, divide
 from headcount.formulas.mha import causal_half
-from headcount.models.configs.base import as_model
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
 
@@ -48,7 +47,7 @@ def tokens_of(case: Case | CountedModule, rule: Rule) -> int:
     if tokens is None:
         raise UsageError(f"rules are per token of one sequence; {case.name} has {', '.join(case.lengths) or 'none'}")
     if rule.pairs != "whole":
-        causal = hasattr(model_form(as_model(case.config)), "CAUSAL_PATHS")
+        causal = hasattr(case.form, "CAUSAL_PATHS")
         if not causal or case.lengths.get("src_len", tokens) < tokens:
             raise UsageError(f"rule {rule.name} counts causal pairs, and {case.name} is not causal; {_whole()}")
     return case.lengths["batch_size"] * tokens

@@ -7,6 +7,9 @@ CAUSAL_PATHS = r""
 """A single layer counts as that of a decoder."""
 
 
-def model(attention: Mixer, *, B: Size, T: Size, S: Size, n: Size | None = None) -> Ledger:
-    """Return the ledger of ``attention`` from T query to S key tokens; with ``n`` cached ones, to these and the T."""
-    return attention("", B=B, T=T, S=S) if n is None else attention("", B=B, T=T, S=n + T, n=n)
+def model(attention: Mixer, *, n: Size | None = None, **lengths: Size) -> Ledger:
+    """Return the ledger of ``attention`` from T query to S key tokens; with ``n`` cached ones, to these and the T.
+
+    ``lengths``: B, T and S, of which the attention of a grid has only B.
+    """
+    return attention("", **lengths) if n is None else attention("", **{**lengths, "S": n + lengths["T"]}, n=n)

@@ -170,7 +170,7 @@ def _model(config: ModelConfig, names) -> Part:
     sizes = _symbolic_letters(config, fields_of(outer, symbols))
     sizes |= _symbolic_letters(config.attention, fields_of(inner, symbols))
     sizes |= {letter: size for letter, size in symbols.items() if letter in lengths}
-    form = ledger_of(config.attention if isinstance(config, LayerConfig) else config, config.lengths, sizes)
+    form = ledger_of(config, config.lengths, sizes)
     if isinstance(config, Layered) and "N" in symbols:
         form = Ledger(tuple(replace(e, times=symbols["N"]) if "*" in e.path else e for e in form))
     first = starts(letters)
