@@ -19,14 +19,6 @@ UNITS = {"": 1, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 @dataclass(frozen=True)
-class Source:
-    """Source of figures: its ``address``, and in ``read`` the place and values there."""
-
-    address: str
-    read: str
-
-
-@dataclass(frozen=True)
 class Hardware:
     """One data sheet: dense TFLOP/s by dtype, and bytes of memory per second; hardware.toml describes each field."""
 
@@ -72,8 +64,8 @@ class Peak:
 
 
 _SHEETS = tomllib.loads(files("headcount.bench").joinpath("hardware.toml").read_text("utf-8"))
-SOURCES = {key: Source(**fields) for key, fields in _SHEETS.pop("sources").items()}
-"""Places where figures were read, by key."""
+SOURCES: dict[str, dict[str, str]] = _SHEETS.pop("sources")
+"""Places where figures were read, by key: the ``address``, and in ``read`` the place and values there."""
 HARDWARE = {key: Hardware(**{**fields, "devices": tuple(fields["devices"])}) for key, fields in _SHEETS.items()}
 """Data sheets by key."""
 

@@ -82,7 +82,7 @@ def peaks(facts: Facts) -> str:
         }
         for one in HARDWARE.values()
     ]
-    places = [f"- *{key}*: <{one.address}> ({one.read})." for key, one in SOURCES.items()]
+    places = [f"- *{key}*: <{one['address']}> ({one['read']})." for key, one in SOURCES.items()]
     return "\n".join([text("training.peaks"), "", document.records(rows), "", *places])
 
 
