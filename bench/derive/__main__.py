@@ -21,6 +21,7 @@ from headcount.bench.cli import Parser, Work, add_output, exit_process, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.target import parse_settings
+from headcount.bench.output.arguments import SET
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.models.configs.numbers import parse_int
 
@@ -34,14 +35,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--preset", metavar="NAME", help="a model by name (python -m bench.macs --list)")
     out.add_argument("--part", choices=PARTS, default="attention", help="part of the preset (default: attention)")
     out.add_argument("--module", metavar="SPEC", help="a user module: FILE.py:FUNCTION or package.module:FUNCTION")
-    out.add_argument(
-        "--set",
-        nargs="+",
-        action="extend",
-        metavar="NAME=VALUE",
-        default=[],
-        help="fields, or other arguments of FUNCTION",
-    )
+    out.add_argument("--set", **SET | {"metavar": "NAME=VALUE"}, help="fields, or other arguments of FUNCTION")
     out.add_argument("--vars", metavar="NAME,NAME", help="variables of the closed form")
     out.add_argument("--base", nargs="+", metavar="NAME=START[:STEP]", default=[], help="points of the grid")
     add_output(out)

@@ -28,6 +28,7 @@ from headcount.bench.hardware import by_device
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES
+from headcount.bench.output.arguments import SET
 from headcount.bench.table import Column, Row, Section, Table, macs_column
 from headcount.formulas.plan import Plan, parse
 from headcount.formulas.rank import INDEX, PARAMETER, REDUCTION, RankCost, rank_costs
@@ -57,9 +58,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out = Parser(prog=prog, description=__doc__)
     out.add_argument("preset", metavar="PRESET", help="a language model, as llama3-8b")
     out.add_argument("--plan", required=True, metavar="PLAN", help="tp=4,sp or dp=2,tp=2 or dp=4,fsdp")
-    out.add_argument(
-        "--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of the preset"
-    )
+    out.add_argument("--set", **SET, help="change fields of the preset")
     out.add_argument("--seq-len", type=int, metavar="T")
     out.add_argument("--batch-size", type=int, metavar="B", help="sequences of each rank of dp (default: 1)")
     out.add_argument("--pass", choices=("forward", "both"), default="both", dest="which", help="(default: both)")

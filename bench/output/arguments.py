@@ -75,3 +75,5 @@ class Value:
 
 
 COUNT = Value("positive integer", parse_int, lambda number: number >= 1)
+SET = {"nargs": "+", "action": "extend", "metavar": "FIELD=VALUE", "default": []}
+"""Arguments of an option that changes fields of a preset."""

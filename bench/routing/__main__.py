@@ -19,7 +19,7 @@ from pathlib import Path
 from headcount.bench import env, records
 from headcount.bench.cli import Parser, Work, add_output, exit_process, serve
 from headcount.bench.errors import UsageError
-from headcount.bench.output.arguments import COUNT
+from headcount.bench.output.arguments import COUNT, SET
 from headcount.bench.output.figure import figure
 from headcount.bench.render import fits
 from headcount.bench.routing.stats import LayerRouting
@@ -35,9 +35,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     out.add_argument("--checkpoint", metavar="FILE", help="a state dict, as torch.save(model.state_dict(), FILE)")
     out.add_argument("--preset", metavar="NAME", help="the checkpoint's model")
-    out.add_argument(
-        "--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of the preset"
-    )
+    out.add_argument("--set", **SET, help="change fields of the preset")
     out.add_argument("--tokens", metavar="FILE", help="token ids, a sequence on each line")
     out.add_argument("--log", metavar="FILE", help='balance over training: lines {"step": N, "tokens_per_expert": {…}}')
     out.add_argument(
