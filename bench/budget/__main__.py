@@ -32,10 +32,9 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import plans
 from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, parse_ranges
 from headcount.bench.budget.candidates import METRICS, WORDS, costs
-from headcount.bench.budget.search import Answer, HostModel, layer_fields, preset_for, search
-from headcount.bench.budget.table import no_cache, section
+from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
-from headcount.bench.output.arguments import Value
+from headcount.bench.output.arguments import COUNT, SET, Value
 from headcount.bench.output.figure import figure
 from headcount.bench.table import plural
 from headcount.bench.variants.mha import NARROWED
@@ -49,7 +48,6 @@ DEFAULT = "moa"
 """The attention that is searched without --attention and without a preset."""
 SEARCHED = variants_with("search") | NARROWED
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
-COUNT = Value("positive integer", parse_int, lambda number: number >= 1)
 ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
 OLD_NAMES = {
     "--like": "--match-model", "--match": "--match-metric", "--apart": "--min-distance", "--any": "--all-integers",
@@ -70,7 +68,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("preset", nargs="?", metavar="PRESET", help=preset_help)
     # the name in earlier versions
     add("--preset", dest="earlier_preset", help=argparse.SUPPRESS)
-    add("--set", nargs="+", action="extend", metavar="FIELD=VALUE", default=[], help="change fields of that model")
+    add("--set", **SET, help="change fields of that model")
     add("--d-model", type=int, metavar="N")
     add("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
     add(

@@ -1,5 +1,6 @@
-"""Search attention sizes under budgets: the host model, the candidates within the bounds, and their Pareto front."""
+"""Search attention sizes under budgets: the host model, the candidates within the bounds, their front and its table."""
 
+import math
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,18 +12,25 @@ from typing import Any
 import numpy as np
 
 from headcount.bench import records
-from headcount.bench.accounts import Assumptions
-from headcount.bench.budget.bounds import Bound, feasible_mask
-from headcount.bench.budget.candidates import WORDS, candidates
-from headcount.bench.case import Case
+from headcount.bench.accounts import ACCOUNTS, Assumptions, values
+from headcount.bench.budget.bounds import NAMES, Bound, feasible_mask
+from headcount.bench.budget.candidates import METRICS, WORDS, candidates, costs
+from headcount.bench.case import Case, describe_input
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
+from headcount.bench.table import Column, Row, Section, Table
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
-from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.presets import PRESETS, format_overrides
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
+
+COLUMNS = {
+    "macs": Column("macs", "MACs", kind="int", of="MACs", priority=0),
+    "params": Column("params", "params", kind="int", of="params", priority=1),
+    "active_params": Column("active_params", "params\nactive", kind="int", of="params", priority=1),
+}
 
 
 @dataclass(frozen=True)
@@ -101,10 +109,10 @@ def search(
     every = candidates(host.variant, ranges, host.example, host.given)
     found = every[feasible_mask(every, bounds)]
     times = _times(host, found, args.device, args.records or records.folders())
-    costs = {word: np.ascontiguousarray(found[name]) for word, name in WORDS.items() if name in found.dtype.names}
-    order = sorted(costs, key=lambda word: (word != args.sort, word not in args.maximise, word != "active-params"))
-    objectives = [-costs[word] if word in args.maximise else costs[word] for word in order]
-    front = pareto_front(objectives, times, list(costs.values()), float(args.min_distance))
+    by_word = {word: np.ascontiguousarray(found[name]) for word, name in WORDS.items() if name in found.dtype.names}
+    order = sorted(by_word, key=lambda word: (word != args.sort, word not in args.maximise, word != "active-params"))
+    objectives = [-by_word[word] if word in args.maximise else by_word[word] for word in order]
+    front = pareto_front(objectives, times, list(by_word.values()), float(args.min_distance))
     return Answer(host, found, times, list(islice(front, args.limit or None)), len(every), WORDS[order[0]])
 
 
@@ -159,3 +167,85 @@ def is_dominated(at: int, objectives: Sequence[np.ndarray], times: np.ndarray) -
         rivals = rivals[column[rivals] <= column[at]]
     better = np.logical_or.reduce([column[rivals] < column[at] for column in objectives])
     return bool(np.any((better | (times[rivals] < times[at])) & ~(times[rivals] > times[at])))
+
+
+def no_cache(host: HostModel) -> str | None:
+    """Return why the model has no cache, or None where it has one."""
+    return values(["kv_bytes"], host.example, host.given)[1].get("kv_bytes")
+
+
+def section(
+    args: Namespace,
+    answer: Answer,
+    ranges: Mapping[str, Sequence[int]],
+    bounds: Mapping[str, Bound],
+    target: Case | None,
+) -> Section:
+    """Return a row for each listed point."""
+    host, found = answer.host, answer.found
+    timed = not np.isnan(answer.times[list(answer.listed)]).all()
+    columns = [
+        COLUMNS.get(name)
+        or (ACCOUNTS[name].column(host.given) if name in METRICS else Column(name, name, kind="int", priority=0))
+        for name in found.dtype.names
+    ]
+    layout = Table(
+        "budget",
+        "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
+        [
+            *columns,
+            *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
+            Column("preset", "as a preset", priority=2, wraps=24),
+        ],
+        notes_above=_notes(args, answer, ranges, timed, target),
+    )
+    rows = []
+    for index in answer.listed:
+        row, ms = found[index], float(answer.times[index])
+        sizes = dict(zip(found.dtype.names, row.tolist(), strict=True))
+        attention = {letter: sizes[letter] for letter in host.variant.search.letters}
+        changed = format_overrides(host.preset, host.changes(attention))
+        record = {
+            **sizes,
+            "ms": None if math.isnan(ms) else ms,
+            "base": host.preset,
+            "set": changed,
+            "input": dict(host.example.lengths),
+            "preset": f"--preset {host.preset}" + (f" --set {' '.join(changed)}" if changed else ""),
+        }
+        rows.append(Row(record, records=[record]))
+    return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in bounds.items()}})
+
+
+def _notes(
+    args: Namespace,
+    answer: Answer,
+    ranges: Mapping[str, Sequence[int]],
+    timed: bool,
+    target: Case | None,
+) -> list[str]:
+    host, variant, given = answer.host, answer.host.variant, {text.partition("=")[0] for text in args.range}
+    attention = host.example.config.attention
+    conditions = variant.search.conditions(variant.search.example, attention)
+    sizes = []
+    for letter, known in variant.search.letters.items():
+        statement = "as given" if letter in given else "any integer" if args.all_integers else known.statement
+        sizes.append(f"{letter} {ranges[letter][0]} to {ranges[letter][-1]}, {statement}")
+    more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
+    near = f", rows at least {float(args.min_distance):.0%} apart in one cost (--min-distance 0 for all)"
+    near = near if args.min_distance else ""
+    reason = no_cache(host)
+    cache = f"No cache: {reason}." if reason else "Cache: keys and values of one context of every decoding attention."
+    recorded = "Layer: its recorded forward pass by itself, without masks, by its fastest implementation."
+    missing = f"No latency record of the {args.device} here has one of these layers at this length: no times."
+    matched = [f"{value:,} {NAMES[metric]}" for metric, value in costs(target, host.given).items()] if target else []
+    return [
+        *([f"{target.name}: {', '.join(matched)}."] if target else []),
+        *filter(None, [variant.search.remark(attention)]),
+        f"Around {host.preset}, input: {describe_input(host.example.lengths)}. Searched: {'; '.join(sizes)}; "
+        f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
+        "budget. --range and --all-integers try other sizes.",
+        f"On the front of these, where more is better of {more}, less of the rest{near}, by "
+        f"{NAMES[answer.ordered_by]}. {cache} python -m bench.macs takes each row as printed.",
+        recorded if timed else missing,
+    ]
