@@ -125,9 +125,8 @@ def plan(args: argparse.Namespace) -> Work:
         return _plan_search(args)
     host, target = _host_model(args)
     bounds = _bounds(args, host, target)
-    ranges = parse_ranges(args.range, host.variant, args.all_integers)
-    answer = search(args, host, ranges, bounds)
-    found = section(args, answer, ranges, bounds, target)
+    answer = search(args, host, parse_ranges(args.range, host.variant, args.all_integers), bounds)
+    found = section(args, answer, target)
     if args.plot:
         plot(args.plot, found.table.title, answer)
     rows = plural(len(answer.listed), "row")

@@ -60,12 +60,15 @@ class HostModel:
 class Answer:
     """The candidates within the budgets and the listed part of their front.
 
-    ``found``: all candidates within the budgets, with a field for each letter and metric; ``times``: their recorded
-    milliseconds, NaN without a record; ``listed``: indices of the listed rows, best first; ``searched``: number of
-    candidates; ``ordered_by``: the metric that rows are ordered by first.
+    ``ranges``: the tried sizes of each letter; ``bounds``: the budgets by metric; ``found``: all candidates within
+    them, with a field for each letter and metric; ``times``: their recorded milliseconds, NaN without a record;
+    ``listed``: indices of the listed rows, best first; ``searched``: number of candidates; ``ordered_by``: the metric
+    that rows are ordered by first.
     """
 
     host: HostModel
+    ranges: Mapping[str, Sequence[int]]
+    bounds: Mapping[str, Bound]
     found: np.ndarray
     times: np.ndarray
     listed: Sequence[int]
@@ -113,7 +116,8 @@ def search(
     order = sorted(by_word, key=lambda word: (word != args.sort, word not in args.maximise, word != "active-params"))
     objectives = [-by_word[word] if word in args.maximise else by_word[word] for word in order]
     front = pareto_front(objectives, times, list(by_word.values()), float(args.min_distance))
-    return Answer(host, found, times, list(islice(front, args.limit or None)), len(every), WORDS[order[0]])
+    listed = list(islice(front, args.limit or None))
+    return Answer(host, ranges, bounds, found, times, listed, len(every), WORDS[order[0]])
 
 
 def _times(host: HostModel, found: np.ndarray, device: str, folders: Sequence[Path]) -> np.ndarray:
@@ -174,13 +178,7 @@ def no_cache(host: HostModel) -> str | None:
     return values(["kv_bytes"], host.example, host.given)[1].get("kv_bytes")
 
 
-def section(
-    args: Namespace,
-    answer: Answer,
-    ranges: Mapping[str, Sequence[int]],
-    bounds: Mapping[str, Bound],
-    target: Case | None,
-) -> Section:
+def section(args: Namespace, answer: Answer, target: Case | None) -> Section:
     """Return a row for each listed point."""
     host, found = answer.host, answer.found
     timed = not np.isnan(answer.times[list(answer.listed)]).all()
@@ -191,13 +189,13 @@ def section(
     ]
     layout = Table(
         "budget",
-        "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in bounds.items()),
+        "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in answer.bounds.items()),
         [
             *columns,
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
             Column("preset", "as a preset", priority=2, wraps=24),
         ],
-        notes_above=_notes(args, answer, ranges, timed, target),
+        notes_above=_notes(args, answer, timed, target),
     )
     rows = []
     for index in answer.listed:
@@ -214,23 +212,17 @@ def section(
             "preset": f"--preset {host.preset}" + (f" --set {' '.join(changed)}" if changed else ""),
         }
         rows.append(Row(record, records=[record]))
-    return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in bounds.items()}})
+    return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in answer.bounds.items()}})
 
 
-def _notes(
-    args: Namespace,
-    answer: Answer,
-    ranges: Mapping[str, Sequence[int]],
-    timed: bool,
-    target: Case | None,
-) -> list[str]:
+def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) -> list[str]:
     host, variant, given = answer.host, answer.host.variant, {text.partition("=")[0] for text in args.range}
     attention = host.example.config.attention
     conditions = variant.search.conditions(variant.search.example, attention)
     sizes = []
     for letter, known in variant.search.letters.items():
         statement = "as given" if letter in given else "any integer" if args.all_integers else known.statement
-        sizes.append(f"{letter} {ranges[letter][0]} to {ranges[letter][-1]}, {statement}")
+        sizes.append(f"{letter} {answer.ranges[letter][0]} to {answer.ranges[letter][-1]}, {statement}")
     more = ", ".join(NAMES[WORDS[word]] for word in args.maximise) or "nothing"
     near = f", rows at least {float(args.min_distance):.0%} apart in one cost (--min-distance 0 for all)"
     near = near if args.min_distance else ""
