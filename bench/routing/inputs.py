@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -124,20 +125,12 @@ def read_log(path: str | Path) -> Log:
     for number, line in enumerate(read_file(path).splitlines(), 1):
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        if not _is_log_record(record):
+            step, layers = record["step"], record["tokens_per_expert"]
+            numbers = [step, *chain.from_iterable(layers.values())]
+            is_record = all(layers.values()) and all(type(n) is int and 0 <= n < 2**63 for n in numbers)
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            is_record = False
+        if not is_record:
             raise UsageError(f"{path}: line {number} is no log record with step and tokens_per_expert")
-        log.append((record["step"], record["tokens_per_expert"]))
+        log.append((step, layers))
     return log
-
-
-def _is_log_record(record: Any) -> bool:
-    layers = record.get("tokens_per_expert") if isinstance(record, dict) else None
-    if not isinstance(layers, dict) or not _is_count(record.get("step")):
-        return False
-    return all(isinstance(counts, list) and counts and all(map(_is_count, counts)) for counts in layers.values())
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
