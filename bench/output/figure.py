@@ -22,20 +22,17 @@ def drawing() -> ModuleType:
     return importlib.import_module("matplotlib.pyplot")
 
 
-def check_figure_path(path: str) -> None:
-    """Raise UsageError for an ending that is none of FORMATS."""
-    if Path(path).suffix[1:] not in FORMATS:
-        raise UsageError(f"a plot is a file ending in {', '.join(f'.{form}' for form in FORMATS)}, not {path!r}")
-
-
 @contextmanager
 def figure(path: str, width: float, height: float, rows: int = 1) -> Iterator[tuple[Any, Any]]:
     """Yield a figure of this size in inches and its axes, an array for several ``rows``, then write it to ``path``.
 
-    Raises UsageError for a path that cannot be written, EnvironmentMissing without matplotlib.
+    Raises UsageError for an ending that is none of FORMATS and for a path that cannot be written, EnvironmentMissing
+    without matplotlib.
     """
-    check_figure_path(path)
-    pyplot, form, drawn = drawing(), Path(path).suffix[1:], io.BytesIO()
+    form = Path(path).suffix[1:]
+    if form not in FORMATS:
+        raise UsageError(f"a plot is a file ending in {', '.join(f'.{one}' for one in FORMATS)}, not {path!r}")
+    pyplot, drawn = drawing(), io.BytesIO()
     # no date and no random ids
     with pyplot.rc_context({"svg.hashsalt": "headcount"}):
         found, axes = pyplot.subplots(rows, sharex=True, figsize=(width, height), layout="constrained")
