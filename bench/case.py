@@ -17,6 +17,9 @@ from headcount.models.configs.base import AttentionConfig, ConfigError, Form, La
 from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
 
+Config = AttentionConfig | ModelConfig
+Sizes = Mapping[str, Size]
+"""Sizes by letter: integers, symbols or arrays."""
 LIMIT = 2**60
 """Limit of MACs and parameters of a case that runs: torch stores byte counts in 63 bits."""
 LENGTHS = {
@@ -38,7 +41,7 @@ class Case:
     """
 
     name: str
-    config: AttentionConfig | ModelConfig
+    config: Config
     lengths: Mapping[str, int]
     preset: str | None = None
     plan: Plan | None = None
@@ -143,17 +146,12 @@ class Case:
         return (*length, *shared)
 
 
-def attention_form(config: AttentionConfig, sizes: Mapping[str, Size] | None = None):
+def attention_form(config: AttentionConfig, sizes: Sizes | None = None):
     """Return the closed form of one attention layer: a function of ``path``, ``B``, ``T`` and ``S``."""
     return partial(model_form(config).layer, **_replace_sizes(config.letters(), sizes))
 
 
-def ledger_of(
-    config: AttentionConfig | ModelConfig,
-    lengths: Mapping[str, int],
-    sizes: Mapping[str, Size] | None = None,
-    **step: Size,
-) -> Ledger:
+def ledger_of(config: Config, lengths: Mapping[str, int], sizes: Sizes | None = None, **step: Size) -> Ledger:
     """Return the exact ledger of a layer or a model for these input lengths (see :func:`resolve_lengths`).
 
     ``sizes`` replaces letters of the closed form, by symbols or arrays too; nothing checks that they can be built.
@@ -164,7 +162,7 @@ def ledger_of(
     return model_form(model).model(attentions(model, sizes), **letters | step)
 
 
-def model_form(config: AttentionConfig | ModelConfig) -> ModuleType:
+def model_form(config: Config) -> ModuleType:
     """Return the module of closed forms of an attention or a model.
 
     A model's has ``model``, and ``NO_DECODE_STEP`` where it decodes no tokens; an attention's has ``layer``.
@@ -172,7 +170,7 @@ def model_form(config: AttentionConfig | ModelConfig) -> ModuleType:
     return import_module(f"headcount.formulas.{config.variant}")
 
 
-def attentions(config: ModelConfig, sizes: Mapping[str, Size] | None = None):
+def attentions(config: ModelConfig, sizes: Sizes | None = None):
     """Return the closed forms of a model's attention: one, one each for encoder and decoder, or one for each layer."""
     if not isinstance(config, Layered):
         own, of_decoder = config.attention, getattr(config, "decoder_attention", config.attention)
@@ -183,23 +181,23 @@ def attentions(config: ModelConfig, sizes: Mapping[str, Size] | None = None):
     return [forms[layer] for layer in config.layers]
 
 
-def _replace_sizes(letters: Mapping[str, Any], sizes: Mapping[str, Size] | None) -> dict[str, Any]:
+def _replace_sizes(letters: Mapping[str, Any], sizes: Sizes | None) -> dict[str, Any]:
     return {letter: (sizes or {}).get(letter, value) for letter, value in letters.items()}
 
 
-def ideal_form(config: AttentionConfig | ModelConfig) -> AttentionConfig | ModelConfig | None:
+def ideal_form(config: Config) -> Config | None:
     """Return ``config`` with its attention in the ideal form; None where there is one form only."""
     return with_attention(config, form=Form.IDEAL) if hasattr(layers_of(config)[0], "form") else None
 
 
-def layers_of(config: AttentionConfig | ModelConfig) -> tuple[AttentionConfig, ...]:
+def layers_of(config: Config) -> tuple[AttentionConfig, ...]:
     """Return a model's attention layers: all where they may differ, else the one that all share; a layer itself."""
     if isinstance(config, Layered):
         return config.layers
     return (config.attention if config.variant in MODELS else config,)
 
 
-def with_attention(config: AttentionConfig | ModelConfig, **fields: Any) -> AttentionConfig | ModelConfig:
+def with_attention(config: Config, **fields: Any) -> Config:
     """Return ``config`` with ``fields`` of every attention layer changed.
 
     Derived defaults keep their values. Raises ConfigError where the result cannot be built.
@@ -212,7 +210,7 @@ def with_attention(config: AttentionConfig | ModelConfig, **fields: Any) -> Atte
     return replace(config, **fields)
 
 
-def resolve_lengths(config: AttentionConfig | ModelConfig, given: Mapping[str, int | None]) -> dict[str, int]:
+def resolve_lengths(config: Config, given: Mapping[str, int | None]) -> dict[str, int]:
     """Return the input lengths of ``config``: its defaults, replaced by those of ``given`` that are not None.
 
     ``seq_len`` sets every length of a model that has several. Raises ConfigError for a length below 1
