@@ -48,6 +48,8 @@ class TimingSession:
         # what follows the time: a line for each missing case
         self.remark = f", records in {path}" if path else ""
         self.longest_s = 0.0
+        # the case that left this process unfit for another one, and why
+        self.unusable = ""
         self.environ, self.blocks, self.hardware = environ, blocks, hardware
         self._peaks: dict[str, Peaks | None] = {}
         self._telemetry = Telemetry(environ["device_type"])
@@ -65,17 +67,15 @@ class TimingSession:
         No case begins that would not end in time if it took as long as the longest one so far.
         """
         for case in cases:
-            runs = case.key not in self.done
-            if runs:
+            if case.key not in self.done:
                 if self.within is not None and time.time() + self.longest_s > self.started + self.within:
                     self.remark += f"\nmissing, no time left: {case.key}"
                     continue
+                if self.unusable:
+                    print(f"{self.unusable}: continuing in a new process", file=sys.stderr)
+                    watched.restart()
                 self._run(case)
             yield from map(self._row, self.done[case.key])
-            if runs and self.parent and case is not cases[-1] and (is_lost(case.device) or capture.failures):
-                reason = "the device is lost" if is_lost(case.device) else f"a capture failed ({capture.failures[0]})"
-                print(f"{case.key}: {reason}: continuing in a new process", file=sys.stderr)
-                watched.restart()
 
     def _run(self, case: TimingCase) -> None:
         """Run and store one case."""
@@ -97,6 +97,9 @@ class TimingSession:
         if self.path:
             records.append(self.path, *self.done[case.key])
         self.longest_s = max(self.longest_s, time.time() - began)
+        if self.parent and (is_lost(case.device) or capture.failures):
+            reason = "the device is lost" if is_lost(case.device) else f"a capture failed ({capture.failures[0]})"
+            self.unusable = f"{case.key}: {reason}"
 
     def _row(self, record: dict[str, Any]) -> Row:
         """Return the printed row of a record, with the bound of the data sheet where one is given."""

@@ -2,6 +2,7 @@
 
 import json
 import time as clock
+from dataclasses import replace
 from multiprocessing import Pipe
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import torch
 
 from headcount.bench import records
 from headcount.bench.isolated import watched
-from headcount.bench.latency import capture, measure, session, timing, timing_cases
+from headcount.bench.latency import capture, gates, measure, schedule, session, timing, timing_cases
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.schedule import read_finished
 from tests.bench.latency.conftest import PEAKS, latency_record
@@ -105,8 +106,11 @@ def test_no_case_begins_that_would_not_finish(within, measured, monkeypatch):
 
 
 @pytest.mark.parametrize("when", ["dead", "failing"], ids=["at-once", "at-the-next-synchronisation"])
-def test_lost_device_restarts_with_the_next_case(when, tmp_path, cuda, capsys):
-    argv = [*GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
+def test_lost_device_restarts_before_the_next_section(when, tmp_path, cuda, capsys, monkeypatch):
+    case = timing_cases.TimingCase("layer", "some", 7, 2, "bfloat16", "forward", "cuda", "balanced")
+    monkeypatch.setattr(schedule, "campaign_cases", lambda *_: [case])
+    monkeypatch.setattr(gates, "check_cases", lambda *_: [replace(case, name="dense")])
+    argv = ["campaign", "--out-dir", str(tmp_path), "--blocks", "2"]
 
     def die(name):
         if name == "nonzero":
@@ -120,9 +124,8 @@ def test_lost_device_restarts_with_the_next_case(when, tmp_path, cuda, capsys):
     # a new process has a working device, and skips the stored case
     cuda.dead = cuda.failing = None
     assert main(argv) == 1
-    found = {r["implementation"]: r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "some"}
-    assert set(found.values()) == {f"failed: DeviceLost: some loop: {status}"}
-    assert [r["status"] for r in rows_of(tmp_path / "r.jsonl") if r["name"] == "dense"] == ["timed"]
+    found = {(r["name"], r["status"]) for r in rows_of(tmp_path / "latency.jsonl")}
+    assert found == {("some", f"failed: DeviceLost: some loop: {status}"), ("dense", "timed")}
 
 
 def test_failed_capture_restarts_with_the_next_case(tmp_path, cuda, monkeypatch, capsys):
