@@ -30,27 +30,24 @@ class Csv(Renderer):
 
 
 def table_as_csv(rows: Sequence[Mapping[str, Any]], keys: Sequence[str] = ()) -> str:
-    """Return a header and a line for each row, with all keys of the rows or with ``keys``; unknown values are empty."""
+    """Return a header and a line for each row, with all keys of the rows or with ``keys``. Unknown values are empty;
+    fractions are decimals."""
     stream = io.StringIO()
     keys = keys or list(dict.fromkeys(key for row in rows for key in row))
     writer = csv.DictWriter(stream, keys, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: float(x) if isinstance(x, Fraction) else x for key, x in row.items()} for row in rows)
     return stream.getvalue()
 
 
 def _fields(column: Column, cell: Any) -> dict[str, Any]:
     if column.kind == "interval":
-        return {f"{column.key}.{name}": cell and _number(cell[name]) for name in INTERVAL}
+        return {f"{column.key}.{name}": cell and cell[name] for name in INTERVAL}
     if column.words and isinstance(cell, str):
         cell = None
     if column.code:
         cell = _escape_formula(cell)
-    return {column.key: shown(cell) if isinstance(cell, str) else _number(cell)}
-
-
-def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, Fraction) else value
+    return {column.key: shown(cell) if isinstance(cell, str) else cell}
 
 
 def _escape_formula(cell: Any) -> Any:
