@@ -9,7 +9,7 @@ from headcount.reports import counting, document, papers
 from headcount.reports.document import Page, Section, text
 from headcount.reports.facts import Facts
 from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRAINING, TRANSLATION
-from headcount.reports.plots import cost, front, roofline
+from headcount.reports.plots import choose as plots
 
 ACCOUNTS = (*DECODING, *TRAINING)
 DATA = "layers.csv"
@@ -25,13 +25,13 @@ def page(facts: Facts) -> Page:
         "Choosing an attention and its sizes",
         "The cost of layers and models compared: MACs, cache, decoding, training.",
         [
-            Section("Cost by length", [cost.OVER_MHA], [cost.COMMAND]),
-            Section("Roofline bounds of decoding and prefill", [roofline.PLOT], [roofline.COMMAND]),
+            Section("Cost by length", [plots.OVER_MHA], [plots.COST_COMMAND]),
+            Section("Roofline bounds of decoding and prefill", [plots.ROOFLINE], [plots.ROOFLINE_COMMAND]),
             Section("Memory and decoding of a layer", [layers], [COMMAND]),
             Section("Memory and decoding of a model", [models], [papers.COMMAND_OF_MODELS]),
             Section(
                 "Sizes under a budget",
-                [front.PLOT, budget],
+                [plots.FRONT, budget],
                 [f"python -m bench.budget {argv}" for argv in papers.BUDGETS.values()],
             ),
         ],

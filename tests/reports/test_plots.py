@@ -11,7 +11,7 @@ from headcount.bench.output.figure import drawing
 from headcount.bench.result_cache import decode
 from headcount.reports.counting import Cell
 from headcount.reports.facts import STORE, Facts
-from headcount.reports.plots import cost, figures, front, heat, moa, parallel, roofline, share, timing
+from headcount.reports.plots import choose, figures, heat, moa, parallel, share, timing
 from headcount.reports.plots.style import THEMES, settings
 
 
@@ -23,7 +23,7 @@ class StoredAudit(Facts):
 
 
 PLOTS = (
-    heat.PLOT, moa.PRINTED, moa.BIG_MODELS, share.PLOT, cost.OVER_MHA, front.PLOT, roofline.PLOT, timing.OVERHEAD,
+    heat.PLOT, moa.PRINTED, moa.BIG_MODELS, share.PLOT, choose.OVER_MHA, choose.FRONT, choose.ROOFLINE, timing.OVERHEAD,
     timing.BREAK_EVEN, moa.QUALITY, figures.PLOT, parallel.PLOT,
 )  # fmt: skip
 FACTS = StoredAudit()
@@ -81,18 +81,18 @@ def test_waterfall_parts_sum_to_the_difference(monkeypatch):
 
 
 def test_ratio_to_mha_matches_its_closed_form():
-    width, lengths = 512, cost.LENGTHS
+    width, lengths = 512, choose.LENGTHS
     mha = [4 * T * width**2 + 2 * T**2 * width for T in lengths]
     mqa = [2 * T * width**2 + 2 * T * width * 64 + 2 * T**2 * width for T in lengths]
-    assert cost.macs("MHA 8 heads")[""] == mha
-    found = cost.data(FACTS)
+    assert choose.layer_macs("MHA 8 heads")[""] == mha
+    found = choose.cost_data(FACTS)
     assert found["MQA 8 heads"] == [a / b for a, b in zip(mqa, mha, strict=True)]
     released, ideal = (found[f"MoH 75 %, {form}"] for form in ("as released", "ideal"))
     assert all(less < 1 < more for less, more in zip(ideal, released, strict=True))
 
 
 def test_front_holds_the_matched_model():
-    found = front.data(FACTS)
+    found = choose.front_data(FACTS)
     own = FACTS.ledger("transformer-big")
     # keys and values of 6 layers of self-attention and 6 of cross-attention, 2 bytes an element
     assert found["matched"] == ["Transformer big", 12 * 2 * 1024 * 2 * found["length"], own.params]
