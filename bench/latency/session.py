@@ -2,24 +2,40 @@
 
 import argparse
 import json
+import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import timeit
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+import torch
 
 from headcount.bench import records
 from headcount.bench.env import environment
 from headcount.bench.hardware import Hardware
 from headcount.bench.isolated import watched
-from headcount.bench.latency import capture, measure, peaks, schedule, table
+from headcount.bench.latency import capture, measure, schedule, table
 from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.roofline import Peaks, bound
-from headcount.bench.latency.telemetry import Telemetry
 from headcount.bench.latency.timing import format_status, is_lost
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.table import Row, Section
+
+ROUNDS = {"cpu": 5, "cuda": 20}
+SIDE = {"cpu": 2048, "cuda": 8192}
+"""Rows and columns of the multiplied matrices."""
+COPIED = {"cpu": 256 * 2**20, "cuda": 8 * 2**30}
+"""Bytes that a copy reads and writes."""
+WARM_UP_S = 0.3
+"""Seconds of products on a GPU before the first timed one, because its clock rises from idle."""
+SLOW = 0.9
+"""A block whose clock is below this share of the run's median is marked."""
+CLOCK = "sm_clock_mhz"
+FIELDS = {CLOCK: torch.cuda.clock_rate, "power_mw": torch.cuda.power_draw, "temperature_c": torch.cuda.temperature}
 
 
 class TimingSession:
@@ -113,7 +129,7 @@ class TimingSession:
             return Peaks.of(self.hardware, dtype)
         if dtype not in self._peaks:
             try:
-                self._peaks[dtype] = peaks.measure_peaks(device, DTYPES[dtype])
+                self._peaks[dtype] = measure_peaks(device, DTYPES[dtype])
             except RuntimeError as error:
                 print(f"no peak rates of {dtype}, so no roofline bounds: {format_status(error)}", file=sys.stderr)
                 self._peaks[dtype] = None
@@ -135,3 +151,67 @@ def environment_of(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, A
         folder = ensure_dir(args.out_dir)
         write(folder / "env.json", json.dumps(environ, indent=1, ensure_ascii=False) + "\n")
     return environ
+
+
+class Telemetry:
+    """Clock, power and temperature of the GPU between the blocks of a case; none on a CPU. Nothing is set.
+
+    One object serves all cases of a run. A field that cannot be read is left out, as all are without nvidia-ml-py.
+    """
+
+    def __init__(self, device: str, fields: Mapping[str, Callable[[], int]] = FIELDS) -> None:
+        """``fields``: functions that read a value of the current GPU, by name."""
+        self.fields = dict(fields) if device == "cuda" else {}
+        self.clocks: list[int] = []
+        self.samples: list[dict[str, int]] = []
+
+    def sample(self, block: int) -> None:
+        """Read every field that can be read, after ``block``."""
+        found = {"block": block}
+        for name, read in list(self.fields.items()):
+            try:
+                found[name] = read()
+            except Exception:
+                # an unsupported field would fail each time
+                del self.fields[name]
+        self.samples.append(found)
+        self.clocks += [found[CLOCK]] if CLOCK in found else []
+
+    def summary(self) -> dict[str, Any] | None:
+        """Return the minimum and maximum of each field, and the blocks at a slow clock, since the last summary; None
+        where nothing was read."""
+        samples, self.samples = self.samples, []
+        if not samples or not self.fields:
+            return None
+        values = {name: [sample[name] for sample in samples] for name in self.fields}
+        slow = SLOW * median(self.clocks or [0])
+        return {
+            **{name: {"min": min(own), "max": max(own)} for name, own in values.items()},
+            "slow_blocks": [sample["block"] for sample in samples if sample.get(CLOCK, slow) < slow],
+        }
+
+
+def measure_peaks(device: str, dtype: torch.dtype) -> Peaks:
+    """Return the best rate of some rounds, after warm-up, of square products, copies, and on a GPU sums."""
+    side, copied = SIDE[device], COPIED[device]
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    source = torch.randn(copied // 2 // 4, device=device)
+    target = torch.empty_like(source)
+    if device == "cuda":
+        started = time.perf_counter()
+        while time.perf_counter() - started < WARM_UP_S:
+            torch.mm(a, b)
+            torch.cuda.synchronize()
+    size = source.numel() * source.element_size()
+    product_s, copy_s = _best_s(lambda: torch.mm(a, b), device), _best_s(lambda: target.copy_(source), device)
+    read_s = _best_s(lambda: source.sum(), device) if device == "cuda" else math.inf
+    how = f"{side}^3 product, {copied} bytes read and written, best of {ROUNDS[device]}"
+    return Peaks(side**3 / product_s, 2 * size / copy_s, how, size / read_s)
+
+
+def _best_s(call: Callable[[], object], device: str) -> float:
+    """Return the seconds of the fastest round: between events on a GPU, else by the host's clock."""
+    call()
+    if device == "cuda":
+        return min(capture.elapsed_s(call) for _ in range(ROUNDS[device]))
+    return min(timeit.repeat(call, number=1, repeat=ROUNDS[device]))

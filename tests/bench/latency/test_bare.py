@@ -19,9 +19,11 @@ for name in [name for name in sys.modules if name.partition(".")[0] in {absent!r
 # importing a module that is None fails
 sys.modules.update(dict.fromkeys({absent!r}))
 from headcount.bench.latency import __main__ as latency
-from headcount.bench.latency import peaks
 
-peaks.SIDE["cpu"], peaks.COPIED["cpu"] = 64, 4096
+latency.replace_jaxtyping()
+from headcount.bench.latency import session
+
+session.SIDE["cpu"], session.COPIED["cpu"] = 64, 4096
 sys.exit(latency.main({argv!r}))
 """
 

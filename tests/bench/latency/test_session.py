@@ -1,10 +1,11 @@
-"""Sessions store and skip finished cases, stop at the time limit, and restart the process after a lost device."""
+"""Sessions store and skip finished cases, stop at the time limit, restart after a lost device, and read the GPU."""
 
 import json
 import time as clock
 from dataclasses import replace
 from multiprocessing import Pipe
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,18 +16,19 @@ from headcount.bench.latency import capture, gates, measure, schedule, session, 
 from headcount.bench.latency.__main__ import main
 from headcount.bench.latency.schedule import read_finished
 from tests.bench.latency.conftest import PEAKS, latency_record
-from tests.bench.latency.fake_cuda import Hung
+from tests.bench.latency.fake_cuda import KERNEL_S, Hung
 
 SHAPE = ["--seq-len", "7", "--batch-size", "2", "--blocks", "2"]
 CPU = ["--layer", "dense", *SHAPE, "--dtype", "float64"]
 CASE = "layer some T7 B2 bfloat16 forward cuda balanced"
+MEASURE_PEAKS = session.measure_peaks
 GPU = ["--layer", "some", *SHAPE, "--device", "cuda", "--pass", "forward"]
 
 
 @pytest.fixture(autouse=True)
 def small_cases(layers, quick, monkeypatch):
     """Use small layers, short blocks and invented peaks."""
-    monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", lambda device, dtype: PEAKS)
+    monkeypatch.setattr("headcount.bench.latency.session.measure_peaks", lambda device, dtype: PEAKS)
 
 
 def asks_for_restart(argv):
@@ -181,7 +183,7 @@ def test_failed_peaks_leave_no_bound(tmp_path, monkeypatch, capsys):
     def fail(device, dtype):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("headcount.bench.latency.peaks.measure_peaks", fail)
+    monkeypatch.setattr("headcount.bench.latency.session.measure_peaks", fail)
     assert main([*CPU, "--pass", "forward", "both", "--json", str(tmp_path / "r.jsonl")]) == 0
     assert {(r["status"], r["roofline_ms"]) for r in rows_of(tmp_path / "r.jsonl")} == {("timed", None)}
     assert capsys.readouterr().err.count("no peak rates of float64, so no roofline bounds: out of memory\n") == 1
@@ -207,3 +209,36 @@ def test_time_limit_counts_from_the_start_of_the_command(tmp_path, cuda, monkeyp
     monkeypatch.setenv(watched.WORKER, json.dumps(watched.worker() | {"started": clock.time() - 70}))
     assert main([*GPU, "--within", "60", "--json", str(tmp_path / "r.jsonl")]) == 0
     assert not (tmp_path / "r.jsonl").exists() or rows_of(tmp_path / "r.jsonl") == []
+
+
+def test_peaks_of_a_gpu(cuda, monkeypatch):
+    for name, value in (("SIDE", {"cuda": 8}), ("COPIED", {"cuda": 64}), ("WARM_UP_S", 0.0)):
+        monkeypatch.setattr(session, name, value)
+    found = MEASURE_PEAKS("cuda", torch.bfloat16)
+    rates = [found.macs_per_s, found.bytes_per_s, found.read_bytes_per_s]
+    assert rates == pytest.approx([8**3 / KERNEL_S, 64 / KERNEL_S, 32 / KERNEL_S])
+
+
+def make_telemetry(**fields):
+    """Return telemetry whose fields read one value after another; an exception is raised."""
+    return session.Telemetry("cuda", {name: Mock(side_effect=values) for name, values in fields.items()})
+
+
+def summary_of(telemetry, blocks):
+    for block in range(blocks):
+        telemetry.sample(block)
+    return telemetry.summary()
+
+
+def test_summary_has_range_of_fields_that_can_be_read():
+    telemetry = make_telemetry(power_mw=[5, RuntimeError("GPU is lost"), 9], temperature_c=[40, 42, 41])
+    assert summary_of(telemetry, 3) == {"temperature_c": {"min": 40, "max": 42}, "slow_blocks": []}
+    assert summary_of(make_telemetry(power_mw=[NotImplementedError()]), 2) is None
+    assert summary_of(session.Telemetry("cpu"), 2) is None
+
+
+def test_slow_blocks_are_below_the_run_clock():
+    """The second case runs a block at 1500 MHz, below 0.9 of the 1800 MHz of the first case."""
+    telemetry = make_telemetry(sm_clock_mhz=[1800] * 5 + [1800, 1500, 1799])
+    assert summary_of(telemetry, 5)["slow_blocks"] == []
+    assert summary_of(telemetry, 3)["slow_blocks"] == [1]

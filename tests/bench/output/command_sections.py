@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from headcount.bench.latency import peaks
+from headcount.bench.latency import session
 from headcount.bench.render import realised
 
 STREAMED = (
@@ -41,8 +41,8 @@ def sections(command):
     if words[0] == "gates":
         module, words = import_module("headcount.bench.latency.gates"), words[1:]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(peaks.SIDE, "cpu", 64)
-        patch.setitem(peaks.COPIED, "cpu", 4096)
+        patch.setitem(session.SIDE, "cpu", 64)
+        patch.setitem(session.COPIED, "cpu", 4096)
         work = module.plan(module.parser().parse_args(words))
         found = [realised(section) for section in work.sections]
         return found, work.result(found)
