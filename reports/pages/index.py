@@ -1,9 +1,10 @@
 """The first page: a summary of the results with links to the pages."""
 
-from headcount.reports import audit, document, latency, papers, tables
+from headcount.reports import document, latency, papers, tables
 from headcount.reports.document import Page, Section, link, text
 from headcount.reports.facts import Facts
 from headcount.reports.pages.claims import ALL, OWN, RELEASED, holding, verdicts
+from headcount.reports.pages.counters import COMMAND, summary_sentence
 from headcount.reports.papers import BIG, TRANSFORMER_BIG
 from headcount.reports.plots import heat
 
@@ -18,7 +19,7 @@ def page(facts: Facts) -> Page:
         [
             Section("Printed numbers", [tables.verdicts, numbers], [every]),
             Section("Printed sentences", [sentences]),
-            Section("Counters", [heat.PLOT, counters], [audit.COMMAND]),
+            Section("Counters", [heat.PLOT, counters], [COMMAND]),
             Section("Latency", [routing_overheads], ["python -m bench.latency --quick"]),
         ],
     )
@@ -63,7 +64,7 @@ def sentences(facts: Facts) -> str:
 
 def counters(facts: Facts) -> str:
     """Return how many counts of the tools are exact."""
-    return f"{audit.summary_sentence(facts)} {link('Counter by counter', 'counters')}."
+    return f"{summary_sentence(facts)} {link('Counter by counter', 'counters')}."
 
 
 def routing_overheads(facts: Facts) -> str:
