@@ -139,8 +139,7 @@ def _measure(args: argparse.Namespace, case: Case, divided: Plan) -> list[list[f
     """Return the seconds of each step on the sequences of ``case`` by rank, after the check."""
     import torch
 
-    from headcount.bench.latency.sharded_step import NotEqual, ShardedStep, process_group
-    from headcount.bench.latency.watchdog import Watchdog
+    from headcount.bench.latency.sharded_step import NotEqual, ShardedStep, Watchdog, process_group
 
     with process_group(args.device):
         step = ShardedStep(case, divided, args.device, args.which == "both")

@@ -12,9 +12,8 @@ import torch
 import torch.distributed as dist
 
 from headcount.bench.hardware import HARDWARE
-from headcount.bench.latency import ranks, sharded_step, watchdog
+from headcount.bench.latency import ranks, sharded_step
 from headcount.bench.latency.__main__ import main
-from headcount.bench.latency.watchdog import Watchdog
 
 # two ranks divide F, V and h into primes; rotary positions need an even width of a head
 SIZES = ["num_layers=1", "d_model=12", "d_ff=22", "vocab_size=34", "num_heads=2", "num_kv_heads=2"]
@@ -60,14 +59,14 @@ def test_ranks_that_hang_are_named(started, beats, words, monkeypatch, capsys):
     store, count = Store(), itertools.count()
     store.multi_get = lambda keys: [store[keys[0]], *(f"{next(count) * beats} {calls}" for calls in started[1:])]
     group = SimpleNamespace(_get_sequence_number_for_group=lambda: started[0])
-    monkeypatch.setattr(watchdog, "_get_default_store", lambda: store)
-    monkeypatch.setattr(watchdog, "POLL_S", 0.01)
-    monkeypatch.setattr(watchdog.dist, "get_rank", lambda: 0)
-    monkeypatch.setattr(watchdog.dist, "get_world_size", lambda: len(started))
-    monkeypatch.setattr(watchdog.os, "_exit", lambda code: sys.exit(code))
+    monkeypatch.setattr(sharded_step, "_get_default_store", lambda: store)
+    monkeypatch.setattr(sharded_step, "POLL_S", 0.01)
+    monkeypatch.setattr(sharded_step.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(sharded_step.dist, "get_world_size", lambda: len(started))
+    monkeypatch.setattr(sharded_step.os, "_exit", lambda code: sys.exit(code))
     monkeypatch.setattr(sys, "__stderr__", sys.stderr)
     with pytest.raises(SystemExit):
-        Watchdog("test", [group], 0.1).run()
+        sharded_step.Watchdog("test", [group], 0.1).run()
     assert words in capsys.readouterr().err
 
 
