@@ -151,10 +151,9 @@ def searches(name: str, largest_sum: int) -> list[proofs.Search]:
 
 def terms() -> dict[str, Any]:
     """Return the closed forms of the explorer's layers, term by term."""
-    from headcount.reports.explorer.forms import forms
     from headcount.reports.explorer.terms import as_data
 
-    return as_data(forms())
+    return as_data()
 
 
 def models() -> dict[str, Any]:

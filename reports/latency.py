@@ -102,11 +102,6 @@ def data(facts: Facts) -> str:
     return document.table_as_csv(rows)
 
 
-def about(facts: Facts) -> str:
-    """Return how to read the ratios."""
-    return document.text("time.about", data=DATA)
-
-
 def commands(facts: Facts) -> list[str]:
     """Return the commands that stored the records."""
     commands = (row["environment"]["command"] for row in newest_records(facts))

@@ -1,7 +1,7 @@
 """The explorer's layers as plain data: equal terms in one group, with the modules that they belong to."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -14,7 +14,7 @@ from headcount.formulas import conventions
 from headcount.formulas.ledger import Entry, Ledger, Size
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.symbols import symbol
-from headcount.reports.explorer.forms import LAYER_ACCOUNTS, Form, T
+from headcount.reports.explorer.forms import LAYER_ACCOUNTS, Form, T, forms
 from headcount.reports.explorer.nodes import Node, factors, node
 
 FAMILIES = {
@@ -45,9 +45,9 @@ def family(entry: Entry) -> str:
     return _BY_KIND.get(entry.kind) or _BY_MODULE[entry.path.partition("_")[0]]
 
 
-def as_data(layers: Sequence[Form]) -> dict[str, Any]:
-    """Return the forms as plain data."""
-    return {"forms": [_form(form) for form in layers]}
+def as_data() -> dict[str, Any]:
+    """Return the layers of :func:`forms` as plain data."""
+    return {"forms": [_form(form) for form in forms()]}
 
 
 def _form(form: Form) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def page(facts: Facts) -> Page:
         [
             Section(
                 "Time per layer",
-                [latency.about, partial(latency.tables, subject="layer"), timing.OVERHEAD],
+                [text("time.about", data=latency.DATA), partial(latency.tables, subject="layer"), timing.OVERHEAD],
             ),
             Section("Time per model", [partial(latency.tables, subject="model")]),
             Section("CUDA: measured and estimated", [estimates], [latency.ON_CUDA]),
