@@ -127,23 +127,18 @@ class Count:
 
     @property
     def explained(self) -> bool:
-        """Whether calls of the trace sum to the difference; True for a counter without a result."""
-        if self.result is None:
-            return True
-        by_calls = self.explanation
-        return by_calls is not None and by_calls.predicted_macs == self.macs == self.exact + by_calls.difference
+        """Whether the reported count is as predicted; True for a counter without a result."""
+        return self.disagreement is None
 
     @property
     def disagreement(self) -> str | None:
-        """One phrase if the reported count is not the one predicted from the ledger or the calls, else None."""
-        if self.result is None:
-            return None
-        for predicted in (self.predicted_macs, self.explanation and self.explanation.predicted_macs):
-            if predicted not in (None, self.macs):
-                return f"reads {self.macs:,}, its rules predict {predicted:,}"
-        if self.explanation and not self.explained:
-            return f"reads {self.macs:,}, which its counted calls do not explain from {self.exact:,}"
-        return None
+        """One phrase if the reported count is not the one predicted from the ledger, the calls or the causes, else
+        None."""
+        known = [self.predicted_macs]
+        if self.explanation:
+            known += [self.explanation.predicted_macs, self.exact + self.explanation.difference]
+        wrong = [predicted for predicted in known if predicted not in (None, self.macs)]
+        return f"reads {self.macs:,}, its rules predict {wrong[0]:,}" if self.result and wrong else None
 
 
 def as_record(count: Count) -> dict[str, Any]:
@@ -163,7 +158,7 @@ def as_record(count: Count) -> dict[str, Any]:
         "failed": count.reason,
         "counted_there_because": count.why_there,
         **{name: getattr(count.result, name, None) for name in ("tool", "version", "unsupported")},
-        "explained": count.disagreement is None,
+        "explained": count.explained,
         "unverified": list(explanation.unverified) if explanation else [],
         "causes": [
             {"what": c.what, "name": c.name, "place": c.place, "calls": c.calls, "macs": c.amount}

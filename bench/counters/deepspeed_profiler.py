@@ -69,12 +69,6 @@ def _convolution(event: Event) -> dict[str, int]:
     return {PRODUCT: x.shape[0] * weight.numel * prod(positions)}
 
 
-def _transposed(event: Event) -> dict[str, int]:
-    """Count the input's elements times the weight's sizes after the first."""
-    x, weight = event.argument(0, "input"), event.argument(1, "weight")
-    return {PRODUCT: x.numel * prod(weight.shape[1:])}
-
-
 def _attention(event: Event) -> dict[str, int]:
     """Count scores and values of every query and key."""
     q, k, v = (event.argument(position, name) for position, name in enumerate(("q", "k", "v")))
@@ -89,7 +83,7 @@ def _reason(event: Event) -> str:
 TABLE: rules.Rules = {
     "torch.nn.functional.linear": (rules.linear, "profiler.py:523-526"),
     **{f"torch.nn.functional.conv{n}d": (_convolution, "profiler.py:569-611") for n in (1, 2, 3)},
-    **{f"torch.nn.functional.conv_transpose{n}d": (_transposed, "profiler.py:614-661") for n in (1, 2, 3)},
+    **{f"torch.nn.functional.conv_transpose{n}d": (rules.convolution, "profiler.py:614-661") for n in (1, 2, 3)},
     "torch.nn.functional.scaled_dot_product_attention": (_attention, "profiler.py:863-869"),
     **{f"torch.{name}": (rules.matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm")},
     **{f"torch.Tensor.{name}": (rules.matmul, "profiler.py:769-774") for name in ("matmul", "mm", "bmm", "__matmul__")},

@@ -58,16 +58,9 @@ def _cell(event: Event) -> dict[str, int]:
 
 def _convolution(event: Event) -> dict[str, int]:
     """Count the batch times the weight's elements times the positions."""
-    x, weight, padding = event.argument(0, "input"), event.argument(1, "weight"), event.argument(4, "padding")
-    if isinstance(padding, str):
-        # aten::_convolution_mode has no handle.
-        return {PRODUCT: 0}
-    transposed = event.name.startswith("conv_transpose")
-    window = len(weight.shape) - 2
-    batch = x.shape[0] if len(x.shape) == len(weight.shape) else 1
-    positions = prod((x if transposed else event.out).shape[-window:])
-    real = 3 if event.out.dtype.startswith("complex") else 1
-    return {PRODUCT: real * batch * weight.numel * positions}
+    # aten::_convolution_mode, of a padding given as a word, has no handle.
+    times = 0 if isinstance(event.argument(4, "padding"), str) else 3 if event.out.dtype.startswith("complex") else 1
+    return {PRODUCT: times * rules.convolution(event)[PRODUCT]}
 
 
 def _einsum(event: Event) -> dict[str, int]:

@@ -98,5 +98,8 @@ def elements(name: str, times: int = 1, of_output: bool = False) -> Callable[...
 
 def convolution(event: Event) -> dict[str, int]:
     """Count the batch times the weight's elements times the positions."""
-    x, weight, transposed = event.args[0], event.args[1], event.args[6]
-    return {PRODUCT: x.shape[0] * weight.numel * prod((x if transposed else event.out).shape[2:])}
+    x, weight = event.argument(0, "input"), event.argument(1, "weight")
+    transposed = event.args[6] if event.name.endswith("convolution") else "transpose" in event.name
+    # without a batch the input has one size less
+    batch = x.shape[0] if len(x.shape) == len(weight.shape) else 1
+    return {PRODUCT: batch * weight.numel * prod((x if transposed else event.out).shape[2 - len(weight.shape) :])}
