@@ -13,6 +13,7 @@ import headcount
 from headcount.bench.cli import Parser, exit_process, run
 from headcount.bench.errors import UsageError
 from headcount.bench.output import files as output
+from headcount.bench.output.progress import with_progress
 
 PROG = "python -m reports"
 OUT = Path("headcount-report")
@@ -50,7 +51,7 @@ def _main(args: argparse.Namespace, checkout: Path | None) -> int:
     from headcount.reports.facts import Facts
 
     folder = args.out or (None if checkout else OUT)
-    with Workers(2, bar=True) as workers:
+    with Workers(2) as workers:
         files = make_files(Facts(workers, recount=args.recount), args, folder, checkout)
     return finish(files, args.check, folder or checkout)
 
@@ -73,7 +74,8 @@ def make_files(facts, args: argparse.Namespace, folder: Path | None, checkout: P
         facts.begin_stored()
         makers[explorer.FILE] = explorer.text
     into = folder or checkout / "reports" / "generated"
-    files = {into / name: make(facts) for name, make in makers.items()}
+    made = ((into / name, make(facts)) for name, make in makers.items())
+    files = dict(with_progress(made, PROG, "file"))
     if README in names:
         path = checkout / "README.md"
         files[path] = readme.fill(path.read_text("utf-8"), facts)

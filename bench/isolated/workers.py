@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from tqdm import tqdm
-
 from headcount.bench.errors import reset_warning_filters
 from headcount.bench.trace.collector import keep_freed_memory
 
@@ -28,13 +26,13 @@ class Here(Executor):
 
 
 class Workers(ProcessPoolExecutor):
-    """Executor of ``number`` processes that see no GPU; ``bar`` shows a progress bar on stderr if it is a terminal.
+    """Executor of ``number`` processes that see no GPU.
 
     As a context manager it kills the processes where the block ends with an error, Ctrl-C included. They also exit
     when this process ends. A call whose process was ended from outside raises BrokenExecutor.
     """
 
-    def __init__(self, number: int, bar: bool = False) -> None:
+    def __init__(self, number: int) -> None:
         # a fork of a process with threads may hang, and none may see a GPU: all machines must agree
         context = multiprocessing.get_context("spawn")
         try:
@@ -45,13 +43,10 @@ class Workers(ProcessPoolExecutor):
             # the C library reports no number where a semaphore's file is cut off
             code = error.errno or errno.EFBIG
             raise OSError(code, os.strerror(code)) from error
-        self._bar = tqdm(total=0, desc="counting", unit="", leave=False, disable=None if bar else True)
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
         with _block_interrupts():
             future = super().submit(call, *args, **named)
-        self._bar.total += 1
-        future.add_done_callback(lambda _: self._bar.update())
         # Python 3.11 stops at a cancelled call, and leaves the others waiting, when a process was killed
         future.set_exception = partial(_set_exception, future)
         return future
@@ -62,7 +57,6 @@ class Workers(ProcessPoolExecutor):
                 process.kill()
         # waits for the pool's thread, whose pipe Python's shutdown would otherwise write to after it is closed
         self.shutdown(cancel_futures=bool(error))
-        self._bar.close()
 
 
 def _set_exception(future: Future, error: BaseException) -> None:

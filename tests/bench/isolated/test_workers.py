@@ -11,7 +11,6 @@ import time
 from concurrent.futures import BrokenExecutor
 
 import pytest
-from tqdm import tqdm
 
 import headcount
 from headcount.bench.errors import format_error
@@ -34,8 +33,6 @@ def test_workers_see_no_gpu(capfd, monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_error_ends_workers(error):
-    # the first bar starts a thread of tqdm for all later ones
-    tqdm(disable=True)
     threads = set(threading.enumerate())
     with pytest.raises(error), Workers(2) as workers:
         workers.submit(os.getpid).result()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-ABSENT = ("pandas", "ptflops", "fvcore", "sympy", "tabulate", "tqdm", "psutil", "matplotlib", "pynvml")
+ABSENT = ("pandas", "ptflops", "fvcore", "sympy", "tabulate", "psutil", "matplotlib", "pynvml")
 ABSENT += ("beartype", "jaxtyping")
 CODE = """
 import sys
