@@ -175,7 +175,7 @@ def parse_counters(names: Sequence[str] | None) -> list[str]:
     """
     if not names or "all" in names:
         return list(registry.NAMES)
-    found = [name for name in registry.CHOICES if name in names]
+    found = [name for name in registry.COUNTERS if name in names]
     for name in found:
         registry.check(name)
     return found

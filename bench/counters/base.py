@@ -146,24 +146,18 @@ def as_record(count: Count) -> dict[str, Any]:
 
     There are none where they were not requested.
     """
-    explanation = count.explanation
-    by_calls = explanation and explanation.predicted_macs
+    by_calls = count.explanation
+    traced = by_calls and by_calls.predicted_macs
+    same = ("counter", "device", "macs", "difference", "explained")
     return {
-        "counter": count.counter,
-        "device": count.device,
-        "macs": count.macs,
-        "difference": count.difference,
-        "predicted_macs": by_calls if count.predicted_macs is None else count.predicted_macs,
+        **{name: getattr(count, name) for name in same},
+        **{name: getattr(count.result, name, None) for name in ("tool", "version", "unsupported")},
+        "predicted_macs": traced if count.predicted_macs is None else count.predicted_macs,
         "additions": dict(count.additions),
         "failed": count.reason,
         "counted_there_because": count.why_there,
-        **{name: getattr(count.result, name, None) for name in ("tool", "version", "unsupported")},
-        "explained": count.explained,
-        "unverified": list(explanation.unverified) if explanation else [],
-        "causes": [
-            {"what": c.what, "name": c.name, "place": c.place, "calls": c.calls, "macs": c.amount}
-            for c in (explanation.causes if explanation else ())
-        ],
+        "unverified": list(by_calls.unverified) if by_calls else [],
+        "causes": list(map(vars, by_calls.causes)) if by_calls else [],
     }
 
 

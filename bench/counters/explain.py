@@ -14,13 +14,13 @@ TWICE, MISSED, ADDED, DIFFERS = "counted twice", "missed", "added", "differs"
 
 @dataclass(frozen=True)
 class Cause:
-    """``calls`` calls that together change the reported count by ``amount``; ``what`` is one of the four above."""
+    """``calls`` calls that together change the reported count by ``macs``; ``what`` is one of the four above."""
 
     what: str
     name: str
     place: str
     calls: int
-    amount: int
+    macs: int
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Explanation:
     @property
     def difference(self) -> int:
         """The sum of the causes."""
-        return sum(cause.amount for cause in self.causes)
+        return sum(cause.macs for cause in self.causes)
 
 
 def explain(tool: ModuleType, count: ContractionCount) -> Explanation:

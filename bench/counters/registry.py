@@ -15,12 +15,9 @@ COUNTERS = {
     "deepspeed": "deepspeed_profiler",
     "headcount": "headcount",
 }
-"""The module of each (its interface: bench.counters.base)."""
+"""The module of each counter, the tools before headcount's own (its interface: bench.counters.base)."""
 EXTRAS = ("deepspeed",)
 """The counters whose package is headcount's extra of the same name; the packages of the others are dependencies."""
-
-CHOICES = tuple(COUNTERS)
-"""All counters: the tools, then headcount's own."""
 
 
 def canonical(name: str) -> str:
@@ -33,7 +30,7 @@ def installed(name: str) -> bool:
     return name not in EXTRAS or find_spec(name) is not None
 
 
-NAMES = tuple(name for name in CHOICES if name != "headcount" and installed(name))
+NAMES = tuple(name for name in COUNTERS if name != "headcount" and installed(name))
 """The installed tools, which are compared by default."""
 
 

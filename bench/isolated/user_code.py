@@ -222,11 +222,8 @@ def _cast(module: "nn.Module", args: tuple, kwargs: dict[str, Any], dtype: str) 
     from torch.utils._pytree import tree_map_only
 
     kind = getattr(torch, dtype)
-
-    def cast(tensor: "Tensor") -> "Tensor":
-        return tensor.to(kind) if tensor.is_floating_point() else tensor
-
-    return module.to(kind), *tree_map_only(torch.Tensor, cast, (args, kwargs))
+    cast = tree_map_only(torch.Tensor, lambda x: x.to(kind) if x.is_floating_point() else x, (args, kwargs))
+    return module.to(kind), *cast
 
 
 def build(

@@ -325,7 +325,7 @@ def _listing() -> str:
         "tables    " + ", ".join(tables.names()),
         "figures   " + ", ".join(tables.figure_names()),
         "presets   " + ", ".join(PRESETS),
-        "counters  " + ", ".join((CLOSED_FORM, *registry.CHOICES, "all")),
+        "counters  " + ", ".join((CLOSED_FORM, *registry.COUNTERS, "all")),
         "devices   " + ", ".join(DEVICES),
         "formats   " + ", ".join(FORMATS),
         "columns   " + ", ".join(accounts.ACCOUNTS),

@@ -66,7 +66,7 @@ def add_options(out: Parser) -> None:
     add = out.add_argument_group("how to count").add_argument
     add("--check", action="store_true", help="exit with code 1 if a verdict or a count is not as stated")
     add("--backward", action="store_true", help="count the gradients too")
-    counters = (CLOSED_FORM, *registry.CHOICES, "all")
+    counters = (CLOSED_FORM, *registry.COUNTERS, "all")
     add("--counter", nargs="+", metavar="NAME", choices=counters, type=registry.canonical, help=", ".join(counters))
     add(
         "--device",

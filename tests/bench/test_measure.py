@@ -38,7 +38,7 @@ def test_ledger_and_trace_predict_every_count(case, device):
     assert found.disagreements(case) == []
     for count in found.counts:
         assert count.macs == count.predicted_macs == count.explanation.predicted_macs
-        assert sum(cause.amount for cause in count.explanation.causes) == count.difference
+        assert sum(cause.macs for cause in count.explanation.causes) == count.difference
         assert all(cause.place for cause in count.explanation.causes)
 
 

@@ -295,7 +295,7 @@ def test_cause_of_difference(counter, function, inputs, what, amount, name):
     made = function if isinstance(function, nn.Module) else module(function)
     inputs = [given if isinstance(given, torch.Tensor) else torch.ones(given) for given in inputs]
     (cell,) = read(made, inputs, counters=[counter], label="cause").counters
-    assert [(c.what, c.amount, c.name) for c in cell.explanation.causes] == [(what, amount, name)]
+    assert [(c.what, c.macs, c.name) for c in cell.explanation.causes] == [(what, amount, name)]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_library_operation_is_explained(macs):
     formulas = {"headcount_counters.linear": lambda event: macs}
     inputs = [torch.ones(5, 7), torch.ones(WEIGHT)]
     cells = read(module(library_linear), inputs, label="library", formulas=formulas).counters
-    causes = {cell.counter: [(c.what, c.name, c.amount) for c in cell.explanation.causes] for cell in cells}
+    causes = {cell.counter: [(c.what, c.name, c.macs) for c in cell.explanation.causes] for cell in cells}
     assert all(cell.explained for cell in cells)
     assert {name: causes[name] for name in OUTSIDE} == {name: [(MISSED, why, -macs)] for name, why in OUTSIDE.items()}
     inside = "patched torch.matmul: it sees the product inside headcount_counters.linear"
@@ -357,7 +357,7 @@ def test_library_operation_is_explained(macs):
 def test_shared_module_counts_per_parent():
     # Three calls of one layer, registered under two parents; the ReLU counts by its hook and by the F.relu in it.
     (cell,) = read(shared_layer(), [torch.ones(X)], label="shared", counters=[PTFLOPS]).counters
-    causes = [(cause.what, cause.amount) for cause in cell.explanation.causes]
+    causes = [(cause.what, cause.macs) for cause in cell.explanation.causes]
     assert causes == [(TWICE, 3 * SQUARE), (ADDED, ELEMENTS), (ADDED, ELEMENTS)]
 
 
