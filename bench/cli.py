@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from math import inf
 from typing import Any, NoReturn
 
 import headcount
@@ -54,17 +54,15 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, args=None, namespace=None):
         """Return the arguments. Raise UsageError for an unknown option, and for an empty value.
 
-        Positional arguments may stand before, between and behind options; one alone also behind an option of several
-        values, which takes it first.
+        Positional arguments may stand before, between and behind options, also behind an option of several values
+        that does not take them.
         """
         words = list(sys.argv[1:] if args is None else args)
         try:
-            return self._parse(words, namespace)
+            return self._parse(self._positionals_first(words), namespace)
         except UsageError:
-            if self._get_positional_actions() and words and not words[-1].startswith("-"):
-                with suppress(UsageError):
-                    return self._parse([words[-1], *words[:-1]], namespace)
-            raise
+            # an error is of the words as they were written
+            return self._parse(words, namespace)
 
     def _parse(self, words: Sequence[str], namespace: argparse.Namespace | None) -> argparse.Namespace:
         found, unknown = self.parse_known_intermixed_args(words, namespace)
@@ -79,6 +77,38 @@ class Parser(argparse.ArgumentParser):
             if "" in (given if isinstance(given, list) else [given]):
                 self.error(f"argument {'/'.join(action.option_strings) or action.metavar or action.dest}: it is empty")
         return found
+
+    def _positionals_first(self, words: Sequence[str]) -> list[str]:
+        """Return ``words`` with those first that no option takes, by its number of values and by each value."""
+        if not self._get_positional_actions():
+            return list(words)
+        first, rest, action, room, taken = [], [], None, 0, 0
+        for word in words:
+            if word.startswith("-"):
+                name, equals, _ = word.partition("=")
+                action, taken = self._option_string_actions.get(name), 0
+                nargs = action.nargs if action else "+"
+                room = 0 if equals else {None: 1, "?": 1, "*": inf, "+": inf}.get(nargs, nargs)
+                rest.append(word)
+            elif taken < room and (not taken or room < inf or not action or self._takes(action, word)):
+                taken += 1
+                rest.append(word)
+            else:
+                room = 0
+                first.append(word)
+        return [*first, *rest]
+
+    def _takes(self, action: argparse.Action, word: str) -> bool:
+        """Return whether an option of several values takes ``word``, by its type, choices and metavar."""
+        try:
+            self._check_value(action, self._get_value(action, word))
+        except (argparse.ArgumentError, UsageError):
+            return False
+        if action.choices or not action.metavar:
+            return True
+        if "=" in action.metavar:
+            return any("=" in word if "=" in form else word == form for form in action.metavar.split("|"))
+        return action.metavar != "NAME" or word.isidentifier()
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # Python 3.11 checks the default of a list without values too

@@ -108,9 +108,14 @@ def test_missing_own_file_is_internal(capsys):
         ("count", ["model.py:Net"], ["--input", "1,3,7,7", "mask=1,7:bool"]),
         ("count", ["model.py:Net"], ["--formula", "mylib.op=a0*b1"]),
         ("count", ["hf:gpt2"], ["--rules", "palm", "6n"]),
+        ("table", ["gpt3-d1", "palm-table1"], ["--counter", "closed-form"]),
+        ("table", ["moh-llm", "mypaper.toml"], ["--columns", "kv_bytes"]),
+        ("grid", ["K=2 E=5 T=3", "K=1 E=2"], ["--columns", "kv_bytes", "--check"]),
+        ("compare", ["llama3-8b", "model.py:make,n=3"], ["--counter", "torch"]),
+        ("audit", ["model.py:make"], ["--set", "n=7"]),
         ("convert", ["llama3-8b", "s=16", "r=8"], ["--seq-len", "8"]),
         ("lock", ["llama3-8b"], ["--max", "macs=2.1G"]),
-        ("latency", ["llama3-8b", "model.py:make"], ["--seq-len", "8", "--backward"]),
+        ("latency", ["llama3-8b", "model.py:make"], ["--backward", "--set", "num_layers=1"]),
     ],
 )
 def test_targets_go_before_between_and_behind_options(command, target, options):
