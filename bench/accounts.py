@@ -458,7 +458,9 @@ def check(names: Sequence[str], given: Assumptions, more: Collection[str] = ()) 
     for name in names:
         if name not in (*ACCOUNTS, *more):
             own = f"; these tables have {', '.join(dict.fromkeys(more))}" if more else ""
-            raise UsageError(f"unknown column {name!r}; {choices(name, ACCOUNTS, 'headcount macs --list')}{own}")
+            raise UsageError(
+                f"unknown column {name!r}; {choices(name, (*more, *ACCOUNTS), 'headcount macs --list')}{own}"
+            )
         needs = () if name in more else ACCOUNTS[name].needs
         if any(getattr(given, need) is None for need in needs):
             needed = " and ".join(OPTIONS.get(need, f"--{need}") for need in needs)

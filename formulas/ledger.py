@@ -162,10 +162,13 @@ class Ledger:
         return f"<pre>{escape(str(self))}</pre>"
 
     def to_dataframe(self) -> Any:
-        """Return a pandas DataFrame with the columns of :meth:`as_records`, a row for each entry."""
+        """Return a pandas DataFrame with a row for each entry: path, kind, sizes, repetitions, size and costs."""
         import pandas
 
-        return pandas.DataFrame(self.as_records())
+        columns = ("path", "kind", "times", "size", "macs", "params")
+        rows = [{name: getattr(entry, name) for name in columns} for entry in self]
+        sizes = [summary.sizes(entry) for entry in self]
+        return pandas.DataFrame(rows).assign(sizes=sizes, flops=[flops(entry.macs) for entry in self])
 
     def __add__(self, other: "Ledger") -> "Ledger":
         return Ledger(self.entries + other.entries)

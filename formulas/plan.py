@@ -87,23 +87,23 @@ def parse(text: str) -> Plan:
     """
     given: dict[str, object] = {}
     for word in text.split(","):
-        name, value, flag = re.fullmatch(r"([^=:]*)=?([^:]*):?(.*)", word.strip(), re.DOTALL).groups()
+        name, equals, value, flag = re.fullmatch(r"([^=:]*)(=?)([^:]*):?(.*)", word.strip(), re.DOTALL).groups()
         if name in given:
             raise PlanError(f"{name} is given twice in {text!r}")
-        given |= _word(name, value, flag)
+        given |= _word(name, value, flag, bool(equals))
     plan = Plan(**given)
     _check(plan)
     return plan
 
 
-def _word(name: str, value: str, flag: str) -> dict[str, object]:
+def _word(name: str, value: str, flag: str, assigned: bool) -> dict[str, object]:
     """Return the fields that one word of a plan sets."""
     if name not in WORDS:
         raise PlanError(f"unknown word {name!r}; a plan is {GRAMMAR}, words {', '.join(WORDS)}")
     if flag not in ("", FLAGS.get(name)):
         raise PlanError(f"{name} has no {flag!r}; choose from {FLAGS.get(name, 'none')}")
-    if bool(value) == (name in SWITCHES):
-        raise PlanError(f"{name} takes no value" if value else f"{name} needs a value, {name}=2")
+    if assigned == (name in SWITCHES):
+        raise PlanError(f"{name} takes no value" if assigned else f"{name} needs a value, {name}=2")
     out: dict[str, object] = {flag: True} if flag else {}
     if name in SWITCHES:
         return out | SWITCHES[name]

@@ -300,8 +300,9 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
         pools = entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}
         divides_tokens = plan.cp != 1 or plan.tp != 1 and (pools or plan.sp)
         if (entry.kind == "conv" or pools) and divides_tokens:
-            axis, reads = "tp" if plan.cp == 1 else "cp", "all tokens at once" if pools else "neighbouring tokens"
-            raise PlanError(f"{axis}={getattr(plan, axis)}: no closed form of {entry.path}, which reads {reads}")
+            word = f"cp={plan.cp}" if plan.cp != 1 else f"tp={plan.tp}" if pools else "sp"
+            reads = "all tokens at once" if pools else "neighbouring tokens"
+            raise PlanError(f"{word}: no closed form of {entry.path}, which reads {reads}")
     # raises PlanError for a block, by its path in the whole model
     blocks = _blocks(form, plan)
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):

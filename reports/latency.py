@@ -98,6 +98,7 @@ def data(facts: Facts) -> str:
         values = table.values(record)
         ratios = {key: values.pop(key) or {} for key in ("to_mha", "over_dense")}
         row = {"device": record["environment"]["device"], "subject": record["subject"], "name": record["name"]} | values
+        row["status"] = record["status"]
         rows.append(row | {f"{key}_{part}": ratios[key].get(part) for key in ratios for part in INTERVAL})
     return document.table_as_csv(rows)
 

@@ -192,6 +192,9 @@ def _list_names() -> str:
             "layers           " + ", ".join(layers.LAYERS),
             "models           " + ", ".join(implementations.timed_models()),
             *(f"implementations  {name}: {', '.join(how)}" for name, how in implementations.impls_by_variant().items()),
+            "routings         " + ", ".join(ROUTINGS),
+            "passes           " + ", ".join(PASSES),
+            "dtypes           " + ", ".join(schedule.OPTIONS["--dtype"]["choices"]),
             "hardware         " + ", ".join(f"{name}: {found.name}" for name, found in HARDWARE.items()),
         ]
     )

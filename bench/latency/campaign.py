@@ -1,8 +1,8 @@
 """Measure on a GPU everything that the documents need, most valuable first, in one command.
 
 Timing cases (bench/latency/gpu_cases.toml), each checked before it is timed, then the checks of ``gates``.
-No case begins that would not finish in time. Each finished case is appended to DIR/latency.jsonl; a later run with the
-same DIR skips what that file holds. The last lines name the missing cases.
+No case begins that would not finish in time if it took as long as the longest so far. Each finished case is appended
+to DIR/latency.jsonl; a later run with the same DIR skips what that file holds. The last lines name the missing cases.
 With TRITON_CACHE_DIR=build/kernels, a folder that `make kernels` fills on any machine, no Triton kernel is compiled.
 """
 

@@ -86,9 +86,10 @@ def parse_sides(texts: Sequence[str], given: Mapping[str, Any], flags: Mapping[s
     for name in given:
         if not any(name in names for names in takes.values()):
             each = (
-                f"{text} {' '.join(flags[n] for n in names if n in flags) or 'none'}" for text, names in takes.items()
+                f"{text} takes {' '.join(flags[n] for n in names if n in flags) or 'none'}"
+                for text, names in takes.items()
             )
-            raise UsageError(f"{flags[name]} is no option of these models, which have: {'; '.join(each)}")
+            raise UsageError(f"{flags[name]} is no option of these models: {'; '.join(each)}")
     # files first: a missing one is the error, not the preset on the other side
     order = sorted(takes, key=is_saved, reverse=True)
     found = {text: parse(text, **{name: given[name] for name in takes[text] if name in given}) for text in order}

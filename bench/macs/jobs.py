@@ -22,6 +22,7 @@ from headcount.bench.isolated.target import parse_target
 from headcount.bench.macs import cases as compared_cases
 from headcount.bench.macs import columns, convert, entries, grid, module, own, published, ranks, results
 from headcount.bench.measure import CLOSED_FORM, DEVICES, check_device, measure, parse_counters
+from headcount.bench.output.figure import check_format
 from headcount.bench.output.progress import stage
 from headcount.bench.render import FORMATS
 from headcount.bench.snapshot.sections import COMPARED
@@ -237,6 +238,9 @@ def _module(args: Namespace) -> Iterable[Section]:
     if args.module in PRESETS:
         case = Case.of(target.spec, target.settings, target.lengths)
         case.check_runs()
+    if args.plot:
+        check_format(args.plot)
+        require_package("matplotlib")
     require_package("torch")
     check_device(args.device)
     count = count_module(

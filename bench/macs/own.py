@@ -178,9 +178,9 @@ def _found(head: str, fits: Sequence[Mapping[str, Any]], total: int) -> str:
     if whole := [fit["rule"] for fit in fits if fit["prints"] == total]:
         return f"{head}: {len(whole)} of {tried} tried print every row: {', '.join(whole)}."
     near = min(fits, key=lambda fit: fit["deviation"])
-    most = f"most: {fits[0]['rule']}, {fits[0]['prints']} of {total}"
+    most = f"most: {fits[0]['rule']}, {fits[0]['prints']} of {total}; " if fits[0]["prints"] else ""
     nearest = f"nearest: {near['rule']}, at most {float(near['deviation']):.2f} % off"
-    return f"{head}: none of {tried} tried prints every row; {most}; {nearest}."
+    return f"{head}: none of {tried} tried prints every row; {most}{nearest}."
 
 
 def result(printed: Sequence[Section], in_flops: bool) -> str:

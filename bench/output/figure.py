@@ -22,6 +22,14 @@ def drawing() -> ModuleType:
     return importlib.import_module("matplotlib.pyplot")
 
 
+def check_format(path: str) -> str:
+    """Return the format of a plot. Raises UsageError for an ending that is none of FORMATS."""
+    form = Path(path).suffix[1:]
+    if form not in FORMATS:
+        raise UsageError(f"a plot is a file ending in {', '.join(f'.{one}' for one in FORMATS)}, not {path!r}")
+    return form
+
+
 @contextmanager
 def figure(path: str, width: float, height: float, rows: int = 1) -> Iterator[tuple[Any, Any]]:
     """Yield a figure of this size in inches and its axes, an array for several ``rows``, then write it to ``path``.
@@ -29,9 +37,7 @@ def figure(path: str, width: float, height: float, rows: int = 1) -> Iterator[tu
     Raises UsageError for an ending that is none of FORMATS and for a path that cannot be written, EnvironmentMissing
     without matplotlib.
     """
-    form = Path(path).suffix[1:]
-    if form not in FORMATS:
-        raise UsageError(f"a plot is a file ending in {', '.join(f'.{one}' for one in FORMATS)}, not {path!r}")
+    form = check_format(path)
     pyplot, drawn = drawing(), io.BytesIO()
     # no date and no random ids
     with pyplot.rc_context({"svg.hashsalt": "headcount"}):

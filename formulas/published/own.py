@@ -123,6 +123,13 @@ def _check(fine: Any, what: str, valid: Iterable[str] = ()) -> None:
         raise ValueError(what + (f"; choose from {', '.join(valid)}" if valid else ""))
 
 
+def _parse(key: str, parser: Callable[[str], Any], value: Any) -> Any:
+    try:
+        return parser(str(value))
+    except ValueError as error:
+        raise ValueError(f"{key} {error}") from None
+
+
 def _check_keys(found: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
     for key, value in found.items():
         _check(key in kinds, f"unknown key {key!r}", kinds)
@@ -140,13 +147,13 @@ def load(path: str, text: str, rule: str = "") -> OwnTable:
     rule, peak, zeros = rule or data.get("rule", ""), str(data.get("peak", "")), data.get("trailing_zeros", False)
     _check(rule in ("", *RULES), f"unknown rule {rule!r}", RULES)
     _check(data.get("row"), "no row; a [[row]] has target and printed")
-    exact_peak = {"peak": f"{number(peak)}/1"} if peak else {}
+    exact_peak = {"peak": f"{_parse('peak', number, peak)}/1"} if peak else {}
     columns = [{"name": name, "head": head, "value": value} for name, (head, value) in QUANTITIES.items()]
     for one in data.get("figure", ()):
         fine = isinstance(one, dict) and one.keys() == columns[0].keys()
         _check(fine, "a figure has name, head and value")
         columns.append({key: str(value) for key, value in one.items()})
-        expression(columns[-1]["value"])
+        _parse("value", expression, columns[-1]["value"])
     figures = {one["name"]: Figure(**one, trailing_zeros=zeros) for one in columns}
     only = rule if rule in QUANTITIES else "training_flops_per_token" if rule in TRAINING else "macs"
     rows = []
@@ -180,7 +187,7 @@ def _row(row: Any, table: Mapping[str, Any], given: Mapping[str, str], only: str
     for name, text in printed.items():
         _check(name in known, f"unknown quantity {name!r}", known)
         if str(text) not in EMPTY:
-            read(str(text))
+            _parse("printed", read, text)
     shared = {key: {**table.get(key, {}), **row.get(key, {})} for key in SIZES}
     for name, value in shared["given"].items():
         _check(isinstance(value, (int, str)), f"{name} cannot be {value!r}")
