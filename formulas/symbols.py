@@ -1,11 +1,11 @@
-"""The legend: every letter a ledger may use, once."""
+"""The legend: every symbol that a closed form may have, each once."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
 class Symbol(NamedTuple):
-    """A letter of the field: as code writes it, as LaTeX writes it, its word in code, its meaning."""
+    """A symbol of closed forms: as text, in LaTeX, its names in code (comma-separated), and its meaning."""
 
     letter: str
     latex: str

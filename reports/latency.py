@@ -1,7 +1,7 @@
 """Show stored latency records by device, and judge the MoA authors' wall-clock sentence."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -87,7 +87,11 @@ def format_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
     """Return the columns ``keys`` of records, with their notes. A column without values, or of balanced routing alone,
     is left out."""
     values = [table.values(row) for row in rows]
+    for one in values:
+        for key in RATIOS:
+            one[key] = one[key] and f"{interval(one[key])} {one[f'{key}_verdict'] or ''}".strip()
     columns = [c for c in table.COLUMNS if c.key in keys and any(v[c.key] not in (None, "balanced") for v in values)]
+    columns = [replace(column, words=column.key in RATIOS) for column in columns]
     return document.table(columns, values, [table.notes(row) for row in rows])
 
 
@@ -96,7 +100,7 @@ def data(facts: Facts) -> str:
     rows = []
     for record in newest_records(facts):
         values = table.values(record)
-        ratios = {key: values.pop(key) or {} for key in ("to_mha", "over_dense")}
+        ratios = {key: values.pop(key) or {} for key in RATIOS}
         row = {"device": record["environment"]["device"], "subject": record["subject"], "name": record["name"]} | values
         row["status"] = record["status"]
         rows.append(row | {f"{key}_{part}": ratios[key].get(part) for key in ratios for part in INTERVAL})
@@ -110,8 +114,8 @@ def commands(facts: Facts) -> list[str]:
 
 
 DATA = "times.csv"
-TIMES = ("layer", "implementation", "seq_len", "pass", "routing", "to_mha", "to_mha_verdict", "over_dense")
-TIMES += ("over_dense_verdict", "over_bound")
+RATIOS = ("to_mha", "over_dense")
+TIMES = ("layer", "implementation", "seq_len", "pass", "routing", *RATIOS, "over_bound")
 
 
 VERDICTS = {

@@ -1,4 +1,4 @@
-"""Rules of the operations that contain contractions: products of named sizes, b times (m, i) by (i, j)."""
+"""Rules that give the matrix products of a recorded operation from its shapes: b times (m, i) by (i, j)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +19,9 @@ from headcount.formulas.ledger import MAC_KINDS
 class Product:
     """One contraction: ``dims`` multiply to its MACs; ``kind`` is "" if the operands determine it.
 
-    Sizes are named as in (b, m, i) by (b, i, j), n times, in that order; a kind is one of the ledger's. Of sparse
-    operands only stored elements are multiplied.
+    Sizes are those of b, m, i, j, n that it has, in this order: n products of (b, m, i) by (b, i, j). A kind is one of
+    MAC_KINDS. ``operands`` are tensors by which weights and gradients are recognised, none where they do not matter.
+    Of sparse operands only stored elements are multiplied.
     """
 
     dims: Mapping[str, int]
@@ -28,7 +29,7 @@ class Product:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for other names."""
+        """Raise ValueError for other names or another order of sizes, and for an unknown kind."""
         if [name for name in "bmijn" if name in self.dims] != list(self.dims) or self.kind not in ("", *MAC_KINDS):
             raise ValueError(f"no contraction is {self.kind or 'one'} of {', '.join(self.dims)}")
 
@@ -39,7 +40,7 @@ class Product:
 
 
 Rule = Callable[[Event], list[Product] | None]
-"""Return the contractions of a call; None for one that is unsupported."""
+"""Returns the contractions of a call: an empty list for none, None for a call that is unsupported."""
 
 
 def products(event: Event) -> list[Product] | None:

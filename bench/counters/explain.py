@@ -1,4 +1,4 @@
-"""Explain the difference between a reported count and headcount's as causes that sum to it."""
+"""Explain why another counter's MACs differ from headcount's: causes whose MACs sum to the difference."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +10,16 @@ from headcount.bench.counters.rules import subclass_call
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Event, Trace
 
 TWICE, MISSED, ADDED, DIFFERS = "counted twice", "missed", "added", "differs"
+"""Kinds of causes; a product that differs is counted with another size."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """``calls`` calls that together change the reported count by ``macs``; ``what`` is one of the four above."""
+    """``calls`` calls that together change the reported count by ``macs``.
+
+    ``what`` is TWICE, MISSED, ADDED or DIFFERS; ``name`` the operation and why it is so; ``place`` the lines of the
+    counter's source, or of torch's, that do it.
+    """
 
     what: str
     name: str
@@ -25,7 +30,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The count that the rules predict and the causes of its difference; ``unverified`` names unverified versions."""
+    """The count that a counter's rules predict on a trace, and the causes of its difference from headcount's.
+
+    ``unverified``: installed versions of tools for which the rules were not verified.
+    """
 
     predicted_macs: int
     causes: tuple[Cause, ...]
@@ -33,12 +41,12 @@ class Explanation:
 
     @property
     def difference(self) -> int:
-        """The sum of the causes."""
+        """Predicted MACs minus headcount's: the sum of the causes."""
         return sum(cause.macs for cause in self.causes)
 
 
 def explain(tool: ModuleType, count: ContractionCount) -> Explanation:
-    """Return the causes for which the counter ``tool`` differs from ``count`` on its trace."""
+    """Return what the counter ``tool``, a module of bench.counters, should report for the run of ``count``, and why."""
     trace = count.trace
     call_counts = tool.call_counts(trace)
     predicted = tool.sum_counts(trace, call_counts) if hasattr(tool, "sum_counts") else total(call_counts)

@@ -1,4 +1,4 @@
-"""Build the model, the attention or the feed-forward block of a preset at any sizes, with its closed form."""
+"""Build a preset's model, attention or feed-forward block at any sizes, with the closed form of its MACs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -31,15 +31,16 @@ from headcount.models.llama import GatedFeedForward
 from headcount.models.transformer import FeedForward
 
 _NO_SIZES = ("context_len", "max_positions")
-"""Integer fields that limit inputs and are in no count."""
+"""Integer fields that limit inputs and change no count."""
 
 
 @dataclass(frozen=True)
 class Part:
     """One part of a preset as a function of its sizes.
 
-    ``letters`` by the user's names; ``build`` takes sizes by these names, from ``starts`` on; ``closed`` is the closed
-    form by kind, in symbols of these names.
+    ``letters``: letter of the legend by the name that the user gave. ``build`` takes sizes by these names and returns
+    the module, its positional and its keyword inputs; ``starts`` are the least sizes to build it with. ``closed`` is
+    the closed form of MACs by kind, in symbols of these names.
     """
 
     letters: Mapping[str, str]

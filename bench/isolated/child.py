@@ -24,7 +24,7 @@ def main() -> int:
     request, process = json.loads(sys.argv.pop()), os.getpid()
     reset_warning_filters()
     _exit_with_parent()
-    # what user code prints goes to stderr, so that it can neither corrupt the answer nor the command's output
+    # what user code prints goes to stderr, so that it can corrupt neither the answer nor the command's output
     out = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -56,7 +56,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         # without the checkout's root, whose packages bench, models … may be called like the user's
         others = [folder for folder in sys.path if Path(folder).resolve() != headcount.CHECKOUT]
         sys.path[:] = [*dict.fromkeys(folder for spec in specs for folder in import_folders(spec)), *others]
-        # bytecode is taken for a file of the same size and second: one that changed in between would not be read again
+        # cached bytecode counts as current where size and second are equal: a quick change would be missed
         sys.dont_write_bytecode = True
         return task.answer(request)
     except UserCodeError as error:
@@ -64,7 +64,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         trace = "" if all(map(is_configuration, specs)) else error.trace
         raise UsageError(f"{error}\n{trace}".rstrip()) from error
     except RecursionError:
-        reason = "inputs or results hold themselves, or are nested deeper than Python's recursion limit"
+        reason = "inputs or results contain themselves, or are nested deeper than Python's recursion limit"
         raise UsageError(reason) from None
 
 

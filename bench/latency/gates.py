@@ -31,12 +31,12 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
-    """Return a row for each implementation of each case."""
+    """Return the checks, of each implementation of each case, or what to run instead of this process."""
     return schedule.plan_cases(args, ["gates"], argv, lambda: [check_cases(args.layer, args.device, args.dtype)])
 
 
 def check_cases(names: Sequence[str], device: str, dtypes: Iterable[str] | None = None) -> list[TimingCase]:
-    """Return the cases to check, shapes outside, layers inside."""
+    """Return the cases to check by dtype, shape, pass and layer, each timed in 0 blocks."""
     return [
         TimingCase("layer", name, seq_len, batch_size, dtype, which, device, routing, blocks=0)
         for dtype in dtypes or DTYPES[device]

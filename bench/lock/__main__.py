@@ -13,12 +13,12 @@
 TARGET is FILE.py:FUNCTION, which returns (module, inputs), FILE.py:CLASS with --input, a preset, config.json or
 hf:NAME. The lock stores targets and options; options given with --check or --update replace the stored ones, of --set,
 --formula and lengths those of the same name. A TARGET given with them replaces the target of a lock of one target, and
-selects one of a lock of several. Of several targets each has inputs of its own, and --input goes with one. Run it in
-the folder where the lock was written: files are relative to the current folder. A lock is code: --check runs the
-functions that it names. Without --trust they must be defined in files of the lock's repository, or without git of its
-folder. Counts are integers, so there is no tolerance. A count above a limit is not written, and a count in which
-unsupported operations are missing fails a limit of MACs. Exit codes: 0 the count is as locked, or within its limits; 1
-it is not, or an operation is not supported; 2 wrong usage, or a file that is no lock; 3 the device is not available.
+selects one of a lock of several. --input goes with one TARGET. Run it in the folder where the lock was written: files
+are relative to the current folder. A lock is code: --check runs the functions that it names. Without --trust they must
+be defined in files of the lock's repository, or without git of its folder. Counts are integers, so there is no
+tolerance. A count above a limit is not written, and a count in which unsupported operations are missing fails a limit
+of MACs. Exit codes: 0 the count is as locked, or within its limits; 1 it is not, or an operation is not supported; 2
+wrong usage, or a file that is no lock; 3 the device is not available.
 """
 
 import argparse

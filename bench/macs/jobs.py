@@ -3,6 +3,7 @@
 A job has the name of the option of bench.macs that selects it; a verb (bench.macs.verbs) names its job itself.
 """
 
+import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -337,4 +338,5 @@ def _listing() -> str:
         f"grids     {grids}, with d_m, T, S, B",
         "fields    of a preset: any wrong --set FIELD=VALUE names them",
     ]
-    return "\n".join(lines)
+    wrap = partial(textwrap.fill, width=80, subsequent_indent=10 * " ", break_on_hyphens=False, break_long_words=False)
+    return "\n".join(map(wrap, lines))

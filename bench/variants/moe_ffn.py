@@ -1,4 +1,4 @@
-"""Mixture-of-experts feed-forward blocks, as the routing tables show them; without attention they are in no grid.
+"""Mixture-of-experts feed-forward blocks as a variant: tables of routing show them, grids of attention do not.
 
 Importable without torch.
 """
@@ -11,5 +11,5 @@ from headcount.bench.variants.variant import Variant
 VARIANT = Variant(
     name="moe_ffn",
     label="mixture feed-forward",
-    routed=replace(MOA.routed, executed="MACs of a feed-forward expert: its matrices, of the tokens that chose it."),
+    routed=replace(MOA.routed, executed="MACs of a feed-forward expert: its matrices, for the tokens routed to it."),
 )

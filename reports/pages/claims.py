@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import sympy
@@ -127,11 +128,25 @@ def _for_all_lengths(sentence: Sentence, facts: Facts) -> tuple[str | None, str 
     return "fails at every length" if always else some, f"T={first} ({labels})"
 
 
-def format_check(check: Check, facts: Facts) -> str:
-    """Return the relation of a check, its numbers, their ratio, the verdicts, and the lengths at which they change."""
+def format_checks(checks: Iterable[Check], facts: Facts) -> list[str]:
+    """Return the lines of checks, consecutive ones of one relation as a list below it."""
+    lines = []
+    for head, group in groupby((format_check(check, facts) for check in checks), lambda found: found[0]):
+        found = [line for _, line in group]
+        lines += (
+            [f"{head}{found[0]}"] if len(found) == 1 else ["\n  - ".join([head.rstrip(), *found])] if head else found
+        )
+    return lines
+
+
+def format_check(check: Check, facts: Facts) -> tuple[str, str]:
+    """Return the relation of a check, and its numbers, their ratio, the verdicts, and the lengths at which they change.
+
+    The relation is empty where each verdict has its own.
+    """
     findings = facts.findings(check)
     if not isinstance(check, Rows):
-        return "; ".join(f"{one.label}, {_format_relations(one)}: {VERDICT[one.holds]}" for one in findings) + "."
+        return "", "; ".join(f"{one.label}, {_format_relations(one)}: {VERDICT[one.holds]}" for one in findings) + "."
     parts, (sign, word) = [], ("/", "over") if check.of in ("macs", "params") else ("-", "minus")
     for one in findings:
         numbers = [f"{int(size):,}" if size.denominator == 1 else f"{float(size):g}" for size in one.values.values()]
@@ -140,12 +155,13 @@ def format_check(check: Check, facts: Facts) -> str:
             first, second = one.values.values()
             compared += f" = {float(first / second):.3f}" if sign == "/" else f" = {float(first - second):g}"
         parts.append(f"{one.form} {compared}, {VERDICT[one.holds]}")
-    line = f"`{check.relation}`, {f' {word} '.join(check.rows)}: {check.label}, {'; '.join(parts)}."
+    head, line = f"`{check.relation}`, {f' {word} '.join(check.rows)}: ", f"{check.label}, {'; '.join(parts)}."
     if check.of != "macs":
-        return line
+        return head, line
     at_one, *changes = results_by_length(check, facts.compared(check)).items()
     later = ", ".join(f"it {VERDICT[holds]} from T = {length:,} on" for length, holds in changes)
-    return f"{line} Executed with S = T it {VERDICT[at_one[1]]} at " + (f"T = 1; {later}." if later else "every T.")
+    lengths = f"T = 1; {later}." if later else "every T."
+    return head, f"{line} Executed with S = T it {VERDICT[at_one[1]]} at {lengths}"
 
 
 def _format_relations(found: Finding) -> str:
@@ -222,7 +238,7 @@ def paragraph(sentence: Sentence, facts: Facts) -> str:
         verdict, lines = _verdict(sentence, facts), _relation_lines(sentence, facts)
     else:
         verdict, lines = f"*At its own sizes: {judged[OWN] or 'no printed value'}.*", []
-    lines += [format_check(check, facts) for check in sentence.checks]
+    lines += format_checks(sentence.checks, facts)
     if judged[SMALLEST] or any(not one.holds for check in sentence.checks for one in facts.findings(check)):
         if isinstance(sentence, Claim) and is_degenerate(sentence):
             lines.append(text("claims.degenerate", bounds=_join(map(_bound, sentence.only_without))))

@@ -1,4 +1,4 @@
-"""Plots of the MoA page: Tables 1-3 against their rules, the big models part by part, and cost against quality."""
+"""Plots of mixture of attention heads (MoA): printed against computed MACs, big models by part, cost by quality."""
 
 from itertools import accumulate, pairwise
 from typing import Any
@@ -14,11 +14,11 @@ from headcount.reports.plots.figures import COLOURS
 from headcount.reports.plots.plot import Plot
 
 Entry = tuple[str, float, float, str]
-"""A row's name, its MACs under the rule and exact in percent off the printed number, and its verdict."""
+"""A row's name, how far MACs by the table's rule and exact MACs are from the printed ones in percent, its verdict."""
 
 
 def printed_data(facts: Facts) -> dict[str, list[Entry]]:
-    """Return the rows that print MACs, by table."""
+    """Return an entry for each row with printed MACs, by table."""
     return {
         table.place.partition(",")[0]: [_entry(facts, table, row) for row in table.rows if "macs" in row.printed]
         for table in facts.tables.values()
@@ -29,7 +29,7 @@ def printed_data(facts: Facts) -> dict[str, list[Entry]]:
 def _entry(facts: Facts, table: PublishedTable, row: Row) -> Entry:
     column, ledger = table.column("macs"), facts.ledger(row.preset)
     fitting = column.interval(row.printed["macs"])
-    # the middle of the integers that are printed so
+    # the middle of the integers that round to the printed number
     printed = int(fitting.low + fitting.high - 1) / 2
     rule, exact = (100 * (macs / printed - 1) for macs in (ledger.total_under(column.multiplicity), ledger.macs))
     return row.name, rule, exact, facts.verdicts(table.name)[row.name][0]
@@ -62,7 +62,7 @@ PRINTED = Plot("printed", ABOUT_PRINTED, printed_data, draw_printed)
 
 
 def part_data(facts: Facts) -> dict[str, Any]:
-    """Return the first total in MACs, and how much each part differs. ArithmeticError where the parts do not add up."""
+    """Return the MACs of Transformer big and what each part of MoA Big adds. ArithmeticError if that is not the sum."""
     first, last = (facts.ledger(name) for name in (TRANSFORMER_BIG, BIG))
     before, after = first.group(part), last.group(part)
     parts = {name: macs - before.get(name, 0) for name, macs in after.items() if macs}
@@ -72,7 +72,7 @@ def part_data(facts: Facts) -> dict[str, Any]:
 
 
 def draw_parts(data: dict[str, Any]):
-    """Draw bars that float from one total to the other."""
+    """Draw a waterfall from Transformer big to MoA Big."""
     parts = [("Transformer big", data["first"]), *data["parts"]]
     levels = [0, *accumulate(change / 1e6 for _, change in parts)]
     names = [*(name for name, _ in parts), "MoA Big"]
@@ -100,7 +100,7 @@ BIG_MODELS = Plot("big_models", ABOUT_PARTS, part_data, draw_parts)
 SCALES = {"macs": "MACs, exact, millions", "params": "parameters, millions"}
 MEASURES = ("BLEU En-De", "PPL")
 ROUTED = {True: style.MOA, False: style.MHA}
-"""By whether the attention is a mixture of attention heads."""
+"""Colour by whether the attention is a mixture of attention heads."""
 
 
 def quality_data(facts: Facts) -> list[dict]:

@@ -356,7 +356,7 @@ def test_invalid_plan_raises(text, message):
         (Case.of("moh-vit-s-80").ideal_ledger, "tp=3", "tp=3: no closed form of stages.0"),
         (Case.of("chinchilla-70b").ledger, "cp=2", "keys and values that layers.*.self_attn.position_proj computes"),
         (Case.of("lightconv").ledger, "cp=2", "cp=2: no closed form of encoder.layers.0.conv"),
-        (Case.of("lightconv").ledger, "tp=2,sp", "tp=2: no closed form of encoder.layers.0.conv, which reads"),
+        (Case.of("lightconv").ledger, "tp=2,sp", "sp: no closed form of encoder.layers.0.conv, which reads"),
         (Case.of("mae-7").ledger, "tp=2", "no closed form of encoder.layers.*.self_attn.gate.fc2, which reads all"),
         (layer("aggregated", d_model=24, num_heads=4, side=6, pool_ratio=3), "cp=2", "no closed form of k_proj, which"),
     ],
