@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from headcount.bench.case import Case
 from headcount.bench.trace.memory import Activations, measure_activations
+from headcount.bench.trace.shapes import cache_shapes
 from headcount.models import experts
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.base import ConfigError
@@ -36,7 +37,7 @@ def measure(
     inputs = example_inputs(case.config, case.lengths, device=device)
     if recompute:
         _recompute_layers(model)
-    with _split_rows(element_bytes):
+    with _split_rows(element_bytes), cache_shapes(model):
         return measure_activations(model, (), inputs, training=training, element_bytes=element_bytes)
 
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from headcount.bench.counters import rules
 from headcount.bench.counters.base import PRODUCT, TORCH, CallCount, Reported, exact_int
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
+from headcount.bench.trace.shapes import cache_shapes
 
 NAME = "fvcore"
 DEVICE = "meta"
@@ -46,7 +47,9 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
         warnings.filterwarnings("ignore", message=".*torch.jit.*", category=DeprecationWarning)
         analysis = FlopCountAnalysis(model, tuple(inputs.values()))
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-        return {"macs": exact_int(analysis.total()), "unsupported": dict(analysis.unsupported_ops())}
+        with cache_shapes(model):
+            total = analysis.total()
+        return {"macs": exact_int(total), "unsupported": dict(analysis.unsupported_ops())}
 
 
 def _cell(event: Event) -> dict[str, int]:

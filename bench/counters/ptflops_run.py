@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from io import StringIO
 
 from ptflops import get_model_complexity_info
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headcount.bench.counters.base import ToolError
 from headcount.bench.counters.run_context import one_line
+from headcount.bench.trace.shapes import cache_shapes
 
 _FAILURE = re.compile(r"the following exception: \n<class '(?:.*\.)?(\w+)'>: (.*)")
 
@@ -34,7 +35,9 @@ def run(model: nn.Module, inputs: Mapping[str, Tensor], *, backend: str) -> tupl
     Raises ToolError with the exception that ptflops printed if it returns (None, None).
     """
     report = StringIO()
-    with redirect_stdout(StringIO()) as printed:
+    # Backend pytorch also counts the calls that torch's Python makes to compute a shape.
+    remembered = cache_shapes(model) if backend == "aten" else nullcontext()
+    with redirect_stdout(StringIO()) as printed, remembered:
         root = _KeywordInputs(model)
         macs, _ = get_model_complexity_info(
             root,

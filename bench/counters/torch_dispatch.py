@@ -20,6 +20,7 @@ from headcount.bench.counters import rules
 from headcount.bench.counters.base import PRODUCT, TORCH, CallCount, Reported, macs_from_flops
 from headcount.bench.trace.events import OPERATION, Event, Trace
 from headcount.bench.trace.modes import is_composite
+from headcount.bench.trace.shapes import cache_shapes
 
 NAME = "torch"
 DEVICE = "meta"
@@ -36,7 +37,7 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
     MACs are its FLOPs / 2. It does not report what it did not count: an operator without a formula is 0 without
     a warning.
     """
-    with FlopCounterMode(display=False) as mode:
+    with cache_shapes(model), FlopCounterMode(display=False) as mode:
         model(*inputs.values())
     return {"macs": macs_from_flops(mode.get_total_flops())}
 

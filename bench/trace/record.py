@@ -18,6 +18,7 @@ from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
 from headcount.bench.trace.recorder import Recorder
+from headcount.bench.trace.shapes import cache_shapes
 
 
 @no_full_gc
@@ -47,6 +48,7 @@ def record(
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
     original, model = model, fresh(model)
     recorder = Recorder(model)
+    shapes = cache_shapes(model, names, recorder.trace.events)
     changed = AttributePatches()
     # No context manager: an interrupt may come first in its __exit__.
     try:
@@ -59,7 +61,7 @@ def record(
             # The fused recurrent layer of oneDNN computes the gradient of the first state even if not needed.
             torch._C._set_mkldnn_enabled(False)
         buffers = _restore_buffers(model) if model is original else nullcontext()
-        with restore_training_flags(model), buffers, torch.random.fork_rng():
+        with restore_training_flags(model), buffers, torch.random.fork_rng(), shapes:
             if not training:
                 set_eval_mode(model)
             torch.random.default_generator.manual_seed(0)
