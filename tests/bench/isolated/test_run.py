@@ -84,7 +84,7 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
 @pytest.mark.parametrize(("function", "words"), [
     ("ends_with_70", "ended the process that ran it, with exit code 70"),
     ("closes", "ended the process that ran it, with exit code 9"),
-    ("deep", "inputs or results hold themselves, or are nested deeper than"),
+    ("deep", "inputs or results contain themselves, or are nested deeper than"),
 ])  # fmt: skip
 def test_end_of_process_is_a_user_error(function, words, factory, warm, capfd):
     assert main(["--counter", "torch", "--module", f"{factory}:{function}"]) == 2
