@@ -57,6 +57,7 @@ EITHER = {
     "keys of one sequence": lambda q, k: attend(q, k[:1]),
     "mask of 3 dimensions": lambda q, k: attend(q, k, (H, T, S)),
     "3 dimensions, mask of 3": lambda q, k: attend(q.flatten(0, 1), k.flatten(0, 1), (B * H, T, S)),
+    "3 dimensions, mask of 2": lambda q, k: attend(q[0], k[0], (T, S)),
     "3 dimensions, mask of 4": lambda q, k: attend(q[0], k[0], (2, H, T, S)),
     "3 dimensions, keys of one head": lambda q, k: attend(q[0], k[0, :1]),
 }
