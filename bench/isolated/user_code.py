@@ -10,7 +10,8 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -84,6 +85,38 @@ def import_folders(spec: str) -> list[str]:
     return [*([str(_package_top(Path(file).resolve()))] if file.endswith(".py") else []), os.getcwd()]
 
 
+def check_module_names(specs: Sequence[str]) -> None:
+    """Raise UserCodeError where one of several targets would run a file of another, as both are one module by name.
+
+    A process has one module of a name. Files that are targets themselves are loaded by their paths, each apart.
+    """
+    folders = {spec: import_folders(spec) for spec in specs}
+    of_users = {folder for those in folders.values() for folder in those}
+    others = [folder for folder in sys.path if folder not in of_users]
+    by_path = {Path(spec.rpartition(":")[0]).resolve() for spec in specs}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not file or not any(is_below(Path(file), folder) for folder in of_users):
+            continue
+        for spec, own in folders.items():
+            found = _find_module(name, [*own, *others])
+            if found and found != Path(file).resolve() and not by_path >= {found, Path(file).resolve()}:
+                raise UserCodeError(
+                    f"{spec} would run {file} in place of {found}: both are the module {name}; time them one by one"
+                )
+
+
+def _find_module(name: str, path: Sequence[str] | None) -> Path | None:
+    """Return the file that ``import name`` would load from ``path``; None for none."""
+    found, parts = None, name.split(".")
+    for number in range(len(parts)):
+        found = PathFinder.find_spec(".".join(parts[: number + 1]), path)
+        path = found and found.submodule_search_locations
+        if path is None and number + 1 < len(parts):
+            return None
+    return Path(found.origin).resolve() if found and found.origin else None
+
+
 def _package_top(file: Path) -> Path:
     return next(folder for folder in file.parents if not (folder / "__init__.py").is_file())
 
@@ -107,10 +140,14 @@ def load(spec: str, root: str | None = None) -> Callable[..., Any]:
 
 def is_below(file: Path | None, root: str) -> bool:
     """Return whether ``file`` is below ``root`` and belongs to neither Python nor an installed package."""
-    # a repository may hold its virtual environment
-    installed = (Path(folder).resolve() for name, folder in sysconfig.get_paths().items() if name.endswith("lib"))
     place = file and file.resolve()
-    return bool(place) and place.is_relative_to(root) and not any(map(place.is_relative_to, installed))
+    return bool(place) and place.is_relative_to(root) and not any(map(place.is_relative_to, _installed()))
+
+
+@cache
+def _installed() -> tuple[Path, ...]:
+    """Return the folders of installed packages; a repository may hold its virtual environment."""
+    return tuple(Path(folder).resolve() for name, folder in sysconfig.get_paths().items() if name.endswith("lib"))
 
 
 def _source(function: Callable[..., Any]) -> Path | None:

@@ -8,7 +8,8 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.env import device_name
-from headcount.bench.isolated.user_code import UserCodeError, build_target, run_user_code
+from headcount.bench.isolated.run import specs_of
+from headcount.bench.isolated.user_code import UserCodeError, build_target, check_module_names, run_user_code
 from headcount.bench.latency.capture import side_stream
 from headcount.bench.latency.timing import ImplFailed, TimedCall, interleave
 from headcount.bench.trace.record import as_leaf, run_backward
@@ -24,7 +25,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if request["threads"]:
         torch.set_num_threads(request["threads"])
     with side_stream(device):
-        calls = [_make_call(target, device, request["backward"], request["mode"]) for target in request["targets"]]
+        try:
+            calls = [_make_call(target, device, request["backward"], request["mode"]) for target in request["targets"]]
+        finally:
+            # an error may be of a target that ran the code of another
+            check_module_names(specs_of(request))
         control = replace(calls[0], wall_s=[], gpu_s=[])
         try:
             interleave([*calls, control], blocks=request["blocks"], device=device)

@@ -64,6 +64,24 @@ def factory(tmp_path):
     return f"{tmp_path / 'factory.py'}"
 
 
+def test_preset_imports_nothing_from_current_folder(tmp_path, monkeypatch, capfd):
+    for name in ("jaxtyping", "ptflops"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
+    monkeypatch.chdir(tmp_path)
+    assert main(["--module", "moa-8K8E128D", "--batch-size", "1", "--seq-len", "2", "--counter", "ptflops-aten"]) == 0
+    assert "imported" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["moa-8K8E128D", "factory.py:warns"])
+def test_function_of_plan_imports_from_its_folder(target, factory, warm, tmp_path, monkeypatch, capfd):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "their_plan_sizes.py").write_text("RANKS = 2")
+    (folder / "plan.py").write_text("from their_plan_sizes import RANKS\ndef divide(model): return model")
+    monkeypatch.chdir(tmp_path)
+    assert main(["--module", target, "--ranks", "2", "--plan", "theirs/plan.py:divide"]) == 0, capfd.readouterr().err
+
+
 def test_internal_error_exits_1_with_traceback(factory, warm, capfd):
     spec = f"{factory}:breaks_headcount"
     assert main(["--counter", "torch", "--module", spec]) == 1
