@@ -109,21 +109,24 @@ def commit() -> dict[str, Any]:
     words = "--no-optional-locks status --porcelain=v2 --branch --untracked-files=no".split()
     if headcount.CHECKOUT:
         with suppress(EnvironmentMissing, UsageError):
-            first, *others = run_git(*words, folder=headcount.CHECKOUT).splitlines()
+            first, *others = run_git(*words, folder=headcount.CHECKOUT).decode(errors="replace").splitlines()
             found = first.removeprefix("# branch.oid ").replace("(initial)", "") or None
             return {"commit": found, "dirty": any(not line.startswith("#") for line in others)}
     return {"commit": None, "dirty": None}
 
 
-def run_git(*words: str, folder: Path) -> str:
-    """Return what git prints in ``folder``. UsageError with the first line of its error, EnvironmentMissing without
-    git."""
+def run_git(*words: str, folder: Path) -> bytes:
+    """Return what git prints in ``folder``.
+
+    Raises UsageError with the first line of git's error, EnvironmentMissing without git.
+    """
     try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, cwd=folder)
+        done = subprocess.run(["git", *words], capture_output=True, cwd=folder)
     except OSError as error:
         raise EnvironmentMissing(f"git cannot be run in {folder}: {error.strerror}") from None
     if done.returncode:
-        raise UsageError((done.stderr.strip().splitlines() or ["failed without a message"])[0])
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError(lines[0] if lines else "failed without a message")
     return done.stdout
 
 

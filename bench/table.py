@@ -23,11 +23,14 @@ INTERVAL = ("value", "low", "high")
 """Keys of a mapping in a column of intervals."""
 
 
-def shown(text: str) -> str:
-    """Return ``text`` with control characters escaped, so that no name can move the cursor or colour a line."""
+def shown(text: str, kept: str = "\n\t") -> str:
+    """Return ``text`` with control characters but those ``kept`` escaped.
+
+    So no name can move the cursor or colour a line; in a cell, which keeps none, no name can end its row.
+    """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Column:
         if value is None:
             return DASH
         if self.kind == "text" or (self.words and isinstance(value, str)):
-            return shown(str(value))
+            return shown(str(value), kept="")
         if self.kind == "interval":
             value, low, high = (self._number(value[name]) for name in INTERVAL)
             return f"{value} [{low}, {high}]"

@@ -13,7 +13,7 @@ from headcount.bench.output.figure import figure
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import summary
 from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot
-from headcount.bench.table import Column, Row, Section, Table, plural
+from headcount.bench.table import Column, Row, Section, Table, plural, shown
 
 UNITS = {"P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3}
 TABLE = Table(
@@ -41,7 +41,9 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
     folder, name = Path(path).parent, Path(path).name
     if revisions.startswith("-"):
         raise UsageError(f"--history {revisions}: a range of commits is expected, as main~20..main")
-    lines = run_git("log", "--reverse", "--format=%H%x09%cs%x09%s", revisions, "--", name, folder=folder).splitlines()
+    # a subject holds no null byte, but may hold what str.splitlines takes for the end of a line
+    log = run_git("log", "-z", "--reverse", "--format=%H%x09%cs%x09%s", revisions, "--", name, folder=folder)
+    lines = log.decode(errors="replace").rstrip("\0").split("\0") if log else []
     if not lines:
         raise UsageError(f"no commit of {revisions} changed {path}")
     rows: list[Row] = []
@@ -93,8 +95,11 @@ def _plot(plot: str, commits: Sequence[str], series: Mapping[str, Sequence[tuple
 def badge(path: str) -> str:
     """Return an SVG with the MACs and parameters of each target of the lock ``path``, to show in a README."""
     locked = file.parse(read_file(path), path)
-    title = "; ".join(f"{one.target}: {one.macs:,} MACs, {one.params:,} parameters" for one in locked)
-    names = [f"{one.target}: " * (len(locked) > 1) for one in locked]
+    # XML has no control characters, not even as references
+    targets = [shown(one.target, kept="") for one in locked]
+    costs = [f"{one.macs:,} MACs, {one.params:,} parameters" for one in locked]
+    title = "; ".join(f"{target}: {cost}" for target, cost in zip(targets, costs, strict=True))
+    names = [f"{target}: " * (len(locked) > 1) for target in targets]
     texts = [f"{_short(one.macs)}MACs, {_short(one.params).strip()} params" for one in locked]
     name, text = "cost", " · ".join(map("".join, zip(names, texts, strict=True)))
     # widths of text of 11 pixels in common sans-serif fonts

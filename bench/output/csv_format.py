@@ -47,7 +47,7 @@ def _fields(column: Column, cell: Any) -> dict[str, Any]:
         cell = None
     if column.code:
         cell = _escape_formula(cell)
-    return {column.key: shown(cell) if isinstance(cell, str) else cell}
+    return {column.key: shown(cell, kept="") if isinstance(cell, str) else cell}
 
 
 def _escape_formula(cell: Any) -> Any:

@@ -27,7 +27,7 @@ class Markdown(Renderer):
 
     def _cell(self, column: Column, row: Row) -> str:
         cell, text = self.cell(column, row), row.values[column.key]
-        return code(text) + cell.removeprefix(shown(text)) if column.code and text else _escape(cell)
+        return code(text) + cell.removeprefix(shown(text, kept="")) if column.code and text else _escape(cell)
 
 
 def code(text: str) -> str:
