@@ -72,6 +72,8 @@ def parse(content: str | bytes, path: str | Path) -> tuple[CountSnapshot, ...]:
     """
     try:
         data = json.loads(content, object_pairs_hook=_unique)
+        # half a pair of surrogates is a text in JSON, but none that can be written or name a file
+        json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {excerpt(error)}") from None
     kinds = {"lock_version": (TARGETS_VERSION, _of_lock), "schema_version": (JSON_VERSION, _of_tables)}
@@ -131,14 +133,26 @@ def _of_lock(data: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]
     request = {"spec": data["module"], "settings": data["settings"], **options}
     fields = {name: data[name] for name in ("name", "included", "inputs", "versions")}
     fields |= {name: data[name] for name in ("collectives", "limits", "uncalled") if name in data}
+    terms = [Entry(one["path"], one["kind"], one["sizes"], one["times"]) for one in data["contractions"]]
+    parameters = parameters_of(data["parameters"])
+    for one, term in zip(data["contractions"], terms, strict=True):
+        _check_product(f"macs of {term.path} {term.kind}", one["macs"], term.size)
+    for one, parameter in zip(data["parameters"], parameters, strict=True):
+        _check_product(f"params of {parameter.path}", one["params"], parameter.params)
     fields |= {
-        "terms": [Entry(one["path"], one["kind"], one["sizes"], one["times"]) for one in data["contractions"]],
-        "parameters": parameters_of(data["parameters"]),
+        "terms": terms,
+        "parameters": parameters,
         "unsupported": data[word],
         "request": request if data["module"] else None,
     }
     sums = {name: data[name] for name in ("macs", "elementwise_macs", "params")}
     return fields, sums | {"sent": data.get("sent", 0)}
+
+
+def _check_product(what: str, written: Any, product: int) -> None:
+    """Raise ValueError where the number that a lock has beside the sizes of a tensor is not their product."""
+    if type(written) is not int or written != product:
+        raise ValueError(f"{what}: the sizes give {excerpt(product)}, the file has {excerpt(written)}")
 
 
 def _of_tables(data: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:

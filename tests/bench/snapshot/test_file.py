@@ -71,6 +71,7 @@ BROKEN = {
         TEXT.replace(' "macs": 4207,', ' "macs": 1,\n "macs": 4207,'),
         "is not JSON: an object has a key twice",
     ),
+    "half a surrogate pair": (TEXT.replace("model.py", r"\ud800.py"), "is not JSON: "),
     "other JSON": ('{"name": "x"}', "is neither "),
     "later version": (edit_lock(lock_version=4), "has lock_version 4"),
     "no targets": (edit_lock(lock_version=3, targets=[]), "is broken: it has a target twice, or none"),
@@ -86,7 +87,15 @@ BROKEN = {
     "other sum": (edit_lock(macs=4208), "is broken: sum of macs"),
     "other elementwise sum": (edit_lock(elementwise_macs=1), "is broken: sum of elementwise_macs"),
     "other sum of params": (edit_lock(params=1), "is broken: sum of params"),
-    "edited size": (edit_term(sizes={"b": 3}), "is broken: sum of macs"),
+    "edited size": (edit_term(sizes={"b": 3}), "is broken: macs of attn scores: the sizes give 6, the file has 1470"),
+    **{
+        f"macs of a contraction: {macs}": (edit_term(macs=macs), "is broken: macs of attn scores: the sizes give 1470")
+        for macs in (1, 1470.0, float("nan"), True, None, "1470")
+    },
+    "params of a parameter": (
+        TEXT.replace('"params": 143', '"params": 144', 1),
+        "is broken: params of layers.2.weight: the sizes give 143, the file has 144",
+    ),
     "fractional size": (edit_term(times=2.0), "is broken: sum of macs"),
     "unknown kind": (edit_term(kind="speed"), "is broken: unknown kind 'speed'"),
     "option of another type": (edit_lock(options={**OPTIONS, "device": 7}), "is broken: device has the wrong type: 7"),
