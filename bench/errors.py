@@ -82,6 +82,9 @@ def format_error(error: Exception) -> tuple[str, int] | None:
         return "this needs more memory, processes or open files than there are", EnvironmentMissing.exit_code
     if (futures := sys.modules.get("concurrent.futures")) and isinstance(error, futures.BrokenExecutor):
         return "a process that counts was ended from outside, perhaps for want of memory", EnvironmentMissing.exit_code
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        # tempfile, where no folder for temporary files can be written
+        return str(error.strerror), EnvironmentMissing.exit_code
     if isinstance(error, OSError) and _is_about_user_file(error):
         named = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{named}", UsageError.exit_code

@@ -14,8 +14,10 @@ from headcount.models.kernels.selection import REFERENCE, select_impl
 def make_module(config: AttentionConfig | ModelConfig | MixtureFeedForwardConfig) -> nn.Module:
     """Return the module of ``config``: class ``config.module`` of file ``models/<config.variant>.py``.
 
-    Raises ConfigError for a variant that has formulas but no module.
+    Raises ConfigError for a variant that has formulas but no module, and TypeError for what is no configuration.
     """
+    if not isinstance(config, AttentionConfig | ModelConfig | MixtureFeedForwardConfig):
+        raise TypeError(f"a configuration is expected, as preset('moa-8K8E128D') returns, not {config!r:.80}")
     if isinstance(config, LayerConfig):
         return make_module(config.attention)
     if config.module is None:

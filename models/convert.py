@@ -33,13 +33,15 @@ def convert(
     which makes every gate 1, so that with s + r = h either is the dense model. The parameters are those of ``dense``,
     not copies: use ``copy.deepcopy`` first to preserve it. Heads with the highest ``scores`` (see
     :func:`reorder_heads`) come first and are shared. Raises ConfigError for more heads than there are, and for
-    ``scores`` of a configuration.
+    ``scores`` of a configuration; TypeError for a module that :func:`build` has not made.
     """
     if isinstance(dense, ModelConfig):
         if scores is not None:
             raise ConfigError("scores order the heads of a model; a configuration has none")
         return convert_config(dense, shared=shared, routed=routed, router=router)
-    config = convert_config(dense.config, shared=shared, routed=routed, router=router)
+    if not isinstance(config := getattr(dense, "config", None), ModelConfig):
+        raise TypeError(f"a model of build, or its configuration, is expected, not {type(dense).__name__}")
+    config = convert_config(config, shared=shared, routed=routed, router=router)
     state = dict((dense if scores is None else reorder_heads(dense, scores)).state_dict())
     like = next(dense.parameters())
     model = build(config, device="meta")

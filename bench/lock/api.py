@@ -26,7 +26,7 @@ class Lock(CountSnapshot):
 
     def write(self, path: str | Path) -> None:
         """Write the lock to ``path``, in an existing folder. Raises UsageError where it cannot be written."""
-        write(path, file.text(self))
+        write(Path(path), file.text(self))
 
     def check(self, path: str | Path, target: str | None = None) -> None:
         """Raise CostChanged, an AssertionError, unless what difference.equal compares is as locked, or within limits.

@@ -94,7 +94,7 @@ def preset(name: str, overrides: Mapping[str, Any] | None = None) -> ModelConfig
 
 def _base(name: str) -> dict[str, Any]:
     if name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}; {choices(name, PRESETS, LISTED)}")
+        raise ConfigError(f"unknown preset {name!r}; {choices(str(name), PRESETS, LISTED)}")
     return PRESETS[name]
 
 

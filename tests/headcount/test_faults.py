@@ -58,6 +58,9 @@ FAULTS = {
     "stdout closed": Fault(TABLE, '"$@" >&-'),
     "all streams closed": Fault(f"{JSON} -o out.json", '"$@" <&- >&- 2>&-'),
     "disk full": Fault(f"{TABLE} -o disk/old", DISK, code=2, words=FULL, root=True),
+    "no file of any size": Fault(
+        "count moa-8K8E128D --seq-len 2", 'ulimit -f 0; "$@"', code=3, words="No usable temporary directory"
+    ),
     "read-only file": Fault(f"{TABLE} -o disk/x", read_only("disk"), code=2, words="Read-only file system", root=True),
     "read-only checkout": Fault(TABLE, read_only(str(headcount.CHECKOUT)), same=True, root=True),
     "unknown user": Fault(TABLE, 'unshare --user --map-user=54321 "$@"', same=True),

@@ -30,6 +30,31 @@ print({"torch", "numpy", "pandas", "sympy", "matplotlib", "tabulate"} & sys.modu
 """
 
 
+WRONG = """
+from torch import nn, ones
+import headcount as hc
+
+calls = {
+    "build": (lambda: hc.build("moa-8K8E128D"), "preset('moa-8K8E128D') returns, not 'moa-8K8E128D'"),
+    "build of nothing": (lambda: hc.build(None), "a configuration is expected"),
+    "convert": (lambda: hc.convert(nn.Linear(2, 3), shared=1, routed=1), "a model of build"),
+    "write": (lambda: hc.lock(nn.Linear(2, 3), ones(1, 2)).write(None), "not NoneType"),
+    "preset": (lambda: hc.preset(5), "unknown preset 5"),
+}
+for name, (call, words) in calls.items():
+    try:
+        print(name, call())
+    except (TypeError, hc.models.configs.base.ConfigError) as error:
+        assert words in str(error), (name, error)
+"""
+
+
+def test_arguments_of_a_wrong_type_are_named():
+    """In a process of its own: the tests' type checks would raise first."""
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
 def test_closed_forms_import_no_heavy_package():
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stderr.splitlines()[-1] == "set()"
