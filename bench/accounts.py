@@ -337,7 +337,8 @@ def training_macs(case: Case, given: Assumptions) -> int:
 def training_recompute_macs(case: Case, given: Assumptions) -> int:
     """Return the MACs of a training step that runs the forward pass of every repeated layer twice."""
     _check_repeats(case)
-    return backward.training_macs(case.ledger, recompute=backward.repeated)
+    is_repeated = backward.repeated_layers(case.ledger)
+    return backward.training_macs(case.ledger, recompute=lambda entry: is_repeated(entry.path))
 
 
 @Account("training\nFLOPs per token", "rule", **FLOPS)

@@ -1,5 +1,6 @@
 """Ledgers of the backward pass and of a training step, derived from a forward ledger."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -28,9 +29,30 @@ def backward(forward: Ledger, *, recompute: Callable[[Entry], bool] | None = Non
     return Ledger(tuple(out))
 
 
-def repeated(entry: Entry) -> bool:
-    """Return whether an entry belongs to one of the repeated layers, whose forward full recomputation runs again."""
-    return any(part[0] == "*" or part[0].isdigit() for part in entry.path.split(".") if part)
+_LAYER = re.compile(r"(?:.*\.)?(?:\*|\d+(?:-\d+)?)(?=\.|$)")
+
+
+def layer_path(path: str) -> str:
+    """Return the path of the layer that a module belongs to, up to its last index; empty where it has none."""
+    match = _LAYER.match(path)
+    return match[0] if match else ""
+
+
+def repeated_layers(form: Ledger) -> Callable[[str], bool]:
+    """Return a function of a module's path: whether full recomputation runs its forward pass again.
+
+    It runs the elements of the innermost lists of modules: the blocks of a stage, not what embeds the stage's input.
+    A layer alone is in no list, and runs again as a whole.
+    """
+    layers = {layer_path(entry.path) for entry in form} - {""}
+    lists = {layer.rpartition(".")[0] for layer in layers}
+    innermost = {name for name in lists if not any(other.startswith(f"{name}.") for other in lists)}
+
+    def is_repeated(path: str) -> bool:
+        layer = layer_path(path)
+        return layer.rpartition(".")[0] in innermost if layer else not layers
+
+    return is_repeated
 
 
 def training_macs(forward: Ledger, *, recompute: Callable[[Entry], bool] | None = None) -> Size:

@@ -6,15 +6,16 @@ the least that any algorithm sends; NCCL may choose a tree, which sends other nu
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate, pairwise
-from math import gcd, isqrt, prod
+from math import ceil, gcd, isqrt, prod
 
-from headcount.formulas.backward import training_macs
-from headcount.formulas.ledger import FORWARD_KINDS, STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
+from headcount.formulas.backward import layer_path, repeated_layers, training_macs
+from headcount.formulas.ledger import STORED_KINDS, Entry, Ledger, Size, at, divide, ledger
 from headcount.formulas.plan import Plan, PlanError
 
 TENSOR = ("h", "g", "F", "V", "k")
@@ -49,25 +50,27 @@ class Transfer:
 
     @property
     def sent(self) -> Size:
-        """Elements that leave the rank."""
+        """Elements that leave the rank: of each collective a whole number, rounded up; of symbols the quotient."""
         n = self.group
         parts = {"all_gather": n - 1, "reduce_scatter": n - 1, "all_reduce": divide(2 * (n - 1), n)}
-        return divide(self.times * self.own * parts.get(self.kind, 1), 1)
+        each = self.own * parts.get(self.kind, 1)
+        return self.times * (ceil(each) if isinstance(each, Fraction) else each)
 
 
 @dataclass(frozen=True)
 class RankCost:
     """MACs, memory and communication of each of ``ranks`` equal ranks for one microbatch.
 
-    ``ledger``: its entries, with the gathered parameters that it computes with. ``held``: elements of its weights by
-    part of the recipe, as ZeRO divides them. ``layers``: the first layer of a pipeline stage of the class and the one
-    after its last; None without a pipeline.
+    ``ledger``: its entries, with the gathered parameters that it computes with. ``again``: those whose forward pass the
+    backward pass runs again. ``held``: elements of its weights by part of the recipe, as ZeRO divides them. ``layers``:
+    the first layer of a pipeline stage of the class and the one after its last; None without a pipeline.
     """
 
     stage: str
     ranks: Size
     plan: Plan
     ledger: Ledger
+    again: Ledger
     transfers: tuple[Transfer, ...]
     held: Mapping[str, Size]
     layers: tuple[int, int] | None = None
@@ -75,9 +78,7 @@ class RankCost:
     @property
     def step_macs(self) -> Size:
         """Multiply-accumulates of forward and backward, recomputation included."""
-        # selective: attention's two products of T x S
-        kinds = {"none": (), "selective": ("scores", "values"), "full": FORWARD_KINDS}[self.plan.recompute]
-        return training_macs(self.ledger, recompute=lambda entry: entry.kind in kinds)
+        return training_macs(self.ledger) + self.again.macs
 
     def sent_bytes(self, *phases: str, element_bytes: Mapping[str, int] = BYTES) -> Size:
         """Return the bytes that leave the rank in some phases of one microbatch; ``sync`` is once a step."""
@@ -91,16 +92,22 @@ class RankCost:
         """Return a bound of the elements that a microbatch keeps for its backward pass.
 
         The result of each operation once, but for attention's T x S numbers, which fused kernels do not keep. With
-        full recomputation the input of each layer, and the results inside one.
+        full recomputation the input of each layer, and the results inside the largest one.
         """
+        everything = sum(map(_results, self.ledger))
         if self.plan.recompute != "full":
-            return sum(map(_results, self.ledger))
-        layers = self.ledger.select(lambda entry: _LAYERS.search(entry.path))
-        inputs = layers.select(lambda entry: entry.path.endswith("self_attn_norm"))
-        number = sum(entry.times for entry in inputs)
-        one_layer = divide(sum(map(_results, layers)), number) if number else 0
-        outside = sum(map(_results, self.ledger)) - sum(map(_results, layers))
-        return outside + sum(entry.size for entry in inputs) + one_layer
+            return everything
+        runs: dict[str, list[Entry]] = {}
+        for entry in self.again:
+            runs.setdefault(layer_path(entry.path), []).append(entry)
+        inputs, inside = 0, [0]
+        for layers in runs.values():
+            number = gcd(*(entry.times for entry in layers))
+            inside.append(divide(sum(map(_results, layers)), number))
+            # a norm of the layer itself is as large as the layer's input
+            norms = (e for e in layers if e.kind in ("norm", "rms_norm") and not _block_path(e.path))
+            inputs += next((norm.size for norm in norms), 0)
+        return everything - sum(map(_results, self.again)) + inputs + max(inside)
 
 
 def _results(entry: Entry) -> Size:
@@ -122,6 +129,7 @@ def rank_costs(form: Ledger, plan: Plan) -> tuple[RankCost, ...]:
         PlanError: a degree does not divide a size, or the model has nothing that it could divide.
     """
     _check_fits(form, plan)
+    is_layer = repeated_layers(form)
     out = []
     for stage, number, part, layers in _stage_ledgers(form, plan):
         blocks = _blocks(part, plan)
@@ -131,13 +139,18 @@ def rank_costs(form: Ledger, plan: Plan) -> tuple[RankCost, ...]:
             *_weights(part, own, plan, blocks),
             *_stage_borders(stage, form, plan),
         ]
+        again = Ledger(())
+        if plan.recompute == "selective":
+            # attention's two products of T x S
+            again = own.select(lambda entry: entry.kind in ("scores", "values"))
         if plan.recompute == "full":
+            again = own.select(lambda entry: is_layer(entry.path))
             # gathered weights are used by both passes, and activations between blocks are stored
-            again = (one for one in moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
-            moved += [replace(one, phase="backward") for one in again]
+            run = (one for one in moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
+            moved += [replace(one, phase="backward") for one in run if is_layer(one.path)]
         moved = tuple(one for one in moved if one.group != 1 and one.own != 0)
         ranks = number * divide(plan.ranks, plan.pp)
-        out.append(RankCost(stage, ranks, plan, own, moved, _held(own, plan, blocks), layers))
+        out.append(RankCost(stage, ranks, plan, own, again, moved, _held(own, plan, blocks), layers))
     return tuple(out)
 
 
@@ -227,8 +240,14 @@ def _heads_on_rank(entries: Sequence[Entry], plan: Plan) -> tuple[Size, int]:
     most = divide(max(own + routed * (h // plan.tp - own) for own in shared), 1)
     if isinstance(most, Fraction):
         raise PlanError(f"tp={plan.tp}, heads={plan.heads}: a token uses {most} heads of a rank, no whole number")
+    if not is_dealt:
+        return most, 0
     g = next(entry.weight["g"] for entry in entries if "g" in entry.weight)
-    return most, max(len({head * g // h for head in held}) for held in ranks) if is_dealt else 0
+    keys = [{head * g // h for head in held} for held in ranks]
+    copies = Counter(key for held in keys for key in held)
+    if len(set(copies.values())) > 1 or len(set(map(len, keys))) > 1:
+        raise PlanError(f"tp={plan.tp}, heads=dealt: ranks share the {g} key/value heads unevenly")
+    return most, len(keys[0])
 
 
 def _block_of(path: str, blocks: Mapping[str, _Block]) -> _Block:
@@ -279,7 +298,7 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block]) -> Entry:
         degree = by.get(letter, 1)
         if letter == "K" and degree != 1:
             size = prod(entry.dims[one] for one in ("B", "T", "K"))
-        if isinstance(size, int) and isinstance(degree, int) and size % degree:
+        if not _divides(degree, size):
             axis = {"E": "ep", "K": "ep", "T": "cp", "S": "cp"}.get(letter, "tp")
             _refuse(plan, ("cp", "tp") if letter in "TS" and degree != plan.cp else (axis,), letter, size)
     dims = {letter: divide(size, by.get(letter, 1)) for letter, size in entry.dims.items()}
@@ -295,7 +314,7 @@ def _on_rank(entry: Entry, plan: Plan, blocks: Mapping[str, _Block]) -> Entry:
 
 
 def _check_fits(form: Ledger, plan: Plan) -> None:
-    """Raise PlanError where an operation cannot be divided, or ``ep`` divides nothing."""
+    """Raise PlanError where an operation cannot be divided, ``ep`` divides nothing, or ``hsdp`` too few replicas."""
     for entry in form:
         pools = entry.kind == "linear" and "h" in entry.weight and not entry.dims.keys() & {"T", "S"}
         divides_tokens = plan.cp != 1 or plan.tp != 1 and (pools or plan.sp)
@@ -303,10 +322,24 @@ def _check_fits(form: Ledger, plan: Plan) -> None:
             word = f"cp={plan.cp}" if plan.cp != 1 else f"tp={plan.tp}" if pools else "sp"
             reads = "all tokens at once" if pools else "neighbouring tokens"
             raise PlanError(f"{word}: no closed form of {entry.path}, which reads {reads}")
+        # a block gathers the tokens of its input
+        if plan.sp and "T" in entry.dims and not _divides(plan.cp * plan.tp, entry.dims["T"]):
+            _refuse(plan, ("cp", "tp"), "T", entry.dims["T"])
     # raises PlanError for a block, by its path in the whole model
     blocks = _blocks(form, plan)
     if plan.ep != 1 and not any(block.experts != 0 for block in blocks.values()):
         raise PlanError(f"ep={plan.ep}: the model has no experts")
+    if plan.hsdp != 1:
+        for entry in form:
+            replicas = _replicas(entry, plan, _block_of(entry.path, blocks))
+            if not _divides(plan.hsdp, replicas):
+                what = "experts, dp x cp x tp / ep =" if "E" in entry.selects else "weights, dp x cp ="
+                raise PlanError(f"hsdp={plan.hsdp} does not divide the replicas of {what} {replicas}")
+
+
+def _divides(degree: Size, size: Size) -> bool:
+    """Return whether ``degree`` divides ``size``; of symbols, that it may."""
+    return not (isinstance(size, int) and isinstance(degree, int)) or size % degree == 0
 
 
 def _refuse(plan: Plan, axes: Sequence[str], letter: str, size: int) -> None:
@@ -314,7 +347,7 @@ def _refuse(plan: Plan, axes: Sequence[str], letter: str, size: int) -> None:
     degree = prod(getattr(plan, axis) for axis in axes)
     fits = sorted({n for low in range(1, isqrt(size) + 1) if size % low == 0 for n in (low, size // low)})
     near = [*[n for n in fits if n < degree][-1:], *[n for n in fits if n > degree][:1]]
-    words = " x ".join(f"{axis}={getattr(plan, axis)}" for axis in axes)
+    words = " x ".join(f"{axis}={getattr(plan, axis)}" for axis in axes if getattr(plan, axis) != 1)
     raise PlanError(f"{words} does not divide {letter} = {size:,}; nearest that fit: {', '.join(map(str, near))}")
 
 
@@ -476,7 +509,9 @@ def _weights(form: Ledger, on_rank: Ledger, plan: Plan, blocks: Mapping[str, _Bl
         shards = divide(group, plan.hsdp)
         # the weights outside the layers are of the root unit, which stays gathered
         again = ("backward",) if not plan.keep and _LAYERS.search(entry.path) else ()
-        for phase in {0: (), 3: ("forward", *again)}.get(plan.zero, ("sync",)):
+        # the optimizer changes no frozen weight
+        changed = ("sync",) * entry.trainable
+        for phase in {0: (), 3: ("forward", *again)}.get(plan.zero, changed):
             yield Transfer(entry.path, "all_gather", "dp", shards, part, phase, PARAMETER, entry.times)
         sums = [("all_reduce", "dp", group, one)]
         if plan.zero:

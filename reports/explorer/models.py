@@ -121,7 +121,8 @@ def _symbolic(case: Case) -> SymbolicCase:
 
 def _repeat(form: Ledger, layers: int) -> Ledger:
     """Return a form of equal ``layers`` with N of them."""
-    return Ledger(tuple(replace(e, times=N * divide(e.times, layers)) if backward.repeated(e) else e for e in form))
+    is_repeated = backward.repeated_layers(form)
+    return Ledger(tuple(replace(e, times=N * divide(e.times, layers)) if is_repeated(e.path) else e for e in form))
 
 
 def _form(case: SymbolicCase, rules: Mapping[str, Rule], signatures: dict[tuple, int]) -> dict[str, Any]:
@@ -157,11 +158,12 @@ def _decoder(has_experts: bool, is_tied: bool, has_bias: bool, signatures: dict[
 def _costs(case: SymbolicCase, rules: Mapping[str, Rule], signatures: dict[tuple, int]) -> dict[str, Any]:
     """Return the nodes of a model's costs, see :func:`as_data`."""
     form, module = case.ledger, model_form(case.config)
+    is_repeated = backward.repeated_layers(form)
     other = prices.other_flops(form, prices.PRICES)
     out = {
         "groups": _groups(form, rules, signatures),
         "one_gradient": _node(3 * form.macs - backward.training_macs(form)),
-        "once": _node(form.select(lambda entry: not backward.repeated(entry)).macs),
+        "once": _node(form.select(lambda entry: not is_repeated(entry.path)).macs),
         "frozen": _node(form.frozen_params),
         "other": [_node(sum(other[kind] for kind in kinds)) for kinds in prices.GROUPS.values()],
         **_rank(form),

@@ -1,6 +1,7 @@
 """Costs of one rank of a parallel plan: formulas typed by hand, and identities between plans."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -8,11 +9,13 @@ from math import prod
 
 import pytest
 
+from headcount.bench import accounts
 from headcount.bench.case import Case, ledger_of
 from headcount.formulas.backward import training_macs
 from headcount.formulas.plan import GRAMMAR, Plan, PlanError, parse
 from headcount.formulas.rank import Transfer, rank_costs
 from headcount.formulas.symbols import symbol
+from headcount.models.configs import presets
 from headcount.models.configs.make import make_config
 from headcount.models.configs.registry import ATTENTIONS
 from tests.cases import MODEL_CASES, MODEL_LENGTHS, configurations
@@ -242,6 +245,134 @@ def test_reduce_scatter_and_all_gather_equal_all_reduce(n):
     assert whole.sent == sum(part.sent for part in parts) == 2 * (n - 1) * 7 * 11
 
 
+@pytest.mark.parametrize("n", range(1, 14))
+@pytest.mark.parametrize("own", [1, 2, 7, 12, 91])
+def test_collective_sends_whole_elements(n, own):
+    sent = {
+        kind: Transfer("", kind, "dp", n, own, "sync", times=11).sent
+        for kind in ("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send")
+    }
+    assert sent["all_gather"] == sent["reduce_scatter"] == 11 * (n - 1) * own
+    assert sent["all_to_all"] == sent["send"] == 11 * own
+    # each of n ranks sends as little of 2 (n - 1) times all elements as whole elements allow
+    each, rest = divmod(sent["all_reduce"], 11)
+    assert rest == 0 and type(each) is int
+    assert n * (each - 1) < 2 * (n - 1) * own <= n * each
+
+
+def test_part_of_rows_is_rounded_once():
+    # 5 / 3 rows of 7 elements
+    assert Transfer("", "all_to_all", "ep", 3, Fraction(5 * 7, 3), "forward", times=2).sent == 2 * 12
+
+
+DEGREES = [
+    *(f"{axis}={n}" for axis in ("dp", "cp", "tp", "pp") for n in range(2, 14)),
+    *(f"dp={n},{more}" for n in (2, 3, 7, 12) for more in ("fsdp", "fsdp:keep", "zero=1", "zero=2", f"fsdp,hsdp={n}")),
+    *(f"dp={n},ep={n}" for n in range(2, 14)),
+    "tp=2,dp=3", "tp=2,sp,cp=3", "tp=2,sp,dp=9", "cp=3:ring,dp=5", "tp=2,pp=3,dp=3,mb=5", "dp=6,ep=3,fsdp",
+    "dp=12,ep=2,fsdp,hsdp=3", "tp=2,sp,dp=3,ep=3", "cp=5,ep=5", "tp=3,ep=3:replicated", "tp=3,ep=3:replicated,dp=7",
+    "dp=3,recompute=full", "tp=2,dp=3,recompute=selective", "tp=2,sp,pp=2,dp=7,zero=2,recompute=full",
+]  # fmt: skip
+"""Plans of every kind, mostly of degrees that divide few weights."""
+
+
+def make_forms(plan):
+    """Return ledgers of models whose tokens, heads and experts the plan divides, and whose weights have odd sizes."""
+    n = plan.tp * plan.cp * plan.ep
+    sizes = {"d_model": 9, "num_heads": n, "d_ff": 5 * n, "vocab_size": 7 * n}
+    decoder = sizes | {"num_layers": 13, "num_kv_heads": n, "head_dim": 2}
+    mixture = {"ffn_num_experts": 3 * plan.ep, "ffn_top_k": 2}
+    translation = sizes | {"head_dim": 3, "num_encoder_layers": 3, "num_decoder_layers": 2}
+    experts = {"num_experts": 3 * plan.ep, "top_k": 2, "head_dim": 3, "d_ff": 5 * n, "d_model": 9}
+    lengths = {"batch_size": 1, "src_len": 3 * n, "tgt_len": 3 * n}
+    yield Case.of("llama3-8b", decoder, {"seq_len": 3 * n}).ledger
+    yield Case.of("llama3-8b", decoder | mixture, {"seq_len": 3 * n}).ledger
+    yield Case.of("transformer-base", translation, lengths).ledger
+    yield Case.of("moa-8K8E128D", experts | {"vocab_size": 7 * n}, lengths).ledger
+
+
+@pytest.mark.parametrize("text", DEGREES)
+def test_all_costs_of_a_plan_are_integers(text):
+    plan, fitting = parse(text), 0
+    for form in make_forms(plan):
+        try:
+            costs = rank_costs(form, plan)
+        except PlanError:
+            continue
+        fitting += 1
+        assert sum(cost.ranks for cost in costs) == plan.ranks
+        for cost in costs:
+            numbers = [cost.ranks, cost.step_macs, cost.ledger.params, cost.state_bytes(), cost.activation_elements()]
+            numbers += [size for one in cost.transfers for size in (one.group, one.times, one.sent)]
+            numbers += [size for entry in cost.ledger for size in (*entry.dims.values(), *entry.weight.values())]
+            assert {type(number) for number in numbers} == {int} and min(numbers) >= 0
+            assert all(part <= cost.ledger.params for part in cost.held.values())
+    assert fitting > 0
+
+
+@pytest.mark.parametrize(("name", "text"), [("llama", "dp=3"), ("llama", "dp=7,cp=2"), ("mixture", "dp=6,ep=2")])
+def test_gradients_of_each_weight_are_rounded_up(name, text):
+    """An all-reduce of each weight's gradient over the ranks that have it, experts apart."""
+    plan = parse(text)
+    form = llama(ffn_num_experts=4, ffn_top_k=2) if name == "mixture" else llama()
+    cost, sent = rank_cost(form, text), 0
+    for entry in form:
+        is_expert = "E" in entry.weight and "E" not in entry.dims
+        own, ranks = prod(entry.weight.values()) if entry.weight else 0, plan.dp * plan.cp
+        if is_expert:
+            own, ranks = own // plan.ep, ranks // plan.ep
+        # minus the floor of minus: rounded up
+        sent += entry.times * -(-2 * (ranks - 1) * own // ranks)
+    assert sum_sent(cost, "dp", "sync") == sent > 0
+
+
+def experts_and_rest(ep):
+    """Return the elements of experts and of other weights, by tensor, of one layer with 4 experts."""
+    experts = 3 * [(4 // ep, 8 * 6)]
+    # embedding and logits of 16 words; q, k, v, output; the router; three norms
+    rest = [(16, 8), (16, 8), (8, 8), (4, 8), (4, 8), (8, 8), (4, 8), (8, 1), (8, 1), (8, 1)]
+    return experts, rest
+
+
+@pytest.mark.parametrize(
+    ("ep", "dp", "hsdp"), [(1, 4, 2), (2, 4, 1), (2, 4, 2), (4, 8, 2), (2, 8, 4), (4, 12, 3), (2, 12, 2), (4, 4, 1)]
+)
+def test_replicas_of_experts_are_divided(ep, dp, hsdp):
+    sizes = {"num_layers": 1, "d_model": 8, "d_ff": 6, "num_heads": 2, "num_kv_heads": 1, "head_dim": 4}
+    sizes |= {"vocab_size": 16, "ffn_num_experts": 4, "ffn_top_k": 2}
+    form = Case.of("mistral-7b", sizes, {"seq_len": 24}).ledger
+    cost = rank_cost(form, f"ep={ep},dp={dp},fsdp,hsdp={hsdp}")
+    held = reduced = summed = 0
+    for tensors, replicas in zip(experts_and_rest(ep), (dp // ep, dp), strict=True):
+        shards = replicas // hsdp
+        for rows, width in tensors:
+            part = -(-rows // shards) * width
+            held += part
+            reduced += (shards - 1) * part
+            summed += -(-2 * (hsdp - 1) * part // hsdp)
+    assert set(cost.held.values()) == {held} and cost.state_bytes() == 16 * held
+    sync = Counter()
+    for one in cost.transfers:
+        if one.phase == "sync":
+            sync[one.kind] += one.sent
+    assert sync == Counter(reduce_scatter=reduced, all_reduce=summed)
+
+
+def test_deepseek_v3_with_two_replicas():
+    # of 64 ranks that divide the other weights: 17,117,633,536 but for rows of norms; each has 4 of 256 experts whole
+    form = Case.of("deepseek-v3", {}, {"seq_len": 4096}).ledger
+    cost = rank_cost(form, "ep=64,dp=128,fsdp,hsdp=2")
+    assert cost.held["weights"] == 17_117_633_536 // 64 + 10_217_324_544
+    assert cost.state_bytes() == 16 * cost.held["weights"]
+
+
+def test_frozen_weights_are_not_gathered_after_a_step():
+    form = make_form("dit")
+    frozen = {entry.path for entry in form if entry.weight and not entry.trainable}
+    for text in ("dp=2,zero=1", "dp=2,zero=2"):
+        assert frozen and not frozen & {one.path for one in rank_cost(form, text).transfers}
+
+
 @pytest.mark.parametrize("name", DENSE)
 def test_sequence_parallel_sends_as_much_as_tensor(name):
     plain, sequence = (rank_cost(make_form(name), text) for text in ("tp=2", "tp=2,sp"))
@@ -260,6 +391,57 @@ def test_recomputation():
     full = rank_cost(form, "tp=2,recompute=full")
     assert full.step_macs * 2 == 4 * form.macs
     assert sum_sent(full, "tp", "backward") == 2 * sum_sent(full, "tp", "forward")
+
+
+@pytest.mark.parametrize("name", COVERED)
+def test_full_recomputation_runs_layers_again(name):
+    form = make_form(name)
+    layers = form.select(lambda entry: re.search(r"layers\.|blocks\.", entry.path))
+    cost = rank_cost(form, "dp=2,recompute=full")
+    assert cost.step_macs == rank_cost(form, "dp=2").step_macs + layers.macs
+    assert any(entry.kind == "linear" for entry in form if entry not in layers)
+
+
+@pytest.mark.parametrize("name", sorted(presets.PRESETS))
+def test_full_recomputation_equals_its_column(name):
+    case = Case.of(name)
+    cost = rank_cost(case.ledger, "dp=2,recompute=full")
+    assert cost.step_macs == accounts.value_of("training_recompute_macs", case, accounts.Assumptions())
+
+
+@pytest.mark.parametrize("sequence", ["", ",sp"])
+def test_full_recomputation_sends_for_layers_again(sequence):
+    """Neither the sum of the embedding's parts nor the gather before the output projection runs again."""
+    once, twice = (rank_cost(llama(), f"tp=2{sequence}{more}") for more in ("", ",recompute=full"))
+    of_layers = sum(x.sent for x in once.transfers if x.phase == "forward" and x.path.startswith("layers."))
+    assert sum_sent(twice, "tp", "backward") == sum_sent(once, "tp", "backward") + of_layers
+    assert sum_sent(twice, "tp", "forward") == sum_sent(once, "tp", "forward") > of_layers > 0
+
+
+def test_stage_of_logits_runs_nothing_again():
+    costs = rank_costs(llama(), parse("pp=6,recompute=full"))
+    last = costs[-1]
+    assert {entry.path for entry in last.ledger} == {"norm", "output_proj"}
+    assert last.step_macs == 3 * last.ledger.macs and sum(cost.again.macs for cost in costs) > 0
+
+
+def test_embedding_of_a_stage_does_not_run_again():
+    form = Case.of("transnext-micro").ledger
+    again = rank_cost(form, "dp=2,recompute=full").again
+    once = form.select(lambda entry: "patch_embedding" in entry.path or not entry.path.startswith("stages."))
+    assert any(entry.path.startswith("stages.") and entry.macs for entry in once)
+    assert again.macs == form.macs - once.macs
+
+
+def test_kept_activations_hold_results_of_the_largest_layer():
+    # the first of 3 layers is dense, with a wider feed-forward block than the experts of the others
+    sizes = MODEL_CASES["deepseek"] | {"num_layers": 3, "num_dense_layers": 1, "d_ff": 2**20}
+    config = make_config(sizes)
+    form = ledger_of(config, dict(config.lengths))
+    tokens = prod(config.lengths.values())
+    kept = rank_cost(form, "dp=1,recompute=full").activation_elements()
+    # gate, up, activation and product of the two
+    assert 4 * tokens * 2**20 < kept < 5 * tokens * 2**20
 
 
 def test_sent_bytes_as_a_formula():
@@ -348,6 +530,14 @@ def test_invalid_plan_raises(text, message):
         ),
         (moa(), "dp=5,ep=5", "ep=5 does not divide E = 32; nearest that fit: 4, 8"),
         (moa(), "tp=2,dp=2,ep=2", "need ep=2:replicated"),
+        (moa(), "dp=4,ep=4,fsdp,hsdp=2", "hsdp=2 does not divide the replicas of experts, dp x cp x tp / ep = 1$"),
+        (moa(), "dp=12,ep=2,fsdp,hsdp=4", "hsdp=4 does not divide the replicas of experts, dp x cp x tp / ep = 6$"),
+        (layer("mha", d_model=15, num_heads=3), "tp=3,sp", "^tp=3 does not divide T = 56"),
+        (
+            layer("moh", d_model=12, num_heads=12, num_kv_heads=3, num_shared_heads=0, top_k=4, form="ideal"),
+            "tp=2,heads=dealt",
+            "^tp=2, heads=dealt: ranks share the 3 key/value heads unevenly",
+        ),
         (
             layer("switchhead", d_model=24, num_heads=4, head_dim=5, num_experts=4, top_k=2),
             "dp=2,ep=2",
