@@ -5,12 +5,14 @@ The configuration of a layer says which of its projections are divided by output
 
 from collections.abc import Callable
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
@@ -18,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from headcount.models.attention import Attention
-from headcount.models.configs.base import AttentionConfig, ConfigError
+from headcount.models.configs.base import AttentionConfig, ConfigError, check_divides
 from headcount.models.configs.llama import LlamaConfig
 from headcount.models.head_router import HeadRouter
 from headcount.models.llama import Llama
@@ -28,21 +30,63 @@ TOKENS = Shard(1)
 """Placement of (B, T, d_m) whose tokens are divided."""
 
 
-def divide_heads(layer: Attention, mesh: DeviceMesh, sequence: bool = False) -> None:
+class RepeatedColumns(ParallelStyle):
+    """Divide the outputs of a linear layer over the first dimension of ``grid``, and repeat them over the second.
+
+    ``grid`` has the ranks of the mesh that other projections are divided over. A weight's gradient is a part of a sum
+    over the ranks that repeat it.
+    """
+
+    def __init__(self, grid: DeviceMesh) -> None:
+        super().__init__()
+        self.grid = grid
+
+    def _apply(self, module: nn.Linear, device_mesh: DeviceMesh) -> nn.Module:
+        for name, parameter in module.named_parameters():
+            own = distribute_tensor(parameter, self.grid, [Shard(0), Replicate()])
+            module.register_parameter(name, nn.Parameter(own, parameter.requires_grad))
+
+        def forward(x: DTensor) -> DTensor:
+            weight = module.weight.to_local(grad_placements=[Shard(0), Partial()])
+            bias = None if module.bias is None else module.bias.to_local(grad_placements=[Shard(0), Partial()])
+            y = F.linear(x.to_local(grad_placements=[Partial()]), weight, bias)
+            return DTensor.from_local(y, device_mesh, [Shard(y.ndim - 1)], run_check=False)
+
+        module.forward = forward
+        return module
+
+
+def divide_heads(
+    layer: Attention, mesh: DeviceMesh, sequence: bool = False, grids: dict[int, DeviceMesh] | None = None
+) -> None:
     """Divide the heads of ``layer`` over the one-dimensional ``mesh``; ``sequence``: its input and output by tokens.
 
-    Run it inside ``implicit_replication()``, which lets whole gates multiply divided heads. Raises ConfigError for a
-    layer that has no heads of its own to divide.
+    Of fewer key/value heads than ranks each is on several neighbouring ones. ``grids``: the ranks by head, and by
+    number among those of a head, by number of heads; layers of a model share them. Run the layer inside
+    ``implicit_replication()``, which lets whole gates multiply divided heads. Raises ConfigError for a layer that has
+    no heads of its own to divide, and for heads that the ranks do not divide.
     """
-    config = layer.config
+    config, ranks = layer.config, mesh.size()
     if not config.columns:
         raise ConfigError(f"the heads of {config.variant} cannot be divided")
+    check_divides("the number of ranks", ranks, "num_heads", config.num_heads)
+    kv_heads = getattr(config, "num_kv_heads", config.num_heads)
+    if kv_heads < ranks:
+        check_divides("num_kv_heads", kv_heads, "the number of ranks", ranks)
+    else:
+        check_divides("the number of ranks", ranks, "num_kv_heads", kv_heads)
     inputs = PrepareModuleInput(
         input_layouts=(TOKENS if sequence else Replicate(),), desired_input_layouts=(Replicate(),)
     )
     parallelize_module(layer, mesh, inputs)
+    styles = _projections(config, sequence, local=False)
+    if kv_heads < ranks:
+        grids = {} if grids is None else grids
+        if kv_heads not in grids:
+            grids[kv_heads] = mesh._unflatten(0, (kv_heads, ranks // kv_heads), ("heads", *mesh.mesh_dim_names))
+        styles |= dict.fromkeys(config.key_value_columns, RepeatedColumns(grids[kv_heads]))
     try:
-        parallelize_module(layer, mesh, _projections(config, sequence, local=False))
+        parallelize_module(layer, mesh, styles)
     except NotImplementedError as error:
         raise ConfigError(f"the heads of {config.variant} cannot be divided: {error}") from None
     for part in layer.modules():
@@ -83,9 +127,12 @@ def divide_model(model: "Llama | Stage", mesh: DeviceMesh, sequence: bool = Fals
     """
     if model.config.mixture:
         raise ConfigError("experts of feed-forward blocks are not divided here; a dense model is")
+    if not model.config.columns:
+        raise ConfigError(f"the feed-forward blocks of {model.config.variant} models are not divided here")
     between = TOKENS if sequence else Replicate()
+    grids: dict[int, DeviceMesh] = {}
     for layer in model.layers:
-        divide_heads(layer.self_attn, mesh, sequence)
+        divide_heads(layer.self_attn, mesh, sequence, grids)
         inputs = PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None))
         parallelize_module(layer.feed_forward, mesh, inputs)
         parallelize_module(layer.feed_forward, mesh, _projections(model.config, sequence, local=True))

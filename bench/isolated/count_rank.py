@@ -153,10 +153,9 @@ def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[
     """Iterate over ``collectives`` with the name of the mesh's dimension where it is all ranks: torch has one group for
     both, and names it for itself."""
     meshes = {parameter.device_mesh for parameter in module.parameters() if isinstance(parameter, DTensor)}
-    dimensions = {
-        name: size for mesh in meshes for name, size in zip(mesh.mesh_dim_names or (), mesh.shape, strict=False)
-    }
-    names = [name for name, size in dimensions.items() if size == dist.get_world_size()]
+    dimensions = [pair for mesh in meshes for pair in zip(mesh.mesh_dim_names or (), mesh.shape, strict=False)]
+    # meshes of the same ranks may name them by one dimension or by two
+    names = [name for name, size in dimensions if size == dist.get_world_size()]
     for one in collectives:
         yield replace(one, axis=names[0]) if names and one.axis == "default_pg" else one
 

@@ -218,6 +218,7 @@ class AttentionConfig(SymbolicConfig):
     than its keys. ``no_step``: why it cannot decode step by step, empty where it can. ``steerable``: whether its module
     has a linear router whose selection can be set: ``routing_projection``. ``columns`` and ``rows``: the
     projections that tensor parallelism divides by their outputs, heads, and by their inputs; none without columns.
+    ``key_value_columns``: those columns whose outputs are the num_kv_heads key/value heads.
     """
 
     implementations: ClassVar[tuple[Implementation, ...]] = ()
@@ -228,6 +229,7 @@ class AttentionConfig(SymbolicConfig):
     steerable: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ()
     rows: ClassVar[tuple[str, ...]] = ("out_proj",)
+    key_value_columns: ClassVar[tuple[str, ...]] = ()
 
     d_model: int
 
@@ -269,11 +271,14 @@ class ModelConfig(SymbolicConfig):
 
     ``gated``: whether its feed-forward block is, with three matrices. ``mixture``: the experts of a feed-forward block,
     None for dense ones. ``equal_blocks``: whether the feed-forward blocks of all its layers have the same sizes.
+    ``columns`` and ``rows``: of its feed-forward blocks, as those of an attention.
     """
 
     gated: ClassVar[bool] = False
     mixture: ClassVar[SymbolicConfig | None] = None
     equal_blocks: ClassVar[bool] = True
+    columns: ClassVar[tuple[str, ...]] = ()
+    rows: ClassVar[tuple[str, ...]] = ()
 
     attention: AttentionConfig
 

@@ -12,8 +12,7 @@ from headcount.models.configs.moe_ffn import TakesMixture
 class LlamaConfig(CausalLanguageModelConfig, TakesMixture):
     """Pre-norm causal language model: RMSNorm, rotary positions, SwiGLU, untied output, no biases but the layers'.
 
-    Longer inputs than ``context_len`` are allowed. ``columns`` and ``rows``: of its feed-forward blocks, as those of an
-    attention.
+    Longer inputs than ``context_len`` are allowed.
     """
 
     gated: ClassVar[bool] = True

@@ -16,6 +16,7 @@ class MultiHeadAttentionConfig(AttentionConfig):
     implementations: ClassVar[tuple[Implementation, ...]] = reference_and_fused("mha")
     rotary: ClassVar[str | None] = "head_dim"
     columns: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
+    key_value_columns: ClassVar[tuple[str, ...]] = ("k_proj", "v_proj")
 
     d_model: int
     num_heads: int

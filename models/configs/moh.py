@@ -84,6 +84,7 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     }
     rotary: ClassVar[str | None] = "head_dim"
     columns: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
+    key_value_columns: ClassVar[tuple[str, ...]] = ("k_proj", "v_proj")
 
     d_model: int
     num_heads: int

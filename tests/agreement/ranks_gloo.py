@@ -19,11 +19,11 @@ from tests.agreement import exchange
 B, T, SEED = 2, 28, 3
 MHA = ATTENTIONS["moh"](d_model=20, num_heads=4, head_dim=6, num_shared_heads=1, top_k=2)
 MOA = ATTENTIONS["moa"](d_model=20, num_experts=8, top_k=3, head_dim=5)
+MQA = ATTENTIONS["mha"](d_model=20, num_heads=8, num_kv_heads=1, head_dim=6, bias=True)
+GQA = ATTENTIONS["moh"](d_model=20, num_heads=8, num_kv_heads=2, head_dim=6, num_shared_heads=1, top_k=2)
 MLA = ATTENTIONS["mla"](d_model=20, num_heads=4, head_dim=6, kv_rank=7)
 MIXTURE = MixtureFeedForwardConfig(d_model=20, d_ff=11, num_experts=8, top_k=3)
-LLAMA = hc.preset(
-    "llama3-8b", {"num_layers": 2, "d_model": 16, "d_ff": 24, "vocab_size": 68, "num_heads": 8, "num_kv_heads": 4}
-)
+LLAMA = {"num_layers": 2, "d_model": 16, "d_ff": 24, "vocab_size": 68, "num_heads": 8}
 
 
 def make(config):
@@ -56,7 +56,7 @@ def output_and_gradient(run, x):
 
 
 def heads(mesh):
-    for config in (MHA, MLA):
+    for config in (MHA, MLA, MQA, GQA):
         whole, layer = make(config), make(config)
         y, dx = output_and_gradient(whole, features(config))
         sharded.divide_heads(layer, mesh)
@@ -68,12 +68,13 @@ def heads(mesh):
             assert_close(parameter.grad, whole.get_parameter(name).grad, name)
 
 
-def model(mesh):
-    whole, divided = make(LLAMA), make(LLAMA)
-    tokens = torch.arange(B * T).view(B, T) % LLAMA.vocab_size
+def model(mesh, kv_heads=4):
+    config = hc.preset("llama3-8b", LLAMA | {"num_kv_heads": kv_heads})
+    whole, divided = make(config), make(config)
+    tokens = torch.arange(B * T).view(B, T) % config.vocab_size
     sharded.divide_model(divided, mesh, sequence=True)
     y = whole(tokens)
-    own = part(LLAMA.vocab_size)
+    own = part(config.vocab_size)
     with implicit_replication():
         found = divided(tokens)
         assert_close(found, y[..., own], "logits")
@@ -81,6 +82,12 @@ def model(mesh):
     y.square().sum().backward()
     for name, parameter in divided.named_parameters():
         assert_close(parameter.grad, whole.get_parameter(name).grad, name)
+
+
+def repeated_heads(mesh):
+    """Fewer key/value heads than ranks."""
+    for kv_heads in (1, 2):
+        model(mesh, kv_heads)
 
 
 def keys(mesh, send=exchange.gather_keys):
@@ -138,7 +145,7 @@ def main():
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     mesh = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("tp",))
-    for check in (heads, model, keys, ring, heads_and_keys, shared, sent):
+    for check in (heads, model, repeated_heads, keys, ring, heads_and_keys, shared, sent):
         check(mesh)
         if dist.get_rank() == 0:
             print(check.__name__, flush=True)

@@ -29,7 +29,16 @@ def run(tmp_path, request):
 def test_divided_modules_equal_whole_ones(run, ranks):
     found = run(ranks, "tests.agreement.ranks_gloo")
     assert found.returncode == 0, found.stderr
-    assert found.stdout.split() == ["heads", "model", "keys", "ring", "heads_and_keys", "shared", "sent"]
+    assert found.stdout.split() == [
+        "heads",
+        "model",
+        "repeated_heads",
+        "keys",
+        "ring",
+        "heads_and_keys",
+        "shared",
+        "sent",
+    ]
 
 
 def test_two_processes_are_timed_and_recorded(run, tmp_path):

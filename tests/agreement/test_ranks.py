@@ -55,9 +55,8 @@ LAYERS = {
     "mla-ideal": ATTENTIONS["mla"](**HEADS, kv_rank=13, form="ideal"),
     "switchhead": ATTENTIONS["switchhead"](**HEADS | {"head_dim": 5}, num_experts=3, top_k=2),
 }
-LLAMA = hc.preset(
-    "llama3-8b", {"num_layers": 2, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
-)
+LLAMA_SIZES = {"num_layers": 2, "d_model": 32, "d_ff": 48, "vocab_size": 80, "num_heads": 8, "num_kv_heads": 8}
+LLAMA = hc.preset("llama3-8b", LLAMA_SIZES)
 LLAMA_LENGTHS = {"batch_size": 2, "seq_len": 24}
 MOA = {"d_model": 24, "head_dim": 5}
 MIXTURE = {"d_model": 24, "d_ff": 10, "num_experts": 16, "top_k": 8}
@@ -353,6 +352,46 @@ def test_llama_by_weights(t, d):
 
     model, cost = check_model(LLAMA, LLAMA_LENGTHS, f"dp={d},fsdp" + f",tp={t},sp" * (t > 1), divide)
     assert sum(p.to_local().numel() for p in model.parameters()) == cost.held["weights"]
+
+
+@pytest.mark.parametrize(
+    ("g", "t", "d"), pick([(1, 8, 1), (2, 4, 2), *((g, t, d) for t in (2, 4, 8) for g in (1, 2, 4) for d in (1, 2))], 2)
+)
+def test_fewer_key_value_heads_than_ranks(g, t, d):
+    mesh, config = mesh_of(dp=d, tp=t), hc.preset("llama3-8b", LLAMA_SIZES | {"num_kv_heads": g})
+
+    def divide(model):
+        sharded.divide_model(model, mesh["tp"], sequence=True)
+        if d > 1:
+            sharded.divide_weights(model, mesh["dp"])
+
+    text = f"tp={t},sp" + f",dp={d},fsdp" * (d > 1)
+    model, cost = check_model(config, LLAMA_LENGTHS, text, divide, device="cpu" if d > 1 else "meta")
+    assert sum(p.to_local().numel() for p in model.parameters()) == cost.held["weights"]
+    # a rank holds rows of one head of 4 where there are fewer heads than ranks, or of its part of the heads
+    rows = 4 * max(1, g // t)
+    assert {len(layer.self_attn.k_proj.weight.to_local()) for layer in model.layers} == {rows // d}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "t", "message"),
+    [
+        ({"num_heads": 6, "num_kv_heads": 3}, 4, "must divide num_heads, and 4 does not divide 6"),
+        ({"num_heads": 8, "num_kv_heads": 8}, 16, "must divide num_heads, and 16 does not divide 8"),
+        ({"num_heads": 12, "num_kv_heads": 6}, 4, "must divide num_kv_heads, and 4 does not divide 6"),
+        ({"num_heads": 24, "num_kv_heads": 3}, 4, "must divide the number of ranks, and 3 does not divide 4"),
+    ],
+)
+def test_heads_that_ranks_do_not_divide_raise(sizes, t, message):
+    layer = build(ATTENTIONS["mha"](d_model=24, head_dim=4, **sizes), device="meta")
+    with pytest.raises(ConfigError, match=message):
+        sharded.divide_heads(layer, mesh_of(tp=t)["tp"])
+
+
+def test_models_of_other_blocks_raise():
+    config = make_config(MODEL_FIELDS["decoder-learned"])
+    with pytest.raises(ConfigError, match="feed-forward blocks of decoder models are not divided here"):
+        sharded.divide_model(make_module(config), mesh_of(tp=2)["tp"])
 
 
 WEIGHTS = [
