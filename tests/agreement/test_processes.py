@@ -41,20 +41,23 @@ def test_divided_modules_equal_whole_ones(run, ranks):
     ]
 
 
-def test_two_processes_are_timed_and_recorded(run, tmp_path):
-    path = tmp_path / "ranks.jsonl"
-    found = run(2, "headcount", "latency", *COMMAND, "--plan", "tp=2,sp", "--json", str(path))
+@pytest.mark.parametrize("g", [2, 1] if EVERY else [1])
+def test_two_processes_are_timed_and_recorded(run, tmp_path, g):
+    path, command = tmp_path / "ranks.jsonl", [f"num_kv_heads={g}" if "kv" in word else word for word in COMMAND]
+    found = run(2, "headcount", "latency", *command, "--plan", "tp=2,sp", "--json", str(path))
     assert found.returncode == 0, found.stderr
     assert found.stdout.count("tp=2,sp") == 1
     (record,) = map(json.loads, path.read_text().splitlines())
     assert record["mesh"] == {"dp": 1, "tp": 2}
     assert [len(own) for own in record["rank_ms"]] == [3, 3]
-    # T (4 d_m d_m + 2 T d_m + 3 d_m F + d_m V), halved by tp, three times for a step
-    forward = 14 * (4 * 12 * 12 + 2 * 14 * 12 + 3 * 12 * 22 + 12 * 34)
-    assert (record["macs"], record["model_macs"]) == (3 * forward // 2, 3 * forward)
+    # T (2 d_m d_m + 2 T d_m + 3 d_m F + d_m V), halved by tp, three times for a step; keys and values of 6 g each, of
+    # which a rank has one head
+    halved, head = 14 * (2 * 12 * 12 + 2 * 14 * 12 + 3 * 12 * 22 + 12 * 34), 14 * 2 * 12 * 6
+    assert (record["macs"], record["model_macs"]) == (3 * (halved // 2 + head), 3 * (halved + g * head))
     # attention, feed-forward, and embedding with logits: a gather and a scatter of T d_m / 2 each way, in float32;
-    # then the gradients of three norms
-    assert record["sent_bytes"] == 4 * (3 * 4 * 14 * 12 // 2 + 3 * 12)
+    # then the gradients of three norms, and of the only head, which both ranks have
+    shared = 2 * 12 * 6 if g == 1 else 0
+    assert record["sent_bytes"] == 4 * (3 * 4 * 14 * 12 // 2 + 3 * 12 + shared)
 
 
 @pytest.mark.skipif(not EVERY, reason="30 s and more by torchrun: in make nightly")

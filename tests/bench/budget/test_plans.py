@@ -1,5 +1,6 @@
 """``headcount budget --ranks``: the listed parallel plans, their Pareto front, and costs against hand formulas."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -8,6 +9,7 @@ from headcount.bench.budget import plans
 from headcount.bench.budget.__main__ import main
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
+from headcount.bench.macs import ranks
 from headcount.formulas.plan import parse
 from headcount.formulas.rank import rank_costs
 
@@ -49,6 +51,27 @@ def test_plan_costs_match_its_rank(case):
     assert found["within_bytes"] == 12 * often + once
     assert found["between_bytes"] == 2 * sum(one.sent for one in moved["dp"])
     assert found["macs"] == 12 * cost.step_macs
+
+
+@pytest.mark.parametrize(
+    ("preset", "more"), [("llama3-8b", {}), ("mistral-7b", {"ffn_num_experts": 6, "ffn_top_k": 2})]
+)
+def test_listed_plans_cost_what_count_prints(preset, more):
+    """On 12 ranks most degrees divide few weights."""
+    fields = {"num_layers": 6, "d_model": 9, "d_ff": 36, "vocab_size": 84, "num_heads": 12, "num_kv_heads": 3}
+    case = Case.of(preset, fields | {"head_dim": 2} | more, {"seq_len": 24})
+    within, _ = plans.search(case, 12, 24, 4, most_bytes=10**9)
+    assert len(within) > 50
+    for plan, costs in within.items():
+        section, *_ = ranks.sections(replace(case, plan=parse(str(plan))))
+        rows = [row.values for row in section.rows]
+        held = min(plan.pp, plan.mb)
+        assert costs["macs"] == plan.mb * max(row["step_macs"] for row in rows)
+        assert costs["held_bytes"] == max(row["state_bytes"] + held * row["saved_bytes"] for row in rows)
+        if len(rows) == 1:
+            sent = plan.mb * rows[0]["step_sent_bytes"] + rows[0]["sync_bytes"]
+            assert costs["within_bytes"] + costs["between_bytes"] == sent
+        assert {type(cost) for cost in costs.values()} == {int}
 
 
 @pytest.mark.parametrize(("recompute", "wide"), [("none", None), ("full", 16)])

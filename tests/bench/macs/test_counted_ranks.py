@@ -101,6 +101,10 @@ def check_that_verdict_names_what_differs(cost, count):
         ([*PRESET, "--plan", "cp=2"], "cp=2 has a closed form only: causal masks"),
         ([*PRESET, "--plan", "tp=2,recompute=full"], "recompute=full has a closed form only: activation"),
         (["transformer-base", "--plan", "tp=2"], "EncoderDecoder under tp=2 has a closed form only: LLaMA models"),
+        (
+            ["palm-8b", "--set", "num_layers=1", "--plan", "tp=2"],
+            "feed-forward blocks of decoder models are not divided",
+        ),
     ],
 )
 def test_ranks_that_are_not_counted_have_a_reason(words, reason, macs):

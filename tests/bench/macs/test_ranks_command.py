@@ -18,6 +18,19 @@ def test_a_row_has_the_counted_figures_of_a_rank(macs):
     assert {name: int(row[name]) for name in wanted} == wanted
 
 
+def test_degree_that_divides_few_weights(macs, tables):
+    found = tables("--preset", "llama3-8b", "--seq-len", "96", "--plan", "dp=3", "--counter", "closed-form")
+    # a sum over 3 ranks of each weight's gradient, 4 / 3 of its elements leave a rank, 2 bytes each
+    d, F, g, V = 4096, 14336, 1024, 128256
+    layer = [d, d, d * d, d * d, d * g, d * g, d * F, d * F, d * F]
+    elements = sum(-(-4 * size // 3) for size in [*(32 * layer), d, d * V, d * V])
+    (row,) = found["llama3-8b-ranks"]
+    assert row["sync_bytes"] == 2 * elements
+    assert sum(one["bytes"] for one in found["llama3-8b-collectives"]) == row["sync_bytes"]
+    code, out, _ = macs("--preset", "llama3-8b", "--seq-len", "96", "--plan", "dp=3", "--counter", "closed-form")
+    assert code == 0 and out
+
+
 def test_collectives_add_up_to_the_row(tables):
     found = tables(*LLAMA, "--plan", "tp=8,sp,dp=16,fsdp", "--reduce-bytes", "4")
     (row,), moved = found["llama3-8b-ranks"], found["llama3-8b-collectives"]
