@@ -89,7 +89,6 @@ def gpu() -> dict[str, Any]:
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return {
         "name": properties.name,
-        "uuid": str(properties.uuid),
         "memory_bytes": properties.total_memory,
         "multiprocessors": properties.multi_processor_count,
         "l2_bytes": properties.L2_cache_size,
