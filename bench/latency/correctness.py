@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from headcount.bench.latency.blocks import result_names, run_blocks, trace_blocks
 from headcount.bench.latency.capture import Capture
 from headcount.bench.latency.routing_replay import MARGIN, RoutingReplay, trace_routing
-from headcount.bench.latency.runs import DecodeRun, Run, loss, tensors
+from headcount.bench.latency.runs import DecodeRun, Run, tensors
 
 FACTOR = 2.0
 """Allowed error over the error of the plain reference in the same dtype."""
@@ -27,7 +28,7 @@ CAP = {"float64": 1e-10, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-2}
 NEGLIGIBLE = 1e-9
 """A result whose norm is below this share of the largest one counts as zero, in float64."""
 MODEL_CAP, PARAMETER_CAP = 2.5, 5.0
-"""Factors on CAP for a whole model, and for the gradient of one parameter, which may be a sum that nearly cancels."""
+"""Factors on CAP for a block of a model, and for the gradient of one parameter, which may be a sum that nearly cancels."""
 CHECKED_TOKENS = 256
 MODEL_TOKENS = {"cpu": 32, "cuda": 256}
 GATHERED_BYTES = {"cpu": 2**30, "cuda": 8 * 2**30}
@@ -152,7 +153,7 @@ class CorrectnessCheck:
         """Check ``results`` on short inputs and return what _compare returns."""
         module = self.run.module
         found, chosen, self.backends = trace_routing(module, lambda: results(module, *inputs))
-        return self._compare("short", found, chosen, results, inputs, limits)
+        return self._compare(f"short {self.case.which}", found, chosen, results, inputs, limits)
 
     def _replay(
         self, results: Results, inputs: Sequence[Tensor], chosen: Sequence[Tensor], rows: Sequence[int]
@@ -211,19 +212,28 @@ class CorrectnessCheck:
         self._compare("decode", found, chosen, results, [run.inputs[0][picked]], [("the timed call's output", 1.0)])
 
     def _check_model(self) -> None:
+        """Check a model block by block: each reads what the plain reference's block reads."""
         run = self.run
         length = MODEL_TOKENS[self.case.device]
         short = tuple(x[-1:, :length] if x.dim() == 2 else x[-1:] for x in run.inputs[0])
+        key = ("blocks", self.config)
+        if key not in self.shared.memo:
+            self.shared.memo[key] = trace_blocks(self.plain, short)
+        given = self.shared.memo[key]
+        names = result_names(run.module, given)
 
         def forward(model: nn.Module, *inputs: Tensor) -> list[Tensor]:
-            return [_forward(model, *inputs)]
+            return run_blocks(model, inputs, given)
 
-        limits = (("the output", MODEL_CAP), ("all gradients", MODEL_CAP * PARAMETER_CAP))
-        self._check_short(_model_forward_backward if self.trains else forward, short, limits)
+        def results(model: nn.Module, *inputs: Tensor) -> list[Tensor]:
+            return run_blocks(model, inputs, given, gradients=self.trains)
+
+        times = {True: MODEL_CAP * PARAMETER_CAP, False: MODEL_CAP}
+        self._check_short(results, short, [(what, times["gradient" in what]) for what in names])
         if all(a.shape[1:] == b.shape[1:] for a, b in zip(short, run.inputs[0], strict=True)):
-            whole, chosen, _ = trace_routing(run.module, lambda: _forward(run.module, *run.inputs[0]))
-            limits = [("the timed call's last sequence", MODEL_CAP)]
-            self._compare("last", [whole[-1:]], [one[-1:] for one in chosen], forward, short, limits)
+            whole, chosen, _ = trace_routing(run.module, lambda: forward(run.module, *run.inputs[0]))
+            limits = [(f"{what} in the timed call", MODEL_CAP) for what in names]
+            self._compare("last", whole, [one[-1:] for one in chosen], forward, short, limits)
 
 
 def replay_error(run: Run, captured: Capture) -> float:
@@ -257,14 +267,6 @@ def _forward_backward(layer, x: Tensor, upstream: Tensor) -> list[Tensor]:
     x = x.detach().requires_grad_()
     out = layer(x)
     return [out.detach(), *torch.autograd.grad(out, [x, *layer.parameters()], upstream)]
-
-
-def _model_forward_backward(model, *inputs: Tensor) -> list[Tensor]:
-    out = model(*inputs)
-    wanted = [p for p in model.parameters() if p.requires_grad]
-    gradients = torch.autograd.grad(loss(out, inputs[-1]), wanted, allow_unused=True)
-    together = [torch.zeros_like(p) if g is None else g for p, g in zip(wanted, gradients, strict=True)]
-    return [out.detach(), torch.cat([g.flatten() for g in together])]
 
 
 @torch.no_grad()
