@@ -63,7 +63,7 @@ class TimingSession:
         self.done = schedule.read_finished(path)
         # what follows the time: a line for each missing case
         self.remark = f", records in {path}" if path else ""
-        self.longest_s = 0.0
+        self.longest_s: dict[tuple[str, str], float] = {}
         # the case that left this process unfit for another one, and why
         self.unusable = ""
         self.environ, self.blocks, self.hardware = environ, blocks, hardware
@@ -80,11 +80,11 @@ class TimingSession:
     def _rows(self, cases: Sequence[TimingCase]) -> Iterator[Row]:
         """Yield the rows of every case that is stored or finishes in time; an error stays with its case.
 
-        No case begins that would not end in time if it took as long as the longest one so far.
+        No case begins that would not end in time if it took as long as the longest one of its kind so far.
         """
         for case in cases:
             if case.key not in self.done:
-                if self.within is not None and time.time() + self.longest_s > self.started + self.within:
+                if self._left_s() < self._longest_s(case):
                     self.remark += f"\nmissing, no time left: {case.key}"
                     continue
                 if self.unusable:
@@ -93,11 +93,20 @@ class TimingSession:
                 self._run(case)
             yield from map(self._row, self.done[case.key])
 
+    def _left_s(self) -> float:
+        """Return the seconds until the time limit."""
+        return math.inf if self.within is None else self.started + self.within - time.time()
+
+    def _longest_s(self, case: TimingCase) -> float:
+        """Return the seconds of the longest case of this subject and pass; where there was none, of all."""
+        return self.longest_s.get((case.subject, case.which), max(self.longest_s.values(), default=0.0))
+
     def _run(self, case: TimingCase) -> None:
         """Run and store one case."""
         began, blocks = time.time(), self.blocks if case.blocks is None else case.blocks
         # a case that hangs is given up; a new process knows no longest one, and a model of billions takes minutes
-        watched.begin_step(case.key, 4 * self.longest_s + (60 if case.subject == "layer" else 600))
+        limit_s = 4 * self._longest_s(case) + (60 if case.subject == "layer" else 600)
+        watched.begin_step(case.key, min(limit_s, self._left_s()))
         try:
             if self.parent.get("step") == case.key:
                 raise RuntimeError(self.parent["reason"])
@@ -112,7 +121,8 @@ class TimingSession:
         self.done[case.key] = [record | common for record in found]
         if self.path:
             records.append(self.path, *self.done[case.key])
-        self.longest_s = max(self.longest_s, time.time() - began)
+        kind = case.subject, case.which
+        self.longest_s[kind] = max(self.longest_s.get(kind, 0.0), time.time() - began)
         if self.parent and (is_lost(case.device) or capture.failures):
             reason = "the device is lost" if is_lost(case.device) else f"a capture failed ({capture.failures[0]})"
             self.unusable = f"{case.key}: {reason}"

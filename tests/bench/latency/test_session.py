@@ -107,12 +107,33 @@ def test_no_case_begins_that_would_not_finish(within, measured, monkeypatch):
     assert run.remark == "".join(f"\nmissing, no time left: {case.key}" for case in cases[measured:])
 
 
+def test_short_cases_begin_after_a_long_one(monkeypatch):
+    """Two seconds are left: too few for another backward pass of 20 s, enough for what takes one second."""
+    now, limits, seconds = [0.0], [], {"both": 20.0, "forward": 1.0}
+    monkeypatch.setattr(session, "time", SimpleNamespace(time=lambda: now[0]))
+    monkeypatch.setattr(session.watched, "begin_step", lambda key, limit: limits.append(limit))
+
+    def measure_case(case, peaks, **_):
+        now[0] += seconds[case.which]
+        return [latency_record()]
+
+    monkeypatch.setattr(measure, "measure_case", measure_case)
+    run = session.TimingSession(None, {"device": "a CPU", "device_type": "cpu", "threads": 1}, 2, 23.0)
+    shape = dict(batch_size=1, dtype="float32", device="cpu", routing="natural")
+    passes = ["forward", "both", "both", "forward", "forward", "forward"]
+    cases = [timing_cases.TimingCase("model", "tiny", 2 + i, which=which, **shape) for i, which in enumerate(passes)]
+    assert len(list(run.section(cases).rows)) == 4
+    assert run.remark == "".join(f"\nmissing, no time left: {cases[i].key}" for i in (2, 5))
+    # a model that hangs is given up at the time limit, not after ten minutes
+    assert limits == [23.0, 22.0, 2.0, 1.0]
+
+
 @pytest.mark.parametrize("when", ["dead", "failing"], ids=["at-once", "at-the-next-synchronisation"])
 def test_lost_device_restarts_before_the_next_section(when, tmp_path, cuda, capsys, monkeypatch):
     case = timing_cases.TimingCase("layer", "some", 7, 2, "bfloat16", "forward", "cuda", "balanced")
-    monkeypatch.setattr(schedule, "campaign_cases", lambda *_: [case])
+    monkeypatch.setattr(schedule, "part_cases", lambda *_: {case: 4.0})
     monkeypatch.setattr(gates, "check_cases", lambda *_: [replace(case, name="dense")])
-    argv = ["campaign", "--out-dir", str(tmp_path), "--blocks", "2"]
+    argv = ["campaign", "--out-dir", str(tmp_path), "--blocks", "2", "--part", "layers", "checks"]
 
     def die(name):
         if name == "nonzero":
