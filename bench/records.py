@@ -70,6 +70,7 @@ OPTIONAL: dict[str, dict[str, Sequence[str]]] = {
         "ratio": ("to_mha", "overhead", "to_dense", "noise_floor", "noise_floor_wall"),
         "positive numbers": ("wall_ms", "gpu_ms"),
         "object": ("peaks",),
+        "kernels": ("kernels",),
     },
     CHECK: {"text": ("error", "bound", "replay", "same", "core"), "whole number": ("seq_len", "choices")},
 }
@@ -82,6 +83,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "positive numbers": lambda value: isinstance(value, list) and bool(value) and all(map(_is_time, value)),
     "object": lambda value: isinstance(value, dict),
     "ratio": lambda value: _has(value, ("value", "low", "high"), _is_number),
+    "kernels": lambda value: isinstance(value, list) and all(_has(one, ("us",), FITS["number"]) for one in value),
     "object with device and time": lambda value: _has(value, ("device", "time"), FITS["text"]),
 }
 """Whether a value is what the name says; a ratio has its bootstrap interval."""

@@ -11,10 +11,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from headcount.models.kernels.selection import Selectable
 
-
 Given = Sequence[Mapping[int, Tensor]]
-"""What each block reads of the last sequence, in the order of the calls: its trained-through tensors, by the place of the
-argument among all of the call."""
+"""What each block reads of the last sequence, in the order of the calls: the tensors that have a gradient in training,
+by their place among the arguments."""
 
 
 @dataclass
@@ -72,7 +71,7 @@ def result_names(model: nn.Module, given: Given) -> list[str]:
 
 
 def run_blocks(model: nn.Module, inputs: Sequence[Tensor], given: Given, gradients: bool = False) -> list[Tensor]:
-    """Return what each block of ``model`` would read, and the output, for the last sequence; each block reads ``given``.
+    """Return what each block of ``model`` would read, and the output, of the last sequence; blocks read ``given``.
 
     With ``gradients`` also those of what the blocks read, and of the parameters of each part, where the gradient of
     every result is a row of cosines: each depends on one block alone.

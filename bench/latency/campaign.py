@@ -1,17 +1,29 @@
-"""Measure on a GPU everything that the documents need, most valuable first, in one command.
+"""Measure on a GPU everything that the documents need, most valuable first, in one command or a command for each part.
 
-Timing cases (bench/latency/gpu_cases.toml), each checked before it is timed, then the checks of ``gates``.
-No case begins that would not finish in time if it took as long as the longest so far. Each finished case is appended
-to DIR/latency.jsonl; a later run with the same DIR skips what that file holds. The last lines name the missing cases.
-With TRITON_CACHE_DIR=build/kernels, a folder that `make kernels` fills on any machine, no Triton kernel is compiled.
+    python -m bench.latency campaign --list                                       the parts, cases and expected seconds
+    python -m bench.latency campaign --out-dir DIR --part models --within 300     one part
+
+The parts are models and layers, each case checked before it is timed (bench/latency/gpu_cases.toml), and the checks of
+``gates``. No case begins that would not finish in time if it took as long as the longest of its subject and pass. Each
+finished case is appended to DIR/latency.jsonl; a later run with the same DIR skips what that file holds. The last lines
+name the missing cases. Triton's kernels are compiled at their first call, unless TRITON_CACHE_DIR is a folder that
+`make kernels` filled with the Triton and Python of this machine.
 """
 
 import argparse
+import json
+import os
+import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from headcount.bench.cli import Parser, Work, add_output
+from headcount.bench.errors import UsageError
 from headcount.bench.latency import gates, schedule
 from headcount.bench.latency.timing_cases import TimingCase
+from headcount.bench.table import plural
 
 PROG = "python -m bench.latency campaign"
 
@@ -19,23 +31,55 @@ PROG = "python -m bench.latency campaign"
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency campaign."""
     out = Parser(prog=prog, description=__doc__)
+    parts = list(schedule.read_parts())
+    out.add_argument("--part", nargs="+", choices=parts, default=parts, help=f"(default: {', '.join(parts)})")
     schedule.add_options(out, "--within", "--commit", "--blocks")
-    schedule.add_options(out, "--out-dir", required=True, help="folder of latency.jsonl and env.json")
+    schedule.add_options(out, "--out-dir", help="folder of latency.jsonl and env.json; required without --list")
     schedule.add_options(out, "--device", default="cuda")
     dtypes = ("bfloat16", "float16", "float32")
     schedule.add_options(out, "--dtype", choices=dtypes, default="bfloat16", help="(default: %(default)s)")
-    schedule.add_options(
-        out, "--tokens", default=schedule.TOKENS["cuda"], help="tokens of a call (default: %(default)s)"
-    )
+    default = ", ".join(f"{schedule.read_parts()[part]['tokens']} for {part}" for part in schedule.TIMED_PARTS)
+    schedule.add_options(out, "--tokens", help=f"tokens of a call (default: {default})")
+    out.add_argument("--list", action="store_true", help="list the cases and the seconds that each is expected to take")
     add_output(out)
     return out
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
-    """Return the sections of a campaign; each begins when the one before it has been printed."""
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Callable[[], int]:
+    """Return the sections of a campaign, one for each part; each begins when the one before it has been printed."""
+    schedule.check_limits(args)
+    parts = {part: _part_cases(part, args) for part in dict.fromkeys(args.part)}
+    if args.list:
+        return "\n".join(line for part, cases in parts.items() for line in _list_part(part, cases))
+    if not args.out_dir:
+        raise UsageError("the following arguments are required: --out-dir")
 
     def cases() -> list[list[TimingCase]]:
-        checks = gates.check_cases(gates.LAYERS, args.device, dict.fromkeys((args.dtype, *gates.DTYPES[args.device])))
-        return [schedule.campaign_cases(args.device, args.dtype, args.tokens), checks]
+        print(describe_cache(), file=sys.stderr)
+        return [list(part) for part in parts.values()]
 
     return schedule.plan_cases(args, ["campaign"], argv, cases)
+
+
+def _part_cases(part: str, args: argparse.Namespace) -> dict[TimingCase, float]:
+    """Return the cases of a part with the seconds that each is expected to take."""
+    if part in schedule.TIMED_PARTS:
+        return schedule.part_cases(part, args.device, args.dtype, args.tokens)
+    checks = gates.check_cases(gates.LAYERS, args.device, dict.fromkeys((args.dtype, *gates.DTYPES[args.device])))
+    return dict.fromkeys(checks, schedule.read_parts()[part]["seconds"])
+
+
+def _list_part(part: str, cases: dict[TimingCase, float]) -> list[str]:
+    head = f"{part}: {plural(len(cases), 'case')}, about {sum(cases.values()):.0f} s on an NVIDIA H200 (estimate)"
+    return [head, *(f"  {seconds:4.1f} s  {case.key}" for case, seconds in cases.items())]
+
+
+def describe_cache() -> str:
+    """Return how many compiled kernels Triton's cache holds, by the version that compiled them."""
+    folder = Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache")
+    versions: Counter[str] = Counter()
+    for file in folder.glob("*/*.json"):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            versions[json.loads(file.read_text(encoding="utf-8"))["triton_version"]] += 1
+    by = "".join(f", {count} of Triton {version}" for version, count in sorted(versions.items()))
+    return f"{plural(versions.total(), 'compiled kernel')} in {folder}{by}"

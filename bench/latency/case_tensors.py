@@ -20,7 +20,7 @@ LOGIT_MARGIN = 4.0
 """Difference between the logits of selected experts and of the others."""
 MOST_SETS = 32
 MODEL_SETS = 4
-MANY_PARAMS = 10**8
+MANY_PARAMS = 10**9
 """A model with more parameters is initialized on the GPU, because a CPU takes minutes."""
 EXACT_PARAMS = 2 * 10**9
 """A model with more parameters has a float32 reference, because a float64 one would not fit into memory."""

@@ -28,7 +28,7 @@ CAP = {"float64": 1e-10, "float32": 1e-5, "float16": 2e-2, "bfloat16": 2e-2}
 NEGLIGIBLE = 1e-9
 """A result whose norm is below this share of the largest one counts as zero, in float64."""
 MODEL_CAP, PARAMETER_CAP = 2.5, 5.0
-"""Factors on CAP for a block of a model, and for the gradient of one parameter, which may be a sum that nearly cancels."""
+"""Factors on CAP for a block of a model, and for a parameter's gradient, which may be a sum that nearly cancels."""
 CHECKED_TOKENS = 256
 MODEL_TOKENS = {"cpu": 32, "cuda": 256}
 GATHERED_BYTES = {"cpu": 2**30, "cuda": 8 * 2**30}

@@ -1,20 +1,24 @@
 """Find the implementations of layers and models by name, and the dense layers that they are compared with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
+from math import log
 
-from headcount.bench.case import with_attention
+from headcount.bench.case import Case, with_attention
 from headcount.bench.errors import UsageError
 from headcount.bench.variants.variant import variant
 from headcount.models.configs.base import AttentionConfig, Implementation, ModelConfig
 from headcount.models.configs.layers import layer
-from headcount.models.configs.presets import PRESETS, preset
+from headcount.models.configs.presets import PRESETS, preset, read_section
 from headcount.models.configs.registry import ATTENTIONS
 
 AUTO = "auto"
 """The implementation that a layer chooses itself."""
 FUSED = "fused"
-"""The implementation of the dense layers that others are compared with."""
+"""The implementation of the dense layers and models that others are compared with."""
+VARIED = ("attention", "layers", "d_model", "d_ff")
+"""Fields by which a routed model may differ from the dense one that it is compared with."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class ImplSpec:
     """One row of a timing case: the configuration, its implementation, and its role.
 
     Roles: ``subject``, or what subjects are compared with: ``mha`` (same model width), ``mha-inner`` (same inner
-    width), ``mqa`` (same K and D, no router), ``dense`` (the same layer with every head computed).
+    width), ``mqa`` (same K and D, no router), ``dense`` (the same layer with every head computed,
+    or the dense model of a routed one).
     """
 
     name: str
@@ -100,13 +105,53 @@ def layer_impls(
 def model_impls(
     name: str, requested: Sequence[str] | None, device: str | None, tokens: int | None = None
 ) -> list[ImplSpec]:
-    """Return the rows of a model, one for each implementation. UsageError for a model without a module."""
+    """Return the rows of a model: one for each implementation, and the dense model that it is compared with.
+
+    UsageError for a model without a module.
+    """
     config = preset(name)
     if not config.has_module:
         raise UsageError(f"{name} is a closed form only; headcount latency --list names the models that run")
-    return [
-        ImplSpec(name, config, how, "subject") for how in _resolve_impls(config.attention, requested, device, tokens)
-    ]
+    impls = _resolve_impls(config.attention, requested, device, tokens)
+    rows = [ImplSpec(name, config, how, "subject") for how in impls]
+    if (dense := find_dense_preset(name)) is not None:
+        config = preset(dense)
+        timed = _resolve_impls(config.attention, None, device, tokens)
+        rows.append(ImplSpec(dense, config, FUSED if FUSED in timed else timed[0], "dense"))
+    return rows
+
+
+@cache
+def find_dense_preset(name: str) -> str | None:
+    """Return the dense preset that is nearest in MACs to the routed model ``name``; None for a dense one.
+
+    It has the attention of the preset that ``name`` is derived from, and the same fields but for the widths. None where
+    no preset has.
+    """
+    config, dense = preset(name), preset(_origin(name)).attention
+    if not config.attention.routing_letters or dense.routing_letters:
+        return None
+    macs = Case.of(name).ledger.macs
+    distances = {}
+    for other in timed_models():
+        found = preset(other)
+        if found.attention.variant == dense.variant and _fixed_fields(found) == _fixed_fields(config):
+            distances[other] = abs(log(Case.of(other).ledger.macs / macs))
+    return min(distances, key=distances.__getitem__, default=None)
+
+
+def _origin(name: str) -> str:
+    """Return the preset that ``name`` is derived from in the end, itself where it states every field."""
+    listed = read_section("presets")
+    while "like" in listed[name]:
+        name = listed[name]["like"]
+    return name
+
+
+def _fixed_fields(config: ModelConfig) -> tuple:
+    """Return the class and the fields of a model, without its attention and widths."""
+    names = {field.name for field in fields(config)} - set(VARIED)
+    return type(config), tuple((name, getattr(config, name)) for name in sorted(names))
 
 
 def timed_models() -> list[str]:

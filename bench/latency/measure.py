@@ -4,6 +4,7 @@ import gc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from headcount.bench.latency import correctness
 from headcount.bench.latency.capture import NotCaptured, capture, side_stream
 from headcount.bench.latency.case_tensors import CaseTensors
 from headcount.bench.latency.implementations import ImplSpec
+from headcount.bench.latency.kernel_times import profile_kernels
 from headcount.bench.latency.roofline import Peaks, bound, work
 from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
@@ -26,8 +28,11 @@ POISON_BYTES = 2**28
 RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
 """Ratio -> role of the row that is its denominator. ``overhead`` is that of routing, over dense MQA."""
 
+PROFILED_ROLES = ("mqa", "dense")
+"""Roles of the rows whose kernels are recorded beside those of the fastest implementation."""
+
 L2_SHARE = 1.5
-"""Least bytes that the calls of a block read, as a multiple of the L2 cache."""
+"""Least bytes that the calls of a block touch, as a multiple of the L2 cache."""
 
 
 class DeviceLost(Exception):
@@ -39,6 +44,7 @@ class TimedImpl(TimedCall):
     """An implementation of a case: its correctness check and its samples.
 
     ``run`` is None where it is not timed, for ``status``. ``has_same_bits``: whether a second run gave the same bits.
+    ``kernels``: the time of each kernel of one call, where it was profiled.
     """
 
     case: TimingCase
@@ -51,6 +57,7 @@ class TimedImpl(TimedCall):
     peak_memory: int | None = None
     replay_error: float | None = None
     has_same_bits: bool | None = None
+    kernels: list[dict[str, Any]] | None = None
 
     def record(self, peaks: Peaks | None, blocks: int) -> dict[str, Any]:
         """Return the record of this implementation, without ratios; without ``peaks`` it has no bound."""
@@ -67,11 +74,12 @@ class TimedImpl(TimedCall):
             "rotated_bytes": run and run.set_bytes * min(self.calls, self.sets),
             "peak_memory_bytes": self.peak_memory,
             "has_same_bits": self.has_same_bits,
+            "kernels": self.kernels,
         }
         return {
             "kind": records.LATENCY,
             "cell": case.key,
-            **{key: value for key, value in asdict(case).items() if key not in ("which", "requested")},
+            **{key: value for key, value in asdict(case).items() if key not in ("which", "requested", "without")},
             "pass": case.which,
             "again": bool(case.blocks),
             "tokens": case.tokens,
@@ -110,21 +118,44 @@ def measure_case(
     Without ``blocks`` nothing is timed: each is checked once more. ``on_block`` is called after each block. Raises
     DeviceLost where an implementation leaves the device unusable for this process.
     """
+    shared, control = _make_tensors(case), None
     # what the last case left
     gc.collect()
     with side_stream(case.device):
-        shared, control = CaseTensors(case, case.config), None
         impls = [prepare(case, spec, shared) for spec in case.impls()]
         if blocks:
             control = _time_together(
                 impls, blocks=blocks, device=case.device, on_block=on_block, on_captured=_check_replay
             )
+            if case.blocks is None:
+                _profile(impls)
         else:
             for impl in impls:
                 _check_again(impl)
     rows = [impl.record(peaks, blocks) for impl in impls]
     fill_ratios(rows, control and control.record(peaks, blocks))
     return rows
+
+
+def _make_tensors(case: TimingCase) -> CaseTensors:
+    """Return the tensors of a case; the passes of a model that follow one another share theirs."""
+    if case.subject == "layer":
+        _model_tensors.cache_clear()
+        return CaseTensors(case, case.config)
+    return _model_tensors(replace(case, which="forward", blocks=None), case.config)
+
+
+@lru_cache(maxsize=1)
+def _model_tensors(case: TimingCase, config: Any) -> CaseTensors:
+    return CaseTensors(case, config)
+
+
+def _profile(impls: Sequence[TimedImpl]) -> None:
+    """Record the kernels of the fastest implementation and of the dense layer or model that it is compared with."""
+    timed = [impl for impl in impls if impl.run]
+    subjects = sorted((impl for impl in timed if impl.spec.role == "subject"), key=TimedImpl.median_s)
+    for impl in (*subjects[:1], *(impl for impl in timed if impl.spec.role in PROFILED_ROLES)):
+        impl.kernels = profile_kernels(impl.call, impl.case.device)
 
 
 def _check_again(impl: TimedImpl) -> None:
@@ -167,16 +198,20 @@ def prepare(case: TimingCase, spec: ImplSpec, shared: CaseTensors) -> TimedImpl:
         impl.status = checked.wrong
     else:
         impl.run, impl.call, impl.sets = run, run.call, run.sets
-        impl.least_calls = _least_calls(run, case.device)
+        impl.least_calls = _least_calls(run, impl.peak_memory or 0, case.device)
     return impl
 
 
-def _least_calls(run: Run, device: str) -> int:
-    """Return the calls whose input sets do not fit into the L2 cache together, or the number of sets; 1 on a CPU."""
+def _least_calls(run: Run, peak_memory: int, device: str) -> int:
+    """Return the calls that together touch more than the L2 cache, at most one for each input set; 1 on a CPU.
+
+    All calls touch the same weights and the same allocated memory, and each its own input set.
+    """
     if device != "cuda":
         return 1
     cache = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-    return min(run.sets, math.ceil(L2_SHARE * cache / run.set_bytes))
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in run.module.parameters())
+    return max(1, min(run.sets, math.ceil((L2_SHARE * cache - weights - peak_memory) / run.set_bytes)))
 
 
 def _peak_memory(run: Run, device: str) -> int | None:

@@ -1,12 +1,13 @@
 """Plan a run: options and their limits, stored cases, and the cases of a GPU campaign, most valuable first."""
 
 import argparse
+import functools
 import math
 import os
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from headcount.bench.latency import table
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
 from headcount.bench.measure import check_device
 from headcount.bench.table import shown
+from headcount.models.configs.presets import preset
 
 TOKENS = {"cpu": 1024, "cuda": 16384}
 """Tokens of a call by default."""
+TIMED_PARTS = ("models", "layers")
+"""The parts of a campaign that are timed; the other one checks."""
 BLOCKS = 20
 DTYPE = {"cpu": "float32", "cuda": "bfloat16"}
 """The dtype that a device times by default."""
@@ -43,14 +47,37 @@ MOST, MOST_BLOCKS = 2**31 - 1, 10_000
 """Largest length or batch, and most blocks."""
 
 
-def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int = TOKENS["cuda"]) -> list[TimingCase]:
-    """Return the timing case of each row of gpu_cases.toml."""
-    found = []
-    for row in tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))["cases"]:
-        subject, routing = ("layer", "balanced") if "layer" in row else ("model", "natural")
-        shape = row["seq_len"], max(1, tokens // row["seq_len"]), dtype, row["pass"], device
-        found.append(TimingCase(subject, row[subject], *shape, row.get("routing", routing), blocks=row.get("blocks")))
+@functools.cache
+def read_parts() -> dict[str, dict[str, Any]]:
+    """Return the parts of gpu_cases.toml by name, in their order."""
+    return tomllib.loads(Path(__file__).with_name("gpu_cases.toml").read_text(encoding="utf-8"))
+
+
+def part_cases(
+    part: str, device: str = "cuda", dtype: str = "bfloat16", tokens: int | None = None
+) -> dict[TimingCase, float]:
+    """Return the timing cases of a part of gpu_cases.toml, each with the seconds that it is expected to take.
+
+    ``tokens`` of a call replace those of the part; a longer sequence is cut, but for a model of a fixed length.
+    """
+    found = {}
+    values = read_parts()[part]
+    most, without = tokens or values["tokens"], tuple(values["without"])
+    subject = part.removesuffix("s")
+    for row in values["cases"]:
+        routings = row.get("routing", ["natural" if subject == "model" else "balanced"])
+        for seq_len, name, which, routing in product(row["seq_len"], row["name"], row["pass"], routings):
+            has_fixed_length = subject == "model" and set(preset(name).lengths) == {"batch_size"}
+            length = seq_len if has_fixed_length else min(seq_len, most)
+            shape = length, max(1, most // length), dtype, which, device, routing
+            case = TimingCase(subject, name, *shape, blocks=row.get("blocks"), without=without)
+            found[case] = row["seconds"]
     return found
+
+
+def campaign_cases(device: str = "cuda", dtype: str = "bfloat16", tokens: int | None = None) -> list[TimingCase]:
+    """Return the timing cases of every part of gpu_cases.toml."""
+    return [case for part in TIMED_PARTS for case in part_cases(part, device, dtype, tokens)]
 
 
 def by_value(cases: Sequence[TimingCase]) -> list[TimingCase]:

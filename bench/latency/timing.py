@@ -64,6 +64,10 @@ class TimedCall:
             self.call(self.turn % self.sets)
             self.turn += 1
 
+    def median_s(self) -> float:
+        """Return the median seconds of a call, of the GPU's time where that was measured."""
+        return median_high(self.gpu_s or self.wall_s)
+
     def samples(self) -> dict[str, Any]:
         """Return the milliseconds of each block, and why there is no graph, by the keys of records."""
         return {

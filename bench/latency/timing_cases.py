@@ -36,7 +36,8 @@ class TimingCase:
 
     ``subject`` is ``layer`` or ``model``; ``which`` the pass; ``requested`` the implementations that were requested.
     Decoding is one token after ``seq_len`` - 1 cached ones. ``blocks``: the number of blocks of a second measurement,
-    which is stored in addition to the first; 0 where implementations are checked and not timed.
+    which is stored in addition to the first; 0 where implementations are checked and not timed. ``without``:
+    implementations that are left out unless they are requested.
     """
 
     subject: str
@@ -49,6 +50,7 @@ class TimingCase:
     routing: str
     requested: tuple[str, ...] | None = None
     blocks: int | None = None
+    without: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -82,8 +84,9 @@ class TimingCase:
         """Return the rows of this case: implementations that run on its device, or on any, and dense layers."""
         how = layer_impls if self.subject == "layer" else model_impls
         impls = how(self.name, self.requested, None if any_device else self.device, self.tokens)
+        left_out = () if self.requested else self.without
         # decoding needs a causal mask
-        return [impl for impl in impls if impl.masks or self.which != "decode"]
+        return [impl for impl in impls if impl.impl not in left_out and (impl.masks or self.which != "decode")]
 
     def at_lengths(self, config: AttentionConfig | ModelConfig) -> Case:
         """Return ``config`` at the lengths of this case."""

@@ -8,6 +8,7 @@ import pytest
 from headcount.bench import records
 from headcount.bench.latency import gates, schedule
 from headcount.bench.latency.__main__ import main
+from headcount.bench.latency.campaign import describe_cache
 from headcount.bench.latency.schedule import by_value, campaign_cases
 from headcount.bench.latency.timing_cases import TimingCase
 
@@ -21,7 +22,8 @@ CASES = [
 @pytest.fixture
 def small_campaign(cuda, quick, monkeypatch):
     """List few small cases, and checks of one layer."""
-    monkeypatch.setattr(schedule, "campaign_cases", lambda *_: CASES)
+    parts = {"models": CASES[:2], "layers": CASES[2:]}
+    monkeypatch.setattr(schedule, "part_cases", lambda part, *_: dict.fromkeys(parts[part], 4.0))
     monkeypatch.setattr(gates, "LAYERS", ("dense",))
     monkeypatch.setattr(gates, "SHAPES", ((7, 2, "balanced"), (1, 1, "balanced")))
     return cuda
@@ -46,16 +48,66 @@ def test_whole_campaign(small_campaign, tmp_path, capsys):
     checked = [r["status"] for r in found if not r["blocks"]]
     assert checked == ["agrees"] * 8
     env = json.loads((tmp_path / "env.json").read_text())
-    assert env["gpu"]["uuid"] == "GPU-0"
+    assert env["gpu"]["name"] == "NVIDIA H200" and "GPU-0" not in str(env)
     # names of files are recorded without folders of the machine
     assert env["command"][:4] == ["bench.latency", "campaign", "--out-dir", tmp_path.name]
     assert env["command"][-2:] == ["--within", "1000"] and "abc" not in env["command"]
     assert "missing" not in err and "GPU and wall time on NVIDIA H200" in out
 
 
+def test_each_part_stores_its_records(small_campaign, tmp_path):
+    for part, stored in (("layers", 2), ("models", 4), ("checks", 12)):
+        assert run(tmp_path, "--part", part) == 0
+        found, _ = records.read(tmp_path / "latency.jsonl")
+        assert len({r["cell"] for r in found}) == stored
+    before = (tmp_path / "latency.jsonl").read_bytes()
+    assert run(tmp_path) == 0 and (tmp_path / "latency.jsonl").read_bytes() == before
+
+
+def test_compiled_kernels_are_counted(small_campaign, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    assert run(tmp_path / "out", "--part", "layers") == 0
+    assert capsys.readouterr().err.startswith(f"0 compiled kernels in {tmp_path}\n")
+    for key, version in (("a", "3.6.0"), ("b", "3.6.0"), ("c", "3.9.0")):
+        (tmp_path / key).mkdir()
+        (tmp_path / key / "mqa_kernel.json").write_text(json.dumps({"triton_version": version}))
+        (tmp_path / key / "__grp__mqa_kernel.json").write_text('{"child_paths": {}}')
+    (tmp_path / "c" / "broken.json").write_text("[")
+    assert describe_cache() == f"3 compiled kernels in {tmp_path}, 2 of Triton 3.6.0, 1 of Triton 3.9.0"
+
+
+def test_list_states_expected_seconds(capsys):
+    assert main(["campaign", "--list", "--part", "checks", "models"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    # 96 checks of 1.5 s each
+    assert out[0] == "checks: 96 cases, about 144 s on an NVIDIA H200 (estimate)"
+    assert out[97].startswith("models: 46 cases, about 2") and out[98].startswith(
+        "   6.1 s  model moa-8K8E128D T10 B409 "
+    )
+    assert len(out) == 1 + 96 + 1 + 46
+
+
 def test_listed_cases_are_distinct_and_ordered():
     cases = campaign_cases()
-    assert len(cases) == len({case.key for case in cases}) == 183
-    assert (cases[0].name, cases[0].seq_len, cases[0].which) == ("moa-8K8E128D", 128, "forward")
+    assert len(cases) == len({case.key for case in cases}) == 46 + 161
+    assert [(case.name, case.seq_len, case.which) for case in cases[:2]] == [
+        ("moa-8K8E128D", 10, "forward"), ("moa-8K8E128D", 10, "both"),
+    ]  # fmt: skip
+    # every routed model has a dense one beside it, and no implementation that was measured before
+    for case in cases:
+        if case.subject == "model":
+            specs = case.impls()
+            assert [spec.role for spec in specs].count("dense") == 1, case.key
+            assert not {"loop", "grouped"} & {spec.impl for spec in specs}
+
+
+def test_tokens_limit_every_case():
+    for case in campaign_cases(tokens=64):
+        fixed = case.subject == "model" and set(case.config.lengths) == {"batch_size"}
+        assert case.batch_size == 1 if fixed else case.batch_size * case.seq_len <= 64
+
+
+def test_order_value_is_that_of_the_campaign():
+    cases = campaign_cases()
     others = [replace(cases[0], name=name) for name in ("moa-7K", "moa-3K")]
     assert by_value([others[0], *cases[::-1], others[1]]) == [*cases, *others]

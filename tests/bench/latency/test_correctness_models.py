@@ -1,4 +1,4 @@
-"""A model is checked block by block on its last sequence: outputs and gradients, on a short input and in the timed call."""
+"""A model is checked block by block on its last sequence: a short input, its gradients, and the timed call."""
 
 import pytest
 import torch

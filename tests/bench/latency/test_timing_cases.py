@@ -4,7 +4,7 @@ import pytest
 
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import __main__ as latency
-from headcount.bench.latency.implementations import layer_impls
+from headcount.bench.latency.implementations import layer_impls, model_impls
 from headcount.models.configs.layers import LAYERS
 
 
@@ -36,6 +36,29 @@ def test_impls_by_device(monkeypatch):
         layer_impls("moa-8K8E128D", ["triton"], "cpu")
     requested = [spec.impl for spec in layer_impls("moa-8K8E128D", ["loop", "auto", "fused"], "cpu")]
     assert requested[:-3] == ["loop", "auto"]
+
+
+@pytest.mark.parametrize("name, impls, dense", [
+    ("moa-8K8E128D", ["dense-all", "grouped", "loop"], "transformer-base fused"),
+    ("moa-8K32E256D", ["dense-all", "grouped", "loop"], "transformer-base fused"),
+    ("moa-16K32E256D", ["loop"], "transformer-big fused"),
+    ("mlm-moa-8K64E256D", ["loop"], "mlm-transformer fused"),
+    ("moh-llm-b-50", ["fused", "ragged"], "llm-b fused"),
+    ("moh-dit-l2-75", ["fused", "ragged"], "dit-l2 fused"),
+    ("moh-vit-s-80", ["reference"], "transnext-small reference"),
+    ("transformer-base", ["fused"], None),
+    ("llm-s", ["fused"], None),
+])  # fmt: skip
+def test_model_is_timed_beside_its_dense_model(name, impls, dense):
+    requested = impls if impls == ["loop"] else None
+    specs = model_impls(name, requested, "cpu")
+    assert [spec.label for spec in specs if spec.role == "subject"] == [f"{name} {impl}" for impl in impls]
+    assert [spec.label for spec in specs if spec.role == "dense"] == ([dense] if dense else [])
+
+
+def test_model_without_module_is_refused():
+    with pytest.raises(UsageError, match="chinchilla-70b is a closed form only"):
+        model_impls("chinchilla-70b", None, "cpu")
 
 
 def cases(*argv):
