@@ -1,5 +1,6 @@
 """Show stored latency records by device, and judge the MoA authors' wall-clock sentence."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -10,30 +11,43 @@ from headcount.bench import records
 from headcount.bench.latency import table
 from headcount.bench.latency.implementations import skips
 from headcount.bench.latency.statistics import paired_ratio, quantile
-from headcount.bench.table import INTERVAL
+from headcount.bench.table import INTERVAL, plural
 from headcount.reports import document
 from headcount.reports.facts import Facts
 from headcount.reports.pages.claims import quote
 
 ON_CUDA = "python -m bench.latency --device cuda --record"
+LOOP = "loop"
+"""The implementation of the released algorithm of MoA."""
 NOT_MEASURED = {
     "cuda": f"not measured: no record of a CUDA device is stored. `{ON_CUDA}` makes one.",
     "cpu": "not measured: no record of a CPU is stored. `python -m bench.latency --record` makes one.",
 }
 
 
-def results(facts: Facts, find: Callable[[list[dict[str, Any]]], Any] = list) -> dict[str, dict[str, Any]]:
+def results(
+    facts: Facts, find: Callable[[list[dict[str, Any]]], Any] = list, with_loop: bool = False
+) -> dict[str, dict[str, Any]]:
     """Return by kind of device, ``cuda`` and ``cpu``, what ``find`` makes of each device's records, where that is not
-    empty: of the newest record of each row, without smoke tests and repeated measurements."""
-    newest: dict[tuple[str, ...], dict[str, Any]] = {}
-    for record in sorted(facts.stored("latency"), key=lambda r: r["environment"]["time"]):
-        if not record["smoke"] and not record.get("again"):
-            kind, device = (record["environment"][key] for key in ("device_type", "device"))
-            newest[kind, device, record["cell"], record["layer"], record["implementation"]] = record
+    empty: of the newest record of each row, without smoke tests and repeated measurements.
+
+    ``with_loop``: of the newest run of each timing case that timed the released loop, whose rows only compare there.
+    """
+    stored = [r for r in facts.stored("latency") if not r["smoke"] and not r.get("again")]
+    stored.sort(key=lambda r: r["environment"]["time"])
+    if with_loop:
+        runs = {_case(r): r["environment"]["time"] for r in stored if r["implementation"] == LOOP}
+        stored = [r for r in stored if runs.get(_case(r)) == r["environment"]["time"]]
+    newest = {(*_case(r), r["layer"], r["implementation"]): r for r in stored}
     devices: dict[str, dict[str, list[dict[str, Any]]]] = {kind: {} for kind in NOT_MEASURED}
     for (kind, device, *_), record in newest.items():
         devices[kind].setdefault(device, []).append(record)
     return {kind: {name: found for name in own if (found := find(own[name]))} for kind, own in devices.items()}
+
+
+def _case(record: dict[str, Any]) -> tuple[str, str, str]:
+    """Return the kind of device, the device and the timing case of a record."""
+    return record["environment"]["device_type"], record["environment"]["device"], record["cell"]
 
 
 def newest_records(facts: Facts) -> list[dict[str, Any]]:
@@ -46,10 +60,11 @@ def per_device(
     find: Callable[[list], Any],
     show: Callable[[str, Any], Sequence[str]],
     kinds: Iterable[str] = NOT_MEASURED,
+    **which: bool,
 ) -> str:
     """Return for each device of these kinds a heading and the texts that ``show`` makes of the result of ``find``; a
     kind without results is reported as not measured."""
-    found = results(facts, find)
+    found = results(facts, find, **which)
     parts = []
     for kind in kinds:
         for device, own in found[kind].items():
@@ -72,6 +87,68 @@ def environments(facts: Facts) -> str:
         }
         rows.setdefault(tuple(row.values()), row | {"from": one["time"]})
     return document.records(list(rows.values())) if rows else "No record is stored."
+
+
+OVERVIEW_LENGTH = 2048
+"""Tokens of a layer's row in the overview, or the nearest length that was measured."""
+KERNELS_SHOWN, MOST_NAME = 3, 30
+"""Kernels of a row, and characters of a kernel's name."""
+
+
+def overview(facts: Facts) -> str:
+    """Return the time of each model and layer, its ratio to the dense one in words, and where the time goes."""
+    numbers = dict.fromkeys(("ms", "dense ms"), {"kind": "fixed", "digits": 4}) | {"over dense": {"align": "right"}}
+    return per_device(facts, _overview_rows, lambda kind, rows: [document.records(rows, numbers)])
+
+
+def _overview_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each model, then for each layer at one length."""
+    dense = {(row["cell"], row["role"]): row for row in rows}
+    headline = [row for row in headline_rows(rows) if row["wall_ms"]]
+    lengths: dict[tuple[str, str], set[int]] = {}
+    for row in headline:
+        lengths.setdefault((row["name"], row["pass"]), set()).add(row["seq_len"])
+    found = []
+    for row in sorted(headline, key=lambda row: row["subject"] != "model"):
+        nearest = min(lengths[row["name"], row["pass"]], key=lambda length: abs(length - OVERVIEW_LENGTH))
+        if row["subject"] == "layer" and (row["seq_len"] != nearest or row["routing"] != "balanced"):
+            continue
+        key, role = ("overhead", "mqa") if row["overhead"] else ("to_dense", "dense")
+        ratio = row[key]
+        values = {"model or layer": row["layer"], "T": row["seq_len"], "pass": row["pass"]}
+        values |= {"implementation": row["implementation_used"] or row["implementation"]}
+        values |= {"ms": _median_ms(row), "dense": None, "dense ms": None}
+        if ratio:
+            other = dense[row["cell"], role]
+            name = "all heads" if other["layer"] == row["layer"] else other["layer"]
+            values |= {"dense": name, "dense ms": _median_ms(other)}
+        values |= {"over dense": ratio and interval(ratio), "verdict": describe_ratio(ratio, row[f"{key}_verdict"])}
+        found.append(values | {"time by kernel": describe_kernels(row.get("kernels"))})
+    return found
+
+
+def describe_ratio(ratio: dict[str, float] | None, verdict: str | None) -> str | None:
+    """Return the verdict on a ratio of times in plain words; None without a ratio."""
+    if ratio is None:
+        return None
+    return "no difference measured" if verdict == "no evidence" else f"{ratio['value']:.2f} times as long"
+
+
+def describe_kernels(kernels: Sequence[dict[str, Any]] | None) -> str:
+    """Return the share of the longest kernels, those of one name together, or that none were measured."""
+    if not kernels:
+        return "not measured"
+    times: dict[str, float] = {}
+    for kernel in kernels:
+        # a C++ kernel without its return type, namespaces, template and arguments
+        plain = kernel["name"].removeprefix("void ").replace("(anonymous namespace)::", "")
+        name = re.split(r"[<(]", plain)[0].rpartition("::")[2][:MOST_NAME]
+        times[name] = times.get(name, 0.0) + kernel["us"]
+    order = sorted(times, key=lambda name: -times[name])
+    parts = [(f"`{name}`", times[name]) for name in order[:KERNELS_SHOWN]]
+    if others := order[KERNELS_SHOWN:]:
+        parts.append((plural(len(others), "other"), sum(times[name] for name in others)))
+    return ", ".join(f"{name} {100 * us / sum(times.values()):.0f} %" for name, us in parts)
 
 
 def tables(facts: Facts, subject: str) -> str:
@@ -129,7 +206,7 @@ VERDICTS = {
 def sentence(facts: Facts) -> str:
     """Return the verdict on the authors' sentence for each row of each device."""
     (expected,) = facts.claims.timed
-    return f"{quote(expected)}\n\n{per_device(facts, _verdicts, _show_verdicts)}"
+    return f"{quote(expected)}\n\n{per_device(facts, _verdicts, _show_verdicts, with_loop=True)}"
 
 
 def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -139,8 +216,8 @@ def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for cell in dict.fromkeys(r["cell"] for r in headline_rows(rows) if r["pass"] != "decode"):
         timed = [r for r in rows if r["cell"] == cell and r["subject"] == "layer" and r["wall_ms"]]
         others = {r["role"]: r for r in reversed(timed)}
-        others["loop"] = next((r for r in timed if r["implementation"] == "loop"), None)
-        fast = [r for r in timed if r["role"] == "subject" and r["implementation"] != "loop"]
+        others["loop"] = next((r for r in timed if r["implementation"] == LOOP), None)
+        fast = [r for r in timed if r["role"] == "subject" and r["implementation"] != LOOP]
         if not (others["loop"] and fast):
             continue
         best = min(fast, key=_slowness)
@@ -195,10 +272,10 @@ HEADLINE_LENGTHS = (128, 2048, 8192)
 def headline_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the row of the fastest implementation of each case, preferably one with a CUDA graph, or the first row of
     a case without a time; layers on a GPU at HEADLINE_LENGTHS where those were measured."""
-    if any(r["environment"]["device_type"] == "cuda" and r["subject"] == "layer" for r in rows):
-        measured = {r["seq_len"] for r in rows}
+    measured = {r["seq_len"] for r in rows if r["environment"]["device_type"] == "cuda" and r["subject"] == "layer"}
+    if measured:
         lengths = measured & set(HEADLINE_LENGTHS) or measured
-        rows = [r for r in rows if r["seq_len"] in lengths]
+        rows = [r for r in rows if r["subject"] != "layer" or r["seq_len"] in lengths]
     cells: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["role"] == "subject":
@@ -210,7 +287,11 @@ def headline_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _slowness(row: dict[str, Any]) -> tuple[bool, float]:
     if not row["wall_ms"]:
         return False, 0.0
-    return records.timed_by(row) != records.GRAPH, quantile(records.comparable_samples(row), 0.5)
+    return records.timed_by(row) != records.GRAPH, _median_ms(row)
+
+
+def _median_ms(row: dict[str, Any]) -> float:
+    return quantile(records.comparable_samples(row), 0.5)
 
 
 def break_even(facts: Facts) -> str:

@@ -96,3 +96,54 @@ def test_sentence_uses_graphs_where_both_have_one(store_facts):
     dense = record(layer="mha-8x64", role="mha", implementation="fused", wall=(2.5, 2.5), gpu_ms=[0.1, 0.1], **facts)
     text = latency.sentence(store_facts(fast, loop, dense))
     assert "0.40 [0.40, 0.40] holds" in text and "2.00 [2.00, 2.00] fails" in text
+
+
+def of_run(time, **facts):
+    return record(environment=record()["environment"] | {"time": time}, **facts)
+
+
+def test_sentence_compares_within_the_run_of_the_loop(store_facts):
+    """A later run without the loop is faster; its times are of other minutes than the loop's."""
+    loop = of_run("2026-01-01", implementation="loop", wall=(4.0, 4.0))
+    facts = store_facts(of_run("2026-01-01", wall=(3.0, 3.0)), loop, of_run("2026-02-02", wall=(1.0, 1.0)))
+    assert "at most half the time of loop: 1 fails" in latency.sentence(facts)
+    assert [r["wall_ms"] for r in latency.newest_records(facts) if r["implementation"] == "grouped"] == [[1.0, 1.0]]
+
+
+RATIO = dict(value=1.25, low=1.17, high=1.375)
+
+
+@pytest.mark.parametrize(
+    "facts, verdict",
+    [
+        ({"overhead": RATIO, "overhead_verdict": "slower"}, "1.25 times as long"),
+        ({"overhead": RATIO, "overhead_verdict": "no evidence"}, "no difference measured"),
+        ({}, "–"),
+    ],
+    ids=str,
+)
+def test_overview_states_verdict_in_words(facts, verdict, store_facts):
+    dense = record(role="mqa", implementation="fused", wall=(0.8, 0.8), layer="mqa-8x128")
+    (row,) = rows_of(latency.overview(store_facts(record(**facts), dense)), "verdict")
+    assert row["verdict"] == verdict and row["ms"] == "1.0000"
+    shown = ("mqa-8x128", "0.8000", "1.25 [1.17, 1.38]") if facts else ("–", "–", "–")
+    assert (row["dense"], row["dense ms"], row["over dense"]) == shown
+    assert row["time by kernel"] == "not measured"
+
+
+def test_overview_has_models_first_and_layers_once(store_facts):
+    model = record(subject="model", name="moa-8K8E128D", cell="model", to_dense=RATIO, to_dense_verdict="slower")
+    dense = record(subject="model", name="moa-8K8E128D", cell="model", role="dense", layer="transformer-base")
+    layers = [record(seq_len=length, cell=f"T{length}") for length in (128, 1024, 8192)]
+    found = rows_of(latency.overview(store_facts(*layers, model, dense)), "verdict")
+    assert [(row["T"], row["dense"]) for row in found] == [("7", "transformer-base"), ("1,024", "–")]
+
+
+def test_time_of_kernels_is_summed_by_name():
+    names = ["void at::native::(anonymous namespace)::mul_kernel<float>(int)", "aten::mm", "mqa_kernel", "a", "b"]
+    kernels = [{"name": name, "calls": 1, "us": us} for name, us in zip(names, (10, 50, 25, 10, 5), strict=True)]
+    assert latency.describe_kernels(kernels[1:]) == "`mm` 56 %, `mqa_kernel` 28 %, `a` 11 %, 1 other 6 %"
+    twice = [{"name": f"void k<{i}>(int)", "calls": 1, "us": 1.0} for i in range(2)]
+    assert latency.describe_kernels(twice) == "`k` 100 %"
+    assert latency.describe_kernels(kernels[:1]) == "`mul_kernel` 100 %"
+    assert latency.describe_kernels(None) == latency.describe_kernels([]) == "not measured"
