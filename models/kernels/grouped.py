@@ -124,7 +124,8 @@ def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Ten
     """Return y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts; ``y`` without a bias."""
     if bias is None:
         return y
-    scattered = gates.new_zeros(*gates.shape[:-1], len(bias)).scatter(-1, indices, gates)
+    gates = gates.to(y.dtype)
+    scattered = gates.new_zeros(*gates.shape[:-1], len(bias)).scatter(-1, indices.long(), gates)
     return y + torch.matmul(scattered, bias)
 
 

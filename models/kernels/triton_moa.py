@@ -85,7 +85,7 @@ def _selected(layer: nn.Module, inputs: Inputs) -> Tensor:
     else:
         out = attend_slots(q, inputs, fused_attend)
     y = ops.collect(out.reshape(rows.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
-    return with_output_bias(layer.out_proj.bias, y, experts.long(), gates.to(y.dtype))
+    return with_output_bias(layer.out_proj.bias, y, experts, gates)
 
 
 def _route(

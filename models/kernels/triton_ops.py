@@ -55,28 +55,34 @@ def _save_routing(ctx, inputs, output):
     x, w, ctx.top_k, ctx.gates, with_logits = inputs
     if not with_logits:
         raise RuntimeError("a gradient of route needs its logits: with_logits=True")
+    # gradients that nothing needs are None, not zeros
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, w, output[1], output[4])
 
 
 def _route_backward(ctx, grad_gates, grad_experts, grad_order, grad_ends, grad_logits):
     x, w, experts, logits = ctx.saved_tensors
+    grad = grad_logits
+    if grad_gates is not None:
+        through_gates = _gates_backward(grad_gates, experts, logits, ctx.gates)
+        grad = through_gates if grad is None else grad + through_gates
+    grad = grad.to(x.dtype)
+    return grad @ w if ctx.needs_input_grad[0] else None, grad.t() @ x, None, None, None
+
+
+def _gates_backward(grad, experts, logits, gates):
+    """Return the gradient of the logits, given that of the gates of ``experts``, which are empty where K = E."""
     probs = torch.softmax(logits, -1)
-    if grad_gates is None:
-        grad = torch.zeros_like(logits)
-    elif ctx.top_k == w.shape[0]:
-        grad = grad_gates
-    else:
+    if experts.numel():
         chosen = experts.long()
-        if ctx.gates == Gates.SELECTED:
+        if gates == Gates.SELECTED:
             # a softmax of the selected logits, 0 at the others
             probs = torch.zeros_like(logits).scatter(-1, chosen, torch.softmax(logits.gather(-1, chosen), -1))
-        elif ctx.gates == Gates.PRINTED:
+        elif gates == Gates.PRINTED:
             # the sum of the selected probabilities is a constant (Eq. 9)
-            grad_gates = grad_gates / probs.gather(-1, chosen).sum(-1, keepdim=True)
-        grad = torch.zeros_like(logits).scatter(-1, chosen, grad_gates)
-    grad = probs * (grad - (grad * probs).sum(-1, keepdim=True))
-    grad = (grad if grad_logits is None else grad + grad_logits).to(x.dtype)
-    return grad @ w if ctx.needs_input_grad[0] else None, grad.t() @ x, None, None, None
+            grad = grad / probs.gather(-1, chosen).sum(-1, keepdim=True)
+        grad = torch.zeros_like(logits).scatter(-1, chosen, grad)
+    return torch._softmax_backward_data(grad, probs, -1, logits.dtype)
 
 
 @_operator("route", _route_shapes, _route_products, (_save_routing, _route_backward))

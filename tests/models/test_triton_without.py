@@ -127,3 +127,10 @@ def test_wide_float32_heads_leave_mqa_to_torch(dtype, head_dim, fits):
         gates = torch.empty(2, 7, 5, device="cuda")
     with torch.no_grad():
         assert triton_moa._in_one_kernel(q, Inputs(q, key, key), gates) is fits
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_absent_bias_and_gradients_launch_nothing(backward):
+    names = [event.name for event in count("moa-K5-E5-dm11-D3", "triton", backward).trace.events]
+    names += [event.name for event in count("moa-K3-E7-dm11-D5", "triton").trace.events]
+    assert not {"zeros", "_to_copy"} & set(names)
