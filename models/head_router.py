@@ -59,7 +59,7 @@ class HeadRouter(Router):
             if self.shared_proj is not None:
                 gates[0] = torch.softmax(self.shared_proj(x), dim=-1) * (s if released else 1)
         if r:
-            logits = self._norms(query[:, :, s:]) if by_norm else self.routed_proj(x)
+            logits = self.score_norms(query) if by_norm else self.routed_proj(x)
             probs = torch.softmax(logits, dim=-1)
             # selected by logits: in bfloat16 many probabilities are equal whose logits differ
             selected = torch.topk(logits, r, dim=-1)[1]
@@ -85,9 +85,11 @@ class HeadRouter(Router):
         """Return the gates (B, T, h) of all heads: 0 where a token has not selected one."""
         return gates.new_zeros(*gates.shape[:2], self.config.num_heads).scatter(-1, selected, gates)
 
-    def _norms(self, query: Float[Tensor, "batch tgt routed head_dim"]) -> Float[Tensor, "batch tgt routed"]:
-        # its gradient at a query of 0 is 0; on meta, torch before 2.13 keeps a last size of 1 by default
-        norms = torch.linalg.vector_norm(query, dim=-1, keepdim=True).squeeze(-1)
+    def score_norms(self, query: QueryHeads) -> Float[Tensor, "batch tgt routed"]:
+        """Return the scores |q_i| / std over the routed heads, of unrotated queries (B, T, h, d_h)."""
+        # the gradient at a query of 0 is 0; on meta, torch before 2.13 keeps a last size of 1 by default
+        routed = query[:, :, self.config.num_shared_heads :]
+        norms = torch.linalg.vector_norm(routed, dim=-1, keepdim=True).squeeze(-1)
         deviation = norms.std(dim=-1, keepdim=True)
         # equal norms are equal scores, whatever the divisor
         return norms / deviation.masked_fill(deviation == 0, 1.0)

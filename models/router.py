@@ -40,11 +40,14 @@ class Router(nn.Module):
         self.record_routing = False
         self.recorded: Routing | None = None
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether routings are stored: none in plain inference, since a stored tensor would outlive the forward."""
+        return self.training or self.record_routing
+
     def record(self, routing: Routing, padding_mask: QueryMask) -> None:
         """Store a routing in training, or where ``record_routing`` is set."""
-        # nothing is stored in plain inference: a stored tensor would outlive the forward
-        is_kept = self.training or self.record_routing
-        self.recorded = routing._replace(padding_mask=padding_mask) if is_kept else None
+        self.recorded = routing._replace(padding_mask=padding_mask) if self.is_recorded else None
         # a compiled graph takes no such hook
         if self.recorded is not None and routing.logits.requires_grad and not torch.compiler.is_compiling():
             routing.logits.register_hook(_Release(self, routing.logits))

@@ -1,6 +1,7 @@
 """Triton kernels of the attention core, with an online softmax in base 2 and float32 sums.
 
     mqa     the K rows of every token over one key/value head; causal by token; gate in the epilogue
+    frame   outputs of shared heads times their gates, and zeros at the heads that a token does not select
     ragged  the rows of one (sequence, head), wherever their tokens stand; causal by position; gate in the epilogue
     decode  one query for each sequence: its selected heads by key/value head, the keys split among programs
     combine the parts of decode put together, times the gate
@@ -115,16 +116,41 @@ def mqa_kernel(
 
 @triton.jit
 @no_type_check
+def frame_kernel(
+    own_ptr, heads_ptr, gates_ptr, out_ptr, num_tokens,
+    H: tl.constexpr, S: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """A head of out (N, H, D): ``own`` (N, S, D) times its gate if shared, else zeros where it is not selected."""
+    tokens, head = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1)
+    live, d = tokens < num_tokens, tl.arange(0, D_PAD)
+    places = out_ptr + (tokens[:, None].to(tl.int64) * H + head) * D + d[None, :]
+    if head < S:
+        rows = own_ptr + (tokens[:, None].to(tl.int64) * S + head) * D + d[None, :]
+        own = _load_rows(rows, live[:, None], d[None, :], D, D_PAD).to(tl.float32)
+        gate = tl.load(gates_ptr + tokens * (S + K) + head, mask=live, other=0.0)
+        out = (own * gate[:, None]).to(out_ptr.dtype.element_ty)
+        tl.store(places, out, mask=live[:, None] & (d[None, :] < D))
+    else:
+        for k in tl.static_range(K):
+            live = live & (tl.load(heads_ptr + tokens * K + k, mask=live, other=-1) != head - S)
+        tl.store(places, tl.zeros((BM, D_PAD), out_ptr.dtype.element_ty), mask=live[:, None] & (d[None, :] < D))
+
+
+@triton.jit
+@no_type_check
 def ragged_kernel(
     q_ptr, k_ptr, v_ptr, gates_ptr, hidden_ptr, out_ptr, order_ptr, ends_ptr, tgt_len, src_len, scale,
     stride_kb, stride_ks, stride_vb, stride_vs,
-    H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
+    H: tl.constexpr, S: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
     CAUSAL: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """out[token, head] for the tokens that selected it; ``order`` and ``ends`` by (sequence, head), tokens in order."""
+    """out[token, head] for the tokens that selected it of the H - S routed heads, which follow S shared ones.
+
+    ``order`` and ``ends`` are by (sequence, routed head), tokens in order; gates (N, S + K) have shared heads first.
+    """
     program, blocks = tl.program_id(0), tl.cdiv(tgt_len, BM)
     segment = program // blocks
-    batch, head = (segment // H).to(tl.int64), segment % H
+    batch, head = (segment // (H - S)).to(tl.int64), S + segment % (H - S)
     begin = tl.load(ends_ptr + segment - 1, mask=segment > 0, other=0)
     # the last tiles of a causal sequence are the longest: they start first
     first = tl.load(ends_ptr + segment) - (program % blocks + 1) * BM
@@ -149,9 +175,21 @@ def ragged_kernel(
         q, k_ptr + batch * stride_kb + own, v_ptr + batch * stride_vb + own, hidden_ptr + batch * src_len,
         stride_ks, stride_vs, 0, free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
     )  # fmt: skip
-    factor = tl.load(gates_ptr + ids, mask=live, other=0.0).to(tl.float32) / tl.where(norm == 0.0, 1.0, norm)
+    gates = tl.load(gates_ptr + tokens * (S + K) + S + ids % K, mask=live, other=0.0).to(tl.float32)
+    factor = gates / tl.where(norm == 0.0, 1.0, norm)
     out = (acc * factor[:, None]).to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + places, out, mask=live[:, None] & (d[None, :] < D))
+
+
+@triton.jit
+@no_type_check
+def _heads_of(heads_ptr, batch, slots, S: tl.constexpr, K: tl.constexpr):
+    """The heads that a sequence's last token uses: S shared ones, and K - S that it selects of those after them."""
+    heads = slots
+    if S < K:
+        selected = tl.load(heads_ptr + batch * (K - S) + slots - S, mask=(slots >= S) & (slots < K), other=0)
+        heads = tl.where(slots < S, slots, S + selected)
+    return heads
 
 
 @triton.jit
@@ -159,17 +197,17 @@ def ragged_kernel(
 def decode_kernel(
     q_ptr, k_ptr, v_ptr, heads_ptr, hidden_ptr, part_ptr, top_ptr, norm_ptr, src_len, split_len, scale,
     stride_kb, stride_ks, stride_vb, stride_vs,
-    H: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, D: tl.constexpr,
+    H: tl.constexpr, S: tl.constexpr, GROUP: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, D: tl.constexpr,
     D_PAD: tl.constexpr, SPLITS: tl.constexpr, HIDDEN: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
     BN: tl.constexpr,
 ):  # fmt: skip
-    """Part ``split`` of the keys for BM selected heads of a key/value head: unscaled sums (D), their tops and norms."""
+    """Part ``split`` of the keys for BM used heads of a key/value head: unscaled sums (D), their tops and norms."""
     split, program = tl.program_id(0) % SPLITS, tl.program_id(0) // SPLITS
     blocks: tl.constexpr = (min(K, GROUP) + BM - 1) // BM
     block, group = program % blocks, program // blocks % (H // GROUP)
     batch = (program // blocks // (H // GROUP)).to(tl.int64)
     slots = tl.arange(0, K_PAD)
-    heads = tl.load(heads_ptr + batch * K + slots, mask=slots < K, other=0)
+    heads = _heads_of(heads_ptr, batch, slots, S, K)
     mine = (slots < K) & (heads // GROUP == group)
     rank, rows = tl.cumsum(mine.to(tl.int32), 0) - 1, block * BM + tl.arange(0, BM)
     count = tl.sum(mine.to(tl.int32), 0)
@@ -195,18 +233,25 @@ def decode_kernel(
 @no_type_check
 def combine_kernel(
     part_ptr, top_ptr, norm_ptr, heads_ptr, gates_ptr, out_ptr,
-    H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, SPLITS: tl.constexpr,
+    H: tl.constexpr, S: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr,
+    SPLITS: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
-    """out[sequence, head] = gate times the parts' sums over the parts' norms, at a common top."""
-    row = tl.program_id(0).to(tl.int64)
-    batch = row // K
-    d, splits = tl.arange(0, D_PAD), tl.arange(0, SPLITS)
+    """out[sequence, head] = gate times the parts' sums over the parts' norms, at a common top; 0 of an unused head."""
+    batch, head = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
+    d, splits, slots = tl.arange(0, D_PAD), tl.arange(0, SPLITS), tl.arange(0, K_PAD)
+    mine = (slots < K) & (_heads_of(heads_ptr, batch, slots, S, K) == head)
+    out = out_ptr + (batch * H + head) * D + d
+    if tl.sum(mine.to(tl.int32), 0) == 0:
+        tl.store(out, tl.zeros((D_PAD,), out_ptr.dtype.element_ty), mask=d < D)
+        return
+    row = batch * K + tl.sum(tl.where(mine, slots, 0), 0)
     top = tl.load(top_ptr + row * SPLITS + splits)
     highest = tl.max(top, 0)
     share = tl.exp2(top - tl.where(highest == float("-inf"), 0.0, highest))
     norm = tl.sum(tl.load(norm_ptr + row * SPLITS + splits) * share, 0)
     parts = part_ptr + (row * SPLITS + splits[:, None]) * D + d[None, :]
     acc = tl.sum(tl.load(parts, mask=d[None, :] < D, other=0.0) * share[:, None], 0)
-    factor = tl.load(gates_ptr + row).to(tl.float32) / tl.where(norm == 0.0, 1.0, norm)
-    head = tl.load(heads_ptr + row)
-    tl.store(out_ptr + (batch * H + head) * D + d, (acc * factor).to(out_ptr.dtype.element_ty), mask=d < D)
+    factor = 1.0 / tl.where(norm == 0.0, 1.0, norm)
+    if GATED:
+        factor *= tl.load(gates_ptr + row).to(tl.float32)
+    tl.store(out, (acc * factor).to(out_ptr.dtype.element_ty), mask=d < D)

@@ -35,6 +35,8 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         Row({"E": 17, "N": 8192}, Launch({"BM": 64, "BD": 128}, 4, 3)),
         Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),
     ),
+    "head_route": (Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),),
+    "norm_route": (Row({}, Launch({"BM": 64}, 4, 2)),),
     "rank": (Row({}, Launch({"BM": 64}, 4, 1)),),
     "place": (Row({}, Launch({"BB": 64}, 4, 1)),),
     "expert": (
@@ -51,6 +53,7 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         Row({"D": 128}, Launch({"BM": 128, "BN": 32}, 4, 4)),
         Row({}, Launch({"BM": 128, "BN": 64}, 4, 3)),
     ),
+    "frame": (Row({}, Launch({"BM": 64}, 4, 1)),),
     "ragged": (
         Row({"rows": 256, "D": 128}, Launch({"BM": 128, "BN": 128}, 8, 3)),
         Row({"rows": 256}, Launch({"BM": 128, "BN": 64}, 8, 3)),
@@ -67,12 +70,15 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
 # in the interpreter a program costs the same whatever it computes, and a matrix product has no side below 16
 INTERPRETED: Mapping[str, Launch] = {
     "route": Launch({"BM": 16, "BD": 32}, 1, 1),
+    "head_route": Launch({"BM": 16, "BD": 32}, 1, 1),
+    "norm_route": Launch({"BM": 16}, 1, 1),
     "rank": Launch({"BM": 16}, 1, 1),
     "place": Launch({"BB": 4}, 1, 1),
     "expert": Launch({"BM": 16, "BN": 16, "BK": 16}, 1, 1),
     "slots": Launch({"BM": 4, "BN": 16}, 1, 1),
     "weight_grad": Launch({"BI": 16, "BO": 16, "BR": 16}, 1, 1),
     "mqa": Launch({"BM": 16, "BN": 16}, 1, 1),
+    "frame": Launch({"BM": 16}, 1, 1),
     "ragged": Launch({"BM": 16, "BN": 16}, 1, 1),
     "decode": Launch({"BM": 16, "BN": 16}, 1, 1),
     "combine": Launch({}, 1, 1),

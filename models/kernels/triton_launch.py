@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headcount.models.kernels.triton_configs import INTERPRETED, Launch, launch_for
 
-PADDED = (("E", 16), ("K", 1), ("D", 16))
+PADDED = (("E", 16), ("C", 16), ("K", 1), ("D", 16))
 """Sizes that kernels pad to a power of two, and the least power."""
 FLAGS = (("bias_ptr", "BIASED"), ("gates_ptr", "GATED"), ("other_ptr", "DOTTED"), ("hidden_ptr", "HIDDEN"))
 """Tensors that a launch may lack, and the constants of the kernels that have them."""

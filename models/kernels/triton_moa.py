@@ -49,18 +49,11 @@ def _all_experts(layer: nn.Module, inputs: Inputs) -> Tensor:
     if not _in_one_kernel(q, inputs, gates):
         out = attend_slots(q, inputs, fused_attend) * gates.to(q.dtype)[..., None]
     elif q.shape[1] == 1:
-        out = _decode(q, inputs, gates)
+        out = ops.decode(q[:, 0], inputs.key, inputs.value, None, gates[:, 0], inputs.key_padding_mask)[:, None]
     else:
         keys, values = inputs.key[:, :, 0], inputs.value[:, :, 0]
         out = ops.mqa(q, keys, values, gates, inputs.key_padding_mask, inputs.causal)
     return sum_experts(layer, out, gates)
-
-
-def _decode(q: Tensor, inputs: Inputs, gates: Tensor) -> Tensor:
-    """Attend from one token, the last position, which sees every key; times gates (B, 1, K)."""
-    heads = torch.arange(q.shape[2], device=q.device, dtype=torch.int32).expand(len(q), -1)
-    out = ops.decode(q[:, 0], inputs.key, inputs.value, heads, gates[:, 0], inputs.key_padding_mask)
-    return out[:, None]
 
 
 def _in_one_kernel(q: Tensor, inputs: Inputs, gates: Tensor) -> bool:
@@ -81,7 +74,7 @@ def _selected(layer: nn.Module, inputs: Inputs) -> Tensor:
     q = rows.view(*gates.shape, -1)
     if q.shape[1] == 1 and _in_one_kernel(q, inputs, gates):
         # the gates follow in collect
-        out = _decode(q, inputs, torch.ones_like(gates))
+        out = ops.decode(q[:, 0], inputs.key, inputs.value, None, None, inputs.key_padding_mask)
     else:
         out = attend_slots(q, inputs, fused_attend)
     y = ops.collect(out.reshape(rows.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
@@ -101,8 +94,9 @@ def _route(
         none = experts.new_empty(0)
         order, ends = (none, none) if every else ops.plan(experts.flatten(0, 1)[None], config.num_experts)
         return routing.weights, experts, order, ends
+    router.recorded = None
     weight = to_autocast_dtype(router.proj.weight)
-    recorded = router.training or router.record_routing
+    recorded = router.is_recorded
     gates, experts, order, ends, logits = ops.route(
         x.flatten(0, 1).contiguous(),
         weight,

@@ -125,7 +125,12 @@ def _plan_shapes(experts, num_experts):
     return experts.new_empty(experts.numel()), experts.new_empty(experts.shape[0] * num_experts)
 
 
-def _plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
+@_operator("plan", _plan_shapes, lambda *args: [])
+def plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
+    """Return row ids in the order of (group, expert) and where each ends; experts (groups, n, K) are int32.
+
+    The experts of a token must be different ones.
+    """
     experts = experts.contiguous()
     groups, group_len, top_k = experts.shape
     chosen = configure("rank")
@@ -139,13 +144,76 @@ def _plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
     return order, ends
 
 
-@_operator("plan", _plan_shapes, lambda *args: [])
-def plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
-    """Return row ids in the order of (group, expert) and where each ends; experts (groups, n, K) are int32.
+def _head_shapes(x, num_shared, num_routed, top_k):
+    batch_size, length = x.shape[:2]
+    # heads of one token are decoded, in any order
+    ordered = batch_size if length > 1 else 0
+    return (
+        x.new_empty(batch_size, length, top_k, dtype=torch.int32),
+        x.new_empty(batch_size, length, num_shared + top_k, dtype=torch.float32),
+        x.new_empty(ordered * length * top_k, dtype=torch.int32),
+        x.new_empty(ordered * num_routed, dtype=torch.int32),
+    )
 
-    The experts of a token must be different ones.
+
+def _select_heads(name, operands, made, rest, num_shared, num_routed, **constants):
+    """Start a router of heads, whose results are ``made``, and place the rows of each (sequence, routed head)."""
+    heads, gates, order, ends = made
+    batch_size, length, top_k = heads.shape
+    chosen = configure(name)
+    per_sequence = ceil_div(length, chosen.blocks["BM"])
+    ranks, counts = torch.empty_like(heads), heads.new_empty(batch_size * per_sequence, num_routed)
+    start(
+        name, (batch_size * per_sequence,), chosen, *operands, heads, gates, ranks, counts, length, per_sequence, *rest,
+        S=num_shared, E=num_routed, K=top_k, **constants,
+    )  # fmt: skip
+    if order.numel():
+        _place(heads, ranks, counts, order, ends, chosen.blocks["BM"])
+
+
+def _head_route_shapes(x, w, shared, groups, num_shared, top_k, released, with_logits):
+    num_logits = w.shape[0] if with_logits else 0
+    logits = x.new_empty(*x.shape[:2], num_logits, dtype=torch.float32)
+    return *_head_shapes(x, num_shared, w.shape[0], top_k), logits
+
+
+def _head_route_products(x, *matrices_and_rest):
+    matrices = enumerate(matrices_and_rest[:3], 1)
+    tokens, width = prod(x.shape[:2]), x.shape[2]
+    return [("linear", {"m": tokens, "i": width, "j": w.shape[0]}, (0, i)) for i, w in matrices if w is not None]
+
+
+@_operator("head_route", _head_route_shapes, _head_route_products)
+def head_route(
+    x: Tensor, w: Tensor, shared: Tensor | None, groups: Tensor | None,
+    num_shared: int, top_k: int, released: bool, with_logits: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Route tokens (B, T, d) by MoH's matrices W_r (E, d), W_s (s, d) and W_h (2, d), where it has them (Eq. 5-6).
+
+    The K selected routed heads (B, T, K) by falling logit, numbered from 0; gates (B, T, s + K), shared heads first;
+    row ids n*K + k by (sequence, head) and where the rows of each end, both empty where T = 1; logits (B, T, E) with
+    ``with_logits``, without columns else.
     """
-    return _plan(experts, num_experts)
+    x, w, shared, groups = contiguous(x, w, shared, groups)
+    *made, logits = _head_route_shapes(x, w, shared, groups, num_shared, top_k, released, with_logits)
+    columns = sum(len(matrix) for matrix in (w, shared, groups) if matrix is not None)
+    _select_heads(
+        "head_route", (x, w, shared, groups), made, (x.shape[2], x.stride(1), logits), num_shared, w.shape[0],
+        C=columns, RELEASED=released, WITH_LOGITS=with_logits,
+    )  # fmt: skip
+    return *made, logits
+
+
+def _norm_route_shapes(q, num_shared, top_k):
+    return _head_shapes(q, num_shared, q.shape[2] - num_shared, top_k)
+
+
+@_operator("norm_route", _norm_route_shapes, lambda *args: [])
+def norm_route(q: Tensor, num_shared: int, top_k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Select the K routed heads with the longest queries of (B, T, h, D); gates of 1, and results as head_route's."""
+    q, made = q.contiguous(), _norm_route_shapes(q, num_shared, top_k)
+    _select_heads("norm_route", (q,), made, (), num_shared, q.shape[2] - num_shared, D=q.shape[3])
+    return made
 
 
 # Products with experts
@@ -318,54 +386,66 @@ def mqa(q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None, hidden: Tensor | 
     return out
 
 
-def _selected_products(q, k, v, heads, *rest):
+def _ragged_products(q, k, v, own, heads, *rest):
     return _attention_products(prod(heads.shape), q, k)
 
 
-@_operator("ragged", lambda q, *rest: torch.empty_like(q), _selected_products)
+@_operator("ragged", lambda q, *rest: torch.empty_like(q), _ragged_products)
 def ragged(
-    q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None, causal: bool
-) -> Tensor:
-    """Attend from (B, T, h, D) to (B, S, g, D) for the heads (B, T, k) of each token, times their gates (B, T, k).
+    q: Tensor, k: Tensor, v: Tensor, own: Tensor | None, heads: Tensor, gates: Tensor, order: Tensor, ends: Tensor,
+    hidden: Tensor | None, causal: bool,
+) -> Tensor:  # fmt: skip
+    """Attend from (B, T, h, D) to (B, S, g, D) for the routed heads (B, T, K) of each token, times their gates.
 
-    Zeros at the other heads, which are not computed; int32 ``heads`` of a token are different ones; masks as mqa's.
+    Heads, gates, order and ends are those of head_route. ``own`` (B, T, s, D) are the outputs of the shared heads, to
+    which their gates are applied; None without any. Zeros at the other heads, which are not computed; masks as mqa's.
     """
     batch_size, tgt_len, num_heads, head_dim = q.shape
-    q, gates, hidden = contiguous(q, gates, hidden)
-    order, ends = _plan(heads, num_heads)
-    out = torch.zeros_like(q)
+    q, own, heads, gates, hidden = contiguous(q, own, heads, gates, hidden)
+    out, frame = torch.empty_like(q), configure("frame")
+    sizes = dict(H=num_heads, S=0 if own is None else own.shape[2], K=heads.shape[-1])
+    grid = ceil_div(batch_size * tgt_len, frame.blocks["BM"]), num_heads
+    start("frame", grid, frame, q if own is None else own, heads, gates, out, batch_size * tgt_len, D=head_dim, **sizes)
     # the keys and values of the widest block of wide float32 heads do not fit into shared memory
     is_wide = q.dtype == torch.float32 and head_dim > 64
-    chosen = configure("ragged", D=pad(head_dim), rows=0 if is_wide else tgt_len * heads.shape[-1] // num_heads)
+    chosen = configure("ragged", D=pad(head_dim), rows=0 if is_wide else order.numel() // ends.numel())
     start_attention(
-        "ragged", ceil_div(tgt_len, chosen.blocks["BM"]) * batch_size * num_heads, chosen,
+        "ragged", ceil_div(tgt_len, chosen.blocks["BM"]) * ends.numel(), chosen,
         q, k, v, gates, hidden, out, order, ends, tgt_len, k.shape[1],
-        H=num_heads, GROUP=num_heads // k.shape[2], K=heads.shape[-1], CAUSAL=causal,
+        GROUP=num_heads // k.shape[2], CAUSAL=causal, **sizes,
     )  # fmt: skip
     return out
 
 
-@_operator("decode", lambda q, *rest: torch.empty_like(q), _selected_products)
-def decode(q: Tensor, k: Tensor, v: Tensor, heads: Tensor, gates: Tensor, hidden: Tensor | None) -> Tensor:
-    """Compute ``ragged`` for one token (B, h, D) at the end of (B, S, g, D), without a gradient.
+def _decode_products(q, k, v, heads, gates, *rest):
+    return _attention_products(prod((q if heads is None else gates).shape[:2]), q, k)
 
-    The selected heads of a key/value head are rows of one tile, and its keys are split among programs.
+
+@_operator("decode", lambda q, *rest: torch.empty_like(q), _decode_products)
+def decode(
+    q: Tensor, k: Tensor, v: Tensor, heads: Tensor | None, gates: Tensor | None, hidden: Tensor | None
+) -> Tensor:
+    """Attend from one token (B, h, D) at the end of (B, S, g, D), with gates (B, s + K), without a gradient.
+
+    The token uses s shared heads and the ``heads`` (B, K) of the others, or every one without them, as in ragged. Its
+    heads of a key/value head are rows of one tile, and the keys are split among programs.
     """
     (batch_size, num_heads, head_dim), (src_len, num_kv_heads) = q.shape, k.shape[1:3]
     q, heads, gates, hidden = contiguous(q, heads, gates, hidden)
-    top_k, group, chosen = heads.shape[-1], num_heads // num_kv_heads, configure("decode", D=pad(head_dim))
-    tiles = batch_size * num_kv_heads * ceil_div(min(top_k, group), chosen.blocks["BM"])
+    used = num_heads if heads is None else gates.shape[1]
+    group, chosen = num_heads // num_kv_heads, configure("decode", D=pad(head_dim))
+    tiles = batch_size * num_kv_heads * ceil_div(min(used, group), chosen.blocks["BM"])
     splits = splits_of_keys(tiles, src_len)
-    part = q.new_empty(batch_size, top_k, splits, head_dim, dtype=torch.float32)
+    part = q.new_empty(batch_size, used, splits, head_dim, dtype=torch.float32)
     top, norm = (part.new_empty(part.shape[:-1]) for _ in range(2))
-    out = torch.zeros_like(q)
-    sizes = dict(H=num_heads, K=top_k, SPLITS=splits)
+    out = torch.empty_like(q)
+    sizes = dict(H=num_heads, S=used if heads is None else used - heads.shape[1], K=used, SPLITS=splits)
     start_attention(
         "decode", splits * tiles, chosen,
         q, k, v, heads, hidden, part, top, norm, src_len, ceil_div(src_len, splits), GROUP=group, **sizes,
     )  # fmt: skip
     start(
-        "combine", (top_k * batch_size,), configure("combine"),
+        "combine", (num_heads * batch_size,), configure("combine"),
         part, top, norm, heads, gates, out, D=head_dim, **sizes,
     )  # fmt: skip
     return out

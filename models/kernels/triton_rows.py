@@ -1,6 +1,8 @@
 """Triton kernels over routed rows; row n*K + k is slot k of token n, and ids of rows are int32.
 
     route       router product, softmax, top-K and gates; ranks and histogram of each block of tokens
+    head_route  the same of MoH's router, and the gates of its shared heads
+    norm_route  the same of scores that are norms of queries
     rank        the same ranks and histograms of a selection that is there already
     place       from the histograms: where the rows of each expert end, and the rows in the order of their experts
     expert      rows gathered by id, times their expert's matrix, bias and gate in the epilogue, scattered by id
@@ -36,6 +38,48 @@ def _column(table, slots, k):
 
 @triton.jit
 @no_type_check
+def _multiply(
+    x_ptr, w_rows, tokens, live, cols, num_cols, d_model, stride_x,
+    PRECISION: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr, C_PAD: tl.constexpr,
+):  # fmt: skip
+    """x W^T of a block of tokens, for the rows of W that ``w_rows`` points to, zeros from column ``num_cols`` on."""
+    x_rows = x_ptr + tokens[:, None].to(tl.int64) * stride_x
+    out = tl.zeros((BM, C_PAD), tl.float32)
+    for start in range(0, d_model, BD):
+        d = start + tl.arange(0, BD)
+        x = tl.load(x_rows + d[None, :], mask=live[:, None] & (d[None, :] < d_model), other=0.0)
+        known = (cols[None, :] < num_cols) & (d[:, None] < d_model)
+        w = tl.load(w_rows[None, :] + d[:, None], mask=known, other=0.0)
+        out = tl.dot(x, w, out, input_precision=PRECISION)
+    return out
+
+
+@triton.jit
+@no_type_check
+def _top_k(logits, cols, E: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, BM: tl.constexpr):
+    """The K experts of each token with the highest logits, the lower one among equals, and these logits.
+
+    What is not a number is above all others, and -inf below, so that a token has K different experts. Probabilities
+    would not do: they may round to the same number. Columns from E on are no experts.
+    """
+    slots = tl.arange(0, K_PAD)
+    left = tl.where(logits == logits, tl.maximum(logits, -3e38), float("inf"))
+    left = tl.where(cols[None, :] < E, left, float("-inf"))
+    chosen = tl.zeros((BM, K_PAD), tl.int32)
+    highest = tl.full((BM, K_PAD), float("-inf"), tl.float32)
+    for k in tl.static_range(K):
+        best = tl.max(left, 1)
+        expert = tl.min(tl.where(left == best[:, None], cols[None, :], E - 1), 1)
+        own = cols[None, :] == expert[:, None]
+        left = tl.where(own, float("-inf"), left)
+        logit = tl.sum(tl.where(own, logits, 0.0), 1)
+        chosen = tl.where(slots[None, :] == k, expert[:, None], chosen)
+        highest = tl.where(slots[None, :] == k, logit[:, None], highest)
+    return chosen, highest
+
+
+@triton.jit
+@no_type_check
 def _store_ranks(
     chosen, tokens, live, block, ranks_ptr, counts_ptr,
     E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, BM: tl.constexpr,
@@ -64,39 +108,21 @@ def route_kernel(
     block = tl.program_id(0)
     tokens, live = _tokens(block, num_tokens, tl.num_programs(0), BM)
     cols, slots = tl.arange(0, E_PAD), tl.arange(0, K_PAD)
-    x_rows = x_ptr + tokens[:, None].to(tl.int64) * stride_x
-    logits = tl.zeros((BM, E_PAD), tl.float32)
-    for start in range(0, d_model, BD):
-        d = start + tl.arange(0, BD)
-        x = tl.load(x_rows + d[None, :], mask=live[:, None] & (d[None, :] < d_model), other=0.0)
-        known = (cols[None, :] < E) & (d[:, None] < d_model)
-        w = tl.load(w_ptr + cols[None, :] * d_model + d[:, None], mask=known, other=0.0)
-        logits = tl.dot(x, w, logits, input_precision=PRECISION)
+    w_rows = w_ptr + cols * d_model
+    logits = _multiply(x_ptr, w_rows, tokens, live, cols, E, d_model, stride_x, PRECISION, BM, BD, E_PAD)
     table = tokens[:, None].to(tl.int64) * E + cols[None, :]
     real = live[:, None] & (cols[None, :] < E)
     if WITH_LOGITS:
         tl.store(logits_ptr + table, logits, mask=real)
     logits = tl.where(cols[None, :] < E, logits, float("-inf"))
-    probs = tl.exp(logits - tl.max(logits, 1)[:, None])
-    probs = probs / tl.sum(probs, 1)[:, None]
+    top = tl.max(logits, 1)[:, None]
+    probs = tl.exp(logits - top)
+    norm = tl.sum(probs, 1)[:, None]
     if K == E:
-        tl.store(gates_ptr + table, probs, mask=real)
+        tl.store(gates_ptr + table, probs / norm, mask=real)
     else:
-        # By logits: probabilities may round to the same number. What is not a number is above all others, and -inf
-        # below, so that a token has K different experts.
-        left = tl.where(logits == logits, tl.maximum(logits, -3e38), float("inf"))
-        left = tl.where(cols[None, :] < E, left, float("-inf"))
-        chosen = tl.zeros((BM, K_PAD), tl.int32)
-        weights = tl.zeros((BM, K_PAD), tl.float32)
-        for k in tl.static_range(K):
-            best = tl.max(left, 1)
-            # the lowest expert among equals, on every device
-            expert = tl.min(tl.where(left == best[:, None], cols[None, :], E - 1), 1)
-            own = cols[None, :] == expert[:, None]
-            left = tl.where(own, float("-inf"), left)
-            weight = tl.sum(tl.where(own, probs, 0.0), 1)
-            chosen = tl.where(slots[None, :] == k, expert[:, None], chosen)
-            weights = tl.where(slots[None, :] == k, weight[:, None], weights)
+        chosen, highest = _top_k(logits, cols, E, K, K_PAD, BM)
+        weights = tl.exp(highest - top) / norm
         if RENORMALISE:
             weights = weights / tl.sum(weights, 1)[:, None]
         rows = tokens[:, None] * K + slots[None, :]
@@ -104,6 +130,83 @@ def route_kernel(
         tl.store(gates_ptr + rows, weights, mask=inside)
         tl.store(experts_ptr + rows, chosen, mask=inside)
         _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
+
+
+@triton.jit
+@no_type_check
+def head_route_kernel(
+    x_ptr, w_ptr, shared_ptr, groups_ptr, heads_ptr, gates_ptr, ranks_ptr, counts_ptr, group_len, blocks_per_group,
+    d_model, stride_x, logits_ptr,
+    S: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, C: tl.constexpr,
+    C_PAD: tl.constexpr, RELEASED: tl.constexpr, WITH_LOGITS: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Gates (N, S + K) of S shared heads and of the K of E routed ones that a token selects, from its C logits."""
+    block = tl.program_id(0)
+    tokens, live = _tokens(block, group_len, blocks_per_group, BM)
+    cols, slots = tl.arange(0, C_PAD), tl.arange(0, K_PAD)
+    # the E routed heads, the shared ones where there are two or more, the two groups where there are both
+    w_rows = w_ptr + cols * d_model
+    if S > 1:
+        w_rows = tl.where(cols < E, w_rows, shared_ptr + (cols - E) * d_model)
+    if S > 0:
+        w_rows = tl.where(cols < C - 2, w_rows, groups_ptr + (cols - (C - 2)) * d_model)
+    logits = _multiply(x_ptr, w_rows, tokens, live, cols, C, d_model, stride_x, PRECISION, BM, BD, C_PAD)
+    if WITH_LOGITS:
+        table = tokens[:, None].to(tl.int64) * E + cols[None, :]
+        tl.store(logits_ptr + table, logits, mask=live[:, None] & (cols[None, :] < E))
+    gates = gates_ptr + tokens[:, None] * (S + K)
+    second = tl.full((BM,), 1.0, tl.float32)
+    if S > 0:
+        # a softmax of two is a sigmoid of their difference
+        gap = _column(logits, cols, C - 1) - _column(logits, cols, C - 2)
+        first, second = 1.0 / (1.0 + tl.exp(gap)), 1.0 / (1.0 + tl.exp(-gap))
+        if RELEASED:
+            first, second = 2.0 * S * first, 2.0 * second
+        if S > 1:
+            shared = (cols >= E) & (cols < E + S)
+            own = tl.where(shared[None, :], logits, float("-inf"))
+            probs = tl.exp(own - tl.max(own, 1)[:, None])
+            probs *= (first / tl.sum(probs, 1))[:, None]
+            tl.store(gates + cols[None, :] - E, probs, mask=live[:, None] & shared[None, :])
+        else:
+            tl.store(gates, first[:, None], mask=live[:, None])
+    chosen, highest = _top_k(logits, cols, E, K, K_PAD, BM)
+    routed = tl.where(cols[None, :] < E, logits, float("-inf"))
+    top = tl.max(routed, 1)[:, None]
+    weights = tl.exp(highest - top)
+    if RELEASED:
+        weights *= (K * second / tl.sum(weights, 1))[:, None]
+    else:
+        weights *= (second / tl.sum(tl.exp(routed - top), 1))[:, None]
+    inside = live[:, None] & (slots[None, :] < K)
+    tl.store(gates + S + slots[None, :], weights, mask=inside)
+    tl.store(heads_ptr + tokens[:, None] * K + slots[None, :], chosen, mask=inside)
+    _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
+
+
+@triton.jit
+@no_type_check
+def norm_route_kernel(
+    q_ptr, heads_ptr, gates_ptr, ranks_ptr, counts_ptr, group_len, blocks_per_group,
+    S: tl.constexpr, E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, D: tl.constexpr,
+    D_PAD: tl.constexpr, BM: tl.constexpr,
+):  # fmt: skip
+    """The K of E routed heads with the longest queries; all S + K gates are 1."""
+    block = tl.program_id(0)
+    tokens, live = _tokens(block, group_len, blocks_per_group, BM)
+    cols, slots, d = tl.arange(0, E_PAD), tl.arange(0, K_PAD), tl.arange(0, D_PAD)
+    queries = q_ptr + tokens[:, None].to(tl.int64) * ((S + E) * D) + S * D + d[None, :]
+    # the norms of a token over their deviation have the order of their squares
+    squares = tl.zeros((BM, E_PAD), tl.float32)
+    for e in range(E):
+        q = tl.load(queries + e * D, mask=live[:, None] & (d[None, :] < D), other=0.0).to(tl.float32)
+        squares = tl.where(cols[None, :] == e, tl.sum(q * q, 1)[:, None], squares)
+    chosen, _ = _top_k(squares, cols, E, K, K_PAD, BM)
+    tl.store(heads_ptr + tokens[:, None] * K + slots[None, :], chosen, mask=live[:, None] & (slots[None, :] < K))
+    for slot in tl.static_range(S + K):
+        tl.store(gates_ptr + tokens * (S + K) + slot, tl.full((BM,), 1.0, tl.float32), mask=live)
+    _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
 
 
 @triton.jit

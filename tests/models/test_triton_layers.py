@@ -22,6 +22,7 @@ CASES = {
     "moa-K5-E5-D16-biased": MOA | dict(num_experts=5, top_k=5, bias=True),
     "moh-h6-s2-r2-g2": MOH,
     "moh-h6-s3-r1-g2": MOH | dict(num_shared_heads=3, top_k=1),
+    "moh-h6-s0-r2-printed": MOH | dict(num_shared_heads=0, gates="printed"),
     "moh-h6-s6-r0-g2": MOH | dict(num_shared_heads=6, top_k=0),
     "moh-h5-s1-r2-norm": MOH | dict(num_heads=5, num_shared_heads=1, num_kv_heads=5, head_dim=16, router="query_norm"),
 }
@@ -61,6 +62,26 @@ def test_inference_matches_reference(case, masks, dtype):
     layer, reference = layers(CASES[case], dtype)
     x = features(B, T, 20, dtype=dtype)
     assert_near(layer(x, **masks), reference(x.double(), **masks), dtype)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "r0" not in case])
+@torch.no_grad()
+def test_recorded_routing_matches_reference(case):
+    found, expected = layers(CASES[case], torch.float32)
+    x = features(B, T, 20)
+    for layer, given in ((found, x), (expected, x.double())):
+        layer.router.record_routing = True
+        layer(given)
+    every = "K5" in case
+    for name in ("weights", "indices", "logits", "probs"):
+        one, other = (getattr(layer.router.recorded, name) for layer in (found, expected))
+        if every and name in ("weights", "indices"):
+            # all experts in their order, instead of by falling weight
+            one, other = one.sort(-1).values, other.sort(-1).values
+        assert_near(one, other.double(), torch.float32, name)
+    found.router.record_routing = False
+    found(x)
+    assert found.router.recorded is None
 
 
 @every_dtype

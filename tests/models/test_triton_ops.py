@@ -5,6 +5,9 @@ import torch
 
 from headcount.models.attention import attend
 from headcount.models.configs.moa import Gates
+from headcount.models.configs.moh import Gates as HeadGates
+from headcount.models.configs.moh import MixtureOfHeadAttentionConfig
+from headcount.models.head_router import HeadRouter
 from headcount.models.kernels import triton_ops as ops
 from tests.models.triton_cases import (
     DEVICE,
@@ -105,6 +108,61 @@ def test_gradient_without_logits_raises():
         ops.route(x, features(7, 16), 3, Gates.PRINTED, False)
 
 
+# B sequences of T tokens of width d, s shared and E routed heads, K of them for a token
+ROUTERS = {
+    "B2-T19-d24-s3-E5-K2": (2, 19, 24, 3, 5, 2),
+    "B1-T37-d20-s1-E7-K3": (1, 37, 20, 1, 7, 3),
+    "B3-T5-d40-s0-E4-K1": (3, 5, 40, 0, 4, 1),
+    "B2-T17-d24-s2-E3-K3": (2, 17, 24, 2, 3, 3),
+    "B2-T1-d24-s9-E33-K7": (2, 1, 24, 9, 33, 7),
+}
+
+
+def assert_heads_selected(found, scores, top_k):
+    """Assert that ``found`` has the heads with the highest ``scores``, and their rows by (sequence, head)."""
+    heads, _, order, ends = found
+    batch_size, length, num_routed = scores.shape
+    assert torch.equal(heads.long(), scores.topk(top_k).indices)
+    if length == 1:
+        assert not order.numel() and not ends.numel()
+    else:
+        expected = ops.plan(heads, num_routed)
+        assert torch.equal(order, expected[0]) and torch.equal(ends, expected[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("gate", HeadGates)
+@pytest.mark.parametrize("name", ROUTERS)
+def test_head_route_matches_softmaxes(name, gate, dtype):
+    batch_size, length, width, num_shared, num_routed, top_k = ROUTERS[name]
+    config = MixtureOfHeadAttentionConfig(
+        d_model=width, num_heads=num_shared + num_routed, num_shared_heads=num_shared, top_k=top_k, gates=gate,
+        head_dim=4,
+    )  # fmt: skip
+    router = HeadRouter(config).to(DEVICE, dtype)
+    x, released = features(batch_size, length, width, dtype=dtype), gate is HeadGates.RELEASED
+    projections = router.routed_proj, router.shared_proj, router.group_proj
+    weights = [None if one is None else one.weight.detach() for one in projections]
+    *found, logits = ops.head_route(x, *weights, num_shared, top_k, released, True)
+    expected = router.double()(x.double())[1]
+    assert_near(found[1], expected, dtype, "gates")
+    exact = x.double() @ weights[0].double().t()
+    assert_near(logits, exact, dtype, "logits")
+    assert_heads_selected(found, exact, top_k)
+    without = ops.head_route(x, *weights, num_shared, top_k, released, False)
+    assert not without[4].numel() and torch.equal(without[1], found[1])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ROUTERS)
+def test_norm_route_selects_longest_queries(name, dtype):
+    batch_size, length, width, num_shared, num_routed, top_k = ROUTERS[name]
+    q = features(batch_size, length, num_shared + num_routed, width, dtype=dtype)
+    found = ops.norm_route(q, num_shared, top_k)
+    assert torch.equal(found[1], torch.ones(batch_size, length, num_shared + top_k, device=DEVICE))
+    assert_heads_selected(found, q[:, :, num_shared:].double().norm(dim=-1), top_k)
+
+
 @pytest.mark.parametrize("groups, length", [(1, 21), (3, 19), (4, 1)])
 def test_plan_sorts_groups_by_expert(groups, length):
     torch.manual_seed(3)
@@ -191,14 +249,14 @@ QUERIES = {
     "B1-T1-S37-K5-D16": (1, 1, 37, 5, 16),
     "B3-T17-S17-K2-D16": (3, 17, 17, 2, 16),
 }
-# and h heads over g key/value heads, k of them for a token
+# and h heads, the last E of them routed, over g key/value heads; K routed heads for a token
 HEADS = {
-    "B2-T19-S19-h6-g2-k3-D24": (2, 19, 19, 6, 2, 3, 24),
-    "B1-T5-S33-h5-g5-k1-D16": (1, 5, 33, 5, 5, 1, 16),
-    "B3-T1-S7-h4-g1-k4-D16": (3, 1, 7, 4, 1, 4, 16),
+    "B2-T19-S19-h6-E4-g2-K3-D24": (2, 19, 19, 6, 4, 2, 3, 24),
+    "B1-T5-S33-h5-E5-g5-K1-D16": (1, 5, 33, 5, 5, 5, 1, 16),
+    "B3-T1-S7-h4-E3-g1-K2-D16": (3, 1, 7, 4, 3, 1, 2, 16),
     # a key/value head of some sequences is read by more rows than a tile has, and others by none
-    "B2-T1-S19-h38-g2-k18-D16": (2, 1, 19, 38, 2, 18, 16),
-    "B3-T1-S7-h21-g7-k2-D24": (3, 1, 7, 21, 7, 2, 24),
+    "B2-T1-S19-h38-E38-g2-K18-D16": (2, 1, 19, 38, 38, 2, 18, 16),
+    "B3-T1-S7-h21-E20-g7-K1-D24": (3, 1, 7, 21, 20, 7, 1, 24),
 }
 MASKS = {"all": (False, False), "causal": (True, False), "padded": (False, True), "causal-padded": (True, True)}
 
@@ -231,23 +289,28 @@ def test_mqa_matches_reference(sizes, mask, dtype):
     "name, mask, dtype",
     [
         *((name, "causal-padded", torch.float32) for name in HEADS),
-        *(("B2-T19-S19-h6-g2-k3-D24", *rest) for rest in with_half("all", "causal-padded")[::2]),
-        *(("B3-T1-S7-h4-g1-k4-D16", *rest) for rest in with_half("all", "causal-padded")[::2]),
+        *(("B2-T19-S19-h6-E4-g2-K3-D24", *rest) for rest in with_half("all", "causal-padded")[::2]),
+        *(("B3-T1-S7-h4-E3-g1-K2-D16", *rest) for rest in with_half("all", "causal-padded")[::2]),
     ],
 )
 def test_selected_heads_match_reference(name, mask, dtype):
-    batch_size, tgt_len, src_len, num_heads, num_kv_heads, chosen, head_dim = HEADS[name]
+    batch_size, tgt_len, src_len, num_heads, num_routed, num_kv_heads, chosen, head_dim = HEADS[name]
     causal, padded = MASKS[mask]
     hidden = hidden_keys(batch_size, src_len, padded)
     torch.manual_seed(5)
-    heads = torch.stack([torch.randperm(num_heads)[:chosen] for _ in range(batch_size * tgt_len)])
+    heads = torch.stack([torch.randperm(num_routed)[:chosen] for _ in range(batch_size * tgt_len)])
     heads = heads.view(batch_size, tgt_len, chosen).to(DEVICE, torch.int32)
     q = features(batch_size, tgt_len, num_heads, head_dim, dtype=dtype)
     k, v = (features(batch_size, src_len, num_kv_heads, head_dim, dtype=dtype, seed=seed) for seed in (1, 2))
-    gates = features(*heads.shape, seed=3)
-    every = gates.new_zeros(q.shape[:3]).scatter(-1, heads.long(), gates).double()
-    expected = attend(*(x.double() for x in (q, k, v)), causal=causal, key_padding_mask=hidden) * every[..., None]
-    assert_near(ops.ragged(q, k, v, heads, gates, hidden, causal), expected, dtype)
+    shared = num_heads - num_routed
+    gates = features(batch_size, tgt_len, shared + chosen, seed=3)
+    every = torch.cat([torch.arange(shared, device=DEVICE).expand(batch_size, tgt_len, -1), shared + heads.long()], -1)
+    every = gates.new_zeros(q.shape[:3]).scatter(-1, every, gates).double()
+    exact = attend(*(x.double() for x in (q, k, v)), causal=causal, key_padding_mask=hidden)
+    expected = exact * every[..., None]
+    own = exact[:, :, :shared].to(dtype) if shared else None
+    found = ops.ragged(q, k, v, own, heads, gates, *ops.plan(heads, num_routed), hidden, causal)
+    assert_near(found, expected, dtype)
     if tgt_len == 1:
         step = ops.decode(q[:, 0], k, v, heads[:, 0], gates[:, 0], hidden)[:, None]
         assert_near(step, expected, dtype, "decode")
@@ -303,7 +366,7 @@ def test_keys_and_values_have_their_own_strides(operator):
     heads = torch.arange(2, device=DEVICE, dtype=torch.int32).expand(2, 3, 2)
     attend_from = {
         "mqa": lambda k, v: ops.mqa(q, k[:, :, 0], v[:, :, 0], gates, None, True),
-        "ragged": lambda k, v: ops.ragged(q, k, v, heads, gates, None, True),
+        "ragged": lambda k, v: ops.ragged(q, k, v, None, heads, gates, *ops.plan(heads, 2), None, True),
         "decode": lambda k, v: ops.decode(q[:, 0], k, v, heads[:, 0], gates[:, 0], None),
     }[operator]
     expected = attend_from(k, v)

@@ -51,6 +51,9 @@ def test_selected_heads_match_ideal_form(length):
     found = count("moh-h6-s2-r1-g3", "triton", tgt_len=length)
     for kinds in ({"scores"}, {"values"}):
         assert macs_of(found, kinds) == macs_of(ideal, kinds) == B * length * 3 * S * 5
+    # the projections of every head, and the router's three matrices: 4 routed heads, 2 shared ones, 2 groups
+    every = 2 * B * length * 13 * 6 * 5 + 2 * B * S * 13 * 3 * 5 + B * length * 13 * (4 + 2 + 2)
+    assert macs_of(found, {"linear"}) == every
 
 
 def test_backward_has_twice_the_forward_macs():
