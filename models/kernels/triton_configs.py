@@ -48,6 +48,12 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
     ),
     "slots": (Row({}, Launch({"BM": 4, "BN": 512}, 4, 1)),),
     "weight_grad": (Row({}, Launch({"BI": 128, "BO": 128, "BR": 64}, 8, 3)),),
+    # wider blocks spill, and more warps leave room for fewer blocks on a multiprocessor
+    "gated": (Row({}, Launch({"BM": 128, "BN": 128, "BK": 64}, 4, 3)),),
+    "gated_grad": (
+        Row({"D": 128}, Launch({"BM": 128, "BN": 128, "BK": 64}, 8, 3)),
+        Row({}, Launch({"BM": 128, "BN": 64, "BK": 64}, 4, 3)),
+    ),
     "mqa": (
         Row({"D": 256}, Launch({"BM": 128, "BN": 64}, 8, 2)),
         Row({"D": 128}, Launch({"BM": 128, "BN": 32}, 4, 4)),
@@ -77,6 +83,8 @@ INTERPRETED: Mapping[str, Launch] = {
     "expert": Launch({"BM": 16, "BN": 16, "BK": 16}, 1, 1),
     "slots": Launch({"BM": 4, "BN": 16}, 1, 1),
     "weight_grad": Launch({"BI": 16, "BO": 16, "BR": 16}, 1, 1),
+    "gated": Launch({"BM": 16, "BN": 16, "BK": 16}, 1, 1),
+    "gated_grad": Launch({"BM": 16, "BN": 16, "BK": 16}, 1, 1),
     "mqa": Launch({"BM": 16, "BN": 16}, 1, 1),
     "frame": Launch({"BM": 16}, 1, 1),
     "ragged": Launch({"BM": 16, "BN": 16}, 1, 1),

@@ -12,7 +12,7 @@ from headcount.models.attention import Inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.autocast import to_autocast_dtype
-from headcount.models.kernels.dense_all import all_queries, sum_experts
+from headcount.models.kernels.dense_all import add_bias, all_queries, sum_experts
 from headcount.models.kernels.fused import fused_attend
 from headcount.models.kernels.grouped import with_output_bias
 from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
@@ -47,8 +47,11 @@ def _all_experts(layer: nn.Module, inputs: Inputs) -> Tensor:
     gates, *_ = _route(layer, inputs.query, inputs.query_padding_mask)
     q = all_queries(layer, inputs.query)
     if not _in_one_kernel(q, inputs, gates):
-        out = attend_slots(q, inputs, fused_attend) * gates.to(q.dtype)[..., None]
-    elif q.shape[1] == 1:
+        out = attend_slots(q, inputs, fused_attend)
+        w_o = to_autocast_dtype(layer.out_proj.weight).flatten(0, 1)
+        y = ops.gated_linear(out.flatten(0, 1), gates.flatten(0, 1), w_o).view(inputs.query.shape)
+        return add_bias(layer, y, gates)
+    if q.shape[1] == 1:
         out = ops.decode(q[:, 0], inputs.key, inputs.value, None, gates[:, 0], inputs.key_padding_mask)[:, None]
     else:
         keys, values = inputs.key[:, :, 0], inputs.value[:, :, 0]

@@ -354,6 +354,59 @@ def weight_grad(
     return dw, db
 
 
+# Products with all experts
+
+
+def _gated_products(x, gates, w, *rest):
+    return [("linear", {"m": x.shape[0], "i": w.shape[0], "j": w.shape[1]}, (0, 2))]
+
+
+def _save_gated(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _gated_backward(ctx, grad):
+    x, gates, w = ctx.saved_tensors
+    dx, dgates, gated = gated_linear_grad(grad, gates, w, x)
+    return dx, dgates.to(gates.dtype), gated.flatten(1).t() @ grad if ctx.needs_input_grad[2] else None
+
+
+def _gated_grad_products(grad, gates, w, x):
+    return [("linear", {"m": grad.shape[0], "i": w.shape[1], "j": w.shape[0]}, (0, 2))]
+
+
+@_operator(
+    "gated_linear_grad",
+    lambda grad, gates, w, x: (torch.empty_like(x), torch.empty_like(gates, dtype=torch.float32), torch.empty_like(x)),
+    _gated_grad_products,
+)
+def gated_linear_grad(grad: Tensor, gates: Tensor, w: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of ``gated_linear`` for x and the gates, and x times the gates."""
+    grad, gates, w, x = contiguous(grad, gates, w, x)
+    num_tokens, top_k, head_dim = x.shape
+    chosen = configure("gated_grad", D=pad(head_dim))
+    blocks = ceil_div(head_dim, chosen.blocks["BN"])
+    dx, gated, dots = torch.empty_like(x), torch.empty_like(x), x.new_empty(*gates.shape, blocks, dtype=torch.float32)
+    start(
+        "gated_grad", (ceil_div(num_tokens, chosen.blocks["BM"]) * top_k * blocks,), chosen,
+        grad, w, x, gates, dx, dots, gated, num_tokens, w.shape[1], K=top_k, D=head_dim,
+    )  # fmt: skip
+    return dx, dots[..., 0] if blocks == 1 else dots.sum(-1), gated
+
+
+@_operator(
+    "gated_linear", lambda x, gates, w: x.new_empty(len(x), w.shape[1]), _gated_products, (_save_gated, _gated_backward)
+)
+def gated_linear(x: Tensor, gates: Tensor, w: Tensor) -> Tensor:
+    """Return for each token the sum over its K slots of g x W_k; x (N, K, D), gates (N, K), w (K D, out)."""
+    x, gates, w = contiguous(x, gates, w)
+    (num_tokens, top_k, head_dim), width, chosen = x.shape, w.shape[1], configure("gated")
+    y = x.new_empty(num_tokens, width)
+    programs = ceil_div(num_tokens, chosen.blocks["BM"]) * ceil_div(width, chosen.blocks["BN"])
+    start("gated", (programs,), chosen, x, gates, w, y, num_tokens, width, K=top_k, D=head_dim)
+    return y
+
+
 # Attention
 
 

@@ -7,6 +7,8 @@
     place       from the histograms: where the rows of each expert end, and the rows in the order of their experts
     expert      rows gathered by id, times their expert's matrix, bias and gate in the epilogue, scattered by id
     slots       the sum over the K rows of a token
+    gated       where every token has all experts: their outputs times gates and matrices, summed
+    gated_grad  the gradients of these outputs and gates, and the outputs times their gates
     weight_grad the gradient of every expert's matrix and bias, zeros where it has no row
 
 Nothing is sorted: a token selects an expert at most once, so that a row's place is the rows of earlier experts, the
@@ -353,3 +355,56 @@ def weight_grad_kernel(
         if tl.program_id(0) == 0:
             db = db_ptr + expert * out_features + o
             tl.store(db, sums.to(db_ptr.dtype.element_ty), mask=o < out_features)
+
+
+@triton.jit
+@no_type_check
+def gated_kernel(
+    o_ptr, gates_ptr, w_ptr, y_ptr, num_tokens, width,
+    K: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """y (N, width) = sum over the K slots of gate o (N, K, D) W (K D, width)."""
+    program, blocks = tl.program_id(0), tl.cdiv(width, BN)
+    # the blocks of columns of some tokens run together, and read their rows from the L2 cache
+    tokens, n = program // blocks * BM + tl.arange(0, BM), program % blocks * BN + tl.arange(0, BN)
+    live, inside = tokens < num_tokens, n < width
+    o_rows = o_ptr + tokens[:, None].to(tl.int64) * (K * D)
+    steps: tl.constexpr = (D + BK - 1) // BK
+    acc = tl.zeros((BM, BN), tl.float32)
+    for step in range(K * steps):
+        slot, d = step // steps, step % steps * BK + tl.arange(0, BK)
+        o = tl.load(o_rows + slot * D + d[None, :], mask=live[:, None] & (d[None, :] < D), other=0.0)
+        gate = tl.load(gates_ptr + tokens * K + slot, mask=live, other=0.0).to(tl.float32)
+        w_rows = w_ptr + (slot * D + d[:, None]) * width
+        w = tl.load(w_rows + n[None, :], mask=(d[:, None] < D) & inside[None, :], other=0.0)
+        acc = tl.dot((o * gate[:, None]).to(w.dtype), w, acc, input_precision=PRECISION)
+    y = y_ptr + tokens[:, None].to(tl.int64) * width + n[None, :]
+    tl.store(y, acc.to(y_ptr.dtype.element_ty), mask=live[:, None] & inside[None, :])
+
+
+@triton.jit
+@no_type_check
+def gated_grad_kernel(
+    dy_ptr, w_ptr, o_ptr, gates_ptr, do_ptr, dots_ptr, gated_ptr, num_tokens, width,
+    K: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """do = gate dy W^T, ``gated`` = gate o, and ``dots``: the sums of o dy W^T over each block of BN of D columns."""
+    program, blocks = tl.program_id(0), tl.cdiv(D, BN)
+    block, slot = program % blocks, program // blocks % K
+    tokens, d = program // (blocks * K) * BM + tl.arange(0, BM), block * BN + tl.arange(0, BN)
+    live, inside = tokens < num_tokens, d < D
+    dy_rows = dy_ptr + tokens[:, None].to(tl.int64) * width
+    w_cols = w_ptr + (slot * D + d[None, :]) * width
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, width, BK):
+        i = start + tl.arange(0, BK)
+        dy = tl.load(dy_rows + i[None, :], mask=live[:, None] & (i[None, :] < width), other=0.0)
+        w = tl.load(w_cols + i[:, None], mask=(i[:, None] < width) & inside[None, :], other=0.0)
+        acc = tl.dot(dy, w, acc, input_precision=PRECISION)
+    rows = tokens.to(tl.int64) * K + slot
+    places, real = rows[:, None] * D + d[None, :], live[:, None] & inside[None, :]
+    gate = tl.load(gates_ptr + rows, mask=live, other=0.0).to(tl.float32)[:, None]
+    o = tl.load(o_ptr + places, mask=real, other=0.0).to(tl.float32)
+    tl.store(dots_ptr + rows * blocks + block, tl.sum(acc * o, 1), mask=live)
+    tl.store(do_ptr + places, (acc * gate).to(do_ptr.dtype.element_ty), mask=real)
+    tl.store(gated_ptr + places, (o * gate).to(gated_ptr.dtype.element_ty), mask=real)

@@ -216,6 +216,21 @@ def test_products_of_rows_match_reference(name, has_third, dtype, operator):
     assert not gradients_found[1][idle].any()
 
 
+# N tokens, K slots of width D, and width d of the sum
+SLOTS = {"N19-K3-D24-d20": (19, 3, 24, 20), "N1-K1-D5-d7": (1, 1, 5, 7), "N33-K5-D16-d33": (33, 5, 16, 33)}
+
+
+@pytest.mark.parametrize("name, dtype", with_half(*SLOTS))
+def test_gated_linear_matches_reference(name, dtype):
+    n, top_k, head_dim, width = SLOTS[name]
+    x, gates = features(n, top_k, head_dim, dtype=dtype), features(n, top_k, seed=1)
+    w = features(top_k * head_dim, width, dtype=dtype, seed=2, scale=(top_k * head_dim) ** -0.5)
+    inputs, leaves = differentiable(x, gates, w)
+    exact, exact_gates, exact_w = leaves
+    expected = (exact * exact_gates[..., None]).flatten(1) @ exact_w
+    assert_gradients_near(ops.gated_linear(*inputs), expected, inputs, leaves, dtype)
+
+
 STRIDES = {
     "spaced": lambda x: torch.stack([x, torch.full_like(x, 7)], -1)[..., 0],
     "turned": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
@@ -223,7 +238,7 @@ STRIDES = {
 
 
 @pytest.mark.parametrize("strides", STRIDES)
-@pytest.mark.parametrize("operator", ["route", "spread", "collect"])
+@pytest.mark.parametrize("operator", ["route", "spread", "collect", "gated_linear"])
 def test_operands_may_have_any_strides(operator, strides):
     experts, num_experts = selection("N1-E3-K2")
     w, plan = features(3, 24, 20, seed=1), ops.plan(experts[None], num_experts)
@@ -231,6 +246,7 @@ def test_operands_may_have_any_strides(operator, strides):
         "route": (lambda *given: ops.route(*given, 2, Gates.PRINTED, True)[0], [features(19, 24), w[:, :, 0]]),
         "spread": (lambda *given: ops.spread(*given, 2), [features(1, 24), w, features(3, 20, seed=2), *plan]),
         "collect": (lambda *given: ops.collect(*given, 2), [features(2, 24), w, features(2, seed=2), *plan]),
+        "gated_linear": (ops.gated_linear, [features(19, 2, 12), features(19, 2, seed=2), w[0]]),
     }[operator]
 
     def results(given):

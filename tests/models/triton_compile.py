@@ -33,7 +33,7 @@ INSTRUCTIONS = {
     "spills": r"\b(?:LDL|STL)\b",
 }
 # kernels that multiply matrices
-PRODUCTS = ("route", "head_route", "expert", "weight_grad", "mqa", "ragged", "decode")
+PRODUCTS = ("route", "head_route", "expert", "weight_grad", "gated", "gated_grad", "mqa", "ragged", "decode")
 
 COLUMNS = ("kernel", "shape", "arch", "registers", "shared_bytes", "stack_bytes", "spills", "tensor", "wide", "blocks")
 COLUMNS += ("verdict", "source", "triton")
