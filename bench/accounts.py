@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import Ledger, Size, divide
 from headcount.formulas.mha import causal_half
 from headcount.models.configs.base import ConfigError
+from headcount.models.configs.numbers import whole_bytes
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
 
@@ -49,15 +51,19 @@ class NoAccount(Exception):
 class Assumptions:
     """Assumptions of accounts.
 
-    ``context``: stored tokens, None for the input's. ``generate``: tokens generated one by one, None for ``context``.
-    ``element_bytes``: of every stored number. Hardware peaks are None if not given. ``window``: keys that a causal
-    query sees, itself included. ``optimizer`` is one of RECIPES, ``prices`` are FLOPs per element (formulas.prices).
-    ``rule``: a rule of training FLOPs. ``tokens`` (None for the input's) took ``seconds`` on ``devices`` of ``peak``.
+    ``context``: stored tokens, None for the input's. ``generate``: tokens generated one by one, after a given
+    ``context``, else into an empty cache; None for as many as the context, into an empty cache. ``element_bytes``: of
+    a number; of a weight and of a cached one where ``weight_bytes`` and ``cache_bytes`` are None, all three exact.
+    Hardware peaks are None if not given. ``window``: keys that a causal query sees, itself included. ``optimizer`` is
+    one of RECIPES, ``prices`` are FLOPs per element (formulas.prices). ``rule``: a rule of training FLOPs. ``tokens``
+    (None for the input's) took ``seconds`` on ``devices`` of ``peak``.
     """
 
     context: int | None = None
     generate: int | None = None
-    element_bytes: int = 2
+    element_bytes: int | Fraction = 2
+    weight_bytes: int | Fraction | None = None
+    cache_bytes: int | Fraction | None = None
     peak_macs_per_s: float | None = None
     bytes_per_s: float | None = None
     window: int | None = None
@@ -69,6 +75,25 @@ class Assumptions:
     devices: int = 1
     peak: Peak | None = None
 
+    @property
+    def bytes_each(self) -> dict[str, int | Fraction]:
+        """Bytes of a number by what it is: a weight, cached, or any other, an activation."""
+        return {
+            "weight": self.weight_bytes or self.element_bytes,
+            "cached": self.cache_bytes or self.element_bytes,
+            "other": self.element_bytes,
+        }
+
+    def bytes_statement(self) -> str:
+        """Return the bytes of numbers as text."""
+        each = self.bytes_each
+        texts = [f"{float(each['other']):g} bytes per element"]
+        if each["weight"] != each["other"]:
+            texts.append(f"{float(each['weight']):g} per weight")
+        if each["cached"] != each["other"]:
+            texts.append(f"{float(each['cached']):g} per cached element")
+        return ", ".join(texts) + "."
+
 
 class Account:
     """A value of a case and its column; decorates the function of the value, which has the name of the account.
@@ -77,7 +102,7 @@ class Account:
         head: heading of the column.
         statements: keys of STATEMENTS.
         of_heads: whether the ideal form changes it.
-        in_bytes: whether ``element_bytes`` changes the value; the column's unit states them.
+        in_bytes: keys of Assumptions.bytes_each whose numbers the value measures; the column's unit states their bytes.
         needs: assumptions without a default.
         options: those of the column.
     """
@@ -85,8 +110,8 @@ class Account:
     value: Callable[[Case, Assumptions], Any]
 
     def __init__(
-        self, head: str, *statements: str, of_heads: bool = True, in_bytes: bool = False, needs: tuple[str, ...] = (),
-        **options: Any,
+        self, head: str, *statements: str, of_heads: bool = True, in_bytes: tuple[str, ...] = (),
+        needs: tuple[str, ...] = (), **options: Any,
     ) -> None:  # fmt: skip
         self.head, self.statements, self.needs = head, statements, needs
         self.of_heads, self.in_bytes, self.options = of_heads, in_bytes, options
@@ -100,14 +125,15 @@ class Account:
     def column(self, given: Assumptions) -> Column:
         """Return the column for these assumptions."""
         of = "bytes" if self.in_bytes else "MACs" if "MACs" in self.head else ""
-        unit = f"bytes, {given.element_bytes} each" if self.in_bytes else ""
+        sizes = {given.bytes_each[kind] for kind in self.in_bytes}
+        unit = f"bytes, {float(sizes.pop()):g} each" if len(sizes) == 1 else "bytes" if sizes else ""
         options = {"kind": "int", "width": 14, "of": of, "unit": unit, **self.options}
         return Column(self.value.__name__, self.head, **options)
 
 
 STATEMENTS = {
     "context": "Context: tokens stored after a decode step, {context}.",
-    "generated": "Generated tokens, into an empty cache: {generate}.",
+    "generated": "Generated tokens, {after}: {generate}.",
     "step bytes": (
         "Bytes of a step: used weights once, stored keys and values that are read once, new ones once; of routed "
         "experts and heads as many different ones as tokens can select."
@@ -146,6 +172,7 @@ STATEMENTS = {
 ACCOUNTS: dict[str, Account] = {}
 
 
+CACHED, STEP = ("cached",), ("weight", "cached")
 BOUND = {"kind": "text", "width": 11, "needs": ("peak_macs_per_s", "bytes_per_s")}
 PERCENT = {"kind": "fixed", "digits": 2, "unit": "%", "of": "", "needs": ("rule", "seconds", "peak")}
 FLOPS = {"of": "FLOPs", "unit": "FLOPs", "width": 23, "needs": ("rule",)}
@@ -185,12 +212,14 @@ def encoder_macs(case: Case) -> int:
 
 
 def _total_of_steps(case: Case, given: Assumptions, cost: Callable[[Ledger], int]) -> int:
-    """Return the sum of ``cost`` over the steps that generate tokens one by one into an empty cache."""
+    """Return the sum of ``cost`` over the steps that generate tokens one by one."""
     form = case.form
     # the numbers of stored tokens at which the cost of a step changes its polynomial
     changes = form.slope_changes(**case.config.letters()) if hasattr(form, "slope_changes") else ()
-    steps = given.generate or context(case, given)
-    return decoding.total(lambda stored: cost(step(case, stored)), steps, changes)
+    total = partial(decoding.total, lambda stored: cost(step(case, stored)), slope_changes=changes)
+    if given.generate and given.context:
+        return total(given.context + given.generate) - total(given.context)
+    return total(given.generate or context(case, given))
 
 
 def _last_step(case: Case, given: Assumptions) -> Ledger:
@@ -198,22 +227,29 @@ def _last_step(case: Case, given: Assumptions) -> Ledger:
     return step(case, context(case, given))
 
 
+def _step_bytes(ledger: Ledger, given: Assumptions) -> Size:
+    """Return the bytes that a step moves."""
+    each = given.bytes_each
+    return decoding.step_weights(ledger) * each["weight"] + decoding.step_cached(ledger) * each["cached"]
+
+
 def _bound_by(given: Assumptions, intensity: Fraction) -> str:
     ridge = Fraction(given.peak_macs_per_s) / Fraction(given.bytes_per_s)
     return "compute" if intensity >= ridge else "memory"
 
 
-@Account("KV cache\nper token", "context", of_heads=False, in_bytes=True)
+@Account("KV cache\nper token", "context", of_heads=False, in_bytes=CACHED)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that one more token of one sequence adds to the cache; 0 where it is full at the context."""
     full, stored = decoding.cache_elements(_last_step(case, given)), context(case, given)
-    return (decoding.cache_elements(step(case, stored + 1)) - full) // case.lengths["batch_size"] * given.element_bytes
+    new = (decoding.cache_elements(step(case, stored + 1)) - full) // case.lengths["batch_size"]
+    return new * given.bytes_each["cached"]
 
 
-@Account("KV cache", "context", of_heads=False, in_bytes=True)
+@Account("KV cache", "context", of_heads=False, in_bytes=CACHED)
 def kv_bytes(case: Case, given: Assumptions) -> Size:
     """Return the bytes of the cache at the context, an encoder's output included."""
-    return decoding.cache_elements(_last_step(case, given)) * given.element_bytes
+    return decoding.cache_elements(_last_step(case, given)) * given.bytes_each["cached"]
 
 
 @Account("prefill\nMACs", "context", "prefill", width=19)
@@ -230,10 +266,10 @@ def decode_macs(case: Case, given: Assumptions) -> int:
     return _last_step(case, given).macs
 
 
-@Account("decode step", "context", "step bytes", in_bytes=True)
+@Account("decode step", "context", "step bytes", in_bytes=STEP)
 def decode_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that this step must move: weights, the cache, the new keys and values."""
-    return decoding.step_elements(_last_step(case, given)) * given.element_bytes
+    return _step_bytes(_last_step(case, given), given)
 
 
 @Account("decode step\nMACs/byte", "context", "step bytes", **INTENSITY)
@@ -250,26 +286,26 @@ def decode_bound(case: Case, given: Assumptions) -> str:
 
 @Account("generation\nMACs", "context", "generated", width=19)
 def generate_macs(case: Case, given: Assumptions) -> int:
-    """Return the MACs of generating tokens one by one into an empty cache, an encoder's pass included."""
+    """Return the MACs of generating tokens one by one, an encoder's pass included and none of a prompt."""
     return _total_of_steps(case, given, lambda ledger: ledger.macs) + encoder_macs(case)
 
 
-@Account("generation", "context", "generated", "step bytes", in_bytes=True, width=19)
+@Account("generation", "context", "generated", "step bytes", in_bytes=STEP, width=19)
 def generate_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that those steps must move, one after the other, without the encoder's pass."""
-    return _total_of_steps(case, given, decoding.step_elements) * given.element_bytes
+    return _total_of_steps(case, given, lambda ledger: _step_bytes(ledger, given))
 
 
-@Account("forward\nleast", "forward", in_bytes=True)
+@Account("forward\nleast", "forward", in_bytes=("weight", "other"))
 def forward_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that any forward pass moves: used weights once, and a layer's input and output once."""
-    elements = sum(decoding.weights_read(entry) for entry in case.ledger)
+    read = sum(decoding.weights_read(entry) for entry in case.ledger) * given.bytes_each["weight"]
     if is_layer(case):
         lengths, tgt_len = case.lengths, case.lengths["tgt_len"]
         # a layer that attends to itself reads one input
         tokens = 2 * tgt_len + (lengths["src_len"] if lengths["src_len"] != tgt_len else 0)
-        elements += lengths["batch_size"] * tokens * case.config.d_model
-    return elements * given.element_bytes
+        read += lengths["batch_size"] * tokens * case.config.d_model * given.element_bytes
+    return read
 
 
 @Account("forward\nMACs/byte", "forward", **INTENSITY)
@@ -386,13 +422,13 @@ def state_bytes(trained: int, frozen: int, given: Assumptions) -> int:
     return trained * sum(recipe.values()) + frozen * recipe["weights"]
 
 
-@Account("saved\nactivations", "saved", in_bytes=True)
+@Account("saved\nactivations", "saved", in_bytes=("other",))
 def saved_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes of activations that the forward pass of the reference leaves for the backward pass."""
     return _measure(case, given).saved_bytes
 
 
-@Account("saved\nrecomputed", "saved", "recompute", in_bytes=True)
+@Account("saved\nrecomputed", "saved", "recompute", in_bytes=("other",))
 def saved_recompute_bytes(case: Case, given: Assumptions) -> int:
     """Return the same where every repeated layer keeps its input only. Raises NoAccount for a single layer."""
     _check_repeats(case)
@@ -405,13 +441,13 @@ def _check_repeats(case: Case) -> None:
         raise NoAccount("a single layer has no repeated layers to recompute")
 
 
-@Account("forward\npeak", "peak", in_bytes=True)
+@Account("forward\npeak", "peak", in_bytes=("other",))
 def peak_forward_bytes(case: Case, given: Assumptions) -> int:
     """Return the most bytes that are live at once in a forward pass of the reference implementation."""
     return _measure(case, given, training=False).peak_bytes
 
 
-@Account("training\npeak", "peak", in_bytes=True)
+@Account("training\npeak", "peak", in_bytes=("other",))
 def peak_training_bytes(case: Case, given: Assumptions) -> int:
     """Return the most bytes that are live at once in a training step of the reference implementation."""
     return _measure(case, given).peak_bytes
@@ -490,6 +526,7 @@ def statement(names: Sequence[str], given: Assumptions, model: str = "the refere
     text = " ".join(text for key, text in STATEMENTS.items() if key in keys).format(
         context=given.context or "as many as the input has",
         generate=given.generate or "as many as the context",
+        after=f"after {given.context} stored ones" if given.generate and given.context else "into an empty cache",
         window=given.window or "unknown",
         recipe=f"{given.optimizer}: {' + '.join(f'{size} {what}' for what, size in RECIPES[given.optimizer].items())}",
         prices=prices.statement(given.prices),
@@ -500,7 +537,7 @@ def statement(names: Sequence[str], given: Assumptions, model: str = "the refere
         devices=plural(given.devices, "device"),
         peak=given.peak,
     )
-    return f"{given.element_bytes} bytes per element. {text}".strip()
+    return f"{given.bytes_statement()} {text}".strip()
 
 
 def ideal_statement(cases: Iterable[Case]) -> str:
@@ -511,7 +548,12 @@ def ideal_statement(cases: Iterable[Case]) -> str:
 
 def value_of(name: str, case: Case | CountedModule, given: Assumptions) -> Any:
     """Return the value of an account. Raises NoAccount or UsageError where there is none."""
-    return ACCOUNTS[name].value(case, given)
+    account = ACCOUNTS[name]
+    value = account.value(case, given)
+    try:
+        return whole_bytes(value) if account.in_bytes else value
+    except ValueError as reason:
+        raise NoAccount(str(reason)) from None
 
 
 def values(

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from headcount.bench.errors import UsageError
+from headcount.models.configs.numbers import parse_float
 from headcount.models.configs.suggest import choices
 
 TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 """The dtype of a data sheet that torch multiplies in unless TF32 is allowed, by torch's name."""
-UNITS = {"": 1, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,18 @@ def parse_peak(text: str) -> Peak:
 
     Raises UsageError with the nearest names.
     """
-    if number := re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)([GTP]?)(?: (\w+))?", text.strip()):
-        peak = Peak(float(number[1]) * UNITS[number[2]], dtype=number[3] or "")
-        if not peak.flops_per_s:
-            raise UsageError(f"peak {text!r} must be more than 0 FLOP/s")
-        return peak
+    number, _, dtype = text.strip().partition(" ")
+    try:
+        rate = parse_float(number)
+    except ValueError:
+        return _named_peak(text)
+    if rate <= 0 or not re.fullmatch(r"\w*", dtype):
+        raise UsageError(f"malformed peak {text!r}; write FLOP/s above 0 and a dtype, as 989T or 989T bf16")
+    return Peak(rate, dtype=dtype)
+
+
+def _named_peak(text: str) -> Peak:
+    """Return the peak of a card and a dtype."""
     name, _, dtype = text.strip().rpartition(" ")
     found = {_plain(alias): one for one in HARDWARE.values() for alias in (one.name, one.short_name)}
     hardware = found.get(_plain(name))

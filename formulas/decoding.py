@@ -53,10 +53,19 @@ def reachable_params(entry: Entry) -> Size:
     return replace(entry, weight={**entry.weight, **reached}).params
 
 
-def step_elements(step: Ledger) -> Size:
-    """Return the elements that a step moves: weights and cache read once, new cache elements written once.
+def step_weights(step: Ledger) -> Size:
+    """Return the elements of weights that a step reads, each once."""
+    return sum(weights_read(entry) for entry in step)
 
-    Activations of the new tokens are not included; of the cache what is read for the routing that reads most.
+
+def step_cached(step: Ledger) -> Size:
+    """Return the elements of caches that a step moves: stored ones read once, new ones written once.
+
+    Of the cache what is read for the routing that reads most.
     """
-    moved = sum(entry.size for entry in step if entry.kind in ("cache_read", "cache_write"))
-    return sum(weights_read(entry) for entry in step) + moved
+    return sum(entry.size for entry in step if entry.kind in ("cache_read", "cache_write"))
+
+
+def step_elements(step: Ledger) -> Size:
+    """Return the elements that a step moves: those of weights and caches, no activations of the new tokens."""
+    return step_weights(step) + step_cached(step)

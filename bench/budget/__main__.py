@@ -34,7 +34,7 @@ from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, par
 from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
-from headcount.bench.output.arguments import COUNT, SET, Value
+from headcount.bench.output.arguments import COUNT, ELEMENT, SET, Value
 from headcount.bench.output.figure import figure
 from headcount.bench.table import plural
 from headcount.bench.variants.mha import NARROWED
@@ -51,6 +51,7 @@ SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
 ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
 OLD_NAMES = {
     "--like": "--match-model", "--match": "--match-metric", "--apart": "--min-distance", "--any": "--all-integers",
+    "--element-bytes": "--cache-bytes",
 }  # fmt: skip
 """Former names of options, hidden in the help."""
 MAX_DRAWN = 5000
@@ -96,7 +97,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     )
     for name, what in LENGTHS.items():
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
-    add("--element-bytes", type=COUNT, metavar="N", default=2, help="bytes of a cached element (default: 2)")
+    add("--cache-bytes", type=ELEMENT, metavar="N", default=2, help="bytes of a cached element (default: 2)")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="device of stored latencies (default: cpu)")
     add("--records", nargs="+", metavar="DIR", type=Path, help="add measured times from these folders")
     add("--plot", metavar="FILE", help="a scatter plot of the rows, .svg or .png")
@@ -176,7 +177,7 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     if args.layers is not None:
         overrides |= layer_fields(name, args.layers)
     lengths = {name: getattr(args, name) for name in LENGTHS}
-    host = HostModel(searched, name, overrides, lengths, Assumptions(element_bytes=args.element_bytes))
+    host = HostModel(searched, name, overrides, lengths, Assumptions(cache_bytes=args.cache_bytes))
     return host, _match_target(args.match_model, config, own, host) if args.match_model else None
 
 

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import reduce
 
 import numpy as np
@@ -16,6 +17,7 @@ from headcount.bench.variants.variant import Variant
 from headcount.formulas.ledger import Size
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError, ModelConfig
+from headcount.models.configs.numbers import whole_bytes
 
 METRICS = ("macs", "params", "active_params", "kv_bytes")
 WORDS = {metric.replace("_", "-"): metric for metric in METRICS}
@@ -27,14 +29,19 @@ MOST = 10_000_000
 def costs(case: Case, given: Assumptions, sizes: Mapping[str, Size] | None = None) -> dict[str, Size]:
     """Return MACs, parameters, active parameters and, for a model that decodes, the cache bytes of one context.
 
-    ``sizes`` replaces letters of the closed form by integers or symbols.
+    ``sizes`` replaces letters of the closed form by integers or symbols. Raises UsageError for a part of a byte.
     """
     case = replace(case, sizes=sizes or {})
     found = {metric: getattr(case.ledger, metric) for metric in ("macs", "params", "active_params")}
     try:
-        return {**found, "kv_bytes": kv_bytes(case, given)}
+        cached = kv_bytes(case, given)
     except NoAccount:
         return found
+    try:
+        # symbols have values later
+        return {**found, "kv_bytes": whole_bytes(cached) if isinstance(cached, Fraction) else cached}
+    except ValueError as reason:
+        raise UsageError(f"the cache of a candidate: {reason}; give ranges of even sizes") from None
 
 
 def candidates(variant: Variant, ranges: Mapping[str, Sequence[int]], case: Case, given: Assumptions) -> np.ndarray:
@@ -84,15 +91,18 @@ def _cases(
 
 
 def _evaluate(form: Size, sizes: Mapping[str, np.ndarray]) -> Size | np.ndarray:
-    """Evaluate a polynomial with integer coefficients exactly at all points.
+    """Evaluate a polynomial with rational coefficients exactly at all points.
 
-    Raises sympy's CoercionFailed for any other expression.
+    Raises sympy's CoercionFailed for any other expression, and UsageError where a value is no integer: part of a byte.
     """
+    divisor, whole = sympy.Poly(form, *map(symbol, sizes), domain=sympy.QQ).clear_denoms(convert=True)
     total = 0
-    for powers, coefficient in sympy.Poly(form, *map(symbol, sizes), domain=sympy.ZZ).terms():
+    for powers, coefficient in whole.terms():
         factors = (points**n for points, n in zip(sizes.values(), powers, strict=True) if n)
         total = total + reduce(np.multiply, factors, int(coefficient))
-    return total
+    if np.any(total % int(divisor)):
+        raise UsageError("the cache of a candidate is no whole number of bytes; give ranges of even sizes")
+    return total // int(divisor)
 
 
 def _coupled_points(

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
@@ -33,6 +34,7 @@ from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.modes import tensors_of
 from headcount.bench.trace.recorder import local_part
 from headcount.formulas.published.expressions import evaluate
+from headcount.models.configs.numbers import whole_bytes
 
 META, HEADCOUNT = "meta", "headcount"
 FAKE = "meta, with the inputs' values"
@@ -86,7 +88,8 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         exact = found.headcount.macs
         reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, exact, device)}
     records = [as_record(reported[name]) for name in counters]
-    measured = {name: _measure(name, run, call, step, request["element_bytes"]) for name in columns}
+    each = {kind: Fraction(size) for kind, size in request["bytes_each"].items()}
+    measured = {name: _whole(_measure(name, run, call, step, each)) for name in columns}
     how = {"device": device, "why_not_meta": why, "counters": records, "measured": measured}
     return module_count(found.headcount, built, **how, backward=request["backward"])
 
@@ -119,32 +122,44 @@ def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCou
 
 
 def _measure(
-    name: str, run: Callable[..., ReportedCounts], call: ModuleCall, step: Callable[[], DecodeStep], element_bytes: int
-) -> int | str:
+    name: str,
+    run: Callable[..., ReportedCounts],
+    call: ModuleCall,
+    step: Callable[[], DecodeStep],
+    each: Mapping[str, Fraction],
+) -> int | Fraction | str:
     """Return the value of a column that needs a further run, on meta, or the reason why there is none."""
     try:
         if name in DECODING:
             found = step()
             new = found.after - found.before
             if name in ("kv_bytes", "kv_token_bytes"):
-                return (found.after if name == "kv_bytes" else new // found.batch) * element_bytes
+                return (found.after if name == "kv_bytes" else new // found.batch) * each["cached"]
             count = run(found.module, (), found.kwargs, counters=()).headcount
             if name == "decode_macs":
                 return count.macs
-            return (weights_read(count.trace) + found.after + new) * element_bytes
+            return weights_read(count.trace) * each["weight"] + (found.after + new) * each["cached"]
         if name == "training_macs":
             count = run(*_meta_call(call), counters=(), backward=True).headcount
             return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
         if name == "forward_bytes":
             trace = run(*_meta_call(call), counters=()).headcount.trace
-            return (weights_read(trace) + _input_and_output(trace)) * element_bytes
+            return weights_read(trace) * each["weight"] + _input_and_output(trace) * each["other"]
         field, training = ACTIVATIONS[name]
-        options = {"training": training, "element_bytes": element_bytes}
+        options = {"training": training, "element_bytes": each["other"]}
         return getattr(measure_activations(*_meta_call(call), **options), field)
     except UserCodeError as error:
         return str(error)
     except Exception as error:
         return f"a run on meta raised {type(error).__name__}: {(str(error).splitlines() or [''])[0][:LONGEST]}"
+
+
+def _whole(value: int | Fraction | str) -> int | str:
+    """Return a value as an integer, or the reason why there is none."""
+    try:
+        return value if isinstance(value, str) else whole_bytes(value)
+    except ValueError as reason:
+        return str(reason)
 
 
 def _input_and_output(trace: Trace) -> int:

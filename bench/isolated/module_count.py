@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 from headcount.bench.contractions.modules import ModuleRecord, Modules
@@ -90,20 +91,21 @@ def count_module(
     counters: Sequence[str] = (),
     *,
     columns: Sequence[str] = (),
-    element_bytes: int = 2,
+    bytes_each: Mapping[str, int | Fraction] | None = None,
     context: int | None = None,
     roots: Mapping[str, str] | None = None,
 ) -> ModuleCount:
     """Count ``target`` by every counter of ``counters``.
 
-    ``columns`` of MEASURED are measured too, by ``element_bytes`` and ``context`` of accounts.Assumptions. With a
+    ``columns`` of MEASURED are measured too, by ``bytes_each`` and ``context`` of accounts.Assumptions. With a
     ``plan`` what one rank of the divided target does is counted; of a preset's pipeline stages one of each kind is
     counted, its name before the paths of its modules. The function of a spec in ``roots`` must be defined in a file
     below that folder.
     Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
     that as the reason for its missing count.
     """
-    options = {"columns": list(columns), "element_bytes": element_bytes, "context": context, "roots": dict(roots or {})}
+    each = {kind: str(size) for kind, size in (bytes_each or {}).items()}
+    options = {"columns": list(columns), "bytes_each": each, "context": context, "roots": dict(roots or {})}
     if target.plan:
         return _merged(_count("rank", target, saved=False, **options))
     try:

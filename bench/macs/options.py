@@ -9,7 +9,7 @@ from headcount.bench.counters import registry
 from headcount.bench.isolated.target import add_ranks, add_target_options
 from headcount.bench.macs import own
 from headcount.bench.measure import CLOSED_FORM, DEVICES
-from headcount.bench.output.arguments import COUNT, Value
+from headcount.bench.output.arguments import COUNT, ELEMENT, Value
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.published import tables
@@ -93,14 +93,24 @@ def add_options(out: Parser) -> None:
     add("--decode", action="store_true", help="add one decode step: its MACs and bytes")
     add("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
     add("--context", type=COUNT, metavar="N", help="stored tokens after a decode step (default: the input's length)")
-    add("--generate", type=COUNT, metavar="N", help="tokens generated one by one (default: as many as the context)")
-    add("--element-bytes", type=COUNT, metavar="N", help="bytes of an element (default: 2)")
+    add(
+        "--generate",
+        type=COUNT,
+        metavar="N",
+        help="tokens generated one by one, after those of --context (default: as many as the context, after none)",
+    )
+    for name, what in (
+        ("element", "an element, or its type, as fp32 (default: 2)"),
+        ("weight", "a weight, or its type, as int4 (default: --element-bytes)"),
+        ("cache", "a stored key or value, or its type, as fp8 (default: --element-bytes)"),
+    ):
+        add(f"--{name}-bytes", type=ELEMENT, metavar="N", help=f"bytes of {what}")
     add("--window", type=COUNT, metavar="N", help="sliding window: keys of a query, its own included")
     add("--optimizer", choices=accounts.RECIPES, help="training state per parameter (default: adamw-mixed, 16 bytes)")
     add("--prices", metavar="FILE", help="TOML of FLOPs per element of other operations: softmax = 5")
     for dest, text in (
-        ("peak_macs_per_s", "peak of the hardware in MACs/s"),
-        ("bytes_per_s", "memory bandwidth in bytes/s"),
+        ("peak_macs_per_s", "peak of the hardware in MACs/s: 494.5T"),
+        ("bytes_per_s", "memory bandwidth in bytes/s: 3.35T"),
     ):
         add(accounts.OPTIONS[dest], dest=dest, type=POSITIVE, metavar="N", help=text)
 

@@ -11,8 +11,8 @@ from headcount.bench.measure import CLOSED_FORM
 from headcount.models.configs.presets import PRESETS
 
 FURTHER = (
-    "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes",
-    "peak_macs_per_s", "bytes_per_s", "tokens", "seconds", "devices", "wide", "unit", "version",
+    "formula", "formula_set", "elementwise", "allow_unsupported", "generate", "element_bytes", "weight_bytes",
+    "cache_bytes", "peak_macs_per_s", "bytes_per_s", "tokens", "seconds", "devices", "wide", "unit", "version",
 )  # fmt: skip
 """Options that a verb's help names in one line, so that it fits on a screen; that of bench.macs explains them."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headcount.models.configs.numbers import LONGEST, parse_int
+from headcount.models.configs.numbers import LONGEST, TYPE_BITS, parse_element_bytes, parse_int
 
 
 class Help(argparse.HelpFormatter):
@@ -75,5 +75,6 @@ class Value:
 
 
 COUNT = Value("positive integer", parse_int, lambda number: number >= 1)
+ELEMENT = Value(f"number of bytes, as 2 and 0.5, or type ({', '.join(TYPE_BITS)})", parse_element_bytes)
 SET = {"nargs": "+", "action": "extend", "metavar": "FIELD=VALUE", "default": []}
 """Arguments of an option that changes fields of a preset."""

@@ -1,6 +1,6 @@
 """Memory and decoding in closed form equal real caches and counters."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 
 import numpy as np
@@ -184,7 +184,50 @@ def test_decode_bytes():
         return 2 * (weights + 3 * 2 * 14 * stored + 3 * 2 * 14)
 
     assert value("decode_bytes", case, given) == step(13)
-    assert value("generate_bytes", case, given) == sum(step(stored) for stored in range(1, 6))
+    assert value("generate_bytes", case, given) == sum(step(stored) for stored in range(14, 19))
+    for empty, last in ((Assumptions(generate=5), 5), (Assumptions(context=13), 13), (Assumptions(), 11)):
+        assert value("generate_bytes", case, empty) == sum(step(stored) for stored in range(1, last + 1))
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_generation_goes_on_after_a_given_context(name):
+    """Steps after 4 stored tokens and the steps before them are the steps into an empty cache."""
+    case = Case(name, LANGUAGE[name], {"batch_size": 3, "seq_len": 5})
+    for column, step in (("generate_macs", "decode_macs"), ("generate_bytes", "decode_bytes")):
+        alone = [value(step, case, Assumptions(context=stored)) for stored in range(1, 8)]
+        assert value(column, case, Assumptions(context=4, generate=3)) == sum(alone[4:])
+        assert value(column, case, Assumptions(generate=7)) == sum(alone)
+
+
+@pytest.mark.parametrize("name", ["mqa", "moa-one-slot", "jetmoe"])
+def test_bytes_by_what_a_number_is(name):
+    """Halving the bytes of weights and of cached numbers takes away half of what each of them has."""
+    sizes = {"batch_size": 2, "seq_len": 5} if name == "jetmoe" else lengths(2, 5)
+    case = Case(name, LANGUAGE[name] if name == "jetmoe" else DECODING[name], sizes)
+    whole = Assumptions(element_bytes=4)
+    int8, fp8 = replace(whole, weight_bytes=1), replace(whole, cache_bytes=1)
+    cached = value("kv_bytes", case, whole)
+    assert 4 * value("kv_bytes", case, fp8) == cached == value("kv_bytes", case, int8)
+    assert value("saved_bytes", case, int8) == value("saved_bytes", case, fp8) == value("saved_bytes", case, whole)
+    for column in ("decode_bytes", "generate_bytes"):
+        parts = [value(column, case, whole) - value(column, case, given) for given in (int8, fp8)]
+        assert 4 * sum(parts) == 3 * value(column, case, whole)
+
+
+def test_weights_of_int4_and_cache_of_fp8():
+    case = Case("mqa", DECODING["mqa"], lengths(3, 11))
+    given = Assumptions(weight_bytes=Fraction(1, 2), cache_bytes=1)
+    weights = 2 * 35 * 70 + 2 * 35 * 14
+    assert value("decode_bytes", case, given) == weights // 2 + 3 * 2 * 14 * 12
+    assert value("forward_bytes", case, given) == weights // 2 + 2 * 2 * 3 * 11 * 35
+
+
+def test_a_part_of_a_byte_is_no_value():
+    config = make_config(dict(attention="mha", d_model=5, num_heads=1, head_dim=3, num_kv_heads=1, bias=False))
+    given = Assumptions(weight_bytes=Fraction(3, 8))
+    found, missing = accounts.values(["kv_bytes", "decode_bytes"], Case("odd", config, lengths(1, 7)), given)
+    assert found == {"kv_bytes": 2 * 7 * 2 * 3, "decode_bytes": None}
+    assert missing == {"decode_bytes": "118.500 bytes are no whole number"}
 
 
 def test_macs_per_token_and_sample():

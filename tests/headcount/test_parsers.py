@@ -60,7 +60,7 @@ def test_any_value_gives_answer_or_error(line, data, value, folder, warm):
         assert not ended.out and len(ended.err.strip().splitlines()) <= 2 and ended.err == shown(ended.err)
         assert {path for path in folder.rglob("*") if "__pycache__" not in path.parts} <= before
     elif kinds[option] is int:
-        assert re.fullmatch("[-+]?[0-9]+", value)
+        assert re.fullmatch("[-+]?([0-9]+|[0-9.]+(k|M|G|T|P|Ki|Mi|Gi|Ti))", value)
 
 
 @SETTINGS
@@ -70,6 +70,7 @@ def test_sizes_are_read_exactly(number, form, folder):
     ended = run(["macs", "--counter", "closed-form", "--format", "json", "--grid", f"h=2 d_h=5 T={text}"])
     if ended.code == 0:
         rows = [row for table in json.loads(ended.out)["tables"] for row in table["rows"]]
-        sizes = [int(size) for size in text.split(",")]
+        sizes = [1000 * int(size[:-1]) if size.endswith("k") else int(size) for size in text.split(",")]
         assert [row["macs"] for row in rows] == [4 * T * 512 * 10 + 2 * T * T * 10 for T in sizes]
-    assert (ended.code == 0) == all(re.fullmatch("[+]?[0-9]+", size) and int(size) > 0 for size in text.split(","))
+    is_size = all(re.fullmatch("[+]?[0-9]+k?", size) and int(size.strip("k")) > 0 for size in text.split(","))
+    assert (ended.code == 0) == is_size

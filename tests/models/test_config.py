@@ -2,13 +2,14 @@
 
 import dataclasses
 import re
+from fractions import Fraction
 from typing import get_args
 
 import pytest
 
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
-from headcount.models.configs.numbers import LONGEST, parse_float, parse_int
+from headcount.models.configs.numbers import LONGEST, parse_element_bytes, parse_float, parse_int
 from headcount.models.configs.presets import PRESETS, assignments, format_overrides, parse_overrides, preset
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.suggest import choices, did_you_mean, nearest
@@ -222,6 +223,20 @@ def test_nearest_names(word, found):
     assert nearest(word, ["d_model", "num_heads", "num_kv_heads", "top_k", "Num_KV_Groups"]) == found
 
 
+@pytest.mark.parametrize("text, size", [
+    ("2", 2), ("0.5", Fraction(1, 2)), (".5", Fraction(1, 2)), ("1.0", 1), ("bf16", 2), ("int4", Fraction(1, 2)),
+    ("fp8", 1), ("float32", 4), ("int3", Fraction(3, 8)), ("0.5625", Fraction(9, 16)),
+])  # fmt: skip
+def test_bytes_of_an_element_are_exact(text, size):
+    assert parse_element_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "-1", "1e9", "int5", "", "2k", "bf16 ", "1/2", "9" * (LONGEST + 1)])
+def test_no_bytes_of_an_element(text):
+    with pytest.raises(ValueError):
+        parse_element_bytes(text)
+
+
 def test_at_most_three_suggestions():
     layers = [f"{kind}-of-a-model-of-{size}" for kind in ("aa", "bb") for size in ("xs", "ys")]
     assert nearest("of", layers) == layers[:3]
@@ -232,13 +247,17 @@ def test_at_most_three_suggestions():
 
 
 WHOLE = {"0": 0, "-7": -7, "+7": 7, "007": 7, "9" * LONGEST: 10**LONGEST - 1}
+WHOLE |= {"8k": 8_000, "-1.5k": -1_500, "1.2G": 12 * 10**8, "3T": 3 * 10**12, "2P": 2 * 10**15}
+WHOLE |= {"64Ki": 2**16, "1.5Mi": 3 * 2**19, "7Gi": 7 * 2**30, "7Ti": 7 * 2**40}
 DECIMAL = {"0": 0.0, "-7": -7.0, "1.5": 1.5, ".5": 0.5, "2.": 2.0, "1e3": 1000.0, "2.5E-1": 0.25, "+1e+2": 100.0}
+DECIMAL |= {"3.35T": 3.35e12, "494.5T": 494.5e12, ".5k": 500.0, "1e3G": 1e12, "0.1Ki": 102.4, "1.1P": 1.1e15}
 NEITHER = ("", " ", "-", "٣", "²", "１", "1_000", "0x10", " 1", "1\n", "nan", "inf", "1/2", "one", "9" * (LONGEST + 1))
+NEITHER += ("k", "7K", "7 k", "7kk", "7GB", "7e99999999999T", "1" * LONGEST + "k")
 
 
 @pytest.mark.parametrize(
     "read, values, others",
-    [(parse_int, WHOLE, ("1.0", "1e3")), (parse_float, DECIMAL, ("1e999", "-1e309"))],
+    [(parse_int, WHOLE, ("1.0", "1e3", "1e3k", "1.0001k", ".5k")), (parse_float, DECIMAL, ("1e999", "-1e309"))],
     ids=["int", "float"],
 )
 def test_numbers_alone_are_parsed(read, values, others):

@@ -22,7 +22,9 @@ def count(tmp_path, monkeypatch):
     def answer(target, settings=(), *, counters=(), columns=(), context=None, **options):
         spec = target if isinstance(target, str) else write(tmp_path, target)
         request = {**vars(Target(spec, dict(settings), **options)), "counters": list(counters), "columns": columns}
-        found = count_module.answer({**request, "element_bytes": 2, "context": context, "roots": {}})
+        found = count_module.answer(
+            {**request, "bytes_each": dict.fromkeys(("weight", "cached", "other"), 2), "context": context, "roots": {}}
+        )
         return json.loads(json.dumps(found["stages"]["all"], default=vars))
 
     return answer

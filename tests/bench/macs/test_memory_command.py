@@ -60,3 +60,12 @@ def test_table_with_columns(macs):
 def test_comparison_with_columns(columns, names, tables):
     both = ["--compare", "moa-16K32E256D", "transformer-big", *CLOSED]
     assert list(tables(*both, "--columns", *columns)) == names
+
+
+def test_numbers_of_options_take_units_and_types(tables):
+    """A unit or the name of a type gives what the number gives."""
+    columns = ["--preset", "llama3-8b", *CLOSED, "--columns", "decode_bytes", "decode_bound", "kv_bytes"]
+    short = "--seq-len 1Ki --context 2k --weight-bytes int4 --cache-bytes fp8 --peak-macs 494.5T --bandwidth 3.35T"
+    long = "--seq-len 1024 --context 2000 --weight-bytes 0.5 --cache-bytes 1 --peak-macs 494.5e12 --bandwidth 3.35e12"
+    rows = [tables(*columns, *text.split())["memory"] for text in (short, long)]
+    assert rows[0] == rows[1] and rows[0][0]["kv_bytes"] == 32 * 2 * 2000 * 8 * 128
