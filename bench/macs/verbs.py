@@ -89,7 +89,7 @@ VERBS = {
     headcount table mypaper.csv --find-rule
 """,
         "table",
-        ("own_rule", "find_rule", "trust", "params", "check", *COUNTED, *MEMORY),
+        ("list", "own_rule", "find_rule", "trust", "params", "check", *COUNTED, *MEMORY),
         "*",
     ),
     "grid": Verb(

@@ -108,7 +108,11 @@ def _line(cells: Iterable[str]) -> str:
 def _cell(text: str, is_broken: bool, formula: bool) -> str:
     if formula and _FORMULA.fullmatch(text):
         return text
-    return r"\allowbreak{}".join(map(escape, _BREAKS.split(text) if is_broken else [text]))
+    words = text.lstrip(" ")
+    # a level of a tree is two spaces, which TeX drops
+    levels, rest = divmod(len(text) - len(words), 2)
+    indent = r"\quad " * levels + r"\enspace " * rest
+    return indent + r"\allowbreak{}".join(map(escape, _BREAKS.split(words) if is_broken else [words]))
 
 
 def _column_type(column: Column, width: int, is_broken: bool) -> str:

@@ -43,3 +43,8 @@ import headcount.bench.lock.pytest_plugin
 def test_closed_forms_parsers_and_plugin_need_no_torch():
     done = subprocess.run([sys.executable, "-c", NO_TORCH], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
+
+
+def test_table_lists_what_macs_lists(macs):
+    code, out, err = macs("--list", verb="table")
+    assert (code, out) == (0, macs("--list")[1]) and "moa-table1" in out and err == ""
