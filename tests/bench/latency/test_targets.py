@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from headcount.bench.errors import UsageError
+from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.user_code import UserCodeError
 from headcount.bench.latency import targets, time_targets
 from headcount.bench.latency.__main__ import main
@@ -114,3 +116,45 @@ def test_weights_above_free_memory_raise(monkeypatch):
         targets.check_memory("net", 96, "cpu")
     targets.check_memory("net", 95, "cpu")
     targets.check_memory("net", 96, "cuda")
+
+
+NET = """import torch
+from torch import nn
+class Net(nn.Module):
+    def forward(self, x):
+        open("ran.txt", "a").write("{tree} ")
+        return x
+"""
+MAKE = "def make():\n    return Net(), (torch.ones(5),)\n"
+LATE = "def make():\n    import torch, layers\n    return layers.Net(), (torch.ones(5),)\n"
+TREES = {
+    "alone": {"model.py": NET + MAKE},
+    "package": {"net/model.py": NET + MAKE, "net/__init__.py": ""},
+    "helper": {"{tree}.py": "import torch\nfrom layers import Net\n" + MAKE, "layers.py": NET},
+    "namespace": {"model.py": "import torch\nfrom n.layers import Net\n" + MAKE, "n/layers.py": NET},
+    "late": {"model.py": LATE, "layers.py": NET},
+    "missing": {"model.py": "import torch\nfrom layers import Net, {tree}\n" + MAKE, "layers.py": NET + "{tree} = 1\n"},
+}
+"""Files of a tree by name; the first defines the target."""
+
+
+@pytest.mark.parametrize("case", TREES)
+def test_each_target_runs_its_own_files(case, tmp_path):
+    """Two targets of one process run the code of their own trees, or are refused with both files named."""
+    files = {tree: {name.format(tree=tree): text for name, text in TREES[case].items()} for tree in ("old", "new")}
+    for tree, texts in files.items():
+        for name, text in texts.items():
+            path = tmp_path / tree / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text.replace("{tree}", tree))
+    specs = [f"{tree}/{next(iter(texts))}:make" for tree, texts in files.items()]
+    how = {"device": "cpu", "backward": False, "blocks": 3, "threads": None, "mode": "eval"}
+    request = {"task": "time", "spec": ", ".join(specs), "targets": [{"spec": spec} for spec in specs], **how}
+    if case == "alone":
+        run_isolated(request)
+        assert set((tmp_path / "ran.txt").read_text().split()) == {"old", "new"}
+        return
+    with pytest.raises(UsageError) as refused:
+        run_isolated(request)
+    named = [str(tmp_path / tree / name) in str(refused.value) for tree, texts in files.items() for name in texts]
+    assert sum(named) == 2
