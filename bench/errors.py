@@ -63,6 +63,14 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not TOML: {error}") from None
 
 
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object of ``pairs``, for json's object_pairs_hook. Raise ValueError for a key given twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
 def excerpt(found: Any) -> str:
     """Return the first 80 characters of an error, or of a value that a file holds, on one line and printable."""
     return re.sub(r"[^ -~]", "?", str(found) if isinstance(found, BaseException) else repr(found))[:80]

@@ -5,7 +5,6 @@
 
 import contextlib
 import inspect
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.errors import EnvironmentMissing
+from headcount.bench.errors import EnvironmentMissing, excerpt
+from headcount.bench.isolated.config_data import (
+    OWN_CODE,
+    check_constructor_arguments,
+    check_loader_arguments,
+    offline,
+    read_json,
+    restrict,
+)
 from headcount.bench.isolated.model_inputs import Inputs
 from headcount.bench.isolated.user_code import Built, UserCodeError
 from headcount.models.configs.suggest import did_you_mean
@@ -56,7 +63,7 @@ def build_from_config(
         EnvironmentMissing: the library, the hub or code of the model's own is needed and not there.
     """
     path = find_file(source) if source.startswith("hf:") else Path(source)
-    config = _read_json(path)
+    config = read_json(path)
     library = next((library for key, library in _LIBRARIES.items() if config.get(key)), None)
     if library is None:
         keys = ", ".join(f"{key} ({library})" for key, (library, _) in _LIBRARIES.items())
@@ -66,8 +73,10 @@ def build_from_config(
     with _one_line(f"importing {name}"):
         package = import_module(name)
     logging.getLogger(name).setLevel(logging.ERROR)
-    with torch.device(device), _one_line("the configuration cannot be built"):
-        model, settings, notes = build(package, config, fields, dtype)
+    notes: list[str] = []
+    with torch.device(device), offline(), _one_line("the configuration cannot be built"):
+        config, fields = restrict(config, notes), restrict(fields, notes)
+        model, settings = build(package, config, fields, dtype, notes)
     model.eval()
     weights = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     maker = Inputs(model, settings, lengths, inputs, weights, lambda: _preprocessor(path, source))
@@ -78,7 +87,8 @@ def build_from_config(
     if source.startswith("hf:"):
         versions[source] = path.parent.name
         notes.insert(0, f"{source} is revision {path.parent.name}")
-    return Built(model, (), maker.finish(), (made, *notes, *maker.notes), versions)
+    notes = [made, *dict.fromkeys(notes), *maker.notes]
+    return Built(model, (), maker.finish(), tuple(notes), versions)
 
 
 def require_library(name: str) -> None:
@@ -129,17 +139,7 @@ def _preprocessor(config: Path, source: str) -> dict[str, Any]:
     if source.startswith("hf:"):
         with contextlib.suppress(EnvironmentMissing, UserCodeError):
             path = find_file(f"{source.partition('@')[0]}@{config.parent.name}", path.name)
-    return _read_json(path) if path.is_file() else {}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserCodeError(f"cannot read {path.name} as JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise UserCodeError(f"{path.name} holds a {type(found).__name__}, no JSON object")
-    return found
+    return read_json(path) if path.is_file() else {}
 
 
 @contextlib.contextmanager
@@ -162,17 +162,20 @@ def _check_fields(fields: Mapping[str, Any], known: set[str]) -> None:
             raise UserCodeError(f"--set {field}: unknown field{did_you_mean(field, sorted(known))}")
 
 
-_Model = tuple[nn.Module, Any, list[str]]
-"""A model, its configuration and notes on what was done with it."""
+_Model = tuple[nn.Module, Any]
+"""A model and its configuration."""
 
 
-def _from_transformers(package: Any, data: dict[str, Any], fields: Mapping[str, Any], dtype: str | None) -> _Model:
-    kind, notes = data["model_type"], []
+def _from_transformers(
+    package: Any, data: dict[str, Any], fields: Mapping[str, Any], dtype: str | None, notes: list[str]
+) -> _Model:
+    """Build a model of transformers; ``notes`` receives sentences on what was done with its configuration."""
+    kind, has_own_code = data["model_type"], OWN_CODE in notes
     own_code = "its model needs code of its own (auto_map), which is not run (trust_remote_code=False)"
     if kind not in package.CONFIG_MAPPING:
-        near = did_you_mean(kind, package.CONFIG_MAPPING)
-        unknown = f"transformers {package.__version__} has no model_type {kind!r}{near}"
-        raise EnvironmentMissing(own_code if "auto_map" in data else unknown)
+        near = did_you_mean(str(kind), package.CONFIG_MAPPING)
+        unknown = f"transformers {package.__version__} has no model_type {excerpt(kind)}{near}"
+        raise EnvironmentMissing(own_code if has_own_code else unknown)
     if quantization := data.pop("quantization_config", None):
         method = quantization.get("quant_method", "") if isinstance(quantization, Mapping) else ""
         notes.append(f"quantization_config ({method}) is not applied: weights are counted unquantized")
@@ -192,15 +195,16 @@ def _from_transformers(package: Any, data: dict[str, Any], fields: Mapping[str, 
     wanted = data.get("architectures") or []
     names = [name for name in wanted if hasattr(package, name)]
     if wanted and not names:
-        if "auto_map" in data:
+        if has_own_code:
             raise EnvironmentMissing(own_code)
-        notes.append(f"transformers {package.__version__} has no {', '.join(wanted)}, which architectures names")
+        listed = excerpt(wanted).strip("[]").replace("'", "")
+        notes.append(f"transformers {package.__version__} has no {listed}, which architectures names")
     cls = getattr(package, names[0]) if names else _auto_class(package, config)
     if not names:
         notes.append(f"{cls.__name__} was chosen: architectures names no class")
     own = config.dtype or config.get_text_config().dtype or DEFAULT_DTYPE
     model = cls._from_config(config, dtype=getattr(torch, str(dtype or own).removeprefix("torch.")))
-    return model, config, notes
+    return model, config
 
 
 def _field_names(config: Any, prefix: str = "") -> set[str]:
@@ -221,24 +225,32 @@ def _auto_class(package: Any, config: Any) -> type:
     raise UserCodeError(f"transformers has no model for model_type {config.model_type!r}")
 
 
-def _from_diffusers(package: Any, data: dict[str, Any], fields: Mapping[str, Any], dtype: str | None) -> _Model:
+def _from_diffusers(
+    package: Any, data: dict[str, Any], fields: Mapping[str, Any], dtype: str | None, notes: list[str]
+) -> _Model:
     cls = getattr(package, data["_class_name"], None)
     if not (inspect.isclass(cls) and issubclass(cls, nn.Module)):
-        raise EnvironmentMissing(f"diffusers {package.__version__} has no model {data['_class_name']!r}")
+        raise EnvironmentMissing(f"diffusers {package.__version__} has no model {excerpt(data['_class_name'])}")
     _check_fields(fields, set(inspect.signature(cls.__init__).parameters) - {"self"})
     model = cls.from_config({**data, **fields}).to(getattr(torch, dtype or DEFAULT_DTYPE))
-    return model, model.config, []
+    return model, model.config
 
 
-def _from_timm(package: Any, data: dict[str, Any], fields: Mapping[str, Any], dtype: str | None) -> _Model:
+def _from_timm(
+    package: Any, data: dict[str, Any], fields: Mapping[str, Any], dtype: str | None, notes: list[str]
+) -> _Model:
     name = data["architecture"]
     if not package.is_model(name):
         near = did_you_mean(name, package.list_models())
-        raise EnvironmentMissing(f"timm {package.__version__} has no model {name!r}{near}")
+        raise EnvironmentMissing(f"timm {package.__version__} has no model {excerpt(name)}{near}")
     keywords = {key: data[key] for key in ("num_classes", "global_pool") if key in data}
-    model = package.create_model(name, pretrained=False, **{**keywords, **data.get("model_args", {}), **fields})
+    keywords |= {**data.get("model_args", {}), **fields}
+    check_loader_arguments(keywords)
+    if keywords:
+        check_constructor_arguments(package.create_model(name, pretrained=False), keywords)
+    model = package.create_model(name, pretrained=False, **keywords)
     settings = {**model.pretrained_cfg, **data.get("pretrained_cfg", {})}
-    return model.to(getattr(torch, dtype or DEFAULT_DTYPE)), settings, []
+    return model.to(getattr(torch, dtype or DEFAULT_DTYPE)), settings
 
 
 _LIBRARIES: dict[str, tuple[str, Callable[..., _Model]]] = {

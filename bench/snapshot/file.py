@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.errors import UsageError, excerpt, read_file
+from headcount.bench.errors import UsageError, excerpt, read_file, unique_keys
 from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot, Target, natural, parameters_of, terms_of
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.formulas.published.typed import from_data
@@ -71,7 +71,7 @@ def parse(content: str | bytes, path: str | Path) -> tuple[CountSnapshot, ...]:
     neither, or whose sums are not those of its entries.
     """
     try:
-        data = json.loads(content, object_pairs_hook=_unique)
+        data = json.loads(content, object_pairs_hook=unique_keys)
         # half a pair of surrogates is a text in JSON, but none that can be written or name a file
         json.dumps(data, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -107,13 +107,6 @@ def _checked(fields: Mapping[str, Any], sums: Mapping[str, Any], name: str) -> C
     if not snapshot.limits.keys() <= LIMITED.keys():
         raise ValueError(f"limits are of {' and '.join(LIMITED)}, not of {', '.join(snapshot.limits.keys() - LIMITED)}")
     return snapshot
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("an object has a key twice")
-    return found
 
 
 def is_count(path: str | Path) -> bool:
