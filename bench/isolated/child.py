@@ -56,7 +56,9 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
             task = import_module(TASKS[request["task"]])
         # without the checkout's root, whose packages bench, models … may be called like the user's
         others = [folder for folder in sys.path if Path(folder).resolve() != headcount.CHECKOUT]
-        sys.path[:] = [*dict.fromkeys(folder for spec in specs for folder in import_folders(spec)), *others]
+        # with ranks the plan is a function of the user's too
+        code = [*specs, request["plan"]] if request.get("ranks") else specs
+        sys.path[:] = [*dict.fromkeys(folder for spec in code for folder in import_folders(spec)), *others]
         # cached bytecode counts as current where size and second are equal: a quick change would be missed
         sys.dont_write_bytecode = True
         return task.answer(request)

@@ -78,9 +78,12 @@ def check_target(spec: str) -> None:
 
 
 def import_folders(spec: str) -> list[str]:
-    """Return the folders that come first on sys.path: the top of the file's package, and the current folder."""
+    """Return the folders that come first on sys.path: the top of the file's package, and the current folder.
+
+    A preset and a configuration name no code, so nothing is imported from the current folder for them.
+    """
     file, _, _ = spec.rpartition(":")
-    if is_configuration(spec):
+    if spec in PRESETS or is_configuration(spec):
         return []
     return [*([str(_package_top(Path(file).resolve()))] if file.endswith(".py") else []), os.getcwd()]
 
