@@ -9,6 +9,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -19,21 +20,45 @@ Costs = Mapping[str, Callable[..., Any]]
 
 _Value = Callable[[Mapping[str, Size], Costs], Any]
 MOST_BITS = 10_000
-"""Largest size of a power of integers; a short text can denote one that exceeds all memory."""
+"""Largest size of a number; a short text can denote one that exceeds all memory."""
+
+
+def _bits(number: int | Fraction) -> int:
+    """Return the exponent of the largest power of 2 in the numerator or the denominator."""
+    return max(abs(number.numerator), number.denominator).bit_length() - 1
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    if isinstance(base, int) and isinstance(exponent, int) and (base.bit_length() - 1) * exponent > MOST_BITS:
+    if not (isinstance(base, (int, Fraction)) and isinstance(exponent, (int, Fraction))):
+        return base**exponent
+    if not isinstance(exponent, int):
+        raise ValueError(f"an exponent of {exponent}; exponents are whole numbers")
+    # known before it is computed
+    if _bits(base) * abs(exponent) > MOST_BITS:
         raise ValueError(f"a power of more than {MOST_BITS:,} bits")
-    return base**exponent
+    return Fraction(base) ** exponent
+
+
+def _exact(combine: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return ``combine`` with whole results as integers; it raises ValueError for one of more than MOST_BITS."""
+
+    def combined(left: Any, right: Any) -> Any:
+        result = combine(left, right)
+        if not isinstance(result, (int, Fraction)):
+            return result
+        if _bits(result) > MOST_BITS:
+            raise ValueError(f"a number of more than {MOST_BITS:,} bits")
+        return divide(result, 1)
+
+    return combined
 
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: divide,
-    ast.Pow: _power,
+    ast.Add: _exact(operator.add),
+    ast.Sub: _exact(operator.sub),
+    ast.Mult: _exact(operator.mul),
+    ast.Div: _exact(divide),
+    ast.Pow: _exact(_power),
 }
 _COMPARISONS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
     ast.Lt: ("<", operator.lt),
@@ -59,8 +84,13 @@ class Expression:
         return self.text
 
     def value(self, letters: Mapping[str, Size], costs: Costs | None = None) -> Any:
-        """Return the value at ``letters``. Raises ValueError for an unknown letter or cost."""
-        return self._value(letters, costs or {})
+        """Return the value at ``letters``. Raises ValueError for an unknown letter or cost, and where there is none."""
+        try:
+            return self._value(letters, costs or {})
+        except RecursionError:
+            raise _too_deep(self.text) from None
+        except ZeroDivisionError:
+            raise ValueError(f"{self.text!r} divides by 0") from None
 
 
 @dataclass(frozen=True)
@@ -105,10 +135,7 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> int:
 
     Raises ValueError for an unknown name, other syntax, or a value that is not an integer.
     """
-    try:
-        value = expression(text.replace("^", "**")).value(sizes)
-    except RecursionError:
-        raise ValueError(f"{text[:40]!r}… is nested too deep") from None
+    value = expression(text.replace("^", "**")).value(sizes)
     if not isinstance(value, int):
         raise ValueError(f"{text!r} is {value}, not a whole number")
     return value
@@ -120,15 +147,22 @@ def _parsed(text: str) -> ast.expr:
     except SyntaxError as error:
         raise ValueError(f"{text!r} is no expression: {error.msg}") from error
     except (RecursionError, MemoryError):
-        raise ValueError(f"{text[:40]!r}… is nested too deep") from None
+        raise _too_deep(text) from None
+
+
+def _too_deep(text: str) -> ValueError:
+    return ValueError(f"{text[:40]!r}… is nested too deep")
 
 
 def _expression(node: ast.expr, text: str) -> Expression:
     parts = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
     called = {id(call.func) for call in parts}
     letters = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and id(part) not in called}
-    value = _compiled(node, text)
-    return Expression(ast.unparse(node), frozenset(letters), frozenset(call.func.id for call in parts), value)
+    try:
+        value, written = _compiled(node, text), ast.unparse(node)
+    except RecursionError:
+        raise _too_deep(text) from None
+    return Expression(written, frozenset(letters), frozenset(call.func.id for call in parts), value)
 
 
 def _compiled(node: ast.expr, text: str) -> _Value:

@@ -126,7 +126,7 @@ def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
         only = SimpleNamespace(ledger=ledger(entries), lengths=whole.lengths)
         try:
             found[label] = evaluate(cell.row, replace(cell.figure, rule=rule), lambda *_, only=only: only).low
-        except ZeroDivisionError:  # a quotient of parts
+        except (ValueError, ZeroDivisionError):  # a quotient of parts
             return {}
     is_whole = all(size.denominator == 1 for size in found.values())
     return {label: int(size) for label, size in found.items() if size and is_whole}

@@ -102,6 +102,57 @@ def test_huge_power_raises(text):
     assert time.perf_counter() - started < 5
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(1/2)**(10**10)", "(1/2)**-(10**10)", "2**-(10**400)", "((2**9999)/(3**6000))**9000", "(2/3)^(2^40)",
+        "(-K)**(10**30)", "(1/K)**(K**9)",
+    ],
+)  # fmt: skip
+def test_huge_power_of_fraction_raises(text):
+    started = time.perf_counter()
+    with pytest.raises(ValueError, match="^a power of more than 10,000 bits$"):
+        evaluate(text, {"K": 997})
+    assert time.perf_counter() - started < 1
+
+
+@pytest.mark.parametrize("text", ["2**9999 * 2**9999", "2**10000 + 2**10000", "2**9999 / 3**6000 * K**900", "3**10000"])
+def test_huge_result_raises(text):
+    with pytest.raises(ValueError, match="^a number of more than 10,000 bits$"):
+        evaluate(text, {"K": 997})
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("4*2**-1", 2), ("1/2 + 1/2", 1), ("(a/2)*2", 7), ("a/3 - 1/3", 2), ("-(a/2)*2", -7), ("(1/2)**-3", 8),
+        ("(-2)**3", -8), ("a**0", 1), ("1**(10**400)", 1), ("0**5", 0), ("(-1)**(10**40)", 1),
+    ],
+)  # fmt: skip
+def test_whole_result_is_integer(text, value):
+    found = evaluate(text, {"a": 7})
+    assert (found, type(found)) == (value, int)
+    assert type(expression(text).value({"a": 7})) is int
+
+
+@pytest.mark.parametrize("text", ["(0-a)**(1/2)", "a**(1/2)", "4**(1/2)", "(1/4)**(a/2)", "(-8)**(1/3)"])
+def test_root_raises(text):
+    with pytest.raises(ValueError, match=r"^an exponent of \d/\d; exponents are whole numbers$"):
+        expression(text).value({"a": 7})
+
+
+@pytest.mark.parametrize("text", ["1/0", "a/(a - 7)", "0**-1", "(a - 7)**-2"])
+def test_division_by_zero_raises(text):
+    with pytest.raises(ValueError, match="^.* divides by 0$"):
+        expression(text).value({"a": 7})
+
+
+@pytest.mark.parametrize("terms", [900, 3000, 10**5])
+def test_deep_expression_raises(terms):
+    with pytest.raises(ValueError, match="nested too deep|too many nested"):
+        expression("+".join(["a"] * terms)).value({"a": 7})
+
+
 def test_power_limit():
     assert evaluate("2**10000", {}) == 2**10000
     with pytest.raises(ValueError, match="^a power of more than 10,000 bits$"):
