@@ -7,33 +7,42 @@ its model. A given text is a rounded number and stands for its interval, an inte
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
 from math import floor
 from typing import Any
 
+from headcount.formulas import conventions
 from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import Ledger, flops
 from headcount.formulas.moh import activated_percent, shared_percent
 from headcount.formulas.published.expressions import expression
-from headcount.formulas.published.rounding import Interval, decimals, fixed, read
+from headcount.formulas.published.rounding import LARGEST, MOST_DIGITS, Interval, decimals, ends, fixed, read
 
 Case = Any
 """``ledger``, the exact ledger of a model, ``ideal_ledger``, that of its ideal form, None if it has none, and
 ``lengths``."""
 Cases = Callable[[str, Mapping[str, Any]], Case]
 """Returns the case of a preset with fields replaced."""
+MOST_ROUNDED = 12
+"""The most rounded numbers in an expression, which is evaluated at all their ends."""
 EMPTY = ("", "-", "–", "—")
 """Cells without a printed value."""
 
 LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
     "T": lambda form, case, rule: case.lengths["seq_len"],
+    "samples": lambda form, case, rule: case.lengths["batch_size"],
     "N": lambda form, case, rule: form.params,
     "macs": lambda form, case, rule: form.total_under(rule),
     "N_active": lambda form, case, rule: form.active_params,
     "N_norms": lambda form, case, rule: sum(entry.params for entry in form if entry.kind in ("norm", "rms_norm")),
     "N_embedding": lambda form, case, rule: sum(entry.params for entry in form if entry.kind == "embedding"),
+    "N_router": lambda form, case, rule: form.select(conventions.router).params,
+    "N_kv": lambda form, case, rule: form.select(lambda entry: re.search(r"\.[kv]_proj$", entry.path)).params,
+    "looked_up": lambda form, case, rule: Fraction(
+        sum(entry.size for entry in form if entry.kind == "embedding"), case.lengths["seq_len"]
+    ),
     "attention": lambda form, case, rule: (
         flops(sum(entry.macs for entry in form if entry.kind in ("scores", "values"))) // case.lengths["seq_len"]
     ),
@@ -41,9 +50,10 @@ LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
     "activated": lambda form, case, rule: activated_percent(form, case.ideal_ledger or form),
     "shared": lambda form, case, rule: shared_percent(case.ideal_ledger or form),
 }
-"""The letters of a model: T; parameters N; ``macs`` of a forward pass under the rule; ``attention``, the FLOPs per
-token of both T x T products in a forward pass; ``work``, the FLOPs per token of a training step under the rule;
-percentages of heads of MoH."""
+"""The letters of a model: T; ``samples`` of its input; parameters N, N_router of its routers, N_kv of its key and value
+projections; ``macs`` of a forward pass under the rule; ``looked_up``, the elements of embeddings that a token looks up;
+``attention``, the FLOPs per token of both T x T products in a forward pass; ``work``, the FLOPs per token of a training
+step under the rule; percentages of heads of MoH."""
 QUANTITIES = {
     "macs": ("MACs", "macs"),
     "params": ("All parameters, frozen ones included", "N"),
@@ -92,6 +102,16 @@ class Figure:
         step = self._step(Fraction(digits), digits)
         low = Fraction(digits) - (0 if self.truncated else step / 2)
         return Interval(low * unit * self.scale, (low + step) * unit * self.scale)
+
+    @property
+    def other_digits(self) -> "Figure":
+        """The figure with its digits cut off where it rounds them, and rounded where it cuts them off."""
+        return replace(self, truncated=not self.truncated)
+
+    @property
+    def digits(self) -> str:
+        """What happens to the digits that are not printed, in words."""
+        return "cut off" if self.truncated else "rounded half up"
 
     def prints(self, value: Interval, text: str) -> bool:
         """Return whether a number of ``value`` prints as ``text``; a tie rounds up."""
@@ -179,7 +199,7 @@ def evaluate(
 ) -> Interval:
     """Return the values of a cell at the ends of its rounded inputs, with some fields or givens replaced."""
     formula = expression(figure.value if isinstance(figure.value, str) else figure.value[row.kind])
-    inputs = {name: _ends(value) for name, value in {**row.given, **(given or {})}.items()}
+    inputs = {name: ends(value) for name, value in {**row.given, **(given or {})}.items()}
     letters: dict[str, Any] = {}
     if row.preset:
         case = cases(row.preset, {**row.set, **(changed or {})})
@@ -187,20 +207,10 @@ def evaluate(
         needed = (formula.letters - inputs.keys()) & LETTERS.keys()
         # letters that the formula does not need are named where it needs others
         letters = dict.fromkeys(LETTERS) | {name: LETTERS[name](form, case, figure.multiplicity) for name in needed}
-    ends = [
-        formula.value({**letters, **dict(zip(inputs, corner, strict=True))})
-        for corner in product(*(inputs[name] if name in formula.letters else inputs[name][:1] for name in inputs))
-    ]
-    return Interval(Fraction(min(ends)), Fraction(max(ends)))
-
-
-def _ends(value: int | str) -> tuple[int | Fraction, ...]:
-    """Return an exact number, or both ends of a rounded one."""
-    if isinstance(value, int):
-        return (value,)
-    if "/" in value:
-        return (Fraction(value),)
-    # unlike a printed number it may be 0 or negative
-    digits, _, exponent = value.replace(",", "").upper().partition("E")
-    half, unit = Fraction(1, 2 * 10 ** decimals(digits)), Fraction(10) ** int(exponent or 0)
-    return (Fraction(digits) - half) * unit, (Fraction(digits) + half) * unit
+    used = {name: both if name in formula.letters else both[:1] for name, both in inputs.items()}
+    if sum(len(both) > 1 for both in used.values()) > MOST_ROUNDED:
+        raise ValueError(f"{formula} has more than {MOST_ROUNDED} rounded numbers")
+    values = [formula.value({**letters, **dict(zip(used, corner, strict=True))}) for corner in product(*used.values())]
+    if max(map(abs, values)) > LARGEST:
+        raise ValueError(f"{formula} is a number of more than {MOST_DIGITS} digits")
+    return Interval(Fraction(min(values)), Fraction(max(values)))

@@ -7,8 +7,16 @@ from functools import cache
 from math import floor
 
 UNITS = {"": 1, "%": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "B": 10**9, "T": 10**12, "P": 10**15}
-NUMBER = re.compile(rf"(?=[\d,.]*[1-9])(\d[\d,]*(?:\.\d+)?)([eE][+-]?\d{{1,3}})? ?([{''.join(UNITS)}]?)")
+NUMBER = re.compile(rf"(?=[\d,.]*[1-9])(\d[\d,]*(?:\.\d+)?)([eE][+-]?\d{{1,2}})? ?([{''.join(UNITS)}]?)")
 """A printed number that is not 0: digits, exponent and unit."""
+GIVEN = re.compile(r"([+-]?\d+(?:\.\d+)?)(?:[eE]([+-]?\d{1,2}))?")
+"""A rounded number that is given, which may be 0 or negative: digits and exponent."""
+QUOTIENT = re.compile(r"[+-]?\d+/0*[1-9]\d*")
+"""An exact number that is given as text."""
+MOST_DIGITS = 100
+"""The most characters of a number in a table."""
+LARGEST = 10**MOST_DIGITS
+"""The largest value of a cell."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +39,8 @@ def read(text: str) -> tuple[str, str, Fraction]:
     Raises ValueError for no number.
     """
     found = NUMBER.fullmatch(text)
-    if not found:
-        raise ValueError(f"{text!r} is no number, as 6.7B, 1,234, 43.7% or 3.8E25")
+    if not found or len(text) > MOST_DIGITS:
+        raise ValueError(f"{text[:MOST_DIGITS]!r} is no number, as 6.7B, 1,234, 43.7% or 3.8E25")
     digits, exponent, unit = found.groups(default="")
     return digits.replace(",", ""), exponent + unit, Fraction(f"1{exponent}") * UNITS[unit]
 
@@ -41,6 +49,26 @@ def number(text: str) -> Fraction:
     """Return the value of a printed number. Raises ValueError for no number."""
     digits, _, unit = read(text)
     return Fraction(digits) * unit
+
+
+def ends(value: int | str) -> tuple[int | Fraction, ...]:
+    """Return an exact number, an integer or a quotient "3/4", or both ends of a rounded one.
+
+    Raises ValueError for no number, and for one that is too large.
+    """
+    if isinstance(value, int):
+        if abs(value) > LARGEST:
+            raise ValueError(f"is a number of more than {MOST_DIGITS} digits")
+        return (value,)
+    text = value.replace("_", "").replace(",", "")
+    quotient, rounded = QUOTIENT.fullmatch(text), GIVEN.fullmatch(text)
+    if not (quotient or rounded) or len(text) > MOST_DIGITS:
+        raise ValueError(f"{value[:MOST_DIGITS]!r} is no number, as 20.3, 1.5E25 or 3/4")
+    if quotient:
+        return (Fraction(text),)
+    digits, exponent = rounded[1], int(rounded[2] or 0)
+    half, unit = Fraction(1, 2 * 10 ** decimals(digits)), Fraction(10) ** exponent
+    return (Fraction(digits) - half) * unit, (Fraction(digits) + half) * unit
 
 
 def decimals(digits: str) -> int:

@@ -1,5 +1,6 @@
 """Verdicts on printed cells: whether the expression of a column gives the printed number, and the arithmetic."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,13 +12,13 @@ from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published.figures import Case, Cases, Figure, Row, evaluate
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
-from headcount.formulas.published.rounding import Interval, number
+from headcount.formulas.published.rounding import Interval, fixed, number
 from headcount.formulas.published.tables import Fit, PublishedTable
 
 VERDICTS = (
-    "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "unexplained", "no printed value",
+    "reproduced", "explained", "explained (sizes fitted)", "not reproducible", "no rule found", "no printed value",
 )  # fmt: skip
-"""Verdicts on printed numbers, from the best on."""
+"""Verdicts on printed numbers, from the best on; ``not reproducible`` is proved, ``no rule found`` is not."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _contradictions(table: PublishedTable, cases: Cases) -> dict[str, str]:
 def _fitted(fit: Fit, found: int) -> tuple[str, str]:
     tried = ", ".join(f"{name} {min(sizes)} to {max(sizes)}" for name, sizes in fit.sizes.items())
     because = f"{found:,} of the sizes tried ({tried}) print every row" + (f"; {fit.note}" if fit.note else "")
-    return ("explained (sizes fitted)" if found == fit.solutions and found else "unexplained"), because
+    return ("explained (sizes fitted)" if found == fit.solutions and found else "no rule found"), because
 
 
 def adjustments(row: Row, figure: Figure, case: Case) -> list[tuple[str, int]]:
@@ -113,32 +114,73 @@ def _explained(
 ) -> tuple[str, str]:
     """Return the verdict on a cell that its rule does not print, and the arithmetic."""
     total, instead = value.low, row.explain.get(figure.name, {})
-    shown = f"{int(total):,}" if total.denominator == 1 else f"{float(total):.2f}"
-    by_rule = f"{shown} prints {figure.text(total, printed)}, not {printed}" if figure.quantity else ""
-    if "adjust" in instead:
-        # if the cell was rounded twice, the sum must print the first rounding
-        once, terms = instead.get("rounded_from", printed), adjustments(row, figure, cases(row.preset, row.set))
-        adjusted = total + sum(amount for _, amount in terms)
-        if figure.text(adjusted, once) == once and figure.text(number(once), printed) == printed:
-            steps = "".join(f" {'+' if amount >= 0 else '-'} {abs(amount):,} ({term})" for term, amount in terms)
-            again = f", which rounded again prints {printed}" if once != printed else ""
-            because = f"{by_rule}; {shown}{steps} = {int(adjusted):,} prints {once}{again}"
-            return "explained", _join(because, instead.get("because", ""))
-    elif instead:
-        changed = evaluate(row, figure, cases, instead.get("set"), instead.get("given"))
-        if replace(figure, truncated=instead.get("truncated", figure.truncated)).prints(changed, printed):
-            instead_of = {**instead.get("set", {}), **instead.get("given", {})}
-            sizes = ", ".join(f"{name} {size}" for name, size in instead_of.items())
-            prints = f"{sizes}: {figure.format(changed, printed)}" if sizes else ""
-            return "explained", _join(prints, instead["because"])
+    by_rule = f"{_shown(total)} prints {figure.text(total, printed)}, not {printed}" if figure.quantity else ""
+    explain = _adjusted if "adjust" in instead else _changed
+    if instead and (because := explain(row, figure, printed, value, cases)):
+        fitted = " (sizes fitted)" if instead.get("fitted") else ""
+        return f"explained{fitted}", _join(by_rule, because, instead.get("because", ""))
+    if because := by_other_digits(figure, value, printed):
+        return "explained", _join(by_rule, because, row.note)
     if contradiction:
         return "not reproducible", _join(by_rule, contradiction, row.note)
-    if figure.tried:
-        by_rules = {rule: evaluate(row, replace(figure, rule=rule), cases) for rule in figure.tried}
-        if not any(figure.prints(one, printed) for one in by_rules.values()):
-            tried = ", ".join(f"{rule} {figure.format(one, printed)}" for rule, one in by_rules.items())
-            return "not reproducible", _join(f"no rule tried prints it: {tried}", row.note)
-    return "unexplained", _join(by_rule, row.note)
+    by_rules = {rule: evaluate(row, replace(figure, rule=rule), cases) for rule in figure.tried}
+    if prints := [rule for rule, one in by_rules.items() if figure.prints(one, printed)]:
+        shown = " and ".join(f"{rule} gives {figure.format(by_rules[rule], printed)}" for rule in prints)
+        return "explained", _join(by_rule, shown, row.note)
+    tried = ", ".join(f"{rule} {figure.format(one, printed)}" for rule, one in by_rules.items())
+    return "no rule found", _join(by_rule, f"no rule tried prints it: {tried}" if tried else "", row.note)
+
+
+def cut_off(cells: Sequence[tuple[Figure, Interval, str]]) -> set[str]:
+    """Return the names of the columns of a table that are cut off throughout: some of their cells are printed by
+    cutting digits off alone, none by rounding alone. One cell decides nothing, unless the rest of the table is cut too.
+    """
+    cut, only_cut, only_rounded = Counter[str](), Counter[str](), Counter[str]()
+    for figure, value, text in cells:
+        cuts, rounds = (replace(figure, truncated=truncated).prints(value, text) for truncated in (True, False))
+        cut[figure.name] += cuts
+        only_cut[figure.name] += cuts and not rounds
+        only_rounded[figure.name] += rounds and not cuts
+    whole = cut.total() > 1 and not only_rounded.total()
+    return {name for name in cut if only_cut[name] and not only_rounded[name] and (cut[name] > 1 or whole)}
+
+
+def by_other_digits(figure: Figure, value: Interval, printed: str) -> str:
+    """Return that a cell is printed with its digits cut off, or rounded where the figure cuts them; empty if not."""
+    other = figure.other_digits
+    return f"{figure.format(value, printed)} prints {printed} {other.digits}" if other.prints(value, printed) else ""
+
+
+def _adjusted(row: Row, figure: Figure, printed: str, value: Interval, cases: Cases) -> str:
+    """Return the sum of the value and of entries that prints a cell; empty if it does not."""
+    # if the cell was rounded twice, the sum must print the first rounding
+    total, once = value.low, row.explain[figure.name].get("rounded_from", printed)
+    terms = adjustments(row, figure, cases(row.preset, row.set))
+    adjusted = total + sum(amount for _, amount in terms)
+    if figure.text(adjusted, once) != once or figure.text(number(once), printed) != printed:
+        return ""
+    steps = "".join(f" {'+' if amount >= 0 else '-'} {abs(amount):,} ({term})" for term, amount in terms)
+    again = f", which rounded again prints {printed}" if once != printed else ""
+    return f"{_shown(total)}{steps} = {int(adjusted):,} prints {once}{again}"
+
+
+def _changed(row: Row, figure: Figure, printed: str, value: Interval, cases: Cases) -> str:
+    """Return what a cell is at other sizes, by another expression or with other digits; empty if that does not print
+    it."""
+    instead = row.explain[figure.name]
+    other = replace(figure, **{name: instead[name] for name in ("value", "truncated") if name in instead})
+    changed = evaluate(row, other, cases, instead.get("set"), instead.get("given"))
+    if not other.prints(changed, printed):
+        return ""
+    sizes = {**instead.get("set", {}), **instead.get("given", {})}
+    at = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    how = _join(at, str(instead.get("value", "")))
+    cut = f" prints {printed} {other.digits}" if "truncated" in instead else ""
+    return f"{how}: {figure.format(changed, printed)}{cut}" if how else f"{figure.format(changed, printed)}{cut}"
+
+
+def _shown(total: Fraction) -> str:
+    return f"{int(total):,}" if total.denominator == 1 else fixed(total, 2)
 
 
 def _join(*parts: str) -> str:

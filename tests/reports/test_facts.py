@@ -59,7 +59,7 @@ def test_wrong_typed_verdict_raises():
     table = facts.tables["moh-llm"]
     rows = (replace(table.rows[0], printed={**table.rows[0].printed, "params": "1M"}), *table.rows[1:])
     facts.tables = {**facts.tables, "moh-llm": replace(table, rows=rows)}
-    with pytest.raises(Disagreement, match="^moh-llm, LLM-S: the verdict is 'unexplained', typed as 'reproduced'$"):
+    with pytest.raises(Disagreement, match="^moh-llm, LLM-S: the verdict is 'no rule found', typed as 'reproduced'$"):
         facts.closed("moh-llm")
 
 

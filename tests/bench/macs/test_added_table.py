@@ -71,9 +71,9 @@ def test_added_table_is_judged(folder):
     head, base, misprinted = (line.split(",") for line in stream.getvalue().splitlines()[:3])
     assert head[:4] == ["row", "params_printed_params", "params", "active_params"]
     assert base[:8] == ["base", "60.5M", "60522496", "60522496", "606M", "606085120", "606085120", "reproduced"]
-    assert "unexplained" in misprinted
+    assert "no rule found" in misprinted
     (failure,) = (failure for row in printed.rows for failure in row.failures)
-    assert failure.endswith("the verdict is 'unexplained', typed as 'reproduced'")
+    assert failure.endswith("the verdict is 'no rule found', typed as 'reproduced'")
 
 
 def test_every_counter_counts_a_row(folder, capsys, monkeypatch):
