@@ -187,13 +187,15 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     else:
         with open_output(args.out) as stream:
             printed = emit(sections, form, stream, style(stream), work.result, brief)
-    failures = [failure for section in printed for row in section.rows for failure in row.failures if work.strict]
+    rows = [row for section in printed for row in section.rows]
+    failures = [failure for row in rows for failure in row.failures if work.strict or row.exit_code]
     for failure in failures:
         print(shown(f"{prog}: {failure}"), file=sys.stderr)
     print(shown(f"{time.perf_counter() - started:.1f} s{work.remark()}"), file=sys.stderr)
     if (args.out or form != "text") and (result := work.result(printed)):
         print(shown(result), file=sys.stderr)
-    return 1 if failures else 0
+    code = next((row.exit_code for row in rows if row.exit_code), 0)
+    return code or (1 if failures else 0)
 
 
 def check_not_input(args: argparse.Namespace, *others: str) -> None:

@@ -4,13 +4,13 @@ import errno
 import os
 import re
 import sys
-import tomllib
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import headcount
+from headcount.formulas.published.typed import parse_toml
 
 # Windows has no EDQUOT
 DISK_FULL = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -58,8 +58,8 @@ def read_file(path: str | Path) -> bytes:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Return the content of a TOML file that the user named. Raise UsageError where it cannot be read or is no TOML."""
     try:
-        return tomllib.loads(read_file(path).decode())
-    except (ValueError, RecursionError) as error:
+        return parse_toml(read_file(path).decode())
+    except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
 
 

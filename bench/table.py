@@ -15,8 +15,8 @@ GOOD, FAIR, BAD = "good", "fair", "bad"
 """Meanings of verdicts, which have colours in a terminal."""
 TONES = {
     **dict.fromkeys(("reproduced", "agrees", "equal", "faster"), GOOD),
-    **dict.fromkeys(("explained", "not reproducible"), FAIR),
-    **dict.fromkeys(("unexplained", "differs", "failed", "wrong", "slower"), BAD),
+    **dict.fromkeys(("explained", "no rule found", "not reproducible"), FAIR),
+    **dict.fromkeys(("unexplained", "not counted", "differs", "failed", "wrong", "slower"), BAD),
 }
 """The meaning of each verdict."""
 INTERVAL = ("value", "low", "high")
@@ -142,7 +142,7 @@ class Table:
 class Row:
     """One printed row: raw values by column, footnotes, JSON records, failures, and the case that it shows, if any.
 
-    ``total``: it sums rows above it, and is left out of CSV.
+    ``total``: it sums rows above it, and is left out of CSV. ``exit_code``: of the error by which a row has no values.
     """
 
     values: dict[str, Any]
@@ -151,6 +151,7 @@ class Row:
     failures: Sequence[str] = ()
     case: "Case | None" = None
     total: bool = False
+    exit_code: int = 0
 
 
 @dataclass

@@ -68,6 +68,18 @@ LEGEND = (
 )
 
 
+_OF_PRODUCTS = ("b", "m", "i", "j")
+"""Letters of measured products, which no model has."""
+NAMES = frozenset(
+    name.strip()
+    for row in LEGEND
+    if row.letter not in _OF_PRODUCTS
+    for name in (row.letter, *row.word.split(","))
+    if name.strip()
+)
+"""Letters of a model's sizes and their names in code."""
+
+
 def by_letter(letter):
     """Return the legend's row for ``letter``. Raises KeyError if there is none."""
     return {row.letter: row for row in LEGEND}[letter]

@@ -1,5 +1,6 @@
 """Load user code: find a function by FILE.py:NAME or package.module:NAME, call it, and report its errors."""
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -75,6 +76,35 @@ def check_target(spec: str) -> None:
         raise UserCodeError(f"unknown target {spec!r}; {presets}, FILE.py:FUNCTION, config.json or hf:NAME")
     elif not os.path.isfile(spec):
         raise UserCodeError(f"there is no file {spec}")
+
+
+def check_function(spec: str) -> None:
+    """Raise UserCodeError where the text of a file shows that it has no function of the name in ``spec``.
+
+    The file is not run; one that makes names as it runs is not judged.
+    """
+    file, _, name = spec.rpartition(":")
+    if not file.endswith(".py"):
+        return
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        # the error is told where the file is run
+        return
+    names: list[str] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=found) | ast.AsyncFunctionDef(name=found) | ast.ClassDef(name=found):
+                names.append(found)
+            case ast.Name(id="globals" | "vars" | "locals" | "setattr" | "exec") | ast.alias(name="*"):
+                return
+            case ast.Name(id=found, ctx=ast.Store()):
+                names.append(found)
+            case ast.alias():
+                names.append(node.asname or node.name)
+    if name not in names and "__getattr__" not in names:
+        found = ", ".join(dict.fromkeys(node.name for node in tree.body if isinstance(node, ast.FunctionDef)))
+        raise UserCodeError(f"{file} has no function {name}; it has {found or 'none'}")
 
 
 def import_folders(spec: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Tables of a user's file: its targets counted, and each printed cell judged (formulas/published/own.py)."""
 
 import json
+import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +12,16 @@ from typing import Any
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.counters.base import CounterError
-from headcount.bench.errors import UsageError, read_file
+from headcount.bench.errors import EnvironmentMissing, UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
+from headcount.bench.isolated.run import InternalError
 from headcount.bench.isolated.target import LENGTHS, is_configuration, parse_input, parse_settings
-from headcount.bench.isolated.user_code import is_below
+from headcount.bench.isolated.user_code import UserCodeError, check_function, check_target, is_below
 from headcount.bench.macs.published import CELL_COLUMNS, row_of
-from headcount.bench.macs.results import verdicts
+from headcount.bench.macs.results import NOT_COUNTED, verdicts
 from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import Column, Row, Section, Table, plural
-from headcount.bench.training_flops import CountedModule, flops_per_token, input_tokens, module_ledger
+from headcount.bench.training_flops import CountedModule, first_input, flops_per_token, input_tokens, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import own
@@ -27,6 +29,19 @@ from headcount.formulas.published.figures import Row as PrintedRow
 from headcount.formulas.published.own import OwnTable
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
+
+OPTIONS = {"--set", "--input", "--trust", "--rule", "--find-rule", "--check"}
+"""Options that a table has, as keys or as such."""
+ERRORS = (UsageError, CounterError, EnvironmentMissing, InternalError, ValueError)
+"""Errors that leave a model without a count."""
+
+
+class NotCounted(Exception):
+    """No model of a table could be counted; the exit code is that of the error of the first."""
+
+    def __init__(self, text: str, error: Exception) -> None:
+        super().__init__(text)
+        self.exit_code = _exit_code(error)
 
 
 def is_file(text: str) -> bool:
@@ -43,9 +58,12 @@ def sections(args: Namespace) -> list[Section]:
         content = read_file(path).decode("utf-8-sig", "replace")
         try:
             table = own.load(path, content, args.own_rule or "")
-            models = _Models(table, args.trust)
+            if not args.find_rule:
+                table.check_rules()
+            table.check_letters()
+            models = _Models(table, args.trust, args.find_rule)
             found += _rules_found(table, models) if args.find_rule else [_judged(table, models)]
-        except (ValueError, ZeroDivisionError) as error:
+        except ValueError as error:
             raise UsageError(f"{path}: {error}") from None
     return found
 
@@ -68,31 +86,86 @@ class _Model:
 class _Models:
     """The models of a table, each counted once and all before anything is printed.
 
-    Raises ValueError, with the line, for a target that cannot be counted or that may not be run.
+    ``failed``: the error of each model that could not be counted, by the number of its row. Raises ValueError, with the
+    line, for a wrong name, before anything is counted, and NotCounted with the first error where no model could be
+    counted, or not all of those over which to ``find_rule``.
     """
 
-    def __init__(self, table: OwnTable, trust: bool) -> None:
-        self.folder, self.trust, self._model = Path(table.path).parent, trust, cache(_model)
+    def __init__(self, table: OwnTable, trust: bool, find_rule: bool) -> None:
+        self.folder, self.trust, self._model = Path(table.path).parent, trust, cache(_model_or_error)
         self._inputs = {(row.preset, json.dumps(row.set)): row.input for row in table.rows}
-        for line, row in zip(table.lines, table.rows, strict=True):
+        self.failed: dict[int, Exception] = {}
+        # the rule of the table has no part in finding one
+        self._rules = {} if find_rule else {name: table.rule_of(table.figures[name]) for name in table.quantities()}
+        rows = list(zip(table.lines, table.rows, strict=True))
+        for line, row in rows:
             try:
-                self.of(row.preset, row.set)
-            except (UsageError, CounterError, ValueError) as error:
-                raise ValueError(f"line {line}: {error}") from None
+                self._check(row)
+            except (UsageError, ValueError) as error:
+                raise ValueError(f"line {line}: {_in_table(error, table.path)}") from None
+        for number, (_, row) in enumerate(rows):
+            try:
+                self._count(row)
+            except ERRORS as error:
+                self.failed[number] = error
+        if len(self.failed) == len(rows) or (self.failed and find_rule):
+            number, error = min(self.failed.items())
+            raise NotCounted(f"{table.path}: line {table.lines[number]}: {_in_table(error, table.path)}", error)
+
+    def counted(self, table: OwnTable) -> OwnTable:
+        """Return the table with the rows whose models could be counted."""
+        kept = [number for number in range(len(table.rows)) if number not in self.failed]
+        rows, lines = (tuple(these[number] for number in kept) for these in (table.rows, table.lines))
+        return replace(table, rows=rows, lines=lines)
+
+    def _check(self, row: PrintedRow) -> None:
+        """Raise for a name in a row that does not exist, and for a rule that its kind of target does not have."""
+        spec = _locate(row.preset, self.folder, self._root)
+        for text in row.input.split():
+            parse_input(text)
+        if spec in PRESETS:
+            self._count(row)
+            return
+        try:
+            check_target(spec)
+            check_function(spec)
+        except UserCodeError as error:
+            raise ValueError(f"{row.preset}: {error}") from None
+        for rule in self._rules_of(row):
+            if rule != "exact" and not CONVENTIONS[rule].backward:
+                raise ValueError(_needs_preset(rule, row.preset))
+
+    def _count(self, row: PrintedRow) -> None:
+        """Count the model of a row. Raises what the count does, and ValueError for a rule that does not apply."""
+        self.of(row.preset, row.set)
+        for rule in self._rules_of(row):
+            if reason := self.why_not(row, rule):
+                raise ValueError(reason)
+
+    def _rules_of(self, row: PrintedRow) -> list[str]:
+        """Return the rules of the quantities that a row prints."""
+        return [self._rules[name] for name in row.printed if name in self._rules]
+
+    @property
+    def _root(self) -> str | None:
+        """The folder in which functions must be defined; None where any code is trusted."""
+        return None if self.trust else str(self.folder.resolve())
 
     def of(self, target: str, changed: Mapping[str, Any]) -> _Model:
         """Return the model of a target with fields and lengths changed."""
         settings = json.dumps(changed)
-        root = None if self.trust else str(self.folder.resolve())
-        spec = _locate(target, self.folder, root)
-        return self._model(spec, settings, self._inputs.get((target, settings), ""), root)
+        spec = _locate(target, self.folder, self._root)
+        found = self._model(spec, settings, self._inputs.get((target, settings), ""), self._root)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def why_not(self, row: PrintedRow, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
         case = self.of(row.preset, row.set).case
         if not CONVENTIONS[rule].backward:
             fine = rule == "exact" or isinstance(case, Case)
-            return "" if fine else f"the rule {rule} needs a preset; {row.preset} has rules of training, and exact"
+            return "" if fine else _needs_preset(rule, row.preset)
         if isinstance(case, CountedModule) and not case.tokens:
             return f"rules are per token, and the inputs of {row.preset} have none"
         try:
@@ -100,6 +173,20 @@ class _Models:
         except UsageError as error:
             return str(error)
         return ""
+
+
+def _needs_preset(rule: str, target: str) -> str:
+    return f"the rule {rule} needs a preset; {target} has rules of training, and exact"
+
+
+def _in_table(error: Exception, path: str) -> str:
+    """Return a message with the keys of a table in place of options, and without the advice of other options."""
+    first, *advice = str(error).split("; ")
+    takes = [clause for clause in advice if set(re.findall(r"--[a-z-]+", clause)) <= OPTIONS]
+    text = "; ".join((first, *takes)).replace("--set", "set")
+    where = " in a [[row]] of a TOML file" if path.endswith(".csv") else ""
+    text = re.sub(r"--input (\d[\d,]*)", rf'input = "\1"{where}', text)
+    return text.replace("--input", f"input{where}")
 
 
 def _locate(target: str, folder: Path, root: str | None) -> str:
@@ -115,6 +202,13 @@ def _locate(target: str, folder: Path, root: str | None) -> str:
     return f"{folder / file}:{name}" if is_path else target
 
 
+def _model_or_error(*options: Any) -> "_Model | Exception":
+    try:
+        return _model(*options)
+    except ERRORS as error:
+        return error
+
+
 def _model(spec: str, settings: str, inputs: str, root: str | None) -> _Model:
     changed = json.loads(settings)
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in changed.items()}
@@ -125,13 +219,15 @@ def _model(spec: str, settings: str, inputs: str, root: str | None) -> _Model:
     if spec in PRESETS:
         case = Case.of(spec, fields, lengths)
         length = case.lengths.get("seq_len")
-        return _Model(case.ledger, {"seq_len": (length or 1) * case.lengths["batch_size"]}, case, length)
+        batch = case.lengths["batch_size"]
+        return _Model(case.ledger, {"seq_len": (length or 1) * batch, "batch_size": batch}, case, length)
     for text in inputs.split():
         parse_input(text)
     roots = {spec: root} if root else None
     count = count_module(Target(spec, fields, tuple(inputs.split()), None, lengths), roots=roots)
-    tokens = input_tokens(count.inputs)
-    return _Model(module_ledger(count), {"seq_len": tokens or 1}, CountedModule(count, tokens))
+    tokens, (sizes, _) = input_tokens(count.inputs), first_input(count.inputs)
+    samples = sizes[0] if len(sizes) > 1 else 1
+    return _Model(module_ledger(count), {"seq_len": tokens or 1, "batch_size": samples}, CountedModule(count, tokens))
 
 
 def _layout(table: OwnTable, suffix: str, columns: Sequence[Column], note_column: str = "") -> Table:
@@ -142,15 +238,37 @@ def _layout(table: OwnTable, suffix: str, columns: Sequence[Column], note_column
 
 def _judged(table: OwnTable, models: _Models) -> Section:
     """Return the table with a row for each printed cell, and a sentence to quote for each quantity below."""
-    rows, quotes = [], []
-    for cell in own.judge(table, models.of, models.why_not):
-        place = f"{table.path}: {cell.row.name}, {cell.figure.head}"
-        failures = [f"{place}: {cell.printed} is not reproducible"] if cell.verdict == "not reproducible" else []
-        rows.append(replace(row_of(table.path, cell), failures=failures))
-    for name in table.quantities():
-        lengths = [models.of(row.preset, row.set).length for row in table.rows if name in row.printed]
-        quotes.append(table.quote(name, [length for length in lengths if length]))
+    counted = models.counted(table)
+    digits = own.with_digits(counted, models.of)
+    rows: list[Row] = []
+    for number, (line, row) in enumerate(zip(table.lines, table.rows, strict=True)):
+        if error := models.failed.get(number):
+            rows += _not_counted(table, row, f"line {line}: {_in_table(error, table.path)}", _exit_code(error))
+            continue
+        for cell in own.judge(replace(digits, rows=(row,), lines=(line,)), models.of, models.why_not):
+            place = f"{table.path}: {cell.row.name}, {cell.figure.head}"
+            missed = cell.verdict == "no rule found"
+            failures = [f"{place}: no rule found that prints {cell.printed}"] if missed else []
+            rows.append(replace(row_of(table.path, cell), failures=failures))
+    quotes = []
+    for name in counted.quantities():
+        lengths = [models.of(row.preset, row.set).length for row in counted.rows if name in row.printed]
+        quotes.append(digits.quote(name, [length for length in lengths if length]))
     return Section(_layout(table, "", CELL_COLUMNS, "verdict"), rows, below=quotes)
+
+
+def _not_counted(table: OwnTable, row: PrintedRow, reason: str, code: int) -> Iterator[Row]:
+    """Yield a row for each printed cell of a model that could not be counted."""
+    for name, text in row.printed.items():
+        values = {"row": row.name, "figure": table.figures[name].head, "printed": text, "value": None}
+        values["verdict"] = NOT_COUNTED
+        failures = [f"{table.path}: {reason}"]
+        records = [{**values, "because": reason, "expected_verdict": None}]
+        yield Row(values, notes=[reason], records=records, failures=failures, exit_code=code)
+
+
+def _exit_code(error: Exception) -> int:
+    return getattr(error, "exit_code", UsageError.exit_code)
 
 
 def _rules_found(table: OwnTable, models: _Models) -> Iterator[Section]:
@@ -188,5 +306,5 @@ def result(printed: Sequence[Section], in_flops: bool) -> str:
     judged = [row for section in printed for row in section.rows if "verdict" in row.values]
     if not judged:
         return " ".join(section.below[0] for section in printed)
-    missed = any(row.values["verdict"] == "not reproducible" for row in judged)
+    missed = any(row.values["verdict"] == "no rule found" for row in judged)
     return verdicts(judged, "printed figure") + "; --find-rule tries all rules" * missed + "."

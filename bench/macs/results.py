@@ -9,7 +9,8 @@ from headcount.formulas.ledger import flops
 from headcount.formulas.published import tables
 from headcount.formulas.published.verdicts import VERDICTS
 
-NOTHING = "no printed value"
+NOTHING, NOT_COUNTED = "no printed value", "not counted"
+"""Words in place of a verdict: of an empty cell, and of a model that could not be counted."""
 
 
 def macs(number: int, in_flops: bool) -> str:
@@ -50,7 +51,7 @@ def _sentence(parts: Iterable[str]) -> str:
 def verdicts(rows: Iterable[Row], what: str) -> str:
     """Return how many rows have each verdict; ``what`` is the name of one of them."""
     found = Counter(row.values["verdict"] for row in rows)
-    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in VERDICTS if verdict in found)
+    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in (*VERDICTS, NOT_COUNTED) if verdict in found)
     return f"{plural(found.total(), what)}: {each}"
 
 

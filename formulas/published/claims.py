@@ -90,7 +90,7 @@ class Sentence:
     """A sentence of a paper with its place and its checks at the paper's own sizes.
 
     ``quoted``: ``verbatim``, or ``read as`` if it is paraphrased. ``read_as``: the interpretation that is checked.
-    ``because``: why it does not hold. ``not_reproducible``: why no count or measurement here can confirm it.
+    ``because``: why it does not hold. ``not_tested``: why no count or measurement here can confirm it.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Sentence:
     quoted: str
     because: str = ""
     read_as: str = ""
-    not_reproducible: str = ""
+    not_tested: str = ""
     rows: tuple[Rows, ...] = ()
     entries: tuple[Entries, ...] = ()
     cells: tuple[Cell, ...] = ()

@@ -2,21 +2,24 @@
 
 A TOML file has KEYS of the table, and a ``[[row]]`` with ROW_KEYS for each printed row; ``printed`` is a number, or
 numbers by quantity. A ``[[figure]]`` adds a quantity, as in the tables of this folder. A CSV file has the columns of
-HEADER. A number may have a unit, and is compared at its printed digits.
+HEADER. A target may have sizes behind commas. A number may have a unit, and is compared at its printed digits.
 """
 
 import csv
+import json
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
 from headcount.formulas.published.expressions import expression
-from headcount.formulas.published.figures import EMPTY, Cases, Figure, Row, evaluate
-from headcount.formulas.published.rounding import Interval, number, read
-from headcount.formulas.published.verdicts import Judged
+from headcount.formulas.published.figures import EMPTY, LETTERS, Cases, Figure, Row, evaluate
+from headcount.formulas.published.figures import QUANTITIES as PRINTED
+from headcount.formulas.published.rounding import Interval, ends, fixed, number, read
+from headcount.formulas.published.typed import parse_toml
+from headcount.formulas.published.verdicts import Judged, by_other_digits, cut_off
+from headcount.formulas.symbols import NAMES
 
 HEADER = ("target", "quantity", "printed")
 """Columns of a CSV file."""
@@ -35,7 +38,9 @@ QUANTITIES = {
     "mfu": ("MFU", "100 * work * tokens / (seconds * devices * peak)"),
 }
 """Head and value of each quantity; ``macs`` are those of a forward pass under the rule, ``work`` is that of figures."""
-FORWARD = ("exact", "fvcore", "projections", "projections_and_ffn_biases", "equations_18_19")
+RESERVED = {*NAMES, *LETTERS, *QUANTITIES, *PRINTED}
+"""Names of sizes and quantities, which follow from the target of a row and cannot be given."""
+FORWARD = ("exact", "exact_and_norms", "projections", "projections_and_ffn_biases", "equations_18_19")
 """Rules of a forward pass."""
 RULES = (*QUANTITIES, *FORWARD, *TRAINING)
 """Names that ``rule`` may have: a rule, or a quantity whose column is then the only one."""
@@ -46,6 +51,7 @@ PARAMETERS = {
     "active without embeddings": "N_active - N_embedding",
 }
 HALF = " MACs for FLOPs"
+CUT = ", digits cut off"
 LENGTHS = tuple(2**power for power in range(7, 18))
 """Sequence lengths tried where a rule does not print a cost."""
 MIN_ROWS = 4
@@ -75,6 +81,20 @@ class OwnTable:
         cells = (cell for row in self.rows for cell in row.printed.items())
         return tuple(dict.fromkeys(name for name, text in cells if text not in EMPTY))
 
+    def check_rules(self) -> None:
+        """Raise ValueError where a quantity of training has no rule of training."""
+        for name in self.quantities():
+            self.rule_of(self.figures[name])
+
+    def check_letters(self) -> None:
+        """Raise ValueError, with the line of the row, for a letter of a quantity that is not given."""
+        for line, row in zip(self.lines, self.rows, strict=True):
+            for name in row.printed:
+                value = self.figures[name].value
+                if missing := expression(value).letters - LETTERS.keys() - row.given.keys():
+                    valid = ", ".join((*LETTERS, *row.given))
+                    raise ValueError(f"line {line}: {value!r} needs a size for {min(missing)}; it has {valid}")
+
     def rule_of(self, figure: Figure) -> str:
         """Return the rule of a column. Raises ValueError where a quantity of training has no rule of training."""
         training = "work" in expression(figure.value).letters
@@ -86,13 +106,15 @@ class OwnTable:
     def quote(self, name: str, lengths: Sequence[int]) -> str:
         """Return a sentence for a paper: the quantity, its rule, what that counts, T, and the peak where it is used."""
         figure, letters = self.figures[name], expression(self.figures[name].value).letters
+        digits = ["truncated to the printed digits"] if figure.truncated else []
         if not letters & {"work", "macs"}:
-            return f"{figure.head}, embeddings included: {figure.value}."
+            return "; ".join([f"{figure.head}, embeddings included: {figure.value}", *digits]) + "."
         rule = CONVENTIONS[self.rule_of(figure)]
         parts = [f"{figure.head} by the rule {rule.name}: {rule.about.rstrip('.')}"]
         parts += ["2 FLOPs for each multiply-accumulate"] if name == "flops" else []
         parts += [f"T = {', '.join(f'{length:,}' for length in sorted(set(lengths)))}"] if lengths else []
         parts += [f"peak {self.peak} FLOP/s"] if "peak" in letters else []
+        parts += digits
         return "; ".join(parts) + (f" ({rule.source})." if rule.source else ".")
 
 
@@ -107,14 +129,16 @@ def _row_lines(path: str, text: str) -> tuple[int, ...]:
 def _read_csv(text: str) -> dict[str, Any]:
     """Return a CSV file as the TOML file that says the same."""
     lines = csv.reader(text.splitlines())
-    header, rows = next(lines, []), []
-    _check(tuple(header) == HEADER, f"line 1: the header is {','.join(header)!r}; it must be {','.join(HEADER)}")
-    for cells in filter(None, lines):
-        _check(len(cells) == len(HEADER), f"line {lines.line_num}: {len(cells)} cells; a row has {', '.join(HEADER)}")
-        name, quantity, printed = cells
-        target, *words = name.split(",")
-        changed = dict(word.partition("=")[::2] for word in words)
-        rows.append({"target": target, "name": name, "set": changed, "printed": {quantity: printed}})
+    try:
+        header, rows = next(lines, []), []
+        _check(tuple(header) == HEADER, f"line 1: the header is {','.join(header)!r}; it must be {','.join(HEADER)}")
+        for cells in filter(None, lines):
+            what = f"line {lines.line_num}: {len(cells)} cells; a row has {', '.join(HEADER)}"
+            _check(len(cells) == len(HEADER), what)
+            target, quantity, printed = cells
+            rows.append({"target": target, "printed": {quantity: printed}})
+    except csv.Error as error:
+        raise ValueError(f"line {lines.line_num}: {error}") from None
     return {"row": rows}
 
 
@@ -142,19 +166,19 @@ def load(path: str, text: str, rule: str = "") -> OwnTable:
     Raises ValueError, with the line of the row, for anything that is not in the format.
     """
     # a number with a point is a rounded one, whose digits count
-    data = _read_csv(text) if path.endswith(".csv") else tomllib.loads(text, parse_float=str)
+    data = _read_csv(text) if path.endswith(".csv") else parse_toml(text, parse_float=str)
     _check_keys(data, KEYS)
     rule, peak, zeros = rule or data.get("rule", ""), str(data.get("peak", "")), data.get("trailing_zeros", False)
     _check(rule in ("", *RULES), f"unknown rule {rule!r}", RULES)
     _check(data.get("row"), "no row; a [[row]] has target and printed")
-    exact_peak = {"peak": f"{_parse('peak', number, peak)}/1"} if peak else {}
+    exact_peak = {}
+    if peak:
+        value = _parse("peak", number, peak)
+        exact_peak = {"peak": f"{value.numerator}/{value.denominator}"}
     columns = [{"name": name, "head": head, "value": value} for name, (head, value) in QUANTITIES.items()]
-    for one in data.get("figure", ()):
-        fine = isinstance(one, dict) and one.keys() == columns[0].keys()
-        _check(fine, "a figure has name, head and value")
-        columns.append({key: str(value) for key, value in one.items()})
-        _parse("value", expression, columns[-1]["value"])
+    columns += [_figure(one) for one in data.get("figure", ())]
     figures = {one["name"]: Figure(**one, trailing_zeros=zeros) for one in columns}
+    _check(len(figures) == len(columns), "two figures have one name")
     only = rule if rule in QUANTITIES else "training_flops_per_token" if rule in TRAINING else "macs"
     rows = []
     # rows in one array have no lines of their own
@@ -177,6 +201,21 @@ def load(path: str, text: str, rule: str = "") -> OwnTable:
     )
 
 
+def _figure(found: Any) -> dict[str, str]:
+    """Return a quantity that the table adds. Raises ValueError for a name or a head that has a meaning already."""
+    fine = isinstance(found, dict) and found.keys() == {"name", "head", "value"}
+    _check(fine, "a figure has name, head and value")
+    figure = {key: str(value) for key, value in found.items()}
+    heads = {*QUANTITIES, *(head.lower() for head, _ in (*QUANTITIES.values(), *PRINTED.values()))}
+    taken = figure["name"] in RESERVED or heads & {figure["name"].lower(), figure["head"].lower()}
+    _check(not taken, f"a figure cannot be {figure['name']!r}, {figure['head']!r}: {_FOLLOWS}")
+    _check(not _parse("value", expression, figure["value"]).costs, f"value {figure['value']!r} calls a function")
+    return figure
+
+
+_FOLLOWS = "quantities and sizes follow from the target"
+
+
 def _row(row: Any, table: Mapping[str, Any], given: Mapping[str, str], only: str, known: Mapping[str, Figure]) -> Row:
     """Return a row with the sizes of its ``table``; a number without a quantity is of the quantity ``only``."""
     _check(isinstance(row, dict), "it is no table; write [[row]]")
@@ -188,29 +227,71 @@ def _row(row: Any, table: Mapping[str, Any], given: Mapping[str, str], only: str
         _check(name in known, f"unknown quantity {name!r}", known)
         if str(text) not in EMPTY:
             _parse("printed", read, text)
-    shared = {key: {**table.get(key, {}), **row.get(key, {})} for key in SIZES}
-    for name, value in shared["given"].items():
-        _check(isinstance(value, (int, str)), f"{name} cannot be {value!r}")
-    fields = {"name": row["target"], **row, **shared, "given": shared["given"] | given}
-    fields["printed"] = {name: str(text) for name, text in printed.items()}
-    return Row(preset=fields.pop("target"), **fields)
+    target, sizes = _target_sizes(row["target"])
+    given = {**table.get("given", {}), **row.get("given", {})} | given
+    for name, value in given.items():
+        _check(name not in RESERVED, f"given cannot have {name!r}: {_FOLLOWS}; set changes sizes")
+        _check(isinstance(value, (int, str)) and not isinstance(value, bool), f"{name} cannot be {value!r}")
+        _parse(name, lambda _, value=value: ends(value), value)
+    changed = {**table.get("set", {}), **sizes, **row.get("set", {})}
+    for name, value in changed.items():
+        _check(_is_plain(value), f"{name} cannot be {value}")
+    fields = {"name": row["target"], **row, "set": changed, "given": given}
+    fields |= {"preset": target, "printed": {name: str(text) for name, text in printed.items()}}
+    del fields["target"]
+    return Row(**fields)
+
+
+def _target_sizes(text: str) -> tuple[str, dict[str, str]]:
+    """Return a target and the sizes behind its commas; a size may hold commas."""
+    target, *words = re.split(r",(?=[^\W\d][\w.]*=)", text)
+    return target, dict(word.partition("=")[::2] for word in words)
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether ``value`` can be an argument: numbers, texts and lists of them, but no dates."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _units(figure: Figure) -> dict[str, str]:
+    """Return the values of a cost in each unit by the words that name it, its own first."""
+    value = figure.value
+    if figure.name in ("macs", "flops"):
+        # a column of FLOPs may hold MACs, and the other way round
+        costs = {" MACs": "macs", " FLOPs": "2 * macs"}
+        own = next(name for name, text in costs.items() if text == value)
+        costs = {own: value, **costs}
+        costs |= {f"{own} per token": f"{value} / T", f"{own} per sample": f"{value} / samples"}
+        return costs
+    if figure.name.startswith("training"):
+        costs = {"": value, HALF: f"{value} / 2"}
+        if figure.name == "training_flops_per_token":
+            costs[" per sample"] = f"{value} * T / samples"
+        return costs
+    return {"": value}
 
 
 def candidates(figure: Figure, every: bool = False) -> list[Figure]:
-    """Return a column under each rule to try, with the name of the rule; ``every``: rules of training too for a cost of
-    a forward pass."""
-    used, value = expression(figure.value).letters, figure.value
+    """Return a column under each change to try, with the name of the rule: another rule, or another unit.
+
+    ``every``: each rule in each unit, and rules of training too for a cost of a forward pass.
+    """
+    used = expression(figure.value).letters
     if not used & {"work", "macs"}:
-        tried = [(name, text, "exact") for name, text in PARAMETERS.items() if used & {"N", "N_active"}]
+        values = PARAMETERS if figure.value in PARAMETERS.values() else {figure.value: figure.value}
+        tried = [(name, text, "exact") for name, text in values.items()]
         return [replace(figure, name=name, value=text, rule=rule) for name, text, rule in tried]
-    # a column of FLOPs may hold MACs, and the other way round
-    ways = {"": value}
-    if figure.name in ("macs", "flops"):
-        ways = {" MACs": "macs", " FLOPs": "2 * macs"}
-    elif figure.name.startswith("training"):
-        ways = {"": value, HALF: f"{value} / 2"}
+    units = _units(figure)
+    own = next(iter(units))
     tried = [
-        (rule + way, text, rule) for rule in (TRAINING if "work" in used else FORWARD) for way, text in ways.items()
+        (rule + unit, text, rule)
+        for rule in (TRAINING if "work" in used else FORWARD)
+        for unit, text in units.items()
+        if every or unit == own or rule == figure.rule
     ]
     if every and "macs" in used:
         costs = {" per token": "work", " per token, forward": "work / 3", " per batch": "work * T"}
@@ -219,18 +300,36 @@ def candidates(figure: Figure, every: bool = False) -> list[Figure]:
     return [replace(figure, name=name, value=text, rule=rule) for name, text, rule in tried]
 
 
-def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
-    """Yield every cell with its verdict. Raises ValueError, with the line of the row, where a rule does not apply."""
+def with_digits(table: OwnTable, cases: Cases) -> OwnTable:
+    """Return the table with the digits of columns cut off where they are throughout, and each rule with its column.
+
+    Raises ValueError, with the line of the row, where a value cannot be computed.
+    """
+    figures, cells = {}, []
+    for name in table.quantities():
+        figures[name] = replace(table.figures[name], rule=table.rule_of(table.figures[name]))
     for line, row in zip(table.lines, table.rows, strict=True):
         for name, text in row.printed.items():
-            rule = table.rule_of(table.figures[name])
-            figure = replace(table.figures[name], rule=rule)
-            try:
-                if reason := why_not(row, rule):
-                    raise ValueError(reason)
-                value = evaluate(row, figure, cases)
-            except (ValueError, ZeroDivisionError) as error:
-                raise ValueError(f"line {line}: {error}") from None
+            if text not in EMPTY:
+                cells.append((figures[name], _value(line, row, figures[name], cases), text))
+    cut = cut_off(cells)
+    judged = {name: replace(figure, truncated=name in cut) for name, figure in figures.items()}
+    return replace(table, figures={**table.figures, **judged})
+
+
+def _value(line: int, row: Row, figure: Figure, cases: Cases) -> Interval:
+    try:
+        return evaluate(row, figure, cases)
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"line {line}: {error}") from None
+
+
+def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
+    """Yield every cell of a table :func:`with_digits` with its verdict. Raises ValueError as that does."""
+    for line, row in zip(table.lines, table.rows, strict=True):
+        for name, text in row.printed.items():
+            figure = replace(table.figures[name], rule=table.rule_of(table.figures[name]))
+            value = _value(line, row, figure, cases)
             if text in EMPTY:
                 verdict, because = "no printed value", ""
             elif figure.prints(value, text):
@@ -242,11 +341,16 @@ def judge(table: OwnTable, cases: Cases, why_not: Applies) -> Iterator[Judged]:
 
 
 def _otherwise(row: Row, figure: Figure, text: str, value: Interval, cases: Cases, why_not: Applies):
-    """Return the verdict on a cell that its rule does not print, and the arithmetic."""
+    """Return the verdict on a cell that its rule does not print, and the arithmetic of each single change tried."""
     by_rule, rule = figure.format(value, text), figure.rule
     if replace(figure, trailing_zeros=True).prints(value, text):
         return "explained", f"{by_rule} prints {text} where its last zeros are no printed digits"
-    tried = {one.name: evaluate(row, one, cases) for one in candidates(figure) if not why_not(row, one.rule)}
+    if because := by_other_digits(figure, value, text):
+        return "explained", because
+    tried: dict[str, Interval] = {}
+    for one in candidates(figure):
+        if not why_not(row, one.rule):
+            tried |= _another(one, evaluate(row, one, cases), tried)
     at = dict(_at_lengths(row, figure, cases)) if expression(figure.value).letters & {"work", "macs"} else {}
     lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if at else ""
     prints = [name for name, one in (tried | at).items() if figure.prints(one, text)]
@@ -255,10 +359,15 @@ def _otherwise(row: Row, figure: Figure, text: str, value: Interval, cases: Case
     if prints:
         shown = " and ".join(f"{name} gives {figure.format((tried | at)[name], text)}" for name in prints)
         return "explained", f"by the rule {by_rule}; {shown}"
-    # each rule in one unit; the other is twice or half of it
-    shown = ", ".join(f"{name} {figure.format(one, text)}" for name, one in tried.items() if HALF not in name)
-    ratio = float(value.low / number(text))
-    return "not reproducible", f"by the rule / printed = {ratio:.4f}; no rule tried prints it: {shown}{lengths}"
+    shown = ", ".join(f"{name} {figure.format(one, text)}" for name, one in tried.items())
+    ratio = fixed(value.low / number(text), 4)
+    return "no rule found", f"by the rule / printed = {ratio}; no rule tried prints it: {shown}{lengths}"
+
+
+def _another(one: Figure, value: Any, tried: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a candidate's value by its name; nothing where its rule has it already, as per token of one token."""
+    known = any(name.startswith(one.rule) and other == value for name, other in tried.items())
+    return {} if known else {one.name: value}
 
 
 def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[str, Interval]]:
@@ -275,13 +384,21 @@ def find_rule(table: OwnTable, name: str, cases: Cases, why_not: Applies) -> lis
 
     ``prints``: number of printed cells that a ``rule`` reproduces; ``deviation``: its largest one in percent.
     """
-    figure, fits = table.figures[name], []
+    figure, tried = table.figures[name], {}
     cells = [(row, row.printed[name]) for row in table.rows if row.printed.get(name, "") not in EMPTY]
+    by_rule = {}
     for one in candidates(figure, every=True):
         # a rule that does not apply to a row is no rule of the column
         if not any(why_not(row, one.rule) for row, _ in cells):
-            values = [(text, evaluate(row, one, cases)) for row, text in cells]
-            prints = sum(one.prints(value, text) for text, value in values)
-            far = max(abs(value.low / number(text) - 1) for text, value in values)
-            fits.append({"rule": one.name, "prints": prints, "deviation": 100 * far})
+            values = [evaluate(row, one, cases) for row, _ in cells]
+            by_rule |= dict.fromkeys(_another(one, values, tried), one)
+            tried |= _another(one, values, tried)
+    fits = []
+    for rule, values in tried.items():
+        one = by_rule[rule]
+        judged = [(one, value, text) for value, (_, text) in zip(values, cells, strict=True)]
+        cut = bool(cut_off(judged))
+        prints = sum(replace(one, truncated=cut).prints(value, text) for _, value, text in judged)
+        far = max(abs(value.low / number(text) - 1) for _, value, text in judged)
+        fits.append({"rule": rule + CUT * cut, "prints": prints, "deviation": 100 * far})
     return sorted(fits, key=lambda fit: (-fit["prints"], fit["deviation"]))

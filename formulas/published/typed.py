@@ -1,6 +1,8 @@
 """Read plain data, as TOML and JSON have it, as the dataclasses that state its keys and types."""
 
-from collections.abc import Mapping
+import re
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -9,6 +11,22 @@ from headcount.formulas.published.expressions import Expression, Relation, expre
 
 PARSERS = {Expression: expression, Relation: relation}
 """Functions that read a text as an object, by type."""
+
+
+_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+MOST_PARTS = 100
+"""The most parts of a dotted key: tomllib takes a time and a memory that grow with their square."""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_PARTS}}}")
+
+
+def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """Return the content of a TOML file of a user. Raises ValueError for what is not TOML, or nested too deep."""
+    if _LONG_KEY.search(text):
+        raise ValueError(f"a key of more than {MOST_PARTS} parts")
+    try:
+        return tomllib.loads(text, parse_float=parse_float)
+    except RecursionError:
+        raise ValueError("lists or tables are nested too deep") from None
 
 
 def from_data(kind: Any, value: Any, name: str) -> Any:
