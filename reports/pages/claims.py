@@ -101,7 +101,7 @@ def _at_own_sizes(sentence: Sentence, form: str, facts: Facts) -> str | None:
         relation = sentence.as_printed if form == PRINTED else sentence.as_executed
         found = [relation.holds(point, COSTS) for point in points.values()]
     if not found:
-        return "not reproducible" if sentence.not_reproducible else None
+        return "not tested here" if sentence.not_tested else None
     if all(found):
         return "holds"
     return f"holds in {sum(found)} of {len(found)}" if any(found) else "fails"
@@ -226,7 +226,7 @@ def quote(sentence: Sentence) -> str:
 
 def holding(verdicts: Iterable[str | None]) -> str:
     """Return how many of the verdicts on a sentence are that it holds."""
-    judged = [verdict for verdict in verdicts if verdict and not verdict.startswith(("no layer", "not reproducible"))]
+    judged = [verdict for verdict in verdicts if verdict and not verdict.startswith(("no layer", "not tested here"))]
     holding = sum(verdict in ("holds", "holds at every length") for verdict in judged)
     return f"{holding} of {len(judged)}"
 
@@ -243,8 +243,8 @@ def paragraph(sentence: Sentence, facts: Facts) -> str:
         if isinstance(sentence, Claim) and is_degenerate(sentence):
             lines.append(text("claims.degenerate", bounds=_join(map(_bound, sentence.only_without))))
         lines.append(sentence.because)
-    if sentence.not_reproducible:
-        lines.append(f"Not reproducible: {sentence.not_reproducible}")
+    if sentence.not_tested:
+        lines.append(f"Not tested here: {sentence.not_tested}")
     return "\n".join([f"{quote(sentence)} {verdict}", "", *(f"- {line}" for line in lines if line)])
 
 

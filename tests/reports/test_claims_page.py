@@ -37,8 +37,8 @@ def test_disagreeing_count_raises():
         ("without-adding-in-table-2", "holds in 1 of 2", "fails at some length for 1 of 1", "holds"),
         ("macs-grow-with-k", "holds", "holds at every length", "holds"),
         # 28.4 - 27.7 and 42.5 - 41.5 are the least
-        ("base-ahead-by-at-least", "holds", None, "not reproducible"),
-        ("training-run", "not reproducible", None, "not reproducible"),
+        ("base-ahead-by-at-least", "holds", None, "not tested here"),
+        ("training-run", "not tested here", None, "not tested here"),
     ],
 )  # fmt: skip
 def test_sentence_has_verdicts(name, own, everywhere, released):
@@ -103,7 +103,7 @@ def test_shares_of_heads_are_means_over_layers():
 def test_numbers_of_quality_are_differences():
     lines = claims.paragraph(SENTENCES["same-model-same-bleu"], FACTS)
     assert "one minus again:\n  - 8K8E128D, Table 1, printed 28.4 - 28.94 = -0.54, fails.\n  - 8K8E" in lines
-    assert "- Not reproducible: no model" in lines
+    assert "- Not tested here: no model" in lines
 
 
 def test_crossover_changes_sign():
