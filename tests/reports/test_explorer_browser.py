@@ -2,11 +2,15 @@
 
 import json
 import shlex
+from dataclasses import fields, replace
 
 import pytest
 
+from headcount.bench.accounts import Assumptions, kv_bytes
+from headcount.bench.case import Case, layers_of
 from headcount.bench.macs.__main__ import main
 from headcount.formulas.published.tables import load_tables
+from headcount.models.configs import presets
 from tests.reports import chromium, explorer_facts
 from tests.reports.explorer_layers import ACCOUNTS, FORMS, case_of, exact, expected, points
 
@@ -151,3 +155,31 @@ def test_command_prints_the_number(answers, capsys):
         _, _, row, *_ = (line for line in capsys.readouterr().out.splitlines() if line.startswith("|"))
         cells = [cell.strip().removesuffix(".00") for cell in row.split("|")]
         assert f"{int(one['value']):,}" in cells, one
+
+
+CLICK = """
+const { DATA, FORMS, total, bigs } = headcount;
+answer(DATA.presets.map(({ name }) => {
+  document.querySelector(`[data-preset="${name}"]`).click();
+  const rows = [...document.querySelectorAll("tr[data-form]")];
+  const form = FORMS.find((one) => one.name === rows.find((row) => row.className === "chosen").dataset.form);
+  const fields = DATA.letters.map(({ letter }) => [letter, document.getElementById(`n-${letter}`).value]);
+  const sizes = bigs({ ...Object.fromEntries(fields), T: 1024, B: 1 });
+  const costs = ["forward", "params", "cache"].map((account) => Number(total(form, account, sizes)));
+  return { name, costs, drawn: [...new Set(rows.map((row) => row.dataset.form))] };
+}));
+"""
+
+
+def test_each_chip_opens_the_layer_of_its_preset(tmp_path):
+    """The chosen layer costs what the preset's own closed form gives, and layers of other variants are dense."""
+    found = chromium.run_in_page(tmp_path, explorer_facts.text(), CLICK)
+    assert len(found) == len(explorer_facts.data()["presets"]) > 20
+    for chip in found:
+        layer = layers_of(presets.preset(chip["name"]))[0]
+        sizes = {"bias": False} if "bias" in {field.name for field in fields(layer)} else {}
+        case = Case("layer", replace(layer, **sizes), {"batch_size": 1, "tgt_len": 1024, "src_len": 1024})
+        given = Assumptions(element_bytes=2)
+        assert chip["costs"] == [case.ledger.macs, case.ledger.params, kv_bytes(case, given)], chip["name"]
+        variants = {FORMS[form].variant.name for form in chip["drawn"]}
+        assert variants == {"mha", layer.variant}, chip["name"]

@@ -82,7 +82,12 @@ length.value = "1.5";
 length.dispatchEvent(new Event("change"));
 const refusal = [show("size-why").textContent, length.value];
 const [shown, why] = ["model-costs", "model-why"].map((id) => show(id).textContent);
-answer({ refusal, presets, ranks, nearest, pasted, reasons, shown, why });
+show("tab-models").click();
+show("config").value = refused[0];
+show("read-config").click();
+const cleared = ["model-letters", "model-costs", "model-parts", "model-says", "nearest", "rank-costs"]
+  .map((id) => show(id).textContent);
+answer({ refusal, presets, ranks, nearest, pasted, reasons, shown, why, cleared: cleared.join("") });
 """
 
 
@@ -187,6 +192,7 @@ def test_invalid_configurations_and_sizes_have_a_reason(answers):
     for (_, part), reason in zip(REFUSED, answers["reasons"], strict=True):
         assert part in reason
     # published: LLaMA 3 8B has 8.03 G parameters
+    assert answers["cleared"] == ""
     assert "8,030,261,248" in answers["shown"] and answers["why"].startswith("g must be")
     reason, size = answers["refusal"]
     assert reason.startswith("T must be") and int(size) == explorer_facts.data()["start"]["T"]

@@ -73,8 +73,10 @@ function buildControls() {
 
 /** Return the names of the forms to compare for a preset: its own and the dense ones whose sizes it has. */
 function formsOf({ form, sizes }) {
-  const own = FORMS.filter((one) => [BASE.variant, form].includes(one.variant) && one.letters.every((letter) => letter in sizes));
-  return own.map((one) => one.name);
+  const own = byName(FORMS, form);
+  const isOwn = (one) => one.variant === own.variant && one.letters.join() === own.letters.join();
+  const isDense = (one) => one.variant === BASE.variant && one.letters.every((letter) => letter in sizes);
+  return FORMS.filter((one) => isOwn(one) || isDense(one)).map((one) => one.name);
 }
 
 const setSize = (letter, size) => change({ sizes: { ...state.sizes, [letter]: size } });

@@ -266,6 +266,7 @@ function drawNearest(model, sizes, { macs, params }) {
     : "No MoA takes the place of its attention.";
 }
 
+const OF_MODEL = ["model-letters", "model-costs", "model-parts", "model-says", "nearest", "nearest-says", "rank-costs", "rank-why"];
 const MODEL_CHOICES = ["rule", "bytes", "optimizer", "window", "tp", "dp"];
 
 function listenModel() {
@@ -294,6 +295,9 @@ function listenModel() {
       element("model-why").textContent = "";
       change({ model: "config.json", changed: "" });
     } catch (error) {
+      pasted = null;
+      for (const name of OF_MODEL) element(name).replaceChildren();
+      element("model").value = "config.json";
       element("model-why").textContent = error.message;
     }
   };
