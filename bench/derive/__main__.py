@@ -96,7 +96,8 @@ def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
 
     found = part(args.preset, args.part, parse_overrides(args.preset, args.set), names)
     grid = Grid(*_grid(args.base, found.starts))
-    derivation = derive(found.build, grid, skip_values=nullcontext)
+    # a given first point is where the form is asked for
+    derivation = derive(found.build, grid, skip_values=nullcontext, own=None if args.base else found.own)
     return _sections(f"{args.preset}, {args.part}", names, derivation, dict(found.letters), found.closed)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,14 +43,38 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise UserCodeError(f"{error}; a closed form needs every operation to be known") from error
 
 
-def derive(build: Build, grid: Grid, skip_values: Callable[[], AbstractContextManager] = FakeTensorMode) -> Derivation:
+def derive(
+    build: Build,
+    grid: Grid,
+    skip_values: Callable[[], AbstractContextManager] = FakeTensorMode,
+    own: Mapping[str, int] | None = None,
+) -> Derivation:
     """Return the closed form of the module of ``build`` in the sizes of ``grid``.
+
+    A run from sizes of ``grid`` may decide otherwise than one of the ``own`` sizes of a model; where it does, and a run
+    from these gives a polynomial too, that one is returned.
 
     All sizes are symbols at first. Those that a run needs as integers go on the grid, and all of them where no run with
     symbols gives a polynomial. ``skip_values``: the context in which tensors of integer sizes have no values;
     nullcontext for a module on meta. Raises CannotBuild for a point where it cannot be built, and UnsupportedError for
     unsupported operations.
     """
+    found, domain = _derive(build, grid, skip_values)
+    if not own or Domain(domain.conditions).holds_at(own):
+        return found
+    beyond = Grid(own, grid.step)
+    try:
+        there, domain = _derive(build, beyond, skip_values)
+        # a domain of one point is no closed form
+        if not there.witness and any(map(Domain(domain.conditions).holds_at, _validation_points(beyond)[:-1])):
+            return there
+    except CannotBuild:
+        pass
+    return replace(found, method=f"{found.method}; it does not hold at the preset's own {format_sizes(own)}")
+
+
+def _derive(build: Build, grid: Grid, skip_values: Callable[[], AbstractContextManager]) -> tuple[Derivation, Domain]:
+    """Return the closed form from runs at and beyond the first point of ``grid``, and where they hold."""
     count = partial(count_at, build, skip_values)
     pinned, reason = (), ""
     with one_thread():
@@ -60,14 +85,16 @@ def derive(build: Build, grid: Grid, skip_values: Callable[[], AbstractContextMa
                 pinned, reason = pinned + error.pinned if error.pinned else tuple(grid.base), str(error)
             except NoPolynomial as error:
                 if len(pinned) == len(grid.base):
-                    return Derivation({}, f"counts on a grid, because {reason}", witness=str(error))
+                    return Derivation({}, f"counts on a grid, because {reason}", witness=str(error)), Domain()
                 pinned, reason = tuple(grid.base), ", and ".join(filter(None, (reason, str(error))))
             except CannotBuild as error:
                 raise CannotBuild(f"{error}; points are needed because {reason}" if reason else str(error)) from error
 
 
-def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason: str) -> Derivation:
+def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason: str) -> tuple[Derivation, Domain]:
     """Return the closed form from runs with symbols for all sizes but the ``pinned`` ones, which go on the grid.
+
+    Return the domain of these runs too.
 
     Raises NotSymbolic for a run that cannot have these symbols, and NoPolynomial.
     """
@@ -102,9 +129,8 @@ def _fit(build: Build, count: Count, grid: Grid, pinned: tuple[str, ...], reason
     if not free:
         method += "; sizes at which the module takes another path are not found in this way"
     bounds = _bounds_above_one(count, grid, by_kind, conditions) if free else ()
-    return Derivation(
-        by_kind, method, (*map(format_guard, conditions), *bounds), tuple(map(format_guard, domain.layout))
-    )
+    texts = (*map(format_guard, conditions), *bounds)
+    return Derivation(by_kind, method, texts, tuple(map(format_guard, domain.layout))), domain
 
 
 def _bounds_above_one(

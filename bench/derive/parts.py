@@ -39,12 +39,13 @@ class Part:
     """One part of a preset as a function of its sizes.
 
     ``letters``: letter of the legend by the name that the user gave. ``build`` takes sizes by these names and returns
-    the module, its positional and its keyword inputs; ``starts`` are the least sizes to build it with. ``closed`` is
-    the closed form of MACs by kind, in symbols of these names.
+    the module, its positional and its keyword inputs; ``starts`` are the least sizes to build it with, ``own`` the
+    preset's. ``closed`` is the closed form of MACs by kind, in symbols of these names.
     """
 
     letters: Mapping[str, str]
     starts: Mapping[str, int]
+    own: Mapping[str, int]
     build: Callable[..., tuple[torch.nn.Module, tuple, dict[str, Any]]]
     closed: Mapping[str, sympy.Expr]
 
@@ -135,7 +136,7 @@ def _feed_forward(config: ModelConfig, names) -> Part:
 
     sizes = fixed | {letter: symbol(n) for n, letter in letters.items()}
     closed = moe_ffn.feed_forward("", gated=gated, **sizes)
-    return Part(letters, starts(letters), build, _by_kind(closed))
+    return Part(letters, starts(letters), {n: fixed[x] for n, x in letters.items()}, build, _by_kind(closed))
 
 
 def _model(config: ModelConfig, names) -> Part:
@@ -174,14 +175,14 @@ def _model(config: ModelConfig, names) -> Part:
     form = ledger_of(config, config.lengths, sizes)
     if isinstance(config, Layered) and "N" in symbols:
         form = Ledger(tuple(replace(e, times=symbols["N"]) if "*" in e.path else e for e in form))
-    first = starts(letters)
+    first, all_sizes = starts(letters), vars(config.attention) | vars(config) | config.lengths
+    own = first | {name: all_sizes[known[x]] for name, x in letters.items() if x[0] != "N" and all_sizes.get(known[x])}
     try:
         resize(first)
     except ConfigError:
         # small primes do not suit every model; the preset's own sizes do
-        own = vars(config.attention) | vars(config)
-        first |= {name: own[known[x]] for name, x in letters.items() if x[0] != "N" and own.get(known[x])}
-    return Part(letters, first, build, _by_kind(form))
+        first = {name: size if letters[name] in lengths else own[name] for name, size in first.items()}
+    return Part(letters, first, own, build, _by_kind(form))
 
 
 def _symbolic_letters(config: AttentionConfig | ModelConfig, sizes: Mapping[str, sympy.Expr]) -> dict[str, sympy.Expr]:

@@ -43,11 +43,9 @@ class MultiHeadLatentAttentionConfig(AttentionConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        defaults = {
-            "rotary_dim": max(2, self.head_dim // 4 * 2),
-            "value_dim": self.head_dim,
-            "kv_rank": 4 * self.head_dim,
-        }
-        for field, value in defaults.items():
+        if self.rotary_dim is None:
+            # a comparison of a size that is a symbol would limit what a derivation holds for
+            object.__setattr__(self, "rotary_dim", max(2, self.head_dim // 4 * 2))
+        for field, value in {"value_dim": self.head_dim, "kv_rank": 4 * self.head_dim}.items():
             if getattr(self, field) is None:
                 object.__setattr__(self, field, value)

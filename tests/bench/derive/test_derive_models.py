@@ -2,7 +2,9 @@
 
 import pytest
 import sympy
+from torch.utils.flop_counter import FlopCounterMode
 
+from headcount.bench.derive.parts import part
 from headcount.formulas.symbols import symbol
 from tests.bench.derive.derive_command import is_equal, run_derive
 
@@ -119,3 +121,39 @@ def test_convolution_equals_closed_form(spelling):
     expected = products + kernels + linear + 2 * 2 * 64 * S * T
     assert is_equal(rows["total"], expected)
     assert table["equals_closed_form"] is True
+
+
+def holds(condition, sizes):
+    """Return whether a printed condition holds at sizes."""
+    divisor, word, multiple = condition.partition(" divides ")
+    if word:
+        return eval(multiple, {}, sizes) % eval(divisor, {}, sizes) == 0
+    return eval(condition, {"Max": max, "Mod": lambda a, b: a % b}, sizes)
+
+
+@pytest.mark.parametrize(
+    ("preset", "names"),
+    [("mla-llm-s", "head_dim"), ("mla-llm-s", "head_dim,d_r,T"), ("deepseek-v2-lite", "d_h"), ("llm-s", "d_h,h")]
+    + [("moh-llm-s-75", "s,r"), ("moa-8K8E128D", "K,E")],
+)
+def test_domain_contains_the_preset(preset, names):
+    """The domain holds at the preset's own sizes, and the counts there, inside and beyond are the polynomial's."""
+    _, table = run_derive(names, "--preset", preset)
+    found = part(preset, "attention", {}, tuple(names.split(",")))
+    assert table["equals_closed_form"] is True and all(holds(text, found.own) for text in table["domain"])
+    for factor in (1, 2, 4):
+        sizes = {name: factor * size for name, size in found.own.items()}
+        if all(holds(text, sizes) for text in table["domain"]):
+            module, args, kwargs = found.build(**sizes)
+            expected = sum(
+                form.subs({symbol(name): size for name, size in sizes.items()}) for form in found.closed.values()
+            )
+            with FlopCounterMode(display=False) as counted:
+                module(*args, **kwargs)
+            assert counted.get_total_flops() == 2 * expected
+
+
+def test_sizes_outside_of_the_domain_are_named():
+    """One shared head has no router of its own: another polynomial, of one point."""
+    _, table = run_derive("s", "--preset", "moh-llm-s-75", "--set", "num_shared_heads=1")
+    assert "s > 1" in table["domain"] and table["method"].endswith("does not hold at the preset's own s=1")
