@@ -152,6 +152,7 @@ STATEMENTS = {
         "Prefill: a prompt that fills the context in one pass, all pairs and the logits of every token; of a "
         "translation, the encoder and the keys and values of its output."
     ),
+    "last logits": "Last logits: of a prompt, those of its last token alone, as engines that serve models compute.",
     "training": "Training: forward and backward, no optimiser, nor scores that fused attention computes again.",
     "rule": "Training FLOPs by rule {rule}.",
     "utilisation": (
@@ -258,6 +259,17 @@ def prefill_macs(case: Case, given: Assumptions) -> int:
     prompt = context(case, given)
     read = step(case, prompt, prompt).macs
     return encoder_macs(case) or read
+
+
+@Account("prefill MACs,\nlast logits", "context", "prefill", "last logits", width=19)
+def prefill_last_macs(case: Case, given: Assumptions) -> int:
+    """Return the same with the logits of the last token alone, which generation needs."""
+    every = prefill_macs(case, given)
+    if encoder_macs(case):
+        return every
+    prompt = context(case, given)
+    logits = step(case, prompt, prompt).select(lambda entry: "V" in entry.dims and "T" in entry.dims)
+    return every - logits.macs + sum(replace(entry, dims={**entry.dims, "T": 1}).macs for entry in logits)
 
 
 @Account("decode step\nMACs", "context")

@@ -152,7 +152,7 @@ def test_translation_model_cache_and_macs(name):
     for i in range(3):
         each.append(count(lambda i=i: model.step(states[0], target[:, i : i + 1])))
     assert cache_bytes(*states[0].caches) == value("kv_bytes", case)
-    assert prefill == value("prefill_macs", case)
+    assert prefill == value("prefill_macs", case) == value("prefill_last_macs", case)
     assert each[-1] == value("decode_macs", case)
     assert prefill + sum(each) == value("generate_macs", case)
     assert remakes_keys(config.attention) or prefill + sum(each) == value("causal_macs", case)
@@ -247,8 +247,20 @@ def test_prefill_macs_read_the_prompt():
     assert value("prefill_macs", layer, prompt) == 3 * (11 * (2 * 35 * 70 + 2 * 35 * 14) + 2 * 5 * 11 * 11 * 14)
 
 
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_prefill_with_the_last_logits(name):
+    """It is a prefill without the output layer, and one row of that: V = 29 or the model's, d_m = the model's."""
+    config = LANGUAGE[name]
+    case, prompt = Case(name, config, {"batch_size": 3, "seq_len": 7}), Assumptions(context=11)
+    row = config.attention.d_model * config.vocab_size
+    assert value("prefill_macs", case, prompt) - value("prefill_last_macs", case, prompt) == 3 * 10 * row
+    layer = Case("mqa", DECODING["mqa"], lengths(3, 7))
+    assert value("prefill_last_macs", layer, prompt) == value("prefill_macs", layer, prompt)
+
+
 @pytest.mark.parametrize("name, column", [
-    ("images", "prefill_macs"), ("images", "macs_per_token"), ("images", "decode_macs"), ("dit", "prefill_macs"),
+    ("images", "prefill_macs"), ("images", "prefill_last_macs"), ("images", "macs_per_token"),
+    ("images", "decode_macs"), ("dit", "prefill_macs"),
     ("masked-mha", "windowed_macs"), ("masked-mha", "causal_macs"), ("dit", "causal_macs"), ("images", "causal_macs"),
     ("light", "causal_macs"), ("more-queries", "causal_macs"), ("sequence-gate", "causal_macs"),
     ("more-queries", "training_recompute_macs"), ("more-queries", "saved_recompute_bytes"),
