@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import headcount
-from headcount.bench.errors import UsageError, format_error, reset_warning_filters
+from headcount.bench.errors import EnvironmentMissing, UsageError, format_error, reset_warning_filters
 from headcount.bench.isolated.run import TASKS, specs_of
 from headcount.bench.isolated.target import is_configuration
 from headcount.bench.isolated.user_code import UserCodeError, import_folders
 from headcount.bench.trace.collector import importing
+
+NO_DRIVER = "0 active drivers"
+"""What Triton says of a launch without a GPU."""
 
 
 def main() -> int:
@@ -63,6 +66,10 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         sys.dont_write_bytecode = True
         return task.answer(request)
     except UserCodeError as error:
+        if NO_DRIVER in str(error):
+            raise EnvironmentMissing(
+                "it launches a kernel of Triton, which needs a GPU, and there is none here"
+            ) from error
         # a configuration is no code: the lines that raised are not the user's
         trace = "" if all(map(is_configuration, specs)) else error.trace
         raise UsageError(f"{error}\n{trace}".rstrip()) from error

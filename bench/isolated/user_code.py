@@ -54,6 +54,16 @@ class Built:
         return self.module, self.args, self.kwargs
 
 
+LOADERS = {
+    ".onnx": "onnx2torch.convert({!r})",
+    ".pt2": "torch.export.load({!r}).module()",
+    ".pt": "torch.jit.load({!r})",
+    ".pth": "torch.load({!r}, weights_only=False)",
+    ".ts": "torch.jit.load({!r})",
+}
+"""How a file of a model is loaded, by its ending."""
+
+
 def check_spec(spec: str) -> None:
     """Raise UserCodeError where ``spec`` names no function, or a file that does not exist."""
     target, _, name = spec.rpartition(":")
@@ -71,6 +81,9 @@ def check_target(spec: str) -> None:
     if not is_configuration(spec) and (":" in spec or spec.endswith(".py")):
         check_spec(spec)
     elif not is_configuration(spec):
+        if loader := LOADERS.get(os.path.splitext(spec)[1]):
+            hint = f"a function that loads it is a target: FILE.py:make returns ({loader.format(spec)}, inputs)"
+            raise UserCodeError(f"{spec!r} is a saved model; {hint}")
         near = did_you_mean(spec, PRESETS).removeprefix("; ")
         presets = f"a preset ({near or 'headcount macs --list'})"
         raise UserCodeError(f"unknown target {spec!r}; {presets}, FILE.py:FUNCTION, config.json or hf:NAME")

@@ -10,8 +10,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headcount.bench.isolated.run import _run
+from headcount.bench.errors import EnvironmentMissing, UsageError
+from headcount.bench.isolated.module_count import count_module
+from headcount.bench.isolated.run import _run, run_isolated
 from headcount.bench.macs.__main__ import main
+from headcount.bench.snapshot.snapshot import Target
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -178,3 +181,23 @@ def test_process_is_isolated(monkeypatch, tmp_path):
     with Path("out").open("w") as out:
         assert _run({"spec": "model.py:make"}, out.fileno()) == 7
     assert Path("out").read_text() == '0 {"spec": "model.py:make"}\n'
+
+
+@pytest.mark.parametrize("ending", [".onnx", ".pt2", ".pt", ".pth", ".ts"])
+def test_saved_models_have_a_loader(ending):
+    with pytest.raises(UsageError, match="saved model; a function that loads it is a target: FILE.py:make") as refused:
+        run_isolated({"task": "count", "spec": f"net{ending}"})
+    assert f"'net{ending}'" in str(refused.value)
+
+
+def test_a_kernel_of_triton_needs_a_gpu(tmp_path, monkeypatch):
+    """Triton says that there are 0 active drivers; the exit code is that of an environment that cannot."""
+    (tmp_path / "launched.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+        "        raise RuntimeError('0 active drivers ([]). There should only be one.')\n"
+        "def make():\n    return Net(), (torch.ones(3),)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EnvironmentMissing, match="kernel of Triton, which needs a GPU") as refused:
+        count_module(Target("launched.py:make"))
+    assert "\n" not in str(refused.value) and refused.value.exit_code == 3
