@@ -49,3 +49,12 @@ def add_bias(layer: nn.Module, y: Queries, gates: Float[Tensor, "batch tgt num_e
     """Return y + sum_i g_i b_i; ``y`` without a bias."""
     bias = to_autocast_dtype(layer.out_proj.bias)
     return y if bias is None else y + torch.matmul(gates.to(y.dtype), bias)
+
+
+def add_selected_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
+    """Return y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts; ``y`` without a bias."""
+    if bias is None:
+        return y
+    gates = gates.to(y.dtype)
+    scattered = gates.new_zeros(*gates.shape[:-1], len(bias)).scatter(-1, indices.long(), gates)
+    return y + torch.matmul(scattered, bias)

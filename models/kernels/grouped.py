@@ -6,6 +6,7 @@ on the device, torch's grouped matrix product. Elsewhere, and where that has no 
 """
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,9 +18,11 @@ from torch.autograd.function import once_differentiable
 from headcount.models.attention import Inputs
 from headcount.models.experts import ExpertLinear
 from headcount.models.kernels.autocast import to_autocast_dtype
+from headcount.models.kernels.dense_all import add_selected_bias
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.segments import CollectSegments, SpreadSegments, make_segments, smallest_integer
+from headcount.models.kernels.segments import CollectSegments, SpreadSegments, make_segments, sort_rows
 from headcount.models.kernels.selection import log_once
+from headcount.models.kernels.triton_moa import route
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
 from headcount.models.shapes import Queries, Tokens
@@ -29,10 +32,17 @@ ALIGNED_BYTES = 16
 
 def grouped(layer: nn.Module, inputs: Inputs) -> Queries:
     """Return the reference's output; the gates are multiplied into the head outputs."""
-    query = inputs.query
-    routing = layer.router(query, inputs.query_padding_mask)
-    run = _by_grouped_mm if has_fast_path(query.device, to_autocast_dtype(query).dtype) else _by_segments
-    return run(layer, inputs, routing.indices, routing.weights)
+    query = to_autocast_dtype(inputs.query)
+    is_fast, config = has_fast_path(query.device, query.dtype), layer.config
+    if is_fast and config.top_k < config.num_experts and layer.is_available("triton", query):
+        # one kernel selects and orders, instead of a top-K, a sort and a search
+        gates, indices, *order = route(layer, query, inputs.query_padding_mask)
+        return _by_grouped_mm(layer, inputs, indices, gates.to(query.dtype), order)
+    routing = layer.router(inputs.query, inputs.query_padding_mask)
+    if is_fast:
+        order = sort_rows(routing.indices, config.num_experts)
+        return _by_grouped_mm(layer, inputs, routing.indices, routing.weights, order)
+    return _by_segments(layer, inputs, routing.indices, routing.weights)
 
 
 def has_fast_path(device: torch.device, dtype: torch.dtype) -> bool:
@@ -64,11 +74,11 @@ def _by_segments(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Tenso
         q = SpreadSegments.apply(x.flatten(0, 1), w_q, bias, segments)
         out = attend_slots(q.view(*indices.shape, -1), inputs._replace(key=key, value=value), fused_attend)
         y = CollectSegments.apply(out.reshape(q.shape), gates.flatten(), w_o, x.shape[0] * x.shape[1], segments)
-    return with_output_bias(layer.out_proj.bias, y.view(x.shape), indices, gates)
+    return add_selected_bias(layer.out_proj.bias, y.view(x.shape), indices, gates)
 
 
-def _by_grouped_mm(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Tensor) -> Tensor:
-    plan = make_plan(indices, layer.config.num_experts)
+def _by_grouped_mm(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Tensor, order: Sequence[Tensor]) -> Tensor:
+    plan = make_plan(indices, *order)
     x, gates, w_o = map(to_autocast_dtype, (inputs.query, gates, layer.out_proj.weight))
     rows = MoveRows.apply(x.flatten(0, 1), plan.tokens, plan.inverse, plan.top_k)
     q = MoveRows.apply(_rows_through(layer.q_proj, rows, plan), plan.inverse, plan.order, 1)
@@ -85,14 +95,14 @@ def _by_grouped_mm(layer: nn.Module, inputs: Inputs, indices: Tensor, gates: Ten
         # order, gate and sum in one pass
         bags = plan.inverse.view(-1, plan.top_k)
         y = F.embedding_bag(bags, rows, mode="sum", per_sample_weights=gates.view_as(bags).to(rows.dtype))
-    return with_output_bias(layer.out_proj.bias, y.view(x.shape), indices, gates)
+    return add_selected_bias(layer.out_proj.bias, y.view(x.shape), indices, gates)
 
 
 def grouped_ffn(layer: nn.Module, x: Tokens, routing: Routing) -> Tokens:
     """Return the reference's output with one product for all rows of an expert."""
     run = _ffn_by_grouped_mm if has_fast_path(x.device, to_autocast_dtype(x).dtype) else _ffn_by_segments
     y = run(layer, to_autocast_dtype(x).flatten(0, 1), routing).view(x.shape)
-    return with_output_bias(layer.outward.bias, y, routing.indices, routing.weights)
+    return add_selected_bias(layer.outward.bias, y, routing.indices, routing.weights)
 
 
 def _ffn_by_segments(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routing: Routing) -> Tensor:
@@ -106,7 +116,7 @@ def _ffn_by_segments(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routi
 
 
 def _ffn_by_grouped_mm(layer: nn.Module, x: Float[Tensor, "tokens d_model"], routing: Routing) -> Tensor:
-    plan = make_plan(routing.indices, layer.config.num_experts)
+    plan = make_plan(routing.indices, *sort_rows(routing.indices, layer.config.num_experts))
     rows = MoveRows.apply(x, plan.tokens, plan.inverse, plan.top_k)
     hidden = layer.hidden(*(_rows_through(project, rows, plan) for project in layer.inward))
     y = padded_grouped_mm(hidden, to_autocast_dtype(layer.outward.weight), plan.offsets)
@@ -117,16 +127,7 @@ def _ffn_by_grouped_mm(layer: nn.Module, x: Float[Tensor, "tokens d_model"], rou
 def _rows_through(project: ExpertLinear, rows: Tensor, plan: "Plan") -> Tensor:
     out = padded_grouped_mm(rows, to_autocast_dtype(project.weight), plan.offsets)
     bias = to_autocast_dtype(project.bias)
-    return out if bias is None else out + bias.index_select(0, plan.experts.int())
-
-
-def with_output_bias(bias: Tensor | None, y: Tensor, indices: Tensor, gates: Tensor) -> Tensor:
-    """Return y_t + sum_{i in G(x_t)} g_i,t b_i, as a product with the gates of all E experts; ``y`` without a bias."""
-    if bias is None:
-        return y
-    gates = gates.to(y.dtype)
-    scattered = gates.new_zeros(*gates.shape[:-1], len(bias)).scatter(-1, indices.long(), gates)
-    return y + torch.matmul(scattered, bias)
+    return out if bias is None else out + bias.index_select(0, plan.indices.flatten().index_select(0, plan.order))
 
 
 class Plan(NamedTuple):
@@ -135,21 +136,17 @@ class Plan(NamedTuple):
     order: Int[Tensor, "rows"]
     inverse: Int[Tensor, "rows"]
     tokens: Int[Tensor, "rows"]
-    experts: Int[Tensor, "rows"]
+    indices: Int[Tensor, "batch tgt top_k"]
     offsets: Int[Tensor, "num_experts"]
     top_k: int
 
 
-def make_plan(indices: Int[Tensor, "batch tgt top_k"], num_experts: int) -> Plan:
-    """Return the plan of a routing: a stable sort of rows by expert; offsets are int32."""
-    experts, order = torch.sort(indices.flatten().to(smallest_integer(num_experts)), stable=True)
+def make_plan(indices: Int[Tensor, "batch tgt top_k"], order: Int[Tensor, "rows"], offsets: Tensor) -> Plan:
+    """Return the plan of a routing whose rows have the ``order`` of their experts, which end at ``offsets``."""
+    top_k, order = indices.shape[-1], order.long()
     positions = torch.arange(order.numel(), device=order.device)
     inverse = torch.empty_like(order).scatter(0, order, positions)
-    # the host never learns the sizes, as it would from bincount
-    wanted = torch.arange(num_experts, device=order.device, dtype=experts.dtype)
-    offsets = torch.searchsorted(experts, wanted, right=True, out_int32=True)
-    top_k = indices.shape[-1]
-    return Plan(order, inverse, order // top_k, experts, offsets, top_k)
+    return Plan(order, inverse, order // top_k, indices, offsets, top_k)
 
 
 def padded_grouped_mm(

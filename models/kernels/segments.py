@@ -32,6 +32,14 @@ def smallest_integer(below: int) -> torch.dtype:
     return next(kind for kind in (torch.uint8, torch.int16, torch.int32) if below - 1 <= torch.iinfo(kind).max)
 
 
+def sort_rows(indices: Int[Tensor, "*tokens top_k"], num_experts: int) -> tuple[Int[Tensor, "rows"], Int[Tensor, "E"]]:
+    """Return the rows in the order of their experts and the int32 end of each expert's rows, without host reads."""
+    experts, order = torch.sort(indices.flatten().to(smallest_integer(num_experts)), stable=True)
+    # the host never learns the sizes, as it would from bincount
+    wanted = torch.arange(num_experts, device=order.device, dtype=experts.dtype)
+    return order, torch.searchsorted(experts, wanted, right=True, out_int32=True)
+
+
 def make_segments(indices: Int[Tensor, "batch tgt top_k"], num_experts: int) -> Segments:
     """Return the rows of each expert, in the order of the tokens."""
     experts = indices.flatten()

@@ -37,7 +37,6 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
     ),
     "head_route": (Row({}, Launch({"BM": 64, "BD": 64}, 4, 3)),),
     "norm_route": (Row({}, Launch({"BM": 64}, 4, 2)),),
-    "rank": (Row({}, Launch({"BM": 64}, 4, 1)),),
     "place": (Row({}, Launch({"BB": 64}, 4, 1)),),
     "expert": (
         Row({"rows": 512, "o": 256, "i": 512}, Launch({"BM": 128, "BN": 256, "BK": 64}, 8, 3)),
@@ -78,7 +77,6 @@ INTERPRETED: Mapping[str, Launch] = {
     "route": Launch({"BM": 16, "BD": 32}, 1, 1),
     "head_route": Launch({"BM": 16, "BD": 32}, 1, 1),
     "norm_route": Launch({"BM": 16}, 1, 1),
-    "rank": Launch({"BM": 16}, 1, 1),
     "place": Launch({"BB": 4}, 1, 1),
     "expert": Launch({"BM": 16, "BN": 16, "BK": 16}, 1, 1),
     "slots": Launch({"BM": 4, "BN": 16}, 1, 1),

@@ -12,9 +12,9 @@ from headcount.models.attention import Inputs
 from headcount.models.configs.base import ConfigError
 from headcount.models.kernels import triton_ops as ops
 from headcount.models.kernels.autocast import to_autocast_dtype
-from headcount.models.kernels.dense_all import add_bias, all_queries, sum_experts
+from headcount.models.kernels.dense_all import add_bias, add_selected_bias, all_queries, sum_experts
 from headcount.models.kernels.fused import fused_attend
-from headcount.models.kernels.grouped import with_output_bias
+from headcount.models.kernels.segments import sort_rows
 from headcount.models.kernels.triton_configs import MOST_KEYS_OF_MQA, WIDEST_HEAD_OF_MQA
 from headcount.models.moa import attend_slots
 from headcount.models.router import Routing
@@ -44,7 +44,7 @@ def needs_gradient(*tensors: Tensor) -> bool:
 
 
 def _all_experts(layer: nn.Module, inputs: Inputs) -> Tensor:
-    gates, *_ = _route(layer, inputs.query, inputs.query_padding_mask)
+    gates, *_ = route(layer, inputs.query, inputs.query_padding_mask)
     q = all_queries(layer, inputs.query)
     if not _in_one_kernel(q, inputs, gates):
         out = attend_slots(q, inputs, fused_attend)
@@ -70,7 +70,7 @@ def _in_one_kernel(q: Tensor, inputs: Inputs, gates: Tensor) -> bool:
 
 def _selected(layer: nn.Module, inputs: Inputs) -> Tensor:
     x = inputs.query
-    gates, experts, order, ends = _route(layer, x, inputs.query_padding_mask)
+    gates, experts, order, ends = route(layer, x, inputs.query_padding_mask)
     w_q, bias, w_o = (to_autocast_dtype(t) for t in (layer.q_proj.weight, layer.q_proj.bias, layer.out_proj.weight))
     top_k = layer.config.top_k
     rows = ops.spread(x.flatten(0, 1).contiguous(), w_q, bias, order, ends, top_k)
@@ -81,10 +81,10 @@ def _selected(layer: nn.Module, inputs: Inputs) -> Tensor:
     else:
         out = attend_slots(q, inputs, fused_attend)
     y = ops.collect(out.reshape(rows.shape), w_o, gates.flatten(), order, ends, top_k).view(x.shape)
-    return with_output_bias(layer.out_proj.bias, y, experts, gates)
+    return add_selected_bias(layer.out_proj.bias, y, experts, gates)
 
 
-def _route(
+def route(
     layer: nn.Module, x: Queries, padding_mask: QueryMask
 ) -> tuple[Float[Tensor, "batch tgt top_k"], Int[Tensor, "batch tgt chosen"], Int[Tensor, "rows"], Int[Tensor, "ends"]]:
     """Return gates, experts, and the rows in the order of their experts; the last three are empty where K = E."""
@@ -95,8 +95,8 @@ def _route(
         routing = router(x, padding_mask, ranked=not every)
         experts = routing.indices.to(torch.int32)
         none = experts.new_empty(0)
-        order, ends = (none, none) if every else ops.plan(experts.flatten(0, 1)[None], config.num_experts)
-        return routing.weights, experts, order, ends
+        order, ends = (none, none) if every else sort_rows(experts, config.num_experts)
+        return routing.weights, experts, order.to(torch.int32), ends
     router.recorded = None
     weight = to_autocast_dtype(router.proj.weight)
     recorded = router.is_recorded

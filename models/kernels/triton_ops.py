@@ -121,29 +121,6 @@ def _place(experts: Tensor, ranks: Tensor, counts: Tensor, order: Tensor, ends: 
     )  # fmt: skip
 
 
-def _plan_shapes(experts, num_experts):
-    return experts.new_empty(experts.numel()), experts.new_empty(experts.shape[0] * num_experts)
-
-
-@_operator("plan", _plan_shapes, lambda *args: [])
-def plan(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
-    """Return row ids in the order of (group, expert) and where each ends; experts (groups, n, K) are int32.
-
-    The experts of a token must be different ones.
-    """
-    experts = experts.contiguous()
-    groups, group_len, top_k = experts.shape
-    chosen = configure("rank")
-    per_group = ceil_div(group_len, chosen.blocks["BM"])
-    order, ends = _plan_shapes(experts, num_experts)
-    ranks, counts = torch.empty_like(experts), experts.new_empty(groups * per_group, num_experts)
-    start(
-        "rank", (groups * per_group,), chosen, experts, ranks, counts, group_len, per_group, E=num_experts, K=top_k,
-    )  # fmt: skip
-    _place(experts, ranks, counts, order, ends, chosen.blocks["BM"])
-    return order, ends
-
-
 def _head_shapes(x, num_shared, num_routed, top_k):
     batch_size, length = x.shape[:2]
     # heads of one token are decoded, in any order

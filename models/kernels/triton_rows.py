@@ -3,7 +3,6 @@
     route       router product, softmax, top-K and gates; ranks and histogram of each block of tokens
     head_route  the same of MoH's router, and the gates of its shared heads
     norm_route  the same of scores that are norms of queries
-    rank        the same ranks and histograms of a selection that is there already
     place       from the histograms: where the rows of each expert end, and the rows in the order of their experts
     expert      rows gathered by id, times their expert's matrix, bias and gate in the epilogue, scattered by id
     slots       the sum over the K rows of a token
@@ -208,21 +207,6 @@ def norm_route_kernel(
     tl.store(heads_ptr + tokens[:, None] * K + slots[None, :], chosen, mask=live[:, None] & (slots[None, :] < K))
     for slot in tl.static_range(S + K):
         tl.store(gates_ptr + tokens * (S + K) + slot, tl.full((BM,), 1.0, tl.float32), mask=live)
-    _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
-
-
-@triton.jit
-@no_type_check
-def rank_kernel(
-    experts_ptr, ranks_ptr, counts_ptr, group_len, blocks_per_group,
-    E: tl.constexpr, E_PAD: tl.constexpr, K: tl.constexpr, K_PAD: tl.constexpr, BM: tl.constexpr,
-):  # fmt: skip
-    """Ranks and histograms of experts (N, K)."""
-    block = tl.program_id(0)
-    tokens, live = _tokens(block, group_len, blocks_per_group, BM)
-    slots = tl.arange(0, K_PAD)
-    inside = live[:, None] & (slots[None, :] < K)
-    chosen = tl.load(experts_ptr + tokens[:, None] * K + slots[None, :], mask=inside, other=0)
     _store_ranks(chosen, tokens, live, block, ranks_ptr, counts_ptr, E, E_PAD, K, K_PAD, BM)
 
 

@@ -6,6 +6,7 @@ import torch
 from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
+from headcount.models.kernels import grouped
 from headcount.models.rotary import rotary_table
 from tests.cases import padding, randomise
 from tests.models.test_attention_layers import outcome
@@ -52,6 +53,21 @@ def test_gradients_and_losses_match_reference(case, dtype):
         # the same vector added to every key changes no weight: its gradient is 0
         if name != "k_proj.bias":
             assert_near(a, b, dtype, name)
+
+
+@pytest.mark.parametrize("case", ["moa-K2-E4-D16", "moa-K1-E3-D24-biased-plain"])
+def test_grouped_takes_order_of_kernel(case, monkeypatch):
+    layer, reference = layers(CASES[case], torch.float32)
+    layer.impl = "grouped"
+    monkeypatch.setattr(grouped, "has_fast_path", lambda device, dtype: True)
+    monkeypatch.setattr(layer, "is_available", lambda name, query: name == "triton")
+    monkeypatch.setattr(grouped, "sort_rows", None)
+    x = features(B, T, 20)
+    found, expected = (outcome(one, [x], **PADDED) for one in (layer, reference))
+    names = ["y", "loss", "x", *(name for name, _ in layer.named_parameters())]
+    for name, a, b in zip(names, found, expected, strict=True):
+        if name != "k_proj.bias":
+            assert_near(a, b, torch.float32, name)
 
 
 @every_dtype

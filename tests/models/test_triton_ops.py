@@ -50,6 +50,14 @@ def selection(name):
     return experts.to(DEVICE, torch.int32), int(name.split("-")[1][1:])
 
 
+def plan(experts, num_experts):
+    """Return int32 row ids by (group, expert), tokens in order, and where each ends; experts are (groups, n, K)."""
+    groups = torch.arange(len(experts), device=DEVICE)[:, None, None]
+    keys = (groups * num_experts + experts).flatten()
+    ends = torch.bincount(keys, minlength=len(experts) * num_experts).cumsum(0)
+    return torch.sort(keys, stable=True).indices.to(torch.int32), ends.to(torch.int32)
+
+
 @pytest.mark.parametrize(
     "name, gate, dtype",
     [
@@ -126,7 +134,7 @@ def assert_heads_selected(found, scores, top_k):
     if length == 1:
         assert not order.numel() and not ends.numel()
     else:
-        expected = ops.plan(heads, num_routed)
+        expected = plan(heads, num_routed)
         assert torch.equal(order, expected[0]) and torch.equal(ends, expected[1])
 
 
@@ -161,16 +169,6 @@ def test_norm_route_selects_longest_queries(name, dtype):
     found = ops.norm_route(q, num_shared, top_k)
     assert torch.equal(found[1], torch.ones(batch_size, length, num_shared + top_k, device=DEVICE))
     assert_heads_selected(found, q[:, :, num_shared:].double().norm(dim=-1), top_k)
-
-
-@pytest.mark.parametrize("groups, length", [(1, 21), (3, 19), (4, 1)])
-def test_plan_sorts_groups_by_expert(groups, length):
-    torch.manual_seed(3)
-    experts = torch.stack([torch.randperm(6)[:3] for _ in range(groups * length)]).view(groups, length, 3)
-    order, ends = ops.plan(experts.to(DEVICE, torch.int32), 6)
-    by_group = (torch.arange(groups)[:, None, None] * 6 + experts).flatten()
-    assert order.tolist() == torch.sort(by_group, stable=True).indices.tolist()
-    assert ends.tolist() == torch.bincount(by_group, minlength=groups * 6).cumsum(0).tolist()
 
 
 def spread(inputs, extra, order, ends, top_k, experts):
@@ -209,7 +207,7 @@ def test_products_of_rows_match_reference(name, has_third, dtype, operator):
         rows, third = n * top_k, features(n * top_k, seed=2)
     x, w = features(rows, d, dtype=dtype), features(num_experts, d, out, dtype=dtype, seed=1, scale=d**-0.5)
     inputs, leaves = differentiable(x, w, *([third] if has_third else []))
-    order, ends = ops.plan(experts[None], num_experts)
+    order, ends = plan(experts[None], num_experts)
     found, expected = operator(inputs, [] if has_third else [None], order, ends, top_k, experts.long())
     gradients_found = assert_gradients_near(found, expected(*leaves), inputs, leaves, dtype)
     idle = torch.bincount(experts.flatten().long(), minlength=num_experts) == 0
@@ -241,11 +239,11 @@ STRIDES = {
 @pytest.mark.parametrize("operator", ["route", "spread", "collect", "gated_linear"])
 def test_operands_may_have_any_strides(operator, strides):
     experts, num_experts = selection("N1-E3-K2")
-    w, plan = features(3, 24, 20, seed=1), ops.plan(experts[None], num_experts)
+    w, placed = features(3, 24, 20, seed=1), plan(experts[None], num_experts)
     operate, given = {
         "route": (lambda *given: ops.route(*given, 2, Gates.PRINTED, True)[0], [features(19, 24), w[:, :, 0]]),
-        "spread": (lambda *given: ops.spread(*given, 2), [features(1, 24), w, features(3, 20, seed=2), *plan]),
-        "collect": (lambda *given: ops.collect(*given, 2), [features(2, 24), w, features(2, seed=2), *plan]),
+        "spread": (lambda *given: ops.spread(*given, 2), [features(1, 24), w, features(3, 20, seed=2), *placed]),
+        "collect": (lambda *given: ops.collect(*given, 2), [features(2, 24), w, features(2, seed=2), *placed]),
         "gated_linear": (ops.gated_linear, [features(19, 2, 12), features(19, 2, seed=2), w[0]]),
     }[operator]
 
@@ -325,7 +323,7 @@ def test_selected_heads_match_reference(name, mask, dtype):
     exact = attend(*(x.double() for x in (q, k, v)), causal=causal, key_padding_mask=hidden)
     expected = exact * every[..., None]
     own = exact[:, :, :shared].to(dtype) if shared else None
-    found = ops.ragged(q, k, v, own, heads, gates, *ops.plan(heads, num_routed), hidden, causal)
+    found = ops.ragged(q, k, v, own, heads, gates, *plan(heads, num_routed), hidden, causal)
     assert_near(found, expected, dtype)
     if tgt_len == 1:
         step = ops.decode(q[:, 0], k, v, heads[:, 0], gates[:, 0], hidden)[:, None]
@@ -356,11 +354,11 @@ def test_long_sums_are_float32():
     half = dict(dtype=torch.float16, scale=512**-0.5)
     x, w = features(16, 512, **half).abs(), features(2, 512, 16, seed=1, **half).abs()
     experts = torch.tensor([0, 1], device=DEVICE, dtype=torch.int32).repeat(8)[:, None]
-    spread = ops.spread(x, w, None, *ops.plan(experts[None], 2), 1)
+    spread = ops.spread(x, w, None, *plan(experts[None], 2), 1)
     *_, logits = ops.route(x, w[:, :, 0].contiguous(), 1, Gates.PRINTED, True)
     every = torch.arange(16, device=DEVICE, dtype=torch.int32).expand(4, -1)
     rows, v = features(4 * 16, 8, **half).abs(), features(16, 8, 16, seed=1, **half).abs()
-    collected = ops.collect(rows, v, None, *ops.plan(every[None], 16), 16)
+    collected = ops.collect(rows, v, None, *plan(every[None], 16), 16)
     x, w, rows, v = (t.double() for t in (x, w, rows, v))
     for found, sums in (
         (spread, torch.einsum("nd,ndf->nf", x, w[experts[:, 0].long()])),
@@ -382,7 +380,7 @@ def test_keys_and_values_have_their_own_strides(operator):
     heads = torch.arange(2, device=DEVICE, dtype=torch.int32).expand(2, 3, 2)
     attend_from = {
         "mqa": lambda k, v: ops.mqa(q, k[:, :, 0], v[:, :, 0], gates, None, True),
-        "ragged": lambda k, v: ops.ragged(q, k, v, None, heads, gates, *ops.plan(heads, 2), None, True),
+        "ragged": lambda k, v: ops.ragged(q, k, v, None, heads, gates, *plan(heads, 2), None, True),
         "decode": lambda k, v: ops.decode(q[:, 0], k, v, heads[:, 0], gates[:, 0], None),
     }[operator]
     expected = attend_from(k, v)
