@@ -85,6 +85,28 @@ def test_automatic_impl(top_k, shape, dtype, device, used):
         assert mixture.automatic(query) == {"gathered": "reference"}.get(used, used)
 
 
+@pytest.mark.parametrize(
+    "used_heads, length, grad, training, dropout, device, used",
+    [
+        (3, 512, False, False, 0.0, "cpu", "ragged"),
+        (3, 512, False, True, 0.0, "cpu", "ragged"),
+        (3, 512, False, False, 0.1, "cpu", "ragged"),
+        # ragged takes no dropout, and its gradient and its graph are others
+        (3, 512, False, True, 0.1, "cpu", "fused"),
+        (3, 512, True, False, 0.0, "cpu", "fused"),
+        (4, 512, False, False, 0.0, "cpu", "fused"),
+        (3, 511, False, False, 0.0, "cpu", "fused"),
+        (3, 512, False, False, 0.0, "meta", "fused"),
+    ],
+)
+def test_moh_skips_heads_on_cpu_in_inference(used_heads, length, grad, training, dropout, device, used):
+    sizes = dict(num_heads=6, num_shared_heads=1, top_k=used_heads - 1, attention_dropout=dropout)
+    layer = build(make_config(dict(attention="moh", d_model=12, **sizes)), impl="auto", device=device).train(training)
+    with torch.set_grad_enabled(grad):
+        layer(torch.zeros(1, length, 12, device=device))
+    assert layer.impl_used == used
+
+
 @pytest.mark.parametrize("impl", [impl.name for impl in SOME.implementations if not impl.package])
 def test_used_impls_of_model(impl):
     model = build(MODEL, impl=impl)

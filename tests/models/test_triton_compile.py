@@ -52,7 +52,7 @@ from tests.models.triton_compile import rows
 for row in rows(90, "{dtype}"):
     unfit = row["verdict"] not in ("ok", "spills") or row["spills"] > 128
     if "{dtype}" == "float32": unfit = not row["blocks"]
-    if unfit or row["registers"] <= 16: print(row)
+    if unfit or row["registers"] < 16: print(row)
 """
     assert execute(code) == ""
 
