@@ -22,7 +22,7 @@ test: lint
 	$(PY) -m pytest -n 2 --dist loadfile -p no:benchmark -m "not compiles and not nightly"
 
 # Triton kernels in the interpreter, and compiled ahead of time into the stored table and build/kernels, where a campaign
-# on a GPU with the same Triton finds them. The folder is relative, because Triton stores paths. Needs no GPU.
+# on a GPU with the same Triton and Python finds them. The folder is relative, because Triton stores paths. Needs no GPU.
 kernels: export TRITON_CACHE_DIR = build/kernels
 kernels: $(VENV)/.stamp
 	$(INSTALL) -e '.[gpu]' >&2

@@ -30,9 +30,11 @@ PROG = "python -m bench.latency campaign"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency campaign."""
-    out = Parser(prog=prog, description=__doc__)
+    out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
     parts = list(schedule.read_parts())
-    out.add_argument("--part", nargs="+", choices=parts, default=parts, help=f"(default: {', '.join(parts)})")
+    out.add_argument(
+        "--part", nargs="+", choices=parts, default=parts, metavar="PART", help=f"(default: {', '.join(parts)})"
+    )
     schedule.add_options(out, "--within", "--commit", "--blocks")
     schedule.add_options(out, "--out-dir", help="folder of latency.jsonl and env.json; required without --list")
     schedule.add_options(out, "--device", default="cuda")

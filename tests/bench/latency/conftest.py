@@ -40,12 +40,18 @@ def layers(monkeypatch):
 
 
 @pytest.fixture
-def cuda(layers, monkeypatch):
+def cuda(layers, device):
+    """Run the test with small layers on the fake CUDA device."""
+    return device
+
+
+@pytest.fixture
+def device(monkeypatch):
     """Run the test on the fake CUDA device, in a worker whose parent ignores its steps."""
     pipe = os.open(os.devnull, os.O_WRONLY)
     monkeypatch.setenv(WORKER, json.dumps({"pipe": pipe, "started": time.time()}))
-    with fake_cuda.running(fake_cuda.install(monkeypatch)) as device:
-        yield device
+    with fake_cuda.running(fake_cuda.install(monkeypatch)) as found:
+        yield found
     os.close(pipe)
 
 
