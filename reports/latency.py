@@ -10,6 +10,7 @@ from typing import Any
 from headcount.bench import records
 from headcount.bench.latency import table
 from headcount.bench.latency.implementations import skips
+from headcount.bench.latency.schedule import read_parts
 from headcount.bench.latency.statistics import paired_ratio, quantile
 from headcount.bench.table import INTERVAL, plural
 from headcount.reports import document
@@ -98,7 +99,15 @@ KERNELS_SHOWN, MOST_NAME = 3, 30
 def overview(facts: Facts) -> str:
     """Return the time of each model and layer, its ratio to the dense one in words, and where the time goes."""
     numbers = dict.fromkeys(("ms", "dense ms"), {"kind": "fixed", "digits": 4}) | {"over dense": {"align": "right"}}
-    return per_device(facts, _overview_rows, lambda kind, rows: [document.records(rows, numbers)])
+
+    def show(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
+        measured = {row["model or layer"] for row in rows if row["subject"] == "model"}
+        planned = [name for row in read_parts()["models"]["cases"] for name in row["name"]]
+        missing = [f"`{name}`" for name in planned if kind == "cuda" and name not in measured]
+        shown = [{key: value for key, value in row.items() if key != "subject"} for row in rows]
+        return [document.records(shown, numbers), *([f"Not measured: {', '.join(missing)}."] if missing else [])]
+
+    return per_device(facts, _overview_rows, show)
 
 
 def _overview_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -115,7 +124,7 @@ def _overview_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         key, role = ("overhead", "mqa") if row["overhead"] else ("to_dense", "dense")
         ratio = row[key]
-        values = {"model or layer": row["layer"], "T": row["seq_len"], "pass": row["pass"]}
+        values = {"subject": row["subject"], "model or layer": row["layer"], "T": row["seq_len"], "pass": row["pass"]}
         values |= {"implementation": row["implementation_used"] or row["implementation"]}
         values |= {"ms": _median_ms(row), "dense": None, "dense ms": None}
         if ratio:

@@ -139,6 +139,12 @@ def test_overview_has_models_first_and_layers_once(store_facts):
     assert [(row["T"], row["dense"]) for row in found] == [("7", "transformer-base"), ("1,024", "–")]
 
 
+def test_overview_names_models_without_a_record(store_facts):
+    model = record(kind="cuda", subject="model", name="moh-vit-s-80", layer="moh-vit-s-80", gpu_ms=[1.0, 1.0])
+    missing = latency.overview(store_facts(model)).partition("Not measured: ")[2].splitlines()[0]
+    assert "`moa-8K8E128D`, " in missing and "moh-vit-s-80" not in missing and missing.endswith("`moh-vit-b-75`.")
+
+
 def test_time_of_kernels_is_summed_by_name():
     names = ["void at::native::(anonymous namespace)::mul_kernel<float>(int)", "aten::mm", "mqa_kernel", "a", "b"]
     kernels = [{"name": name, "calls": 1, "us": us} for name, us in zip(names, (10, 50, 25, 10, 5), strict=True)]
