@@ -133,6 +133,7 @@ class Account:
 
 STATEMENTS = {
     "context": "Context: tokens stored after a decode step, {context}.",
+    "step window": "A step stores and reads the last {window} tokens of a sequence at most.",
     "generated": "Generated tokens, {after}: {generate}.",
     "step bytes": (
         "Bytes of a step: used weights once, stored keys and values that are read once, new ones once; of routed "
@@ -143,8 +144,8 @@ STATEMENTS = {
         "once; a training step has three times its MACs and bytes."
     ),
     "causal": (
-        "Causal: T (T + 1) / 2 pairs of a query and a key in self-attention of decoders, a single layer's included; "
-        "encoders and cross-attention keep all pairs."
+        "Causal: T (T + 1) / 2 pairs of a query and a key in self-attention of decoders, a single layer's included, or "
+        "those that a module's masks leave; encoders and cross-attention keep all pairs."
     ),
     "window": "Windowed: causal, and a query sees at most {window} keys, itself included.",
     "token": "Per target token and per sample: all MACs of the forward pass, an encoder's too.",
@@ -212,12 +213,25 @@ def encoder_macs(case: Case) -> int:
     return replace(case, sizes={**case.sizes, "T": 0}).ledger.macs - step(case, 0, 0).macs
 
 
+def _stored(case: Case, given: Assumptions, tokens: int | None) -> int | None:
+    """Return how many of the last ``tokens`` tokens a step stores and reads: those of the window, if there is one."""
+    if tokens is None or given.window is None or getattr(case.form, "CAUSAL_PATHS", None) is None:
+        return tokens
+    return min(tokens, given.window)
+
+
 def _total_of_steps(case: Case, given: Assumptions, cost: Callable[[Ledger], int]) -> int:
     """Return the sum of ``cost`` over the steps that generate tokens one by one."""
     form = case.form
     # the numbers of stored tokens at which the cost of a step changes its polynomial
     changes = form.slope_changes(**case.config.letters()) if hasattr(form, "slope_changes") else ()
-    total = partial(decoding.total, lambda stored: cost(step(case, stored)), slope_changes=changes)
+    if given.window is not None:
+        changes = (*changes, given.window)
+
+    def cost_of_step(stored: int) -> int:
+        return cost(step(case, _stored(case, given, stored)))
+
+    total = partial(decoding.total, cost_of_step, slope_changes=changes)
     if given.generate and given.context:
         return total(given.context + given.generate) - total(given.context)
     return total(given.generate or context(case, given))
@@ -225,7 +239,7 @@ def _total_of_steps(case: Case, given: Assumptions, cost: Callable[[Ledger], int
 
 def _last_step(case: Case, given: Assumptions) -> Ledger:
     """Return the ledger of the step that fills the context."""
-    return step(case, context(case, given))
+    return step(case, _stored(case, given, context(case, given)))
 
 
 def _step_bytes(ledger: Ledger, given: Assumptions) -> Size:
@@ -242,9 +256,9 @@ def _bound_by(given: Assumptions, intensity: Fraction) -> str:
 @Account("KV cache\nper token", "context", of_heads=False, in_bytes=CACHED)
 def kv_token_bytes(case: Case, given: Assumptions) -> int:
     """Return the bytes that one more token of one sequence adds to the cache; 0 where it is full at the context."""
-    full, stored = decoding.cache_elements(_last_step(case, given)), context(case, given)
-    new = (decoding.cache_elements(step(case, stored + 1)) - full) // case.lengths["batch_size"]
-    return new * given.bytes_each["cached"]
+    full = decoding.cache_elements(_last_step(case, given))
+    longer = decoding.cache_elements(step(case, _stored(case, given, context(case, given) + 1)))
+    return (longer - full) // case.lengths["batch_size"] * given.bytes_each["cached"]
 
 
 @Account("KV cache", "context", of_heads=False, in_bytes=CACHED)
@@ -535,11 +549,13 @@ def read_prices(path: str | Path) -> dict[str, int]:
 def statement(names: Sequence[str], given: Assumptions, model: str = "the reference implementation") -> str:
     """Return the assumptions of the accounts ``names`` as text; activations are measured of ``model``."""
     keys = {key for name in names for key in ACCOUNTS[name].statements}
+    if "context" in keys and given.window is not None:
+        keys.add("step window")
     text = " ".join(text for key, text in STATEMENTS.items() if key in keys).format(
         context=given.context or "as many as the input has",
         generate=given.generate or "as many as the context",
         after=f"after {given.context} stored ones" if given.generate and given.context else "into an empty cache",
-        window=given.window or "unknown",
+        window=given.window or "its window's",
         recipe=f"{given.optimizer}: {' + '.join(f'{size} {what}' for what, size in RECIPES[given.optimizer].items())}",
         prices=prices.statement(given.prices),
         model=model,

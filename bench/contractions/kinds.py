@@ -8,7 +8,8 @@ from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, OPERATION, 
 from headcount.formulas.ledger import BACKWARD_KINDS
 
 WHOLE, PART, GATHERED = "whole", "part", "gathered"
-_PASSES = FREE | ELEMENTWISE | {"native_dropout"}
+PASSES = FREE | ELEMENTWISE | {"native_dropout"}
+"""Operations between the scores of attention and its values, the softmax apart."""
 
 
 def forward_kind(kind: str) -> str:
@@ -99,14 +100,14 @@ class Kinds:
         for index, name, sources in reversed(operations):
             if name in SOFTMAXES:
                 before.add(sources[0])
-            elif index in before and name in _PASSES:
+            elif index in before and name in PASSES:
                 before.update(sources)
         scores = {index for index in before if any(map(self._is_of_activations, self._products.get(index, ())))}
         scaled, weighted = set(scores), set()
         for index, name, sources in operations:
-            if name in _PASSES and not scaled.isdisjoint(sources):
+            if name in PASSES and not scaled.isdisjoint(sources):
                 scaled.add(index)
-            if name in SOFTMAXES and sources[0] in scaled or name in _PASSES and not weighted.isdisjoint(sources):
+            if name in SOFTMAXES and sources[0] in scaled or name in PASSES and not weighted.isdisjoint(sources):
                 weighted.add(index)
         return scores, weighted
 

@@ -88,7 +88,7 @@ def build_from_config(
         versions[source] = path.parent.name
         notes.insert(0, f"{source} is revision {path.parent.name}")
     notes = [made, *dict.fromkeys(notes), *maker.notes]
-    return Built(model, (), maker.finish(), tuple(notes), versions)
+    return Built(model, (), maker.finish(), tuple(notes), versions, _own_window(settings))
 
 
 def require_library(name: str) -> None:
@@ -154,6 +154,22 @@ def _one_line(reason: str) -> Iterator[None]:
         # a package that the model needs
         kind = EnvironmentMissing if isinstance(error, ImportError) else UserCodeError
         raise kind(f"{reason}: {type(error).__name__}: {text[:300]}") from error
+
+
+_WINDOWS = ("sliding_window", "attention_chunk_size", "attention_window_size", "window_size", "local_attention")
+"""Fields of the keys that a query sees, by family of models."""
+
+
+def _own_window(settings: Any) -> int | None:
+    """Return the window that a configuration states; None where it states none or no layer has it."""
+    if not hasattr(settings, "get_text_config"):
+        return None
+    text = settings.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    if kinds and not any("sliding" in kind or "chunked" in kind for kind in kinds):
+        return None
+    values = (getattr(text, name, None) for name in _WINDOWS)
+    return next((value for value in values if type(value) is int), None)
 
 
 def _check_fields(fields: Mapping[str, Any], known: set[str]) -> None:

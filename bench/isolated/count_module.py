@@ -4,11 +4,12 @@ import copy
 import logging
 import string
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
+from math import ceil
 from typing import Any
 
 import psutil
@@ -16,10 +17,17 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor
 from torch.nn.parameter import UninitializedTensorMixin
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
 
-from headcount.bench.contractions.costs import weights_read
-from headcount.bench.contractions.count import ContractionCount, ElementwiseError, Formula, UnsupportedError
+from headcount.bench.contractions.costs import causal_macs, weights_read
+from headcount.bench.contractions.count import (
+    ContractionCount,
+    ElementwiseError,
+    Formula,
+    UnsupportedError,
+    merge_equal_lines,
+)
 from headcount.bench.contractions.linalg import formula_advice
 from headcount.bench.count import ModuleCall
 from headcount.bench.counters.base import Count, CounterError, as_record
@@ -27,7 +35,7 @@ from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
 from headcount.bench.isolated.decode_step import DecodeStep, decode_step
-from headcount.bench.isolated.module_count import ACTIVATIONS, DECODING, ModuleCount
+from headcount.bench.isolated.module_count import ACTIVATIONS, DECODING, MASKED, ModuleCount
 from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, build_target, run_user_code
 from headcount.bench.trace.events import Event, Trace, shapes_text, tensors_in
 from headcount.bench.trace.memory import measure_activations
@@ -64,7 +72,7 @@ def refusals() -> Iterator[None]:
     except UnsupportedError as error:
         advice = formula_advice((line.operation for line in error.unsupported), "--formula-set {}")
         hint = f"{advice}--formula OPERATOR=EXPRESSION counts one, --allow-unsupported leaves them out"
-        lines = "; ".join(line.text() for line in error.unsupported)
+        lines = "; ".join(line.text() for line in merge_equal_lines(error.unsupported))
         raise NotCounted(f"unsupported operations, which may hold products: {lines} ({hint})") from error
     except ElementwiseError as error:
         lines = "; ".join(dict.fromkeys(part.text() for part in error.elementwise))
@@ -76,8 +84,8 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     call, counters = built.call, request["counters"]
     # the other tools run where their users run them, unless a device is given
     tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
-    columns = request["columns"]
-    step = cache(lambda: decode_step(*_meta_call(call), request["context"]))
+    columns, window = request["columns"], _window(request.get("window"), built.window)
+    step = cache(lambda: decode_step(*_meta_call(call), request["context"], window))
     with one_thread():
         first = partial(run, counters=[name for name in counters if name not in tools])
         found, device, why = _run_on_device(first, call, request["device"])
@@ -89,7 +97,16 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
         reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, exact, device)}
     records = [as_record(reported[name]) for name in counters]
     each = {kind: Fraction(size) for kind, size in request["bytes_each"].items()}
-    measured = {name: _whole(_measure(name, run, call, step, each)) for name in columns}
+    measured = {}
+    forward = None if request["backward"] else found.headcount.trace
+    for name in columns:
+        if name in MASKED:
+            measured[name] = _measure_masked(name, found.headcount, run, call, window, built.window)
+        else:
+            measured[name] = _whole(_measure(name, run, call, step, each, forward))
+    if type(measured.get("kv_bytes")) is int:
+        notes = _cache_notes(step(), each["cached"])
+        built = replace(built, notes=(*built.notes, *notes))
     how = {"device": device, "why_not_meta": why, "counters": records, "measured": measured}
     return module_count(found.headcount, built, **how, backward=request["backward"])
 
@@ -127,8 +144,12 @@ def _measure(
     call: ModuleCall,
     step: Callable[[], DecodeStep],
     each: Mapping[str, Fraction],
+    forward: Trace | None,
 ) -> int | Fraction | str:
-    """Return the value of a column that needs a further run, on meta, or the reason why there is none."""
+    """Return the value of a column that needs a further run, on meta, or the reason why there is none.
+
+    ``forward``: the run that was counted, where it was of the forward pass alone.
+    """
     try:
         if name in DECODING:
             found = step()
@@ -138,12 +159,12 @@ def _measure(
             count = run(found.module, (), found.kwargs, counters=()).headcount
             if name == "decode_macs":
                 return count.macs
-            return weights_read(count.trace) * each["weight"] + (found.after + new) * each["cached"]
+            return weights_read(count.trace) * each["weight"] + (found.read + found.new) * each["cached"]
         if name == "training_macs":
             count = run(*_meta_call(call), counters=(), backward=True).headcount
             return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
         if name == "forward_bytes":
-            trace = run(*_meta_call(call), counters=()).headcount.trace
+            trace = forward or run(*_meta_call(call), counters=()).headcount.trace
             return weights_read(trace) * each["weight"] + _input_and_output(trace) * each["other"]
         field, training = ACTIVATIONS[name]
         options = {"training": training, "element_bytes": each["other"]}
@@ -151,7 +172,69 @@ def _measure(
     except UserCodeError as error:
         return str(error)
     except Exception as error:
-        return f"a run on meta raised {type(error).__name__}: {(str(error).splitlines() or [''])[0][:LONGEST]}"
+        return f"a run on meta raised {_first_line(error)}"
+
+
+def _window(given: int | None, own: int | None) -> int | None:
+    """Return the window that is given, None where it is the model's own. Raise UserCodeError for another than that."""
+    if given is not None and own not in (None, given):
+        raise UserCodeError(f"--window {given}: the configuration has a window of {own}; --set changes it")
+    return None if own is not None else given
+
+
+def _cache_notes(step: DecodeStep, element_bytes: Fraction) -> Iterator[str]:
+    """Yield a sentence where the library drops keys and values after a step that has read them."""
+    if step.read > step.after:
+        read, after = (ceil(elements * element_bytes) for elements in (step.read, step.after))
+        yield f"The cache holds {after:,} bytes between steps, fewer than the {read:,} bytes that a step reads"
+
+
+MAX_MASK_BYTES = 8
+"""Bytes that a library takes at most for a pair of a query and a key while it makes a mask."""
+
+
+def _measure_masked(
+    name: str,
+    count: ContractionCount,
+    run: Callable[..., ReportedCounts],
+    call: ModuleCall,
+    window: int | None,
+    own: int | None,
+) -> int | str:
+    """Return the MACs without the pairs that masks hide, or the reason why they are not known.
+
+    Where ``count`` was without values of masks, a further run has values of inputs and of what is made from them.
+    ``window`` is the given one, and ``own`` the model's, whose masks have it.
+    """
+    if name == "windowed_macs" and window is None and own is None:
+        return "attention has no window; --window N gives it one"
+    window = window if name == "windowed_macs" else None
+    unknown = "a mask is not known" if window is None else "attention has a mask that is neither causal nor the window"
+    macs = causal_macs(count.trace, count.by_event, window)
+    _, *inputs = call
+    if macs is not None or any(tensor.is_meta for tensor in tensors_of(inputs)):
+        return unknown if macs is None else macs
+    if reason := _masks_too_large(inputs):
+        return reason
+    try:
+        found = run(*_fake_call(call), counters=()).headcount
+        macs = causal_macs(found.trace, found.by_event, window)
+    except Exception as error:
+        return f"a run with weights that have no values raised {_first_line(error)}"
+    return unknown if macs is None else macs
+
+
+def _masks_too_large(inputs: Any) -> str | None:
+    """Return why masks over all pairs of tokens are not made; None where they are."""
+    sizes = [tensor.shape for tensor in tensors_of(inputs) if not tensor.is_floating_point() and tensor.dim() == 2]
+    for batch, tokens in sizes:
+        if batch * tokens**2 * MAX_MASK_BYTES > psutil.virtual_memory().available // 2:
+            return f"masks of {tokens:,} x {tokens:,} pairs take more than half of the free memory"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:LONGEST]}"
 
 
 def _whole(value: int | Fraction | str) -> int | str:
@@ -257,15 +340,49 @@ def _run_on_own(run: Callable[..., ReportedCounts], call: ModuleCall, where: str
 
 def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> ReportedCounts:
     """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where it fails."""
+    reason = "a run with weights that have no values (--device cpu gives them some)"
+    return run_user_code(reason, lambda: run(*_fake_call(call)), FINAL)
+
+
+_INDEXED_BY_MASK = (
+    torch.ops.aten.index.Tensor, torch.ops.aten._unsafe_index.Tensor, torch.ops.aten.index_put.default,
+    torch.ops.aten.index_put_.default, torch.ops.aten._unsafe_index_put.default,
+)  # fmt: skip
+
+
+class _FakeWeights(fake_tensor.FakeTensorMode):
+    """Run operations on tensors without values, but take the positions that a mask with values selects."""
+
+    def dispatch(self, func, types, args=(), kwargs=None):
+        if func in _INDEXED_BY_MASK:
+            tensor, indices, *rest = args
+            args = (tensor, _positions(indices), *rest)
+        return super().dispatch(func, types, args, kwargs or {})
+
+
+def _positions(indices: Iterable[Tensor | None]) -> list[Tensor | None]:
+    """Return the indices with the positions of their True elements in place of masks with values."""
+    found: list[Tensor | None] = []
+    for index in indices:
+        is_mask = index is not None and index.dtype in (torch.bool, torch.uint8)
+        if is_mask and not index.is_meta and not isinstance(index, fake_tensor.FakeTensor):
+            with _disable_current_modes():
+                found += index.nonzero().unbind(-1)
+        else:
+            found.append(index)
+    return found
+
+
+def _fake_call(call: ModuleCall) -> ModuleCall:
+    """Return a copy of a module whose weights have no values, and its inputs, which have."""
     module, args, kwargs = call
-    mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+    mode = _FakeWeights(allow_non_fake_inputs=True)
     # the mode is not entered: tensors made in forward have values
     fake = copy_module(module, lambda tensor: fake_tensor.FakeTensor(mode, tensor.to(META), torch.device("cpu")))
     # torch logs the traceback of what is reported here, and its copies of fake buffers warn
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
-    reason = "a run with weights that have no values (--device cpu gives them some)"
-    return run_user_code(reason, lambda: run(fake, args, kwargs), FINAL)
+    return fake, args, kwargs
 
 
 def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int, device: str) -> Iterator[Count]:

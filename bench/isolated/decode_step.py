@@ -19,20 +19,33 @@ IDS = ("decoder_input_ids", "input_ids")
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """The call of a step, and the elements of the cache before and after it. ``batch``: its sequences."""
+    """The call of a step, and the elements of the cache before and after it. ``batch``: its sequences.
+
+    ``new``: elements of the new token. A library that drops the oldest token of a full window stores fewer than a step
+    reads.
+    """
 
     module: nn.Module
     kwargs: dict[str, Any]
     batch: int
     before: int
     after: int
+    new: int
+
+    @property
+    def read(self) -> int:
+        """The elements that the step reads, those of the new token included."""
+        return self.before + self.new
 
 
-def decode_step(module: nn.Module, args: tuple, kwargs: dict[str, Any], context: int | None) -> DecodeStep:
+def decode_step(
+    module: nn.Module, args: tuple, kwargs: dict[str, Any], context: int | None, window: int | None = None
+) -> DecodeStep:
     """Return the step after which ``context`` tokens are stored (default: as many as the inputs have).
 
-    The module is changed: it takes the tensors of its cache in place of the cache. Raises UserCodeError for one that
-    takes no cache, or that returns none.
+    Of those the last ``window`` at most: a step that attends to no others is that of a shorter context. The module is
+    changed: it takes the tensors of its cache in place of the cache. Raises UserCodeError for one that takes no cache,
+    or that returns none.
     """
     names = list(inspect.signature(module.forward).parameters)
     inputs = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -44,15 +57,20 @@ def decode_step(module: nn.Module, args: tuple, kwargs: dict[str, Any], context:
             f"a decode step needs a model of input_ids with past_key_values; {type(module).__name__} takes {takes}"
         )
     ids = inputs.pop(tokens)
-    stored = (context or ids.shape[1]) - 1
+    length = context or ids.shape[1]
+    stored = min(length, window or length) - 1
     if stored < 1:
-        raise UserCodeError(f"--context {stored + 1}: a step with a cache needs at least 2")
+        raise UserCodeError(f"{stored + 1} token in the context or the window: a step with a cache needs at least 2")
     others = inputs if tokens == IDS[0] else {}
     options = {"use_cache": True} if "use_cache" in names else {}
+
+    def fill(number: int) -> Any:
+        """Return the result of a run of ``number`` tokens with an empty cache."""
+        prompt = {tokens: ids[:, :1].expand(-1, number)}
+        return run_user_code("filling the cache", lambda: module(**others, **options, **prompt))
+
     with torch.no_grad():
-        filled = run_user_code(
-            "filling the cache", lambda: module(**others, **options, **{tokens: ids[:, :1].expand(-1, stored)})
-        )
+        filled = fill(stored)
         cache = getattr(filled, name, None)
         if cache is None:
             raise UserCodeError(f"{type(module).__name__} returned no {name}: it does not decode step by step")
@@ -69,8 +87,14 @@ def decode_step(module: nn.Module, args: tuple, kwargs: dict[str, Any], context:
 
         grown = make(tensors)
         run_user_code("a decode step", lambda: module(**step, **{name: grown}))
+        before, after = _elements(cache), _elements(grown)
+        new = after - before
+        if before != stored * new:
+            # a window may be full, and drop as much as it stores: two short runs tell what a token adds
+            one, two = (_elements(getattr(fill(number), name)) for number in (1, 2))
+            new = max(new, two - one)
     module.register_forward_pre_hook(lambda _, args, kw: (args, {**kw, name: make(kw[name])}), with_kwargs=True)
-    return DecodeStep(module, {**step, name: tensors}, len(ids), _elements(cache), _elements(grown))
+    return DecodeStep(module, {**step, name: tensors}, len(ids), before, after, new)
 
 
 def _elements(cache: Any) -> int:

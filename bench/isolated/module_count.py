@@ -21,7 +21,9 @@ ACTIVATIONS = {
 """Field of trace.memory.Activations, and whether of a training step, by column."""
 DECODING = ("decode_macs", "decode_bytes", "kv_bytes", "kv_token_bytes")
 """Columns of a decode step."""
-MEASURED = (*ACTIVATIONS, *DECODING, "training_macs", "forward_bytes")
+MASKED = ("causal_macs", "windowed_macs")
+"""Columns without the pairs that masks hide."""
+MEASURED = (*ACTIVATIONS, *DECODING, *MASKED, "training_macs", "forward_bytes")
 """Columns of accounts.ACCOUNTS that need a further run of a user module."""
 
 
@@ -93,19 +95,21 @@ def count_module(
     columns: Sequence[str] = (),
     bytes_each: Mapping[str, int | Fraction] | None = None,
     context: int | None = None,
+    window: int | None = None,
     roots: Mapping[str, str] | None = None,
 ) -> ModuleCount:
     """Count ``target`` by every counter of ``counters``.
 
-    ``columns`` of MEASURED are measured too, by ``bytes_each`` and ``context`` of accounts.Assumptions. With a
-    ``plan`` what one rank of the divided target does is counted; of a preset's pipeline stages one of each kind is
-    counted, its name before the paths of its modules. The function of a spec in ``roots`` must be defined in a file
+    ``columns`` of MEASURED are measured too, by ``bytes_each``, ``context`` and ``window`` of accounts.Assumptions.
+    With a ``plan`` what one rank of the divided target does is counted; of a preset's pipeline stages one of each kind
+    is counted, its name before the paths of its modules. The function of a spec in ``roots`` must be defined in a file
     below that folder.
     Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
     that as the reason for its missing count.
     """
     each = {kind: str(size) for kind, size in (bytes_each or {}).items()}
-    options = {"columns": list(columns), "bytes_each": each, "context": context, "roots": dict(roots or {})}
+    options = {"columns": list(columns), "bytes_each": each, "context": context, "window": window}
+    options["roots"] = dict(roots or {})
     if target.plan:
         return _merged(_count("rank", target, saved=False, **options))
     try:

@@ -39,7 +39,8 @@ class UserCodeError(Exception):
 class Built:
     """A module with its positional and keyword inputs, ready to run. ``notes`` are printed under its count.
 
-    ``versions`` are those of what it was built from, and are locked.
+    ``versions`` are those of what it was built from, and are locked. ``window``: the keys that a query of some or all
+    layers sees, of a configuration that states it.
     """
 
     module: "nn.Module"
@@ -47,6 +48,7 @@ class Built:
     kwargs: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    window: int | None = None
 
     @property
     def call(self) -> "tuple[nn.Module, tuple, dict[str, Any]]":

@@ -123,7 +123,6 @@ def _module_value(name: str, module: CountedModule, given: Assumptions) -> Any:
         "macs_per_token": divide(count.macs, module.tokens or 1),
         "macs_per_sample": divide(count.macs, sizes[0] if sizes else 1),
         "training_state_bytes": state_bytes(count.trainable_params, count.params - count.trainable_params, given),
-        "causal_macs": "a mask is not known" if count.causal_macs is None else count.causal_macs,
         "bytes_moved": count.bytes_moved,
         "intensity": Fraction(count.macs, count.bytes_moved or 1),
     }

@@ -249,6 +249,7 @@ def _module(args: Namespace) -> Iterable[Section]:
         [name for name in counters if name in registry.NAMES],
         columns=[] if case else [name for name in args.columns if name in MEASURED],
         context=given.context,
+        window=given.window,
         bytes_each=given.bytes_each,
     )
     # its bytes need no count, so that a reason is of the step

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention.flex_attention import create_mask
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -41,6 +42,27 @@ def attention_pairs(args: tuple, kwargs: Mapping[str, Any]) -> Pairs | None:
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
         return int(seen.sum()) * (every // mask.numel()), every
+
+
+def operand_pairs(name: str, args: tuple, out: Any) -> Pairs | None:
+    """Return the pairs that a mask with values leaves of an operation's result; None for other operations.
+
+    The mask is added, or it fills or selects; the other operand has no values here, as weights and activations of a run
+    with fake weights.
+    """
+    mask = next((value for value in args if isinstance(value, Tensor) and _has_values(value)), None)
+    if mask is None or not isinstance(out, Tensor) or not mask.numel() or out.numel() % mask.numel():
+        return None
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        if name == "masked_fill":
+            seen = ~mask
+        elif name == "where":
+            seen = mask if isinstance(args[1], FakeTensor) else ~mask
+        elif mask.is_floating_point():
+            seen = mask > torch.finfo(mask.dtype).min
+        else:
+            return None
+        return int(seen.sum()) * (out.numel() // mask.numel()), out.numel()
 
 
 def flex_pairs(args: tuple) -> Pairs | None:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.bench.trace.decompositions import flex_score, fused_on_meta, unfold_foreach
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, OPERATION, Event
-from headcount.bench.trace.masks import attention_pairs, flex_pairs
+from headcount.bench.trace.masks import attention_pairs, flex_pairs, operand_pairs
 from headcount.bench.trace.names import ORIGINAL, Guards
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _FORWARD_EVENT = "headcount: index of the event that this node differentiates"
 _SEQUENCES = (tuple, list)
+_MASKS = {"add", "masked_fill", "where"}
+"""Operations by which a mask hides scores."""
 _LAYOUT_QUERIES = {
     "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
     "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "layout",
@@ -117,6 +119,8 @@ class DispatchTracer(TorchDispatchMode):
                 out = self._recorder.call(event, self._unfold, (event, operation, args, kwargs), {})
             else:
                 out = self._recorder.call(event, operation, args, kwargs)
+            if isinstance(out, FakeTensor) and name.removesuffix("_") in _MASKS:
+                event.pairs = operand_pairs(name.removesuffix("_"), args, out)
             self._recorder.record_writes(event, _written_tensors(writes, args, kwargs) if writes else (), out)
         return out
 

@@ -19,7 +19,7 @@ VARIANTS = ("mha", "moa", "moh", "mla", "switchhead")
 LABELS = {"mha": "GQA (MQA: g = 1): g of h heads"}
 """Labels that replace the variant's."""
 B, T, D_M = symbol("B"), symbol("T"), symbol("d_m")
-ASSUMED = Assumptions(window=symbol("w"))
+ASSUMED = Assumptions()
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,8 @@ class Account:
     def of(self, case: Case) -> Size:
         """Return the account of a case; the context is its input, and the window is w."""
         if self.key in ACCOUNTS:
-            return ACCOUNTS[self.key].value(case, ASSUMED)
+            window = symbol("w") if self.key == "windowed_macs" else None
+            return ACCOUNTS[self.key].value(case, replace(ASSUMED, window=window))
         return getattr(case.ledger, self.key)
 
 

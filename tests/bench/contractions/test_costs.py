@@ -84,8 +84,13 @@ def test_causal_macs_without_values_are_unknown():
     written = module(lambda q, k, v: torch.softmax((q @ k.mT).masked_fill(~mask, -torch.inf), -1) @ v)
     assert hc.count(written, Q, K, VALUES).causal_macs is None
     # one attention has a known mask, and the other an unknown one
-    both = module(lambda q, k, v: (F.scaled_dot_product_attention(q, k, v), torch.softmax(q @ k.mT, -1) @ v))
+    both = module(lambda q, k, v: (F.scaled_dot_product_attention(q, k, v), written(q, k, v)))
     assert hc.count(both, Q, K, VALUES).causal_macs is None
+    # weights are hidden after the softmax, or no score is
+    hidden = module(lambda q, k, v: torch.softmax(q @ k.mT, -1) * mask @ v)
+    assert hc.count(hidden, Q, K, VALUES).causal_macs is None
+    open_ = module(lambda q, k, v: torch.softmax(q @ k.mT / 3, -1) @ v)
+    assert hc.count(open_, Q, K, VALUES).causal_macs == hc.count(open_, Q, K, VALUES).macs
     assert hc.count(nn.Linear(5, 7), torch.ones(3, 5)).causal_macs is None
 
 

@@ -19,12 +19,11 @@ def count(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def answer(target, settings=(), *, counters=(), columns=(), context=None, **options):
+    def answer(target, settings=(), *, counters=(), columns=(), context=None, window=None, **options):
         spec = target if isinstance(target, str) else write(tmp_path, target)
         request = {**vars(Target(spec, dict(settings), **options)), "counters": list(counters), "columns": columns}
-        found = count_module.answer(
-            {**request, "bytes_each": dict.fromkeys(("weight", "cached", "other"), 2), "context": context, "roots": {}}
-        )
+        each = dict.fromkeys(("weight", "cached", "other"), 2)
+        found = count_module.answer({**request, "bytes_each": each, "context": context, "window": window, "roots": {}})
         return json.loads(json.dumps(found["stages"]["all"], default=vars))
 
     return answer
