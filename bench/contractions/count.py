@@ -1,6 +1,6 @@
 """Count the contractions of a recorded run: every contraction once, every other operation classified."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -43,7 +43,7 @@ class UnsupportedError(RuntimeError):
 
     def __init__(self, unsupported: tuple["AuditLine", ...]) -> None:
         self.unsupported = unsupported
-        lines = "; ".join(line.text() for line in unsupported)
+        lines = "; ".join(line.text() for line in merge_equal_lines(unsupported))
         # data that was computed elsewhere is no operator, and has no formula
         operators = tuple(dict.fromkeys(line.operation for line in unsupported if " " not in line.operation))
         counted = formula_advice(operators, "formula_set={!r}")
@@ -84,6 +84,18 @@ class AuditLine:
         shapes = shapes_text(self.shapes) or "no tensors"
         times = f"{self.calls} times, " if self.calls > 1 else ""
         return f"{self.operation} on {shapes} ({times}in {self.path or 'the model'})"
+
+
+def merge_equal_lines(lines: Iterable[AuditLine]) -> list[AuditLine]:
+    """Return the lines of equal operations in numbered layers as one, with the path ``layers.0-2.attn``."""
+    groups: dict[tuple, list[AuditLine]] = {}
+    for line in lines:
+        groups.setdefault((line.operation, line.state, line.shapes, summary.folded(line.path)), []).append(line)
+    merged = []
+    for same in groups.values():
+        path = summary.path_of_layers([line.path for line in same])
+        merged.append(replace(same[0], path=path, calls=sum(line.calls for line in same)))
+    return merged
 
 
 @dataclass(frozen=True, repr=False)
@@ -219,7 +231,7 @@ class ContractionCount(Modules):
     def __str__(self) -> str:
         apart = self.with_elementwise - self.dispatched
         notes = [f"Not in it: {apart:,} MACs written elementwise and summed."] if apart and not self.included else []
-        notes += [f"Not counted: {line.text()}." for line in self.unsupported]
+        notes += [f"Not counted: {line.text()}." for line in merge_equal_lines(self.unsupported)]
         return summary.text(summary.section(self, [*notes, *self.trace.notes()], self.depth))
 
     __repr__ = __str__

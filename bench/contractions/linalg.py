@@ -1,5 +1,7 @@
 """MACs of matrix decompositions, solvers and FFTs: formulas that a caller switches on by name.
 
+The triangular solve alone is counted by default, as a rule of products.py: layers of linear attention run it.
+
 A multiply-accumulate is a product that is added to another term or subtracted from it, of complex matrices a complex
 product, as everywhere. Divisions, square roots, scalings, norms and products with an implicit 1 are none. The counts
 are the additions of LAPACK Working Note 41, Appendix C, for algorithms without blocks:
@@ -43,19 +45,19 @@ def _cholesky(event: Event) -> int:
     return prod(batch) * (n * (n * n - 1) // 6)
 
 
-def _substitute(matrix: TensorFact, result: TensorFact) -> int:
+def substitute(matrix: TensorFact, result: TensorFact) -> int:
     """Return the MACs of one triangular solve with (…, n, n): n(n - 1)/2 for each column of n numbers of the result."""
     return result.numel * (matrix.shape[-1] - 1) // 2
 
 
 def _substitutions(times: int, matrix_at: int) -> Formula:
     """Return the formula of ``times`` triangular solves with the matrix at an argument's position."""
-    return lambda event: times * _substitute(event.args[matrix_at], next(tensors_in(event.out)))
+    return lambda event: times * substitute(event.args[matrix_at], next(tensors_in(event.out)))
 
 
 def _solve(event: Event) -> int:
     """LU, then two triangular solves for each right-hand side; an inverse's are the n columns of the identity."""
-    return _eliminate(event.args[0]) + 2 * _substitute(event.args[0], event.out[0])
+    return _eliminate(event.args[0]) + 2 * substitute(event.args[0], event.out[0])
 
 
 def _lu(event: Event) -> int:
@@ -120,8 +122,6 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
         "_linalg_slogdet": _lu,
         "_linalg_solve_ex": _solve,
         "linalg_inv_ex": _solve,
-        "linalg_solve_triangular": _substitutions(1, 0),
-        "triangular_solve": _substitutions(1, 1),
         "geqrf": lambda event: 2 * _eliminate(event.args[0]),
         "linalg_qr": _qr,
         "linalg_householder_product": lambda event: 2 * _eliminate(event.args[0], event.args[1].shape[-1]),
@@ -135,7 +135,7 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
 """Formulas by the name of their set, then by aten's operator."""
 
 HELP = (
-    "count further operators by stated formulas: linalg has LU, Cholesky, QR, triangular and linear solves, inverses, "
+    "count further operators by stated formulas: linalg has LU, Cholesky, QR, linear solves, inverses, "
     "determinants and FFTs (length n: n times the sum of p - 1 over its prime factors p, 4 MACs each, real ones 2)"
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
+from headcount.bench.contractions.linalg import substitute
 from headcount.bench.contractions.zero_mac_ops import base
 from headcount.bench.trace.events import Event, TensorFact, tensors_in
 from headcount.formulas.ledger import MAC_KINDS
@@ -299,6 +300,19 @@ def _cross(event: Event) -> list[Product]:
     return [Product({"m": event.out.numel, "i": 2}, tuple(event.args[:2]), "contraction")]
 
 
+def _triangular_solve(matrix_at: int) -> Rule:
+    """Return the rule of a solve with a triangular matrix (…, n, n), the argument at this position.
+
+    Row i of a right-hand side subtracts i products: n (n - 1) / 2 (LAPACK Working Note 41, Appendix C).
+    """
+
+    def rule(event: Event) -> list[Product]:
+        macs = substitute(event.args[matrix_at], next(tensors_in(event.out)))
+        return [Product({"i": macs}, tuple(event.tensors()), "contraction")]
+
+    return rule
+
+
 def _distances(event: Event) -> list[Product]:
     """Return the product of (n, d + 2) and (d + 2, m) that gives all squared distances of (n, d) and (m, d)."""
     a, b = event.args[:2]
@@ -440,6 +454,8 @@ RULES: Mapping[str, Rule] = {
     ),
     "slow_conv_transpose2d": partial(_convolution, transposed=True),
     "linalg_cross": _cross,
+    "linalg_solve_triangular": _triangular_solve(0),
+    "triangular_solve": _triangular_solve(1),
     "_euclidean_dist": _distances,
     "_sparse_mm_reduce_impl": _reduced,
     "addr": _outer,

@@ -37,6 +37,15 @@ def ranges(indices: Iterable[str]) -> list[str]:
     return [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in numbers]
 
 
+def path_of_layers(paths: Sequence[str]) -> str:
+    """Return the paths of modules that differ in numbers as one: ``layers.0-2.attn``."""
+    parts = []
+    for names in zip(*(path.split(".") for path in paths), strict=True):
+        different = dict.fromkeys(names)
+        parts.append(",".join(ranges(different)) if len(different) > 1 else names[0])
+    return ".".join(parts)
+
+
 def merged(entries: Iterable[Entry]) -> Ledger:
     """Merge entries of the same path, kind and sizes; paths have ``*`` for indices."""
     return merge_equal(replace(entry, path=folded(entry.path)) for entry in entries)
@@ -162,6 +171,8 @@ def section(count: Any, notes: Sequence[str], depth: int | None, name: str = "mo
     totals |= {"Active params": count.active_params, "Bytes of weights": count.weight_bytes}
     totals |= {f"MACs, {count.headline}": count.macs, "FLOPs": flops(count.macs)}
     below = [f"{label}: {DASH if value is None else f'{value:,}'}" for label, value in totals.items()]
+    if count.active_params is None:
+        below.append("Active params are not known: the run selects by value, perhaps parameters.")
     below += [f"Did not run: {', '.join(path or MODEL for path in uncalled)}"] if uncalled else []
     layout = Table(name, count.name or MODEL, COLUMNS_OF_TREE)
     return Section(layout, rows, below=[*below, *notes])

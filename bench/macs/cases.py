@@ -4,14 +4,15 @@ Importable without torch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
+from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.module_count import count_module
+from headcount.bench.isolated.module_count import ModuleCount, count_module
 from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.target import LENGTHS, is_configuration, parse_settings
 from headcount.bench.measure import measure
@@ -26,13 +27,14 @@ from headcount.models.configs.presets import PRESETS, assignments, parse_overrid
 class ModuleCase:
     """A user module or a configuration, counted in another process.
 
-    Its ledger is the count of one run. ``saved`` is the count, term by term.
+    Its ledger is the count of one run. ``saved`` is the count, term by term. ``blocks`` are those of modules by path.
     """
 
     name: str
     target: Target
     ledger: Ledger
     saved: CountSnapshot
+    blocks: Mapping[str, str] = field(default_factory=dict)
     preset: None = None
 
     @property
@@ -73,7 +75,41 @@ def of_target(target: Target) -> ModuleCase:
     # Entries for weights count parameters only: the operations that use them are in the ledger already.
     weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
     saved = snapshot_of(count, target)
-    return ModuleCase(target.name, target, Ledger((*count.ledger, *weights)), replace(saved, name=target.name))
+    ledger = Ledger((*count.ledger, *weights))
+    return ModuleCase(target.name, target, ledger, replace(saved, name=target.name), blocks_of(count))
+
+
+ATTENTION, FEED_FORWARD, VOCABULARY, OTHER = "attention", "feed-forward", "vocabulary", "other"
+
+
+def blocks_of(count: ModuleCount) -> dict[str, str]:
+    """Return the block of each module of a count by its products, whatever its name.
+
+    Attention is what runs inside a module with scores and values. A matrix that no product reads is a table, and the
+    vocabulary is the largest one and the linear layer of as many outputs. Other linear layers are feed-forward, but for
+    those inside a module with another product of two activations, as a scan's.
+    """
+    kinds: dict[str, set[str]] = {}
+    for entry in count.ledger:
+        kinds.setdefault(entry.path, set()).add(entry.kind)
+    mixers = {path for path, own in kinds.items() if own & {"scores", "values"}}
+    others = {path for path, own in kinds.items() if own & {"contraction", "conv"}} - mixers
+    tables = [one for one in count.parameters if len(one["shape"]) == 2 and one["path"] not in kinds]
+    words = max((one["shape"] for one in tables), default=None)
+    found = {}
+    for path in dict.fromkeys((*kinds, *(one["path"] for one in count.parameters))):
+        around = set(outer_paths(path))
+        outputs = {(entry.dims.get("j"), entry.dims.get("i")) for entry in count.ledger if entry.path == path}
+        is_table = any(one["path"] == path and one["shape"] == words for one in tables)
+        if path in mixers or around & mixers - {""}:
+            found[path] = ATTENTION
+        elif words and (is_table or tuple(words) in outputs):
+            found[path] = VOCABULARY
+        elif around & others or not kinds.get(path, set()) & {"linear", "expert_linear"}:
+            found[path] = OTHER
+        else:
+            found[path] = FEED_FORWARD
+    return found
 
 
 def parse_sides(texts: Sequence[str], given: Mapping[str, Any], flags: Mapping[str, str]) -> list[Side]:

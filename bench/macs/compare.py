@@ -62,9 +62,25 @@ CROSSOVER_COLUMNS = [
 """Columns reserve their widths, because rows are printed one by one."""
 
 
-def block(entry: Entry) -> str:
-    """Return the block of an entry: attention, feed-forward, vocabulary or other."""
-    return next((name for name, holds in BLOCKS.items() if holds(entry)), "other")
+def block_in(side: Compared) -> Callable[[Entry], str]:
+    """Return the function of the block of an entry: attention, feed-forward, vocabulary or other."""
+    if isinstance(side, ModuleCase):
+        return lambda entry: side.blocks[entry.path]
+    return lambda entry: next((name for name, holds in BLOCKS.items() if holds(entry)), "other")
+
+
+def kind_in(side: Compared) -> Callable[[Entry], str]:
+    """Return the function of the kind of an entry."""
+    return attrgetter("kind")
+
+
+def lengths_note(a: Compared, b: Compared) -> list[str]:
+    """Return a sentence where the two sides have inputs of other sizes; both must state them."""
+    for names, what in ((("tgt_len", "seq_len", "T"), "tokens"), (("batch_size",), "sequences")):
+        sizes = [next((side.lengths[name] for name in names if name in side.lengths), None) for side in (a, b)]
+        if None not in sizes and sizes[0] != sizes[1]:
+            return [f"The inputs differ: {sizes[0]} {what} in A and {sizes[1]} in B."]
+    return []
 
 
 def macs_by_rule(a: Compared, b: Compared) -> list[Quantity]:
@@ -89,26 +105,30 @@ def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | No
     macs = macs_by_rule(a, b)
     inputs = dict.fromkeys(describe_input(side.lengths) for side in (a, b))
     notes = [f"A: {a.name}. B: {b.name}. Input: {'; '.join(inputs)}."]
+    notes += lengths_note(a, b)
     notes += [f"{rule.head}: {rule.statement}" for rule in macs]
     modules = isinstance(a, ModuleCase) and isinstance(b, ModuleCase)
     if modules:
         yield from saved_sections(a.saved, b.saved, COMPARED)
     else:
-        yield _by_part(Table("compare-block", "MACs by block", [Column("block", "block")], notes), block, a, b, macs)
+        yield _by_part(Table("compare-block", "MACs by block", [Column("block", "block")], notes), block_in, a, b, macs)
     table = Table("compare-kind", "MACs by kind", [Column("kind", "kind")], notes)
-    yield _by_part(table, attrgetter("kind"), a, b, macs)
+    yield _by_part(table, kind_in, a, b, macs)
     if not modules:
-        yield _by_part(Table("compare-params", "parameters by block", [Column("block", "block")]), block, a, b, PARAMS)
+        table = Table("compare-params", "parameters by block", [Column("block", "block")])
+        yield _by_part(table, block_in, a, b, PARAMS)
     if not modules or all(side.letters() for side in (a, b)):
         yield _crossovers(a, b, macs, counters, device)
 
 
 def _by_part(
-    table: Table, part_of: Callable[[Entry], str], a: Compared, b: Compared, quantities: Sequence[Quantity]
-) -> Section:
+    table: Table, part_in: Callable[[Compared], Callable[[Entry], str]], a: Compared, b: Compared,
+    quantities: Sequence[Quantity],
+) -> Section:  # fmt: skip
     """Return a row for each part of the two ledgers, and their total.
 
-    MACs have a running total from B to A, and parts without any are left out.
+    ``part_in`` returns the function of the part of an entry, for each side. MACs have a running total from B to A, and
+    parts without any are left out.
     """
     columns = [*table.columns]
     for key, head, of in ((one.key, one.head, one.of) for one in quantities):
@@ -119,7 +139,12 @@ def _by_part(
         ]
         if of == "MACs":
             columns.append(macs_column(f"sum_{key}", f"{head}\nrunning total", priority=3))
-    found = dict.fromkeys(part_of(entry) for side in (a, b) for entry in side.ledger)
+    entries_of: list[dict[str, list[Entry]]] = [{}, {}]
+    for by_part, side in zip(entries_of, (a, b), strict=True):
+        part_of = part_in(side)
+        for entry in side.ledger:
+            by_part.setdefault(part_of(entry), []).append(entry)
+    found = {**entries_of[0], **entries_of[1]}
     order = [*BLOCKS, *MAC_KINDS]
     parts = sorted(found, key=lambda part: order.index(part) if part in order else len(order))
     sums = {one.key: sum(map(one.amount, b.ledger)) for one in quantities}
@@ -128,7 +153,8 @@ def _by_part(
         total, values = part == "total", {columns[0].key: part}
         for one in quantities:
             left, right = (
-                sum(one.amount(entry) for entry in side.ledger if total or part_of(entry) == part) for side in (a, b)
+                sum(map(one.amount, side.ledger if total else by_part.get(part, ())))
+                for by_part, side in zip(entries_of, (a, b), strict=True)
             )
             values |= {f"a_{one.key}": left, f"b_{one.key}": right, f"difference_{one.key}": left - right}
             if one.of == "MACs":

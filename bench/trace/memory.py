@@ -19,11 +19,15 @@ from headcount.bench.trace.decompositions import fused_on_meta
 from headcount.bench.trace.modes import tensors_of
 from headcount.bench.trace.record import run_backward
 
+_FUSED_ATTENTION = ("_scaled_dot_product", "_flash_attention_forward", "_efficient_attention_forward", "flex_attention")
+"""Beginnings of the names of operations that return the values first, and then statistics of the softmax."""
+
 
 class LiveStorage(TorchDispatchMode):
     """Track the bytes of storage that operations allocate while the mode is on.
 
-    ``element_bytes`` is the assumed size of every floating-point element (default: the size in the tensor's dtype).
+    ``element_bytes`` is the assumed size of every floating-point element (default: the size in the tensor's dtype) but
+    for the statistics of fused softmax, which a kernel stores in a type of its own.
     """
 
     def __init__(self, element_bytes: int | None) -> None:
@@ -40,17 +44,18 @@ class LiveStorage(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        for tensor in tensors_of(out):
-            self._count(tensor)
+        is_fused = func.__name__.startswith(_FUSED_ATTENTION) and "backward" not in func.__name__
+        for number, tensor in enumerate(tensors_of(out)):
+            self._count(tensor, None if is_fused and number else self._element_bytes)
         return out
 
-    def _count(self, tensor: Tensor) -> None:
+    def _count(self, tensor: Tensor, element_bytes: int | None) -> None:
         storage = tensor.untyped_storage()
         address, size = storage._cdata, storage.nbytes()
         if address in self._tracked:
             return
-        if self._element_bytes and tensor.is_floating_point():
-            size = size // tensor.element_size() * self._element_bytes
+        if element_bytes and tensor.is_floating_point():
+            size = size // tensor.element_size() * element_bytes
         self._tracked.add(address)
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)

@@ -7,6 +7,7 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headcount.bench.macs import __main__ as macs
 from headcount.bench.macs import cases
 from headcount.bench.macs.crossover import crossovers
 from headcount.formulas.symbols import symbol
@@ -166,3 +167,65 @@ def test_preset_against_user_module(warm, tables, tmp_path):
     assert crossover["difference"] == f"{square}*T^2 - {-linear}*T"
     assert (crossover["below"], crossover["above"]) == (-linear // square, -linear // square + 1)
     assert crossover["counted"] == "torch"
+
+
+MODEL = """
+import torch
+from torch import nn
+
+class Mixer(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Linear(d, d) for _ in range(4))
+    def forward(self, x):
+        weights = torch.softmax(self.a(x) @ self.b(x).mT, -1)
+        return self.d(weights @ self.c(x))
+
+class Wide(nn.Module):
+    def __init__(self, d, f):
+        super().__init__()
+        self.first, self.second = nn.Linear(d, f), nn.Linear(f, d)
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+class Model(nn.Module):
+    def __init__(self, n, d, f, v):
+        super().__init__()
+        self.words = nn.Embedding(v, d)
+        self.parts = nn.ModuleList(module for _ in range(n) for module in (nn.LayerNorm(d), Mixer(d), Wide(d, f)))
+        self.out = nn.Linear(d, v, bias=False)
+    def forward(self, ids):
+        x = self.words(ids)
+        for part in self.parts:
+            x = part(x)
+        return self.out(x)
+
+def make(n, d, f, v, T):
+    return Model(n, d, f, v), (torch.zeros(1, T, dtype=torch.long),)
+"""
+
+
+@pytest.mark.parametrize(("n", "d", "f", "v", "T"), [(1, 6, 11, 31, 5), (3, 10, 10, 47, 7)])
+def test_blocks_of_a_module_follow_its_products(warm, tables, tmp_path, n, d, f, v, T):
+    path = tmp_path / "named_otherwise.py"
+    path.write_text(MODEL)
+    spec = f"{path}:make,n={n},d={d},f={f},v={v},T={T}"
+    data = tables("--compare", "llama3-8b", spec, "--counter", "closed-form")
+    params = {row["block"]: row["b_params"] for row in data["compare-params"]}
+    attention, wide, words = n * 4 * (d * d + d), n * (2 * d * f + f + d), 2 * v * d
+    assert params == {
+        "attention": attention, "feed-forward": wide, "vocabulary": words, "other": n * 2 * d,
+        "total": attention + wide + words + n * 2 * d,
+    }  # fmt: skip
+    block = {row["block"]: row["b_exact"] for row in data["compare-block"]}
+    assert block["feed-forward"] == n * 2 * T * d * f and block["vocabulary"] == T * d * v
+    assert block["attention"] == n * (4 * T * d * d + 2 * T * T * d)
+
+
+def test_other_lengths_are_noted(warm, tmp_path, capsys):
+    path = tmp_path / "named_otherwise.py"
+    path.write_text(MODEL)
+    for tokens in (5, 7):
+        spec = f"{path}:make,n=1,d=6,f=7,v=11,T={tokens}"
+        assert macs.main(["--compare", "llama3-8b", spec, "--seq-len", "7", "--counter", "closed-form"]) == 0
+        assert (f"The inputs differ: 7 tokens in A and {tokens} in B." in capsys.readouterr().out) == (tokens != 7)
