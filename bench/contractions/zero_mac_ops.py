@@ -150,13 +150,21 @@ _PRIMS = {
 }  # fmt: skip
 """torch's prims -> the aten operation that does the same, if its name differs."""
 
+_SHIFTS = {
+    "__lshift__": "bitwise_left_shift", "__ilshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift", "__irshift__": "bitwise_right_shift",
+}  # fmt: skip
+"""The operators of Python that torch dispatches by names of their own; it decomposes all others."""
+
 
 @cache
 def base(name: str) -> str:
-    """Return an operation's name without in-place and view-copy suffixes; for a prim, the aten name."""
+    """Return an operation's name without in-place and view-copy suffixes; for a prim or a shift, the aten name."""
     if name.startswith("prims."):
         own = name.removeprefix("prims.")
         return _PRIMS.get(own, own)
+    if name in _SHIFTS:
+        return _SHIFTS[name]
     stem = name[:-1] if name.endswith("_") and not name.endswith("__") else name
     return stem if stem in ("_to_copy", "index_copy") else stem.removesuffix("_copy")
 

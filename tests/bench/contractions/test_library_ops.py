@@ -48,6 +48,25 @@ def test_library_operation(name):
     assert count_macs(module(function), *(torch.ones(shape) for shape in shapes)).macs == macs
 
 
+OPERATORS = sorted({name[6:].partition(".")[0] for name in torch._C._dispatch_get_all_op_names() if "::__" in name})
+"""Operations of aten with names of Python's operators."""
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+@pytest.mark.parametrize("second", [torch.tensor([1, 2]), 1], ids=["tensor", "number"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_python_operators_have_no_products(name, second, dtype):
+    second = second.to(dtype) if isinstance(second, torch.Tensor) else second
+    assert count_macs(module(lambda x: getattr(aten, name)(x.clone(), second)), torch.tensor([8, 9]).to(dtype)).macs == 0
+
+
+def test_unpacked_int4_weights_are_counted():
+    def product(packed, x):
+        return x @ torch.stack([packed & 15, packed >> 4], -1).flatten(1).float().mT
+
+    assert count_macs(module(product), torch.ones(7, 13, dtype=torch.uint8), torch.ones(3, 26)).macs == 3 * 26 * 7
+
+
 def make_nested(rows):
     return torch.nested.as_nested_tensor(list(rows.split([2, 3])))
 
