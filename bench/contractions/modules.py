@@ -95,35 +95,37 @@ def outer_paths(path: str) -> Iterator[str]:
 
 def module_records(trace: Trace, by_event: "ProductsByEvent") -> tuple[ModuleRecord, ...]:
     """Return a record of each module that was called or holds parameters, itself or in a module inside."""
-    calls: dict[int, list[Event]] = {}
+    calls: defaultdict[str, list[Event]] = defaultdict(list)
     read: set[int] = set()
     for event in trace.events:
         if event.what == OPERATION:
             read.update(fact.storage for fact in event.tensors())
-        elif event.what == MODULE and event.module is not None and not (event.backward or event.failed):
-            calls.setdefault(event.module, []).append(event)
-    used = {weight.name for weight in trace.weights if weight.storage in read or weight.storage < 0}
+        elif event.what == MODULE and not (event.backward or event.failed):
+            calls[event.path].append(event)
+    used = {weight.name for weight in trace.weights if any(one in read or one < 0 for one in weight.storages)}
     active = active_shares(trace, by_event)
     own: defaultdict[str, Counter[str]] = defaultdict(Counter)
     holding: set[str] = set()
     for weight in trace.weights:
         path, params = weight.name.rpartition(".")[0], prod(weight.shape)
+        if not (weight.registered or weight.name in used):
+            continue
         in_use = params if weight.name in used else 0
         own[path].update(
             params=params,
             trainable_params=params if weight.trainable else 0,
             used_params=in_use,
-            active_params=int((active or {}).get(weight.storage, 1) * in_use),
-            weight_bytes=params * weight.element_bytes,
+            active_params=int((active or {}).get(weight.storages[0], 1) * in_use),
+            weight_bytes=weight.bytes,
         )
         holding.update(outer_paths(path))
     records = []
-    for number, fact in enumerate(trace.modules):
-        if number in calls or fact.path in holding:
-            called, sums = calls.get(number, []), own[fact.path]
+    for path, kind in ({fact.path: fact.kind.__name__ for fact in trace.modules} | trace.found).items():
+        if path in calls or path in holding:
+            sums = own[path]
             if sums and active is None:
                 sums = {**sums, "active_params": None}
-            records.append(ModuleRecord(fact.path, fact.kind.__name__, _shapes(called), **sums, calls=len(called)))
+            records.append(ModuleRecord(path, kind, _shapes(calls[path]), **sums, calls=len(calls[path])))
     return tuple(records)
 
 
@@ -163,8 +165,8 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
         shares[weight] = biases[owner, experts] = Fraction(top_k, experts)
     for weight in trace.weights:
         place = (weight.name.rpartition(".")[0], *weight.shape[:1])
-        if place in biases and len(weight.shape) == 2 and weight.storage not in multiplied:
-            shares[weight.storage] = biases[place]
+        if place in biases and len(weight.shape) == 2 and multiplied.isdisjoint(weight.storages):
+            shares[weight.storages[0]] = biases[place]
     return None if selecting else shares
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import psutil
@@ -40,7 +40,7 @@ from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, bu
 from headcount.bench.trace.events import Event, Trace, shapes_text, tensors_in
 from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.modes import tensors_of
-from headcount.bench.trace.recorder import local_part
+from headcount.bench.trace.weights import own_tensor, represented_shape
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs.numbers import whole_bytes
 
@@ -457,8 +457,8 @@ def _zeros(tensor: Tensor) -> Tensor:
 def _parameters(module: nn.Module) -> Iterator[dict[str, Any]]:
     """Yield a record of each parameter tensor, or of the rank's part, once, at the first module that owns it."""
     for name, parameter in module.named_parameters():
-        (path, _, own), part = name.rpartition("."), local_part(parameter)
-        sizes = {"shape": list(part.shape), "params": part.numel()}
+        (path, _, own), shape = name.rpartition("."), represented_shape(own_tensor(parameter))
+        sizes = {"shape": list(shape), "params": prod(shape)}
         yield {"path": path, "name": own, **sizes, "trainable": parameter.requires_grad}
 
 

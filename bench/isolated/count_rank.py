@@ -23,7 +23,7 @@ from headcount.bench.case import Case
 from headcount.bench.isolated import count_module
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.isolated.user_code import Built, UserCodeError, load, run_user_code
-from headcount.bench.trace.recorder import local_part
+from headcount.bench.trace.weights import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
 from headcount.formulas.rank import RankCost, Transfer
 from headcount.models import sharded

@@ -65,13 +65,18 @@ class ModuleFact:
 
 @dataclass(slots=True)
 class Weight:
-    """A parameter tensor: its name at the first module that holds it, shape, flag, bytes an element and storage."""
+    """A parameter tensor: its name at the first module that holds it, the shape that it stands for, and its flag.
+
+    ``storages`` and ``bytes`` are those of the tensors that hold it: of a quantised one, values and scales. One that
+    is not ``registered`` was found as the run used it: a module or a parameter that a function refers to.
+    """
 
     name: str
     shape: tuple[int, ...]
     trainable: bool
-    element_bytes: int
-    storage: int
+    bytes: int
+    storages: tuple[int, ...]
+    registered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +140,10 @@ class Trace:
     """All events in order of their beginning, the model's modules, and the storages of its weights.
 
     ``parameters`` and ``buffers`` map storage numbers to (name, shape); ``weights`` are the parameter tensors, each
-    once; ``modules[0]`` is the model. ``left`` are calls, with the module's path, after which work may run untraced:
-    other threads, disabled modes. ``given`` are the storages of tensors that modules hold as plain attributes.
-    ``is_copy``: the run was of a copy of the caller's module.
+    once; ``modules[0]`` is the model. ``found`` has the class, by path, of each module that ran or lies in one, where
+    the model itself holds no parameters. ``left`` are calls, with the number of events before them, after which work
+    may run untraced: other threads, disabled modes. ``given`` are the storages of tensors that modules hold as plain
+    attributes. ``is_copy``: the run was of a copy of the caller's module.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -148,15 +154,11 @@ class Trace:
     args: tuple = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     out: Any = None
-    left: list[tuple[str, str]] = field(default_factory=list)
+    found: dict[str, str] = field(default_factory=dict)
+    left: list[tuple[str, int]] = field(default_factory=list)
     given: set[int] = field(default_factory=set)
     groups: Mapping[str, GroupFact] = field(default_factory=dict)
     is_copy: bool = True
-
-    def add_weight(self, name: str, shape: tuple[int, ...], trainable: bool, element_bytes: int, storage: int) -> None:
-        """Add a parameter tensor."""
-        self.weights.append(Weight(name, shape, trainable, element_bytes, storage))
-        self.parameters.setdefault(storage, (name, shape))
 
     def around(self, event: Event, what: str | None = None) -> Iterator[Event]:
         """Iterate over the events that contain ``event``, innermost first; with ``what`` those of this sort only."""

@@ -20,7 +20,17 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, _SingleLevelFunction
 from torch.utils._python_dispatch import _disable_current_modes
 
-from headcount.bench.trace.events import AUTOGRAD, MODULE, NAMED, OPERATION, Event, ModuleFact, TensorFact, Trace
+from headcount.bench.trace.events import (
+    AUTOGRAD,
+    MODULE,
+    NAMED,
+    OPERATION,
+    Event,
+    ModuleFact,
+    TensorFact,
+    Trace,
+    Weight,
+)
 from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, backward_state, tensors_of
 from headcount.bench.trace.names import (
     IN_PATCHED_THREAD,
@@ -31,6 +41,7 @@ from headcount.bench.trace.names import (
     skip_shape_propagation,
     wrap,
 )
+from headcount.bench.trace.weights import is_parameter, own_tensor, represented_shape, stored_tensors
 
 _UNTRACED = (
     (threading.Thread, "start"),
@@ -55,11 +66,6 @@ _PLAIN_TYPES = (bool, int, float, complex, str, bytes, type(None))
 _EXACTLY_PLAIN = frozenset(_PLAIN_TYPES)
 
 
-def local_part(tensor: Tensor) -> Tensor:
-    """Return what this rank has of a DTensor; any other tensor itself."""
-    return getattr(tensor, "_local_tensor", tensor)
-
-
 class Recorder:
     """Append events to ``trace`` from :meth:`start` on."""
 
@@ -78,6 +84,9 @@ class Recorder:
         """Number of runs that each call stands for."""
         self._numbers: dict[nn.Module, int] = {}
         self._add_modules(model)
+        # Of a function, which registers none, parameters are found when they are used.
+        self._finds_weights = not self.trace.weights
+        self._found: dict[nn.Module, str] = {}
 
     def _add_modules(self, model: nn.Module) -> None:
         named = list(model.named_modules())
@@ -94,11 +103,44 @@ class Recorder:
             parameters = {n: None if p is None else tuple(p.shape) for n, p in module._parameters.items()}
             self.trace.modules.append(ModuleFact(path, type(module), children, parameters, attributes))
         for name, tensor in model.named_parameters():
-            part = local_part(tensor)
-            shape, storage = tuple(part.shape), self._storage(part)
-            self.trace.add_weight(name, shape, tensor.requires_grad, part.element_size(), storage)
+            self._add_weight(name, tensor)
         for name, tensor in model.named_buffers():
             self.trace.buffers.setdefault(self._storage(tensor), (name, tuple(tensor.shape)))
+
+    def _add_weight(self, name: str, tensor: Tensor, registered: bool = True) -> None:
+        part = own_tensor(tensor)
+        stored = stored_tensors(part)
+        storages = tuple(map(self._storage, stored))
+        if not registered and storages[0] in self.trace.parameters:
+            return
+        size = sum(one.numel() * one.element_size() for one in stored)
+        weight = Weight(name, represented_shape(part), tensor.requires_grad, size, storages, registered)
+        self.trace.weights.append(weight)
+        for storage, one in zip(storages, stored, strict=True):
+            self.trace.parameters.setdefault(storage, (name, tuple(one.shape)))
+
+    def _find_module(self, module: nn.Module, path: str) -> str:
+        """Add the parameters of a module that the model does not register, and return its path.
+
+        Each call looks again, as torch.func.functional_call exchanges parameters.
+        """
+        if module not in self._found:
+            kind, number = f"{path[:-1]}", 1
+            while path in self.trace.found:
+                number += 1
+                path = f"{kind} {number})"
+            for inner, part in module.named_modules():
+                place = f"{path}.{inner}" if inner else path
+                self._found.setdefault(part, place)
+                self.trace.found.setdefault(place, type(part).__name__)
+                attributes = (value for name, value in vars(part).items() if name not in MODULE_STATE)
+                self.trace.given.update(self._storage(one) for value in attributes for one in tensors_of(value))
+        path = self._found[module]
+        for name, tensor in module.named_parameters():
+            self._add_weight(f"{path}.{name}", tensor, registered=False)
+        for name, tensor in module.named_buffers():
+            self.trace.buffers.setdefault(self._storage(own_tensor(tensor)), (f"{path}.{name}", tuple(tensor.shape)))
+        return path
 
     def start(self, names: Sequence[str], replaced: AttributePatches) -> tuple[DispatchTracer, FunctionTracer]:
         """Patch what no mode sees, until ``replaced`` is undone, and return the modes that record the rest.
@@ -199,10 +241,18 @@ class Recorder:
         # These queries are not part of the run.
         with torch._C.DisableTorchFunction():
             fact = self._fact(tensor)
+            if self._finds_weights and fact.source is None and tensor.is_leaf:
+                self._find_parameter(tensor, fact)
         # A tensor without memory has another number each time.
         if fact.storage >= 0:
             self._facts[id(tensor)] = weakref.ref(tensor), fact
         return fact
+
+    def _find_parameter(self, tensor: Tensor, fact: TensorFact) -> None:
+        """Add a parameter that a function refers to: an nn.Parameter, or a leaf that is trained and no input."""
+        is_constant = self.trace.events and all(x.storage != fact.storage for x in self.trace.events[0].tensors())
+        if is_parameter(tensor) or is_constant and tensor.requires_grad:
+            self._add_weight(f"parameter_{len(self.trace.weights)}", tensor, registered=False)
 
     def _fact(self, tensor: Tensor) -> TensorFact:
         storage, layout = self._storage(tensor), tensor.layout
@@ -268,6 +318,9 @@ class Recorder:
         if number is None:
             outer = self._path()
             path = f"{outer}{'.' if outer else ''}({type(module).__name__})"
+            if self._finds_weights:
+                with torch._C.DisableTorchFunction():
+                    path = self._find_module(module, path)
         else:
             path = self.trace.modules[number].path
         event = self.begin(MODULE, type(module).__name__, tuple(rest), kwargs, path)
@@ -278,7 +331,7 @@ class Recorder:
         # torch itself disables modes to compute shapes; the trace contains the results.
         caller = sys._getframe(2).f_globals.get("__name__", "")
         if not (name in _DISABLED_MODES and caller.startswith("torch.")):
-            self.trace.left.append((name, self._path()))
+            self.trace.left.append((name, len(self.trace.events)))
         return original(*args, **kwargs)
 
     def _forgetting_call(self, _: str, original: Callable, args: tuple, kwargs: dict) -> Any:
