@@ -24,37 +24,48 @@ _FILLED = frozenset("full full_like new_full new_ones new_zeros ones ones_like z
 def find_untraced_tensors(trace: Trace) -> list[tuple[str, str, TensorFact]]:
     """Return each tensor storage whose values were computed outside the trace, once.
 
-    With how its data left and which operation used it first, and that operation's module path.
+    With how its data left and which operation used it first, and that operation's module path. What is used before any
+    data left was there before.
     """
-    ways = list(_ways_out(trace))
+    ways = sorted(_ways_out(trace))
+    end = len(trace.events)
+    first_export = ways[0][0] if ways else end
     functions = {
         fact.storage: event.name
         for event in trace.events
         if event.what == AUTOGRAD and not event.backward
         for fact in tensors_in(event.out)
     }
-    exported = {fact.storage: event.index for event in _exports(trace) for fact in event.tensors()}
+    exported: dict[int, int] = {}
+    for event in _exports(trace):
+        for fact in event.tensors():
+            exported.setdefault(fact.storage, _last_inside(trace, event))
     seen = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
-    seen |= trace.parameters.keys() | (trace.buffers.keys() | trace.given) - exported.keys()
+    seen |= trace.parameters.keys()
+    known = trace.buffers.keys() | trace.given
     out = []
 
     def check(fact: TensorFact, event: Event | None) -> None:
         if fact.storage in seen or not _holds_values(fact):
             return
         made = trace.events[fact.source] if fact.source is not None else None
-        late = event is None or exported.get(fact.storage, event.index) < event.index
-        if fact.storage in trace.buffers or fact.storage in trace.given:
-            unmade = made is None and late
-        elif made is None:
-            unmade = True
+        now = event.index if event else end
+        left = first_export < now
+        late = exported.get(fact.storage, end) < now
+        if made is None and not left:
+            known.add(fact.storage)
+        if made is None:
+            unmade = late or fact.storage not in known
+        elif fact.storage in trace.buffers or fact.storage in trace.given:
+            unmade = False
         else:
             filled = fact.storage in exported and base(made.name) in _FILLED and late
             unmade = (filled or base(made.name) in _EMPTY) and not (event and _leaves_unread(event, fact))
         function = functions.get(fact.storage)
-        if unmade and (ways or function and made):
+        if unmade and (left or function and made):
             seen.add(fact.storage)
             user, path = (event.name, event.path) if event else ("the module's caller", "")
-            way = " in ".join(filter(None, (*ways[:1], function and f"autograd.Function {function}")))
+            way = " in ".join(filter(None, (left and ways[0][1], function and f"autograd.Function {function}")))
             out.append((f"data that left by {way} and came back, first used by {user},", path, fact))
 
     for event in trace.operations():
@@ -73,13 +84,19 @@ def _exports(trace: Trace) -> Iterator[Event]:
     return (event for event in trace.events if event.what == FUNCTION and event.name in _MEMORY)
 
 
-def _ways_out(trace: Trace) -> Iterator[str]:
+def _ways_out(trace: Trace) -> Iterator[tuple[int, str]]:
+    """Iterate over the calls by which data left, each with the number of events before it."""
     for event in trace.events:
         left = event.what == FUNCTION and event.name in WAYS_OUT
         if left and any(_holds_values(fact) for fact in event.tensors()):
-            yield f"Tensor.{event.name}"
-    for name, _ in trace.left:
-        yield name
+            yield _last_inside(trace, event), f"Tensor.{event.name}"
+    for name, number in trace.left:
+        yield number - 1, name
+
+
+def _last_inside(trace: Trace, event: Event) -> int:
+    """Return the index of the last event of a call: what the call runs itself is no use of what it exports."""
+    return max(inner.index for inner in trace.inside(event.index))
 
 
 def _holds_values(fact: TensorFact) -> bool:

@@ -96,6 +96,80 @@ def test_untraced_computation_raises(function, way, use):
     assert allowed.macs == 0 and len(allowed.unsupported) == 1
 
 
+EXPORTS = {
+    "numpy": lambda y: y.detach().numpy(),
+    "tolist": lambda y: y.tolist(),
+    "item": lambda y: y.sum().item(),
+    "array": np.asarray,
+    "dlpack": np.from_dlpack,
+    "address": lambda y: y.data_ptr(),
+    "thread": lambda y: RUNNING.submit(y.sum).result().item(),
+}
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("export", EXPORTS.values(), ids=EXPORTS)
+def test_data_may_leave_after_the_last_product(layers, export):
+    weights = [torch.ones(13, 13) for _ in range(layers)]
+
+    def run(x):
+        for weight in weights:
+            x = x @ weight
+        return export(x)
+
+    assert count_macs(run, A).macs == layers * 7 * 13 * 13
+
+
+class Denoiser(nn.Module):
+    """A block of convolutions with constants of its own, called at each step of a schedule."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 5, 3, padding=1), nn.BatchNorm2d(5), nn.Conv2d(5, 3, 1))
+        self.frequencies = torch.ones(3, 1, 1)
+
+    def forward(self, x, t):
+        return self.body(x * self.frequencies * t)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("shows_steps", [False, True])
+def test_pipeline_counts_each_step(steps, shows_steps):
+    denoiser = Denoiser().eval()
+
+    def pipeline(x):
+        shown = []
+        for t in torch.linspace(1, 0, steps).tolist():
+            x = x - 0.1 * denoiser(x, t)
+            shown += [x.permute(0, 2, 3, 1).numpy()] if shows_steps else []
+        return (x / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1).numpy(), shown
+
+    assert count_macs(pipeline, torch.ones(2, 3, 8, 8)).macs == steps * 2 * 64 * (3 * 9 * 5 + 5 * 3)
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_data_that_comes_back_between_products_raises(before):
+    def run(x):
+        for _ in range(before):
+            x = x @ B @ B.mT
+        return torch.from_numpy(x.numpy() * 2) @ B
+
+    with pytest.raises(UnsupportedError, match=r"left by Tensor.numpy and came back, first used by"):
+        count_macs(run, A)
+
+
+def test_known_memory_that_is_written_after_it_left_raises():
+    weight = torch.ones(13, 13)
+
+    def run(x):
+        y = x @ weight
+        weight.numpy()[:] = y.numpy().T @ y.numpy()
+        return y @ weight
+
+    with pytest.raises(UnsupportedError, match=r"left by Tensor.numpy and came back, first used by"):
+        count_macs(run, A)
+
+
 def test_operation_that_uses_two_tensors_is_named_once():
     used = module(lambda x: torch.from_numpy(x.numpy() * 2) @ x + torch.from_numpy(x.numpy() * 3) @ x)
     with pytest.raises(UnsupportedError) as raised:
