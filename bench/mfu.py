@@ -42,6 +42,7 @@ class MFU:
         rule: a rule of headcount macs --rules; of mixtures, those of N take the active parameters.
         devices: devices that share the tokens of an update.
         sample_tokens: tokens of ``sample`` (default: elements of the first integer tensor, or B T of B x T x width).
+        active_params: parameters that a token uses (default: those of the count, which may be unknown of a mixture).
 
     Raises:
         UsageError: for an unknown peak or rule, a rule that needs more than a run shows, or unknown tokens.
@@ -55,16 +56,19 @@ class MFU:
         rule: str = "palm",
         devices: int = 1,
         sample_tokens: int | None = None,
+        active_params: int | None = None,
         **forward: Any,
     ) -> None:
         self.peak, self.rule, self.devices = parse_peak(peak), find_rule(rule), devices
         if devices < 1:
             raise UsageError(f"devices must be at least 1, not {devices}")
+        if active_params is not None and active_params < 1:
+            raise UsageError(f"active_params must be at least 1, not {active_params}")
         first = next((leaf for leaf in tree_leaves((sample, forward)) if isinstance(leaf, Tensor)), None)
         self._sequences = 1 if first is None or first.ndim < 2 else len(first)
         self._sample_tokens = sample_tokens or _tokens(first)
         count = model if isinstance(model, ContractionCount) else count_macs(model, *sample, **forward)
-        module = CountedModule(count, self._sample_tokens)
+        module = CountedModule(count, self._sample_tokens, active_params)
         self.flops_per_token = flops_per_token(module, model_rule(self.rule))
         self.hardware_flops_per_token = flops_per_token(module, self.rule)
         self.tokens, self.seconds, self.value = 0, 0.0, 0.0

@@ -10,7 +10,7 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import Peak
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
-from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, divide
+from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, counted_weights, divide
 from headcount.formulas.mha import causal_half
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
@@ -23,10 +23,19 @@ SQUARES = {"scores": {"m": "T", "j": "S"}, "values": {"m": "T", "i": "S"}}
 
 @dataclass(frozen=True)
 class CountedModule:
-    """The count of a module's forward pass over ``tokens`` tokens: a ContractionCount or a ModuleCount."""
+    """The count of a module's forward pass over ``tokens`` tokens: a ContractionCount or a ModuleCount.
+
+    ``given_active``: the parameters that a token uses, where the user knows them.
+    """
 
     count: Any
     tokens: int
+    given_active: int | None = None
+
+    @property
+    def active_params(self) -> int | None:
+        """Parameters that one token uses, given or counted; None where neither is known."""
+        return self.count.active_params if self.given_active is None else self.given_active
 
 
 def find_rule(name: str) -> Rule:
@@ -80,8 +89,8 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
     if not kinds <= set(FORWARD_KINDS):
         raise UsageError("rules add the backward pass themselves; count the forward pass only")
     terms = rule.terms
-    if "expert_linear" not in kinds:
-        # a dense module has no router
+    if "expert_linear" not in kinds and count.active_params == count.used_params:
+        # a dense module, of which each token uses every parameter that the run reads, has no router
         terms = tuple(term for term in terms if "router" not in term.path)
     for term in terms:
         if term.letter or term.path or {"embedding", "softmax"} & set(term.kinds):
@@ -89,9 +98,9 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
                 f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
                 "products of a module do not name"
             )
-    if count.active_params is None and any(term.of == "active_params" for term in terms):
+    if module.active_params is None and any(term.of == "active_params" for term in terms):
         raise UsageError(f"rule {rule.name} needs the parameters that a token uses, which this run does not show")
-    products = module_ledger(count)
+    products = module_ledger(count, module.active_params)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
         raise UsageError(f"rule {rule.name} counts causal pairs, and {why_not}; {_whole()}")
     return replace(rule, terms=terms).flops(products, module.tokens)
@@ -107,13 +116,12 @@ def _why_not_causal(count: Any, products: Ledger) -> str:
     return "its masks hide other pairs than those" if hidden else "no mask of this module hides any"
 
 
-def module_ledger(count: Any) -> Ledger:
+def module_ledger(count: Any, active_params: int | None) -> Ledger:
     """Return a count as entries of a closed form without paths, so that rules apply: its products, its parameters.
 
-    The parameters are one entry, of which a token uses the active ones, or all where these are not known.
+    The parameters are one entry, of which a token uses ``active_params``, None where they are not known.
     """
-    used = count.params if count.active_params is None else count.active_params
-    return Ledger((*map(_as_entry, count.ledger), Entry("", "bias", {"K": used}, weight={"E": count.params})))
+    return Ledger((*map(_as_entry, count.ledger), counted_weights("", count.params, active_params)))
 
 
 def _as_entry(entry: Entry) -> Entry:

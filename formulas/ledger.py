@@ -143,6 +143,29 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class CountedWeights(Entry):
+    """The parameters of a counted module, of which a token uses ``used``: None where that is unknown."""
+
+    used: int | None = None
+
+    @property
+    def active_params(self) -> Size | None:
+        """Parameters that one token uses; None where that is unknown."""
+        return self.used
+
+
+def counted_weights(path: str, params: int, active_params: int | None) -> CountedWeights:
+    """Return an entry for parameters alone: the operations that use them have entries of their own."""
+    return CountedWeights(path, "elementwise", {"n": 0}, weight={"n": params}, used=active_params)
+
+
+def total_of(amounts: Iterable[Size | None]) -> Size | None:
+    """Return a sum; None where a part is unknown."""
+    parts = list(amounts)
+    return None if any(part is None for part in parts) else sum(parts)
+
+
+@dataclass(frozen=True)
 class Ledger:
     """An ordered list of entries; totals are sums over them."""
 
@@ -194,9 +217,9 @@ class Ledger:
         return sum(entry.params for entry in self if not entry.trainable)
 
     @property
-    def active_params(self) -> Size:
-        """Parameters that one token uses."""
-        return sum(entry.active_params for entry in self)
+    def active_params(self) -> Size | None:
+        """Parameters that one token uses; None where those of an entry are unknown."""
+        return total_of(entry.active_params for entry in self)
 
     def total_under(self, multiplicity: Callable[[Entry], int]) -> Size:
         """Return the total size under ``multiplicity``, the number of times that each entry is counted."""

@@ -71,6 +71,11 @@ class Modules:
         return None if None in parts else sum(parts)
 
     @property
+    def used_params(self) -> int:
+        """Parameters that an operation of the run read."""
+        return sum(module.used_params for module in self.modules)
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of all parameters, in their dtypes."""
         return sum(module.weight_bytes for module in self.modules)

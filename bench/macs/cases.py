@@ -18,7 +18,7 @@ from headcount.bench.isolated.target import LENGTHS, is_configuration, parse_set
 from headcount.bench.measure import measure
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.snapshot import CountSnapshot, Target, snapshot_of
-from headcount.formulas.ledger import Entry, Ledger, Size
+from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
 from headcount.formulas.published.expressions import expression
 from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
 
@@ -72,8 +72,7 @@ Side = Case | ModuleCase | CountSnapshot
 def of_target(target: Target) -> ModuleCase:
     """Count a user module or a configuration. Raises what isolated.module_count.count_module does."""
     count = count_module(target)
-    # Entries for weights count parameters only: the operations that use them are in the ledger already.
-    weights = [Entry(p["path"], "elementwise", {"n": 0}, weight={"n": p["params"]}) for p in count.parameters]
+    weights = [counted_weights(one.path, one.params, one.active_params) for one in count.modules if one.params]
     saved = snapshot_of(count, target)
     ledger = Ledger((*count.ledger, *weights))
     return ModuleCase(target.name, target, ledger, replace(saved, name=target.name), blocks_of(count))

@@ -15,7 +15,7 @@ from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Column, Row, Section, Table, macs_column
 from headcount.formulas import conventions
-from headcount.formulas.ledger import MAC_KINDS, Entry, Size
+from headcount.formulas.ledger import MAC_KINDS, Entry, Size, total_of
 from headcount.formulas.published import tables
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
@@ -153,10 +153,11 @@ def _by_part(
         total, values = part == "total", {columns[0].key: part}
         for one in quantities:
             left, right = (
-                sum(map(one.amount, side.ledger if total else by_part.get(part, ())))
+                total_of(map(one.amount, side.ledger if total else by_part.get(part, ())))
                 for by_part, side in zip(entries_of, (a, b), strict=True)
             )
-            values |= {f"a_{one.key}": left, f"b_{one.key}": right, f"difference_{one.key}": left - right}
+            difference = None if None in (left, right) else left - right
+            values |= {f"a_{one.key}": left, f"b_{one.key}": right, f"difference_{one.key}": difference}
             if one.of == "MACs":
                 sums[one.key] += 0 if total else left - right
                 values[f"sum_{one.key}"] = sums[one.key]

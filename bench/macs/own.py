@@ -227,7 +227,8 @@ def _model(spec: str, settings: str, inputs: str, root: str | None) -> _Model:
     count = count_module(Target(spec, fields, tuple(inputs.split()), None, lengths), roots=roots)
     tokens, (sizes, _) = input_tokens(count.inputs), first_input(count.inputs)
     samples = sizes[0] if len(sizes) > 1 else 1
-    return _Model(module_ledger(count), {"seq_len": tokens or 1, "batch_size": samples}, CountedModule(count, tokens))
+    products = module_ledger(count, count.active_params)
+    return _Model(products, {"seq_len": tokens or 1, "batch_size": samples}, CountedModule(count, tokens))
 
 
 def _layout(table: OwnTable, suffix: str, columns: Sequence[Column], note_column: str = "") -> Table:

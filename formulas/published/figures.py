@@ -64,6 +64,10 @@ QUANTITIES = {
 """Head and value of the columns of tables of MACs and parameters; bench/macs/published.py prints a new one."""
 
 
+class UnknownCostError(ValueError):
+    """A cost of a model is not known: the active parameters of one that selects them in a way that is not followed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """A printed column, rounded half up or ``truncated`` to the digits of each cell.
@@ -207,6 +211,8 @@ def evaluate(
         needed = (formula.letters - inputs.keys()) & LETTERS.keys()
         # letters that the formula does not need are named where it needs others
         letters = dict.fromkeys(LETTERS) | {name: LETTERS[name](form, case, figure.multiplicity) for name in needed}
+        if "N_active" in needed and letters["N_active"] is None:
+            raise UnknownCostError(f"the active parameters of {row.preset} are not known")
     used = {name: both if name in formula.letters else both[:1] for name, both in inputs.items()}
     if sum(len(both) > 1 for both in used.values()) > MOST_ROUNDED:
         raise ValueError(f"{formula} has more than {MOST_ROUNDED} rounded numbers")

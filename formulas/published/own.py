@@ -14,7 +14,7 @@ from typing import Any
 
 from headcount.formulas.conventions import CONVENTIONS, TRAINING
 from headcount.formulas.published.expressions import expression
-from headcount.formulas.published.figures import EMPTY, LETTERS, Cases, Figure, Row, evaluate
+from headcount.formulas.published.figures import EMPTY, LETTERS, Cases, Figure, Row, UnknownCostError, evaluate
 from headcount.formulas.published.figures import QUANTITIES as PRINTED
 from headcount.formulas.published.rounding import Interval, ends, fixed, number, read
 from headcount.formulas.published.typed import parse_toml
@@ -348,9 +348,8 @@ def _otherwise(row: Row, figure: Figure, text: str, value: Interval, cases: Case
     if because := by_other_digits(figure, value, text):
         return "explained", because
     tried: dict[str, Interval] = {}
-    for one in candidates(figure):
-        if not why_not(row, one.rule):
-            tried |= _another(one, evaluate(row, one, cases), tried)
+    for one, by_one in _evaluated(row, figure, cases, why_not):
+        tried |= _another(one, by_one, tried)
     at = dict(_at_lengths(row, figure, cases)) if expression(figure.value).letters & {"work", "macs"} else {}
     lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if at else ""
     prints = [name for name, one in (tried | at).items() if figure.prints(one, text)]
@@ -368,6 +367,16 @@ def _another(one: Figure, value: Any, tried: Mapping[str, Any]) -> dict[str, Any
     """Return a candidate's value by its name; nothing where its rule has it already, as per token of one token."""
     known = any(name.startswith(one.rule) and other == value for name, other in tried.items())
     return {} if known else {one.name: value}
+
+
+def _evaluated(row: Row, figure: Figure, cases: Cases, why_not: Applies) -> Iterator[tuple[Figure, Interval]]:
+    """Yield each candidate that applies to a model whose costs it needs are known, with the cell by it."""
+    for one in candidates(figure):
+        if not why_not(row, one.rule):
+            try:
+                yield one, evaluate(row, one, cases)
+            except UnknownCostError:
+                continue
 
 
 def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[str, Interval]]:
@@ -390,7 +399,10 @@ def find_rule(table: OwnTable, name: str, cases: Cases, why_not: Applies) -> lis
     for one in candidates(figure, every=True):
         # a rule that does not apply to a row is no rule of the column
         if not any(why_not(row, one.rule) for row, _ in cells):
-            values = [evaluate(row, one, cases) for row, _ in cells]
+            try:
+                values = [evaluate(row, one, cases) for row, _ in cells]
+            except UnknownCostError:
+                continue
             by_rule |= dict.fromkeys(_another(one, values, tried), one)
             tried |= _another(one, values, tried)
     fits = []

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import pytest
 import torch
@@ -100,6 +101,53 @@ def test_mixture_counts_active_parameters():
     assert hc.MFU(count, ids, peak=PEAK, rule="maxtext_before_644").flops_per_token == 6 * every + 3 * SQUARE
     with pytest.raises(UsageError, match="^rule deepseek_whole treats routers"):
         hc.MFU(count, ids, peak=PEAK, rule="deepseek_whole")
+
+
+class Mixture(nn.Module):
+    """A router that gives each token to the expert of its largest score, each expert a module."""
+
+    def __init__(self, experts, width):
+        super().__init__()
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(experts))
+
+    def forward(self, x):
+        x = x.flatten(0, 1)
+        chosen, y = self.router(x).argmax(-1), torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            mask = chosen == number
+            y[mask] = expert(x[mask])
+        return y
+
+
+@pytest.mark.parametrize("experts, width", [(4, 32), (7, 24), (2, 5)])
+def test_given_active_parameters_replace_unknown_ones(experts, width):
+    x, model = torch.rand(2, 13, width), Mixture(experts, width)
+    active = width * experts + width * width
+    for rule in ("6n", "palm"):
+        with pytest.raises(UsageError, match=f"^rule {rule} needs the parameters that a token uses") as caught:
+            hc.MFU(model, x, peak=PEAK, rule=rule)
+        assert "\n" not in str(caught.value)
+        assert hc.MFU(model, x, peak=PEAK, rule=rule, active_params=active).flops_per_token == 6 * active
+    with pytest.raises(UsageError, match="active_params must be at least 1"):
+        hc.MFU(model, x, peak=PEAK, active_params=0)
+
+
+@pytest.mark.parametrize("rule", ["megatron_lm", "deepseek_causal", "deepseek_whole"])
+@pytest.mark.parametrize("given", [None, 100])
+def test_router_of_a_mixture_of_modules_is_refused(rule, given):
+    with pytest.raises(UsageError, match=f"^rule {rule} treats routers") as caught:
+        hc.MFU(Mixture(3, 5), torch.rand(2, 13, 5), peak=PEAK, rule=rule, active_params=given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", ["6n", "palm", "megatron_model"])
+@pytest.mark.parametrize("way", [lambda m: lambda x: m(x), partial, lambda m: m.forward], ids=range(3))
+def test_function_has_the_flops_of_its_module(way, rule):
+    x, model = torch.ones(B, T, d), nn.Sequential(nn.Linear(d, F, bias=False), nn.Linear(F, 2 * F, bias=False))
+    of_module = hc.MFU(model, x, peak=PEAK, rule=rule).flops_per_token
+    assert of_module == 6 * (d * F + 2 * F * F)
+    assert hc.MFU(way(model), x, peak=PEAK, rule=rule).flops_per_token == of_module
 
 
 class LinearAttention(nn.Module):

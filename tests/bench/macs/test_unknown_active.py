@@ -1,0 +1,70 @@
+"""Active parameters that are not known are a dash or a line that says so, never all parameters."""
+
+import pytest
+
+from headcount.__main__ import main
+from headcount.bench.macs import cases, compare
+from headcount.formulas.ledger import Ledger, counted_weights
+
+pytestmark = pytest.mark.usefixtures("warm")
+
+MODEL = """
+import torch
+from torch import nn
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(5, 3, bias=False)
+        self.experts = nn.ModuleList(nn.Linear(5, 5, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        chosen, y = self.router(x).argmax(-1), torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            mask = chosen == number
+            y[mask] = expert(x[mask])
+        return y
+
+def mixture():
+    return Mixture(), (torch.ones(7, 5),)
+
+def dense():
+    return nn.Linear(5, 3), (torch.ones(7, 5),)
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(MODEL)
+    return path
+
+
+def test_sum_with_an_unknown_part_is_unknown():
+    known = counted_weights("a", 7, 5)
+    assert Ledger((known, known)).active_params == 10
+    assert Ledger((known, counted_weights("b", 7, None))).active_params is None
+    assert Ledger((known, counted_weights("b", 7, None))).params == 14
+
+
+def test_compare_leaves_out_unknown_active_parameters(model):
+    unknown, known = (cases.parse(f"{model}:{name}") for name in ("mixture", "dense"))
+    preset = cases.parse("moa-8K8E128D")
+    for side, active in ((unknown, None), (known, 5 * 3 + 3)):
+        found = {section.table.name: section for section in compare.sections(side, preset, (), None)}
+        total = list(found["compare-params"].rows)[-1].values
+        assert (total["a_params"], total["a_active_params"]) == (side.ledger.params, active)
+        expected = None if active is None else active - preset.ledger.active_params
+        assert total["difference_active_params"] == expected
+
+
+@pytest.mark.parametrize(
+    "quantity, printed, code",
+    [("active_params", 90, 2), ("active_params", 40, 2), ("params", 90, 0), ("params", 91, 0)],
+)
+def test_table_does_not_judge_unknown_active_parameters(model, capsys, quantity, printed, code):
+    path = model.with_name("mine.csv")
+    path.write_text(f"target,quantity,printed\nnet.py:mixture,{quantity},{printed}\n")
+    assert main(["table", str(path)]) == code
+    error = capsys.readouterr().err
+    assert ("line 2: the active parameters of net.py:mixture are not known" in error) == (code == 2)
