@@ -9,8 +9,8 @@ from math import prod
 from os.path import commonprefix
 from typing import TYPE_CHECKING
 
-from headcount.bench.contractions.zero_mac_ops import FREE, GATHERS, base
-from headcount.bench.trace.events import MODULE, OPERATION, Event, TensorFact, Trace, tensors_in
+from headcount.bench.contractions.selections import Selections, parameter_of
+from headcount.bench.trace.events import MODULE, OPERATION, Event, Trace, tensors_in
 
 if TYPE_CHECKING:
     from headcount.bench.contractions.products import Product
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 MAX_SHAPES = 2
 """The most shapes of a module's output that are printed."""
-_FOLLOWED = FREE | GATHERS
-_SELECTIONS = frozenset("topk nonzero argmax sort multinomial".split())
-"""Operations by which a model may select parameters for a token."""
 
 
 @dataclass(frozen=True)
@@ -145,18 +142,20 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
 
     Weights of E experts are those of a product with one matrix for each row or group of rows. Their share is K / E
     where a top-K over E scores runs nearby and the products multiply exactly K rows for each of its tokens. It is
-    unknown for other expert weights, and where the run selects anything else by value. A tensor with E rows in the same
-    module that no product multiplies is their bias. Every other parameter that is read is used by every token.
+    unknown for other expert weights, and where the run selects weights in another way (bench.contractions.selections).
+    A tensor with E rows in the same module that no product multiplies is their bias. Every other parameter that is read
+    is used by every token.
     """
     rows: dict[int, Fraction] = {}
     multiplied: set[int] = set()
     for kind, product in (pair for parts in by_event.values() for pair in parts):
-        weights = {_parameter(trace, fact) for fact in product.operands} - {None}
+        weights = {parameter_of(trace, fact) for fact in product.operands} - {None}
         multiplied |= weights
         for weight in weights if kind == "expert_linear" else ():
             shape = trace.parameters[weight][1]
             rows[weight] = rows.get(weight, 0) + Fraction(product.macs * shape[0], prod(shape))
-    tokens, selecting = _selections(trace)
+    tokens = _routed_tokens(trace)
+    routers: set[str] = set()
     shares: dict[int, Fraction] = {}
     biases: dict[tuple[str, int], Fraction] = {}
     for weight, number in rows.items():
@@ -166,38 +165,26 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
         if not found:
             return None
         router, top_k = max(found, key=lambda place: len(commonprefix([place[0].split("."), owner.split(".")])))
-        selecting.discard(router)
+        routers.add(router)
         shares[weight] = biases[owner, experts] = Fraction(top_k, experts)
     for weight in trace.weights:
         place = (weight.name.rpartition(".")[0], *weight.shape[:1])
         if place in biases and len(weight.shape) == 2 and multiplied.isdisjoint(weight.storages):
             shares[weight.storages[0]] = biases[place]
-    return None if selecting else shares
+    for roots in Selections(trace, by_event).found:
+        if any(root < 0 or trace.events[root].path not in routers for root in roots):
+            return None
+    return shares
 
 
-def _selections(trace: Trace) -> tuple[dict[tuple[str, int, int], int], set[str]]:
-    """Return the tokens of each top-K, by module path, E and K, and the modules that select anything by value."""
+def _routed_tokens(trace: Trace) -> dict[tuple[str, int, int], int]:
+    """Return the tokens of each top-K over scores, by module path, E and K."""
     tokens: dict[tuple[str, int, int], int] = {}
-    selecting: set[str] = set()
     for event in trace.operations():
-        if event.name not in _SELECTIONS or event.backward:
+        if event.name != "topk" or event.backward:
             continue
         first, chosen = next(event.tensors()), next(tensors_in(event.out), None)
-        if event.name != "nonzero" and "float" not in first.dtype:
-            continue
-        selecting.add(event.path)
-        if event.name == "topk" and chosen is not None and chosen.shape[:-1] == first.shape[:-1]:
+        if "float" in first.dtype and chosen is not None and chosen.shape[:-1] == first.shape[:-1]:
             key = (event.path, first.shape[-1], chosen.shape[-1])
             tokens[key] = tokens.get(key, 0) + prod(first.shape[:-1])
-    return tokens, selecting
-
-
-def _parameter(trace: Trace, fact: TensorFact) -> int | None:
-    """Return the storage of the parameter that a tensor views, copies or gathers from; None for other tensors."""
-    while fact.storage not in trace.parameters and fact.source is not None:
-        event = trace.events[fact.source]
-        first = next(event.tensors(), None)
-        if first is None or base(event.name) not in _FOLLOWED:
-            return None
-        fact = first
-    return fact.storage if fact.storage in trace.parameters else None
+    return tokens
