@@ -22,10 +22,8 @@ CLOSED_FORM = "closed-form"
 
 DEVICES = ("cpu", "meta", "cuda")
 
-CPU_LIMIT_MACS = 10 * 10**9
-CPU_LIMIT_PARAMS = 10**9
-"""A model above either limit is counted on meta unless a device is given: on the CPU it would take minutes or too much
-memory, and the rules of every counter hold on meta too."""
+ELEMENT_BYTES = 2
+"""Bytes of a weight: models are built in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -153,13 +151,10 @@ def counter_device(tool: ModuleType, ledger: Ledger, device: str | None) -> tupl
 
     ``device`` is where it counts every model, if any.
     """
-    large = ledger.macs > CPU_LIMIT_MACS or ledger.params > CPU_LIMIT_PARAMS
-    if device or not large or tool.DEVICE == "meta":
+    if device or tool.DEVICE == "meta":
         return device or tool.DEVICE, None
-    return "meta", (
-        f"{tool.NAME} counted on meta, not on {tool.DEVICE}: more than "
-        f"{CPU_LIMIT_MACS // 10**9} GMACs or {CPU_LIMIT_PARAMS // 10**9} G parameters"
-    )
+    why = base.too_large_for_cpu(ledger.macs, ELEMENT_BYTES * ledger.params)
+    return "meta" if why else tool.DEVICE, why
 
 
 def check_device(device: str | None, others: Sequence[str] = ("cpu", "meta")) -> None:

@@ -141,6 +141,21 @@ class Count:
         return f"reads {self.macs:,}, its rules predict {wrong[0]:,}" if self.result and wrong else None
 
 
+MAX_CPU_MACS = 200 * 10**9
+"""Above it a run on the CPU would take minutes; the rules of every counter hold on meta too."""
+
+
+def too_large_for_cpu(macs: int, stored_bytes: int) -> str | None:
+    """Return why a model with so many bytes of weights and inputs is counted on meta, not on the CPU; None if not."""
+    import psutil
+
+    if macs > MAX_CPU_MACS:
+        return f"the model has more than {MAX_CPU_MACS // 10**9} GMACs"
+    if 2 * stored_bytes > psutil.virtual_memory().available:
+        return "weights and inputs take more than half of the free memory"
+    return None
+
+
 def as_record(count: Count) -> dict[str, Any]:
     """Return one counter's count as JSON: raw integers, whether it is as predicted, and the causes of its difference.
 

@@ -12,7 +12,6 @@ from functools import cache, partial
 from math import ceil, prod
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor
@@ -30,7 +29,7 @@ from headcount.bench.contractions.count import (
 )
 from headcount.bench.contractions.linalg import formula_advice
 from headcount.bench.count import ModuleCall
-from headcount.bench.counters.base import Count, CounterError, as_record
+from headcount.bench.counters.base import Count, CounterError, as_record, too_large_for_cpu
 from headcount.bench.counters.results import ReportedCounts, read
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.env import counting_libraries
@@ -286,8 +285,6 @@ FINAL = (UnsupportedError, ElementwiseError, UserCodeError)
 """Errors that are the same on every device."""
 MAX_CHECKED_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that both counts are equal."""
-MAX_CPU_MACS = 200 * 10**9
-"""The tools run a larger model on meta."""
 
 
 def _run_on_device(
@@ -394,7 +391,7 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
     own = _devices(call)
     where = "/".join(device for device in own if device != META) or "cpu"
     without_values = device in (META, FAKE)
-    why = _too_large(call, exact) if without_values and where == "cpu" else None
+    why = too_large_for_cpu(exact, _stored_bytes(call)) if without_values and where == "cpu" else None
     if why is None:
         try:
             there = convert_call(call, _zeros) if META in own else call
@@ -415,15 +412,11 @@ def _devices(call: ModuleCall) -> list[str]:
     return sorted({tensor.device.type for tensor in (*module.parameters(), *tensors_of(inputs))} or {"cpu"})
 
 
-def _too_large(call: ModuleCall, macs: int) -> str | None:
-    """Return why the tools do not run a module on the CPU; None where they do."""
+def _stored_bytes(call: ModuleCall) -> int:
+    """Return the bytes of weights, buffers and inputs, shared ones once."""
     module, *inputs = call
     stored = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers(), *tensors_of(inputs))}
-    if macs > MAX_CPU_MACS:
-        return f"the model has more than {MAX_CPU_MACS // 10**9} GMACs"
-    if 2 * sum(tensor.nbytes for tensor in stored.values()) > psutil.virtual_memory().available:
-        return "weights and inputs take more than half of the free memory"
-    return None
+    return sum(tensor.nbytes for tensor in stored.values())
 
 
 def _meta_call(call: ModuleCall) -> ModuleCall:

@@ -150,7 +150,8 @@ class ReproducedTable:
         """Return a row with its verdict. It has failures where the table expects another, or where a count is wrong."""
         row, case, (verdict, expected, because) = self.table.row(name), self.cases[name], self.verdicts[name]
         failures = measured.disagreements(row.preset)
-        reasons = [text for count in measured.counts for text in (count.reason, count.why_there) if text]
+        reasons = [count.reason for count in measured.counts if count.reason]
+        reasons += [f"{one.counter} on {one.device}: {one.why_there}" for one in measured.counts if one.why_there]
         if verdict != expected:
             failures.append(f"{self.table.name}, {name}: the verdict is {verdict!r}, typed as {expected!r}")
         params = case.ledger.params if measured.counted_params is None else measured.counted_params

@@ -3,11 +3,14 @@
 import json
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from headcount.bench import measure, result_cache
 from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.counters import registry
+from headcount.bench.isolated.module_count import count_module
+from headcount.bench.snapshot.snapshot import Target
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
@@ -58,15 +61,24 @@ def test_count_runs_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "macs, params, where",
-    [(10**10, 10**9, "cpu"), (10**10 + 1, 1, "meta"), (1, 10**9 + 1, "meta")],
+    "macs, params, why",
+    [(2 * 10**11, 3, None), (1, 25, None), (2 * 10**11 + 1, 3, "200 GMACs"), (1, 26, "half of the free memory")],
 )
-def test_large_model_is_counted_on_meta(macs, params, where):
+def test_large_model_is_counted_on_meta(macs, params, why, monkeypatch):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
     tool = SimpleNamespace(NAME="a tool", DEVICE="cpu")
     ledger = Ledger((Entry("a", "linear", {"T": macs}, weight={"d_m": params}),))
     assert measure.counter_device(tool, ledger, "cuda") == ("cuda", None)
-    why = "a tool counted on meta, not on cpu: more than 10 GMACs or 1 G parameters" if where == "meta" else None
-    assert measure.counter_device(tool, ledger, None) == (where, why)
+    where, reason = measure.counter_device(tool, ledger, None)
+    assert (where == "cpu", reason is None) == (why is None, why is None) and (why or "") in (reason or "")
+
+
+def test_counters_run_on_the_same_device_by_both_ways():
+    """A preset, as a ledger and as a module, is counted on one device, with one integer."""
+    case = Case.of("moh-vit-s-75")
+    (count,) = measure.measure(case, ["ptflops-pytorch"]).counts
+    (record,) = count_module(Target("moh-vit-s-75"), ["ptflops-pytorch"]).counters
+    assert (count.device, count.macs) == (record["device"], record["macs"]) == ("cpu", 10_475_011_272)
 
 
 @pytest.mark.parametrize("name", PRESETS)

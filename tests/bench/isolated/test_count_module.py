@@ -3,10 +3,12 @@
 from importlib.metadata import version
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from torch import nn
 
+from headcount.bench.counters import base
 from headcount.bench.isolated import count_module
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.isolated.user_code import UserCodeError
@@ -139,14 +141,14 @@ def test_tools_run_on_the_cpu_and_headcount_on_meta(answer, function, device, th
 
 
 def test_tools_count_large_models_on_meta(answer, monkeypatch):
-    monkeypatch.setattr(count_module, "MAX_CPU_MACS", 3 * 5 * 7 - 1)
+    monkeypatch.setattr(base, "MAX_CPU_MACS", 3 * 5 * 7 - 1)
     (tool,) = answer("linear", counters=["torch"]).counters
     assert (tool["device"], tool["counted_there_because"]) == ("meta", "the model has more than 0 GMACs")
-    monkeypatch.setattr(count_module, "MAX_CPU_MACS", 3 * 5 * 7)
+    monkeypatch.setattr(base, "MAX_CPU_MACS", 3 * 5 * 7)
     stored = 4 * (3 * 5 + 5 * 7 + 7)
     for free, where in ((2 * stored, "cpu"), (2 * stored - 1, "meta")):
         memory = SimpleNamespace(available=free)
-        monkeypatch.setattr(count_module.psutil, "virtual_memory", lambda memory=memory: memory)
+        monkeypatch.setattr(psutil, "virtual_memory", lambda memory=memory: memory)
         (tool,) = answer("linear", counters=["torch"]).counters
         assert tool["device"] == where
     assert tool["counted_there_because"] == "weights and inputs take more than half of the free memory"
