@@ -152,6 +152,11 @@ class Selections:
     def _is_learned(self, roots: frozenset[int]) -> bool:
         return not self._learned.isdisjoint(roots)
 
+    def _depends(self, roots: frozenset[int]) -> int:
+        if not roots:
+            return CONSTANT
+        return LEARNED if self._is_learned(roots) else INPUT
+
     # Operations
 
     def _follow(self, event: Event) -> None:
@@ -193,7 +198,7 @@ class Selections:
             if _is_real(fact) and one.depends == LEARNED:
                 self._learned.add(event.index)
                 roots |= {event.index}
-            elif _is_real(fact) and one.depends == INPUT:
+            elif _is_real(fact) and one.depends == INPUT and not one.roots:
                 roots |= {-1 - fact.storage}
         depends = max((one.depends for _, one in known), default=CONSTANT)
         keeps = value.number >= 0 and name in _SAME_VALUES and not _is_real(facts[0])
@@ -220,7 +225,7 @@ class Selections:
             return value
         number = self._name(name, event.args, position)
         rows = value.rows
-        if rows and out.shape[-1:] == fact.shape[-1:]:
+        if rows and out.shape[1:] == fact.shape[1:]:
             rows = replace(rows, number=self._name("rows", rows.number, out.offset, out.shape))
         return replace(value, number=number, rows=rows, stacked=False)
 
@@ -270,7 +275,7 @@ class Selections:
             if fact.numel < self._sizes[fact.storage]:
                 for weight in used:
                     self._slices[fact.storage][weight].add(fact.offset)
-        return Value(LEARNED, weights=used, stacked=stacked, rows=next((v.rows for v in values if v.rows), None))
+        return Value(LEARNED, weights=used, stacked=stacked)
 
     def _meet(self, rows: Rows, weights: frozenset[int]) -> None:
         if self._is_learned(rows.roots):
@@ -296,7 +301,7 @@ class Selections:
             return replace(value, number=self._name(name, event.args))
         if value.depends == CONSTANT:
             # a row of a constant table, as of an identity matrix, is a choice itself
-            return Value(LEARNED if self._is_learned(roots) else INPUT, roots, self._name(name, event.args))
+            return Value(self._depends(roots), roots, self._name(name, event.args))
         keeps = _keeps_features(event, name)
         if self._is_learned(roots) and value.weights and (value.stacked or keeps) or keeps and value.stacked:
             self.found.add(roots)
@@ -318,7 +323,7 @@ class Selections:
                 gated |= {Gated(number, roots, written.weights)}
                 self._compare_gated(gated)
         return Value(
-            depends=max(value.depends, written.depends, CONSTANT if not roots else INPUT),
+            depends=max(value.depends, written.depends, self._depends(roots)),
             roots=value.roots if keeps else value.roots | roots,
             weights=value.weights | written.weights,
             gated=gated,
@@ -388,13 +393,19 @@ class Selections:
                     self._learned.add(event.index)
 
     def _differs_by_layer(self) -> bool:
-        """Return whether equal layers met other rows: another number of them, other parts of a tensor, or none."""
+        """Return whether equal layers met other rows: another number of them, other parts of a tensor, or none.
+
+        Layers that ran before the first value left cannot depend on it.
+        """
         rows: defaultdict[int, Fraction] = defaultdict(Fraction)
+        late: set[int] = set()
         read: set[int] = set()
         for event in self._trace.operations():
             read.update(fact.storage for fact in event.tensors())
             for _, product in self._products.get(event.index, ()):
                 for weight in {parameter_of(self._trace, fact) for fact in product.operands} - {None}:
+                    if weight not in rows and event.index > self._exit:
+                        late.add(weight)
                     rows[weight] += Fraction(product.macs, max(1, prod(self._trace.parameters[weight][1])))
         groups: defaultdict[tuple, list[int]] = defaultdict(list)
         for weight in self._trace.weights:
@@ -405,6 +416,8 @@ class Selections:
             if parts[-1].isdigit():
                 groups[((*parts[:-1], "*"), True, weight.shape)].append(weight.storages[0])
         for (_, is_list, _), weights in groups.items():
+            if late.isdisjoint(weights):
+                continue
             if len({weight in read for weight in weights}) > 1:
                 return True
             if is_list and len({rows[weight] for weight in weights}) > 1:
