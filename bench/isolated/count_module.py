@@ -106,6 +106,8 @@ def _count(request: Mapping[str, Any]) -> ModuleCount:
     if type(measured.get("kv_bytes")) is int:
         notes = _cache_notes(step(), each["cached"])
         built = replace(built, notes=(*built.notes, *notes))
+    if type(measured.get("training_macs")) is int and any(x.is_floating_point() for x in tensors_of(call[1:])):
+        built = replace(built, notes=(*built.notes, _INPUT_GRADIENTS))
     how = {"device": device, "why_not_meta": why, "counters": records, "measured": measured}
     return module_count(found.headcount, built, **how, backward=request["backward"])
 
@@ -117,6 +119,9 @@ def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., Repo
     formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
     options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set", "backward")}
     return built, partial(read, label=request["spec"], formulas=formulas, **options)
+
+
+_INPUT_GRADIENTS = "Gradients of floating-point inputs are in the training step, as of a layer in a larger model"
 
 
 def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCount:
