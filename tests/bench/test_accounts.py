@@ -325,3 +325,16 @@ def test_prices_refuse_unknown_kinds(tmp_path):
         path.write_text(text)
         with pytest.raises(UsageError, match="prices"):
             accounts.read_prices(path)
+
+
+@pytest.mark.parametrize("window", [1, 5, 11, 12, 30])
+def test_window_limits_the_tokens_of_a_step(window):
+    case = Case.of("mistral-7b", {"num_layers": 2}, lengths={"seq_len": 11})
+    short = Case.of("mistral-7b", {"num_layers": 2}, lengths={"seq_len": min(11, window)})
+    given = Assumptions(window=window)
+    for name in ("kv_bytes", "decode_macs", "decode_bytes"):
+        assert value(name, case, given) == value(name, short, Assumptions())
+    token = value("kv_token_bytes", case, Assumptions())
+    assert value("kv_token_bytes", case, given) == (token if window > 11 else 0)
+    steps = [value("decode_macs", case, replace(given, context=stored)) for stored in range(1, 12)]
+    assert value("generate_macs", case, given) == sum(steps)

@@ -180,3 +180,25 @@ def test_window_on_the_command_line(tmp_path, warm, monkeypatch, capsys):
     assert macs.main([*words, "--format", "json"], "headcount count") == 0
     (row,) = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}["memory"]["rows"]
     assert row["kv_bytes"] == 2 * N * 2 * G * D_H * 4
+
+
+@pytest.mark.parametrize(("images", "side"), [(0, 56), (1, 56), (2, 112)])
+def test_masks_index_tensors_without_values(count, images, side):
+    rope = {"rope_type": "default", "mrope_section": [1, 1, 1], "rope_theta": 10000.0}
+    vision = dict(
+        hidden_size=32, intermediate_size=48, depth=3, num_heads=4, out_hidden_size=D, patch_size=14,
+        spatial_merge_size=2, temporal_patch_size=2, num_position_embeddings=16, deepstack_visual_indexes=[0, 1],
+    )  # fmt: skip
+    text = {**BASE, "vocab_size": 97, "rope_parameters": rope}
+    config = dict(
+        model_type="qwen3_vl", architectures=["Qwen3VLForConditionalGeneration"], text_config=text,
+        vision_config=vision, image_token_id=90, video_token_id=91, vision_start_token_id=92, vision_end_token_id=93,
+    )  # fmt: skip
+    lengths = {"seq_len": 43} | ({"images": images, "image_size": side} if images else {})
+    found, executed = (count(config, lengths=lengths, device=device) for device in (None, "cpu"))
+    assert found["macs"] == executed["macs"] and found["device"].startswith("meta")
+    patches = (side // 14) ** 2
+    tower = patches * (3 * 2 * 14**2 * 32 + 3 * (4 * 32**2 + 2 * 32 * 48 + 2 * patches * 32))
+    mergers = 3 * patches // 4 * (128 * 128 + 128 * D)
+    words = N * (43 * (ATTENTION + 3 * D * FF) + 2 * 43**2 * H * D_H) + 43 * D * 97
+    assert found["macs"] == words + images * (tower + mergers)
