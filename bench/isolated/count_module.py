@@ -12,6 +12,7 @@ from functools import cache, partial
 from math import ceil, prod
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor, nn
 from torch._subclasses import fake_tensor

@@ -106,7 +106,7 @@ DECODING = {"kv_bytes", "decode_macs", "decode_bytes"}
 SELECTS_HEADS = {"moh-llm-s-75"}
 """Computes all heads and multiplies some by 0: which weights a token uses is not known."""
 IMAGES = {"transnext-micro": 2 * 56**2 * (7 * 7 * 3) * 48}
-"""MACs of the images' gradient, by batch, places, window and width: a module's inputs have one, data of training not."""
+"""MACs of the images' gradient, by batch, places, window and width: a module's input has one, training data none."""
 
 
 @pytest.mark.parametrize("name", MODELS)
