@@ -171,7 +171,7 @@ def count_macs(
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
     call = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
     trace = record(*call, backward=backward, training=training)
-    return replace(count_contractions(trace, elementwise=elementwise, **options), call=call)
+    return count_contractions(trace, elementwise=elementwise, **options)
 
 
 def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) -> ContractionCount:

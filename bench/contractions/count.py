@@ -21,8 +21,7 @@ from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.events import FUNCTION, Event, Trace, shapes_text, tensors_in
-from headcount.bench.trace.memory import Activations, measure_activations
-from headcount.bench.trace.record import fresh
+from headcount.bench.trace.memory import measure_activations
 from headcount.formulas.ledger import Entry, Ledger, flops
 from headcount.formulas.rank import Transfer
 from headcount.formulas.summary import sizes
@@ -105,10 +104,9 @@ class ContractionCount(Modules):
     Prints as a tree of ``modules``, ``depth`` levels deep (None for all), with outputs, parameters, MACs and shares, in
     notebooks too.
 
-    ``by_event`` maps each operation event to its (kind, product) pairs. ``call`` is what was counted, where count_macs
-    counted it. With ``included`` the contractions among ``elementwise`` are in ``macs``, ``ledger`` and ``by_event``,
-    otherwise in ``with_elementwise`` only. ``collectives`` are those of a module that is divided over ranks, each with
-    the elements that it sends.
+    ``by_event`` maps each operation event to its (kind, product) pairs. With ``included`` the contractions among
+    ``elementwise`` are in ``macs``, ``ledger`` and ``by_event``, otherwise in ``with_elementwise`` only.
+    ``collectives`` are those of a module that is divided over ranks, each with the elements that it sends.
     """
 
     ledger: Ledger
@@ -118,7 +116,6 @@ class ContractionCount(Modules):
     included: bool = False
     collectives: tuple[Transfer, ...] = ()
     depth: int | None = 3
-    call: tuple[nn.Module, tuple, dict[str, Any]] | None = field(default=None, compare=False)
 
     @cached_property
     @no_full_gc
@@ -167,22 +164,19 @@ class ContractionCount(Modules):
         """``macs`` without the pairs that masks of attention hide; None where a mask is not known."""
         return costs.causal_macs(self.trace, self.by_event)
 
-    def peak_bytes(self, training: bool = False) -> int:
+    @staticmethod
+    def peak_bytes(module: nn.Module, *inputs: Any, training: bool = False, **kwargs: Any) -> int:
         """Return the most bytes of activations that are live at once, of a forward pass or a training step.
 
-        Runs the module again. Inputs, weights and the output's gradient are not in it (bench.trace.memory).
+        Runs ``module(*inputs, **kwargs)`` once more: a count keeps no module. Inputs, weights and the output's gradient
+        are not in it (bench.trace.memory).
         """
-        return self._activations(training).peak_bytes
+        return measure_activations(module, inputs, kwargs, training=training).peak_bytes
 
-    def saved_bytes(self) -> int:
+    @staticmethod
+    def saved_bytes(module: nn.Module, *inputs: Any, **kwargs: Any) -> int:
         """Return the bytes of activations that a forward pass leaves for backward, its output included."""
-        return self._activations(True).saved_bytes
-
-    def _activations(self, training: bool) -> Activations:
-        if self.call is None:
-            raise ValueError("there is no module to run again: hc.count(module, ...) keeps it")
-        module, args, kwargs = self.call
-        return measure_activations(fresh(module), args, kwargs, training=training)
+        return measure_activations(module, inputs, kwargs, training=True).saved_bytes
 
     def other_flops(self, prices: Mapping[str, int] | None = None) -> dict[str, int]:
         """Return the FLOPs of operations without MACs by kind, at stated prices per element."""

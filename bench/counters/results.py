@@ -14,10 +14,11 @@ from headcount.bench.contractions.count import ContractionCount, count_contracti
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import Count, CounterError
 from headcount.bench.counters.explain import Explanation, explain
-from headcount.bench.counters.run_context import run_counter
+from headcount.bench.counters.run_context import run_counter, seed_generators
+from headcount.bench.trace.copies import Copier
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of
-from headcount.bench.trace.record import fresh, record
+from headcount.bench.trace.record import record
 
 LONGEST = 160
 """Maximum characters of a tool's message in a table; JSON has the whole message."""
@@ -49,6 +50,8 @@ class RecordedCall:
     def _record(self, hooked: bool) -> Trace:
         names = dict.fromkeys(name for tool in self.tools for name in getattr(tool, "NAMES", ()))
         options = {"names": tuple(names), "backward": self.backward, "hooked": hooked}
+        # each run of a module that draws numbers is the same
+        seed_generators()
         return record(self.module, self.args, self.kwargs, **options)
 
     @cached_property
@@ -79,7 +82,9 @@ def read(
     backward: bool = False,
     **options: Any,
 ) -> ReportedCounts:
-    """Record ``module`` once and run each counter on the same call.
+    """Record ``module`` once and run each counter on the same call, with the random numbers of seed 0.
+
+    For commands: the process' generators are seeded.
 
     Counters are compared with ``exact``, by default headcount's count; ``options`` are those of count_contractions.
     Raises UnsupportedError, and what the module raises when it is recorded; a counter that fails has a reason instead
@@ -92,11 +97,11 @@ def read(
     out = []
     for tool in tools:
         result = failed = None
-        positional = Positional(fresh(module), args, kwargs)
+        with torch.no_grad(), Copier() as copier:
+            positional = Positional(copier.model(module), args, kwargs)
         try:
-            with torch.random.fork_rng():
-                torch.random.default_generator.manual_seed(0)
-                result = run_counter(tool, positional, positional.tensors, label=label)
+            seed_generators()
+            result = run_counter(tool, positional, positional.tensors, label=label)
         except CounterError as error:
             failed = error.reason
         explanation = call.explain(tool) if result else None

@@ -1,6 +1,7 @@
 """Run a counter and restore the model, the standard streams and autograd afterwards."""
 
 import io
+import random
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -8,6 +9,7 @@ from functools import cache
 from importlib.metadata import version
 from types import ModuleType
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -51,6 +53,12 @@ def _run_context(model: nn.Module, counter: str, label: str) -> Iterator[None]:
         for own, keys in zip(hooks, before, strict=True):
             for key in set(own) - keys:
                 del own[key]
+
+
+def seed_generators() -> None:
+    """Seed the generators of Python, numpy and torch. For commands, which own their process."""
+    for seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        seed(0)
 
 
 @contextmanager

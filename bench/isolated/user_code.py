@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import inspect
 import os
-import random
 import sys
 import sysconfig
 import traceback
@@ -234,11 +233,9 @@ def build_target(request: Mapping[str, Any]) -> Built:
     Raises:
         UserCodeError: nothing can be built from it; one line.
     """
-    import numpy
-    import torch
+    from headcount.bench.counters.run_context import seed_generators
 
-    for seed in (random.seed, numpy.random.seed, torch.manual_seed):
-        seed(0)
+    seed_generators()
     spec, settings, dtype = request["spec"], request.get("settings", {}), request.get("dtype")
     lengths = {name: value for name, value in request.get("lengths", {}).items() if value is not None}
     inputs = run_user_code("--input", lambda: parse_inputs(request.get("inputs", ()), dtype or "float32"))

@@ -12,7 +12,8 @@ from headcount.bench.isolated.run import specs_of
 from headcount.bench.isolated.user_code import UserCodeError, build_target, check_module_names, run_user_code
 from headcount.bench.latency.capture import side_stream
 from headcount.bench.latency.timing import ImplFailed, TimedCall, interleave
-from headcount.bench.trace.record import as_leaf, run_backward
+from headcount.bench.trace.copies import as_leaf
+from headcount.bench.trace.record import run_backward
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """``hc.lock``: count a module in a program, and write the count to a lock or check it against one."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.count import count_macs
+import torch
+
+from headcount.bench.count import count_macs, resolve_call
 from headcount.bench.isolated.count_module import module_count
 from headcount.bench.isolated.user_code import Built
 from headcount.bench.output.files import write
@@ -45,7 +48,14 @@ class Lock(CountSnapshot):
             raise CostChanged(f"{path}: {summary(locked, counted)}\n\n{table.getvalue()}")
 
 
-def lock(module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **keywords: Any) -> Lock:
+def lock(
+    module: Any,
+    *inputs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    input_size: Sequence[Any] | None = None,
+    dtypes: Sequence[torch.dtype] | torch.dtype | None = None,
+    **keywords: Any,
+) -> Lock:
     """Count as ``count_macs`` does: every contraction and parameter, by name.
 
     Call ``hc.lock(model, x).write("macs.lock")`` once and ``hc.lock(model, x).check("macs.lock")`` from then on.
@@ -55,11 +65,17 @@ def lock(module: Any, *inputs: Any, kwargs: Mapping[str, Any] | None = None, **k
         module: the module to count, or what ``count_macs`` takes for it.
         inputs: its positional inputs.
         kwargs: its keyword inputs.
+        input_size, dtypes: sizes of inputs that are made, as ``count_macs`` takes them.
         keywords: options of ``count_macs``; others are keyword inputs.
 
     Raises:
         UnsupportedError, ElementwiseError, TypeError, ValueError: as ``count_macs``.
     """
-    counted = count_macs(module, *inputs, kwargs=kwargs, **keywords)
-    count = module_count(counted, Built(*counted.call), device="")
+    parameters = signature(count_macs).parameters.values()
+    options = {
+        one.name: keywords.pop(one.name) for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in keywords
+    }
+    call = resolve_call(module, inputs, {**(kwargs or {}), **keywords}, input_size, dtypes)
+    counted = count_macs(call[0], *call[1], kwargs=call[2], **options)
+    count = module_count(counted, Built(*call), device="")
     return Lock(**vars(snapshot_of(count)))

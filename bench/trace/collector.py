@@ -15,11 +15,37 @@ P, R = ParamSpec("P"), TypeVar("R")
 
 _ONE_COUNT = threading.RLock()
 """Held while a thread counts."""
+_counting: tuple[int, tuple[int, int, int]] | None = None
+"""The thread that counts, and the thresholds of the collector before."""
+DEADLOCK_S = 5
+"""A count ends in an error after it has waited this long for one that itself waits for a thread all the time."""
+_WAITS = {"threading.py", "queue.py", "selectors.py", "popen_fork.py", "connection.py"}
+"""Files of Python whose functions wait for another thread or process."""
+
+
+def _restore_in_child() -> None:
+    """Restore the collector in a process forked while another thread counted: that thread is not in it."""
+    if _counting and _counting[0] != threading.get_ident():
+        gc.set_threshold(*_counting[1])
+        _ONE_COUNT._at_fork_reinit()
+
+
 if hasattr(os, "register_at_fork"):
-    # A child that is forked during a count would keep its patches.
-    os.register_at_fork(
-        before=_ONE_COUNT.acquire, after_in_child=_ONE_COUNT.release, after_in_parent=_ONE_COUNT.release
-    )
+    os.register_at_fork(after_in_child=_restore_in_child)
+
+
+def _acquire() -> None:
+    """Wait until no other thread counts. Raise RuntimeError if that thread waits too, perhaps for this one."""
+    waited = 0
+    while not _ONE_COUNT.acquire(timeout=1):
+        frame = _counting and sys._current_frames().get(_counting[0])
+        is_waiting = frame and os.path.basename(frame.f_code.co_filename) in _WAITS
+        waited = waited + 1 if is_waiting else 0
+        if waited == DEADLOCK_S:
+            raise RuntimeError(
+                "a count inside a count: the module that is counted waits for a thread, and this thread counts; call "
+                "its layers instead"
+            )
 
 
 YOUNG = 50_000
@@ -35,13 +61,23 @@ def no_full_gc(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _ONE_COUNT:
+        global _counting
+        if _ONE_COUNT._is_owned():
+            return function(*args, **kwargs)
+        before = None
+        try:
+            _acquire()
             before = gc.get_threshold()
-            try:
-                gc.set_threshold(max(before[0], YOUNG) if before[0] else 0, before[1], 10**6)
-                return function(*args, **kwargs)
-            finally:
-                gc.set_threshold(*before)
+            _counting = threading.get_ident(), before
+            gc.set_threshold(max(before[0], YOUNG) if before[0] else 0, before[1], 10**6)
+            return function(*args, **kwargs)
+        finally:
+            # an interrupt may come right after the lock is acquired
+            if _ONE_COUNT._is_owned():
+                if before:
+                    gc.set_threshold(*before)
+                _counting = None
+                _ONE_COUNT.release()
 
     return call
 

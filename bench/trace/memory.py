@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headcount.bench.trace.copies import Copier
 from headcount.bench.trace.decompositions import fused_on_meta
 from headcount.bench.trace.modes import tensors_of
 from headcount.bench.trace.record import run_backward
@@ -95,9 +96,11 @@ def measure_activations(
     A training step is a forward in training mode and a backward from every output into the parameters. Every
     floating-point number counts ``element_bytes``, by default those of its type.
     """
+    with torch.no_grad(), Copier(writable=True) as copier:
+        model, (args, kwargs) = copier.model(model), copier.inputs(args, kwargs)
     live = LiveStorage(element_bytes)
     live.exclude(*tensors_of((args, kwargs)), *model.parameters(), *model.buffers())
-    with torch.set_grad_enabled(training), torch.random.fork_rng():
+    with torch.set_grad_enabled(training):
         with live, _FusedAttention():
             out = model.train(training)(*args, **kwargs)
         saved = live.live_bytes

@@ -26,6 +26,8 @@ _FORWARD_EVENT = "headcount: index of the event that this node differentiates"
 _SEQUENCES = (tuple, list)
 _MASKS = {"add", "masked_fill", "where"}
 """Operations by which a mask hides scores."""
+_EXPORTS = {"numpy", "__dlpack__", "tolist", "data_ptr", "untyped_storage"}
+"""Methods that give a tensor's memory or values without an operation."""
 _LAYOUT_QUERIES = {
     "sym_is_contiguous", "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "size", "sym_size",
     "stride", "sym_stride", "storage_offset", "sym_storage_offset", "numel", "sym_numel", "dim", "layout",
@@ -53,6 +55,10 @@ class FunctionTracer(TorchFunctionMode):
                 self._recorder.forget_facts()
             return function(*args, **kwargs)
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
+        # numpy refuses a tensor with a gradient
+        if name in _EXPORTS and not (name == "numpy" and args[0].requires_grad):
+            written = args[:1] if name in ("numpy", "__dlpack__") else ()
+            args, kwargs = self._recorder.with_own_memory(written, args, kwargs, name)
         if name == "scaled_dot_product_attention":
             event.pairs = attention_pairs(args, kwargs)
         fused = fused_on_meta(function, args, kwargs, only_trained=True)
@@ -115,13 +121,15 @@ class DispatchTracer(TorchDispatchMode):
             event = self._recorder.begin(OPERATION, name, args, kwargs)
             if name in ("_grouped_mm", "_scaled_grouped_mm"):
                 event.covered = _last_offset(args[2:], kwargs)
+            written = _written_tensors(writes, args, kwargs) if writes else ()
+            args, kwargs = self._recorder.with_own_memory(written, args, kwargs, name)
             if is_unfolded:
                 out = self._recorder.call(event, self._unfold, (event, operation, args, kwargs), {})
             else:
                 out = self._recorder.call(event, operation, args, kwargs)
             if isinstance(out, FakeTensor) and name.removesuffix("_") in _MASKS:
                 event.pairs = operand_pairs(name.removesuffix("_"), args, out)
-            self._recorder.record_writes(event, _written_tensors(writes, args, kwargs) if writes else (), out)
+            self._recorder.record_writes(event, written, out)
         return out
 
     def _of_subclass(self, subclass, name, operation, args, kwargs):
@@ -228,12 +236,20 @@ class Nodes:
         if event.what not in (FUNCTION, AUTOGRAD):
             return
         tensors = (out,) if type(out) is Tensor else tensors_of(out)
-        nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+        nodes = [node for tensor in tensors if (node := _node_of(tensor)) is not None]
         while nodes:
             node = nodes.pop()
             if _FORWARD_EVENT not in node.metadata:
                 node.metadata[_FORWARD_EVENT] = self._gradients.get(node._sequence_nr(), event.index)
                 nodes += [following for following, _ in node.next_functions if following is not None]
+
+
+def _node_of(tensor: Tensor) -> Any:
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        # a view that was made without autograd and written to
+        return None
 
 
 def backward_state() -> tuple[bool, int | None]:

@@ -1,8 +1,10 @@
 """Patch attributes temporarily, so that calls through them are recorded, and restore them."""
 
 import functools
+import os
 import pkgutil
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +36,9 @@ class AttributePatches:
     """Attributes set on modules and classes, and other changes, with the calls that undo them."""
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], Any]] = []
+        self._undo: list[functools.partial] = []
+        self._thread = threading.get_ident()
+        _active.append(self)
         self.callback(torch._C._stash_obj_in_tls, ORIGINAL, bool(IN_PATCHED_THREAD))
         torch._C._stash_obj_in_tls(ORIGINAL, True)
 
@@ -53,6 +57,20 @@ class AttributePatches:
         while self._undo:
             self._undo[-1]()
             self._undo.pop()
+        if self in _active:
+            _active.remove(self)
+
+    def restore_in_child(self) -> None:
+        """Restore the attributes in a process that another thread has forked; other changes are of this thread."""
+        if self._thread != threading.get_ident():
+            for call in reversed(self._undo):
+                if call.func in (setattr, _delete):
+                    call()
+
+
+_active: list[AttributePatches] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [patches.restore_in_child() for patches in _active])
 
 
 def _delete(owner: Any, name: str) -> None:

@@ -1,9 +1,7 @@
 """Run a module once and record the run as events."""
 
-import copy
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +12,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 from headcount.bench.trace.collector import no_full_gc
+from headcount.bench.trace.copies import Copier, as_leaf
 from headcount.bench.trace.events import GroupFact, Trace
 from headcount.bench.trace.modes import results_of
-from headcount.bench.trace.names import AttributePatches, restore_training_flags, set_eval_mode
+from headcount.bench.trace.names import AttributePatches, set_eval_mode
 from headcount.bench.trace.recorder import Recorder
 from headcount.bench.trace.shapes import cache_shapes
+from headcount.bench.trace.unrun import refuse_unrun
 
 
 @no_full_gc
@@ -35,24 +35,29 @@ def record(
     """Return one call of a copy of ``model``, on the device of its tensors, as a Trace.
 
     ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
-    floating-point outputs with respect to every trainable parameter and every floating-point input; nothing is left in
-    ``grad``. The model runs in eval mode unless ``training``, without autograd unless ``backward``, and
-    from seed 0. With ``hooked`` each module has a hook, as under a tool that sets hooks: torch's encoder layer
-    then leaves its fast path. Training flags, random state, torch's functions and modes are restored. A model that
-    cannot be copied runs itself, and its buffers are restored. Errors of the model pass through.
+    floating-point outputs with respect to every trainable parameter and every floating-point input. The model runs in
+    eval mode unless ``training``, and without autograd unless ``backward``. With ``hooked`` each module has a hook, as
+    under a tool that sets hooks: torch's encoder layer then leaves its fast path. The run draws the random numbers of
+    one call; nothing else of the caller's changes, and torch's functions and modes are restored. A model that refuses
+    to be copied runs itself. Errors of the model pass through.
     """
     kwargs = dict(kwargs or {})
     lazy = next((name for name, part in model.named_modules() if _is_lazy(part)), None)
     if lazy is not None:
         kind = type(model.get_submodule(lazy)).__name__
         raise ValueError(f"{kind} at {lazy or 'the model'} has no shapes before it has run: call the module once")
-    original, model = model, fresh(model)
-    recorder = Recorder(model)
-    shapes = cache_shapes(model, names, recorder.trace.events)
     changed = AttributePatches()
     # No context manager: an interrupt may come first in its __exit__.
     try:
         _restore_modes(changed)
+        torch._C._set_grad_enabled(False)
+        with Copier() as copier:
+            original, model = model, copier.model(model)
+            if model is original:
+                _restore_module(model, copier, changed)
+            args, kwargs = copier.inputs(args, kwargs)
+        if not training:
+            set_eval_mode(model)
         if hooked:
             for module in model.modules():
                 changed.callback(module.register_forward_hook(lambda *_: None).remove)
@@ -60,18 +65,20 @@ def record(
         if backward:
             # The fused recurrent layer of oneDNN computes the gradient of the first state even if not needed.
             torch._C._set_mkldnn_enabled(False)
-        buffers = _restore_buffers(model) if model is original else nullcontext()
-        with restore_training_flags(model), buffers, torch.random.fork_rng(), shapes:
-            if not training:
-                set_eval_mode(model)
-            torch.random.default_generator.manual_seed(0)
-            if backward:
-                args, kwargs = tree_map_only(Tensor, as_leaf, (tuple(args), kwargs))
+            args, kwargs = tree_map_only(Tensor, as_leaf, (args, kwargs))
+        recorder = Recorder(model, copier.shared)
+        with cache_shapes(model, names, recorder.trace.events):
             dispatch, function = recorder.start(names, changed)
             with dispatch, function:
                 out = model(*args, **kwargs)
                 if backward:
                     run_backward(model, out)
+        refuse_unrun(out)
+    except RecursionError as error:
+        raise RecursionError(
+            f"{error}: modules nest deeper than Python's limit of {sys.getrecursionlimit()} calls; "
+            "sys.setrecursionlimit sets another"
+        ) from error
     finally:
         try:
             changed.undo()
@@ -80,11 +87,19 @@ def record(
             raise
     trace = recorder.trace
     trace.is_copy = model is not original
-    trace.args, trace.kwargs = recorder.describe(tuple(args)), recorder.describe(kwargs)
+    trace.args, trace.kwargs = recorder.describe(args), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
     trace.groups = _process_groups()
     recorder.forget_facts()
     return trace
+
+
+def _restore_module(model: nn.Module, copier: Copier, changed: AttributePatches) -> None:
+    """Give a module that runs itself buffers for the run, and let ``changed`` restore its own and its flags."""
+    for part in model.modules():
+        changed.callback(setattr, part, "training", part.training)
+        changed.callback(setattr, part, "_buffers", part._buffers)
+        part._buffers = {name: copier.copy(buffer) for name, buffer in part._buffers.items()}
 
 
 def _restore_modes(changed: AttributePatches) -> None:
@@ -114,42 +129,9 @@ def _process_groups() -> dict[str, GroupFact]:
     return {name: GroupFact(group.size(), group.rank(), group.group_desc) for group, name in known}
 
 
-def fresh(module: nn.Module) -> nn.Module:
-    """Return a copy that shares the parameters and has its own state; the module itself if it cannot be copied."""
-    try:
-        copied = copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
-    except Exception:
-        return module
-    return copied if isinstance(copied, nn.Module) else module
-
-
 def _is_lazy(module: nn.Module) -> bool:
     own = (*module._parameters.values(), *module._buffers.values())
     return any(isinstance(tensor, UninitializedTensorMixin) for tensor in own)
-
-
-@contextmanager
-def _restore_buffers(model: nn.Module) -> Iterator[None]:
-    """Restore buffers, such as the statistics of a normalisation, on leaving."""
-    with torch.no_grad():
-        before = {id(b): (b, b.detach().clone()) for b in model.buffers() if not b.is_meta}
-    # The buffers of a script cannot be exchanged.
-    owners = [(module, dict(module._buffers)) for module in model.modules() if isinstance(module._buffers, dict)]
-    try:
-        yield
-    finally:
-        for module, buffers in owners:
-            module._buffers.clear()
-            module._buffers.update(buffers)
-        with torch.no_grad():
-            for buffer, value in before.values():
-                buffer.copy_(value)
-
-
-def as_leaf(tensor: Tensor) -> Tensor:
-    """Return a differentiable leaf that shares the data; the caller's tensor is unchanged."""
-    differentiable = tensor.is_floating_point() or tensor.is_complex()
-    return tensor.detach().requires_grad_() if differentiable else tensor
 
 
 def run_backward(model: nn.Module, out: Any, exclude: Callable[..., None] = lambda *_: None) -> None:

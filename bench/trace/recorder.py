@@ -17,8 +17,10 @@ import torch.nn.functional as F
 import torch.overrides
 import torch.utils._python_dispatch as python_dispatch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import Function, _SingleLevelFunction
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map_only
 
 from headcount.bench.trace.events import (
     AUTOGRAD,
@@ -34,6 +36,7 @@ from headcount.bench.trace.events import (
 from headcount.bench.trace.modes import DispatchTracer, FunctionTracer, Nodes, backward_state, tensors_of
 from headcount.bench.trace.names import (
     IN_PATCHED_THREAD,
+    ORIGINAL,
     AttributePatches,
     Guards,
     keep_eager,
@@ -69,7 +72,7 @@ _EXACTLY_PLAIN = frozenset(_PLAIN_TYPES)
 class Recorder:
     """Append events to ``trace`` from :meth:`start` on."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, shared: Sequence[Tensor] = ()) -> None:
         self.trace = Trace()
         self._open: list[Event] = []
         self._sources: dict[int, int] = {}
@@ -87,6 +90,11 @@ class Recorder:
         # Of a function, which registers none, parameters are found when they are used.
         self._finds_weights = not self.trace.weights
         self._found: dict[nn.Module, str] = {}
+        # Of buffers and attributes, whose values were copied.
+        stored = {self._storage(part) for tensor in shared for part in stored_tensors(own_tensor(tensor))}
+        self._own = (self.trace.buffers.keys() | self.trace.given) - stored
+        self._copies: dict[int, torch.UntypedStorage] = {}
+        self._restored = AttributePatches()
 
     def _add_modules(self, model: nn.Module) -> None:
         named = list(model.named_modules())
@@ -147,19 +155,19 @@ class Recorder:
 
         ``names`` are as :func:`bench.trace.record.record` takes them.
         """
+        self._restored = replaced
         if _recorders:
             raise RuntimeError("a count inside a count: the module that is counted counts; call its layers instead")
         guards = Guards(FunctionTracer, replaced)
         # nn.MultiheadAttention calls torch.overrides before it takes its fast path.
         for module in (F, torch.functional, torch._tensor, torch.overrides):
             guards.open(vars(module))
-        replaced.set(nn.Module, "__call__", wrap("", nn.Module.__call__, self._module_call))
+        replaced.set(nn.Module, "__call__", self._module_call(nn.Module.__call__))
         # From torch 2.14 on a stored reference to apply is implemented in C and cannot be patched: the operations
         # that it runs are recorded as part of the event around it.
         for owner in _APPLY_OWNERS:
             replaced.set(owner, "apply", classmethod(_apply))
-        replaced.callback(_recorders.clear)
-        _recorders.append(self)
+        replaced.set(sys.modules[__name__], "_recorders", (self,))
         keep_eager(replaced)
         skip_shape_propagation(replaced)
         patch_names(names, replaced, self._named_call)
@@ -207,12 +215,15 @@ class Recorder:
             event.failed = True
             raise
         finally:
-            while self._open.pop() is not event:
-                pass
+            self._close(event)
         if event.what != OPERATION:
             event.out = self.describe(out)
             self._nodes.on_return(event, out)
         return out
+
+    def _close(self, event: Event) -> None:
+        while self._open.pop() is not event:
+            pass
 
     def describe(self, value: Any) -> Any:
         """Return a value as plain data: tensors as TensorFacts, sequences as tuples, other objects by type name."""
@@ -303,6 +314,41 @@ class Recorder:
                 self._sources[storage] = event.index
         event.out = self.describe(out)
 
+    def with_own_memory(
+        self, written: Sequence[Tensor], args: tuple, kwargs: dict[str, Any], name: str
+    ) -> tuple[tuple, dict[str, Any]]:
+        """Return the arguments of a call that writes to ``written``, with memory of the run's own for each such tensor.
+
+        Memory that no operation of the run made is the caller's. The run has a copy of it from the first write on.
+        """
+        for tensor in written:
+            number = self._storage(tensor)
+            if number in self._copies or not (number in self._sources or number in self._own):
+                self._copy_memory(tensor, number, name)
+        return tree_map_only(Tensor, self._in_copy, (args, kwargs)) if self._copies else (args, kwargs)
+
+    def _copy_memory(self, tensor: Tensor, number: int, name: str) -> None:
+        if not tensor.is_inference():
+            versions = torch._C._autograd._unsafe_set_version_counter
+            self._restored.callback(versions, (tensor,), (tensor._version,))
+        if number in self._copies or tensor.is_meta or isinstance(tensor, FakeTensor):
+            return
+        if tensor.layout is not torch.strided or tensor.is_nested or name.startswith(("set_", "resize_")):
+            path = self._path() or "the model"
+            raise RuntimeError(f"{name} in {path} writes to a tensor that is not the run's, and that cannot be copied")
+        # Not part of the run.
+        with _disable_current_modes():
+            copied = self._copies[number] = tensor.untyped_storage().clone()
+        self._storages[id(copied)] = number, weakref.ref(copied)
+
+    def _in_copy(self, tensor: Tensor) -> Tensor:
+        """Return ``tensor`` in the run's own copy of its memory; the tensor itself where there is none."""
+        copied = self._copies.get(self._storage(tensor))
+        if copied is None or tensor.untyped_storage() is copied:
+            return tensor
+        with _disable_current_modes():
+            return tensor.detach().set_(copied, tensor.storage_offset(), tensor.shape, tensor.stride())
+
     def _is_known(self, storage: int, event: Event) -> bool:
         """Return whether a storage has a producer, is a weight's or belongs to an argument of ``event``."""
         known = self._sources, self.trace.parameters, self.trace.buffers
@@ -312,8 +358,33 @@ class Recorder:
         """Describe every tensor again from here on: its memory, shape or producer may have changed."""
         self._facts.clear()
 
-    def _module_call(self, _: str, original: Callable, args: tuple, kwargs: dict) -> Any:
-        module, *rest = args
+    def _module_call(self, original: Callable) -> Callable:
+        """Return the ``__call__`` that records. It takes no more frames than torch's, so that modules nest as deep."""
+        is_torchs = original is nn.Module._wrapped_call_impl
+
+        @functools.wraps(original)
+        def __call__(module, *args, **kwargs):
+            if not IN_PATCHED_THREAD:
+                return original(module, *args, **kwargs)
+            call = functools.partial(original, module)
+            if is_torchs:
+                call = module._compiled_call_impl or module._call_impl
+            event = self._begin_module(module, args, kwargs)
+            try:
+                out = call(*args, **kwargs)
+            except BaseException:
+                event.failed = True
+                raise
+            finally:
+                self._close(event)
+            event.out = self.describe(out)
+            self._nodes.on_return(event, out)
+            return out
+
+        setattr(__call__, ORIGINAL, original)
+        return __call__
+
+    def _begin_module(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Event:
         number = self._numbers.get(module)
         if number is None:
             outer = self._path()
@@ -323,9 +394,9 @@ class Recorder:
                     path = self._find_module(module, path)
         else:
             path = self.trace.modules[number].path
-        event = self.begin(MODULE, type(module).__name__, tuple(rest), kwargs, path)
+        event = self.begin(MODULE, type(module).__name__, args, kwargs, path)
         event.module = number
-        return self.call(event, original, args, kwargs)
+        return event
 
     def _untraced_call(self, name: str, original: Callable, args: tuple, kwargs: dict) -> Any:
         # torch itself disables modes to compute shapes; the trace contains the results.
@@ -375,7 +446,7 @@ def _is_plain(value: Any) -> bool:
 
 _NO_STORAGE = -1, lambda: None
 _NO_FACT = _NO_STORAGE[1], None
-_recorders: list[Recorder] = []
+_recorders: tuple[Recorder, ...] = ()
 """The recorder at work, if any."""
 
 

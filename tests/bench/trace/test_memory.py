@@ -4,10 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.contractions.count import count_contractions
 from headcount.bench.count import count_macs
 from headcount.bench.trace.memory import measure_activations
-from headcount.bench.trace.record import record
 from tests.bench.contractions.function_modules import module
 
 HIDDEN, OUT = 5 * 11, 5 * 3
@@ -43,8 +41,6 @@ def test_attention_on_meta_stores_no_scores():
 def test_peak_bytes_of_a_count_restores_module():
     model, x = perceptron().train(), torch.ones(5, 7)
     count = count_macs(model, x)
-    assert (count.peak_bytes(), count.saved_bytes()) == (2 * HIDDEN * 4, (HIDDEN + OUT) * 4)
-    assert count.peak_bytes(training=True) == (3 * HIDDEN + OUT + 11 * 3 + 3) * 4
+    assert (count.peak_bytes(model, x), count.saved_bytes(model, x)) == (2 * HIDDEN * 4, (HIDDEN + OUT) * 4)
+    assert count.peak_bytes(model, x, training=True) == (3 * HIDDEN + OUT + 11 * 3 + 3) * 4
     assert model.training and all(p.grad is None for p in model.parameters())
-    with pytest.raises(ValueError, match="module"):
-        count_contractions(record(model, (x,))).peak_bytes()

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 from contextlib import nullcontext
 
 import pytest
@@ -11,8 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import _SingleLevelFunction
 
+from headcount.bench.trace.copies import Copier
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, OPERATION
-from headcount.bench.trace.record import fresh, record
+from headcount.bench.trace.record import record
 from tests.bench.contractions.function_modules import module
 
 NAMES = ("torch.mm", "torch.nn.functional.softmax", "torch.Tensor.matmul")
@@ -153,11 +153,11 @@ def test_recording_restores_state(fails):
     assert torch.utils._python_dispatch._get_current_dispatch_mode() is None
 
 
-def test_fresh_copies_buffers_and_shares_parameters():
+def test_copy_shares_memory_of_parameters_only():
     norm = nn.BatchNorm1d(5)
-    copied = fresh(nn.Sequential(norm, norm))
+    copied = Copier().model(nn.Sequential(norm, norm))
     assert copied[0] is copied[1] is not norm
-    assert copied[0].weight is norm.weight and copied[0].bias is norm.bias
+    assert copied[0].weight is not norm.weight and copied[0].weight.data_ptr() == norm.weight.data_ptr()
     copied[0].running_mean += 7
     assert norm.running_mean.tolist() == [0] * 5
 
@@ -214,8 +214,16 @@ def test_models_that_compile_run_eagerly():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_buffers_of_module_that_cannot_be_copied_are_restored():
-    model = nn.BatchNorm1d(3)
-    model.lock = threading.Lock()
-    record(model, (torch.arange(15.0).reshape(5, 3),), training=True)
-    assert model.num_batches_tracked == 0 and model.running_mean.tolist() == [0, 0, 0]
+class Refuses(nn.BatchNorm1d):
+    def __deepcopy__(self, memo):
+        raise AssertionError("no copy")
+
+
+def test_module_that_refuses_a_copy_is_restored():
+    model = Refuses(3)
+    mean, version = model.running_mean, model.running_mean._version
+    trace = record(model, (torch.arange(15.0).reshape(5, 3),), training=True)
+    assert not trace.is_copy and list(trace.notes())
+    assert model.running_mean is mean and (mean._version, mean.tolist()) == (version, [0, 0, 0])
+    record(model, (torch.ones(5, 3),))
+    assert model.training

@@ -1,0 +1,522 @@
+"""A count changes nothing of its caller's: one list of invariants, held by modules of many kinds."""
+
+import concurrent.futures
+import functools
+import gc
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+import weakref
+
+import numpy
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
+
+from headcount.bench.count import count_macs
+from tests.bench.contractions.function_modules import Calls, module
+
+N, D = 4, 6
+X = torch.ones(N, D)
+
+
+def linear() -> nn.Linear:
+    return nn.Linear(D, D)
+
+
+def with_attribute(**attributes):
+    out = nn.Sequential(linear(), nn.BatchNorm1d(D))
+    vars(out).update(attributes)
+    return out
+
+
+def with_hooks():
+    out = nn.Sequential(linear(), nn.ReLU())
+    out.register_forward_hook(lambda _, args, result: result + 1)
+    out[0].register_forward_pre_hook(lambda _, args: (args[0] + 1,))
+    out[0].register_full_backward_hook(lambda *_: None)
+    return out
+
+
+def hooked_parameter(register):
+    """Return a module and the calls that the hook noted, which stay none."""
+    out, calls = linear(), []
+    register(out, lambda *values: calls.append(values))
+    out.calls = calls
+    return out
+
+
+def accumulation_hook(out, note):
+    # kept alive, as by a reducer of torch.distributed
+    out.node = out.weight.view_as(out.weight).grad_fn.next_functions[0][0]
+    out.node.register_hook(note)
+
+
+def optimiser_in_backward(out, note):
+    optimiser = torch.optim.SGD(out.parameters(), lr=1.0)
+    out.weight.register_post_accumulate_grad_hook(lambda _: (note(), optimiser.step(), optimiser.zero_grad()))
+
+
+def frozen():
+    out = nn.Sequential(linear(), linear())
+    out[0].requires_grad_(False)
+    return out
+
+
+def with_gradients():
+    out = linear()
+    out(X).sum().backward()
+    return out
+
+
+def tied():
+    out = nn.Sequential(linear(), linear())
+    out[1].weight = out[0].weight
+    return out
+
+
+def same_memory():
+    out = nn.Sequential(linear(), linear())
+    out[1].weight = nn.Parameter(out[0].weight.detach())
+    return out
+
+
+def mixed_modes():
+    out = nn.Sequential(linear(), nn.Dropout(), nn.BatchNorm1d(D))
+    out[1].eval()
+    return out
+
+
+def materialised():
+    out = nn.Sequential(nn.LazyLinear(D), nn.LazyBatchNorm1d())
+    out(X)
+    return out
+
+
+def parametrized():
+    out = linear()
+    parametrize.register_parametrization(out, "weight", nn.Tanh())
+    return out
+
+
+def pruned():
+    return prune.l1_unstructured(linear(), "weight", 0.5)
+
+
+class Scaled(nn.Parameter):
+    """A subclass of Parameter with an attribute."""
+
+
+def subclass_parameter():
+    out = linear()
+    out.weight = Scaled(out.weight.detach())
+    out.weight.scale = 2
+    return out
+
+
+class Quantised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("q", torch.ones(D, D, dtype=torch.int8))
+        self.scale = nn.Parameter(torch.ones(D))
+
+    def forward(self, x):
+        return F.linear(x, self.q.to(x.dtype) * self.scale)
+
+
+def in_process_group():
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return nn.parallel.DistributedDataParallel(linear())
+
+
+def write_parameter(self, x):
+    with torch.no_grad():
+        self.linear.weight.mul_(0.5)
+        self.linear.weight.view(-1)[1:].add_(1)
+        F.embedding(torch.zeros(1, dtype=torch.long), self.linear.weight, max_norm=0.1)
+    return self.linear(x)
+
+
+def write_input(self, x):
+    with torch.no_grad():
+        x.detach().add_(1)
+        x.detach().view(-1)[2:].relu_()
+        x.detach().numpy()[0] = 7
+    return self.linear(x)
+
+
+def write_buffer(self, x):
+    self.norm.running_mean.add_(1)
+    self.norm.running_var = self.norm.running_var + 1
+    return self.norm(self.linear(x))
+
+
+def draw(self, x):
+    noise = torch.rand(D) + random.random() + float(numpy.random.rand())
+    return self.linear(F.dropout(x, training=True) + noise.to(x.dtype))
+
+
+def skip_by_random(self, x):
+    return self.linear(x) if random.random() < 0.5 else x
+
+
+def keep_state(self, x):
+    self.steps, self.state = self.steps + 1, self.linear(x)
+    self.seen.append(self.state)
+    return self.state
+
+
+def set_modes(self, x):
+    with torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
+        return self.linear(x)
+
+
+def calls(function, **attributes):
+    return Calls(function, linear=linear(), **attributes)
+
+
+OUTER = nn.Sequential(linear(), nn.BatchNorm1d(D))
+
+
+def call_global(x):
+    return OUTER(x)
+
+
+def call_closure():
+    inner = nn.Sequential(linear(), nn.BatchNorm1d(D))
+    return module(lambda x: inner(x))
+
+
+KINDS = {
+    "linear": linear,
+    "frozen": frozen,
+    "gradients": with_gradients,
+    "tied": tied,
+    "same-memory": same_memory,
+    "mixed-modes": mixed_modes,
+    "materialised": materialised,
+    "module-hooks": with_hooks,
+    "tensor-hook": lambda: hooked_parameter(lambda out, note: out.weight.register_hook(note)),
+    "post-hook": lambda: hooked_parameter(lambda out, note: out.weight.register_post_accumulate_grad_hook(note)),
+    "multi-hook": lambda: hooked_parameter(
+        lambda out, note: torch.autograd.graph.register_multi_grad_hook(list(out.parameters()), note)
+    ),
+    "accumulation-hook": lambda: hooked_parameter(accumulation_hook),
+    "optimiser-in-backward": lambda: hooked_parameter(optimiser_in_backward),
+    "data-parallel": in_process_group,
+    "parametrized": parametrized,
+    "parametrized-norm": lambda: parametrizations.weight_norm(linear()),
+    "orthogonal": lambda: parametrizations.orthogonal(linear()),
+    "weight-norm": lambda: weight_norm(linear()),
+    "spectral-norm": lambda: spectral_norm(linear()),
+    "parametrized-spectral-norm": lambda: parametrizations.spectral_norm(linear()),
+    "pruned": pruned,
+    "lock": lambda: with_attribute(lock=threading.Lock()),
+    "locks-in-lists": lambda: with_attribute(held=[{"lock": threading.Lock()}]),
+    "file": lambda: with_attribute(file=sys.__stdout__),
+    "generator": lambda: with_attribute(rows=(i for i in range(3))),
+    "graph-tensor": lambda: with_attribute(cached=linear()(X)),
+    "unregistered": lambda: with_attribute(parts=[linear()]),
+    "subclass-parameter": subclass_parameter,
+    "quantised": Quantised,
+    "double": lambda: linear().double(),
+    "script": lambda: torch.jit.script(linear()),
+    "script-inside": lambda: nn.Sequential(torch.jit.script(linear()), linear()),
+    "traced": lambda: torch.jit.trace(linear(), X),
+    "compiled": lambda: torch.compile(linear(), backend="eager"),
+    "symbolic-trace": lambda: torch.fx.symbolic_trace(nn.Sequential(linear(), nn.ReLU())),
+    "lstm": lambda: nn.LSTM(D, D),
+    "encoder": lambda: nn.TransformerEncoderLayer(D, 2, 7),
+    "checkpoint": lambda: calls(lambda self, x: torch.utils.checkpoint.checkpoint(self.linear, x, use_reentrant=False)),
+    "writes-parameter": lambda: calls(write_parameter),
+    "writes-input": lambda: calls(write_input),
+    "writes-buffer": lambda: calls(write_buffer, norm=nn.BatchNorm1d(D)),
+    "writes-in-place": lambda: calls(lambda self, x: self.linear(F.relu(x.clone(), inplace=True)).add_(1)),
+    "keeps-state": lambda: calls(keep_state, steps=0, state=None, seen=[]),
+    "draws": lambda: calls(draw),
+    "layer-drop": lambda: calls(skip_by_random),
+    "sets-modes": lambda: calls(set_modes),
+    "closure": call_closure,
+    "global": lambda: module(call_global),
+    "method": lambda: module(OUTER.forward),
+}
+
+
+def tensors(net):
+    """Return the parameters, buffers and tensors in attributes of a module and of OUTER."""
+    parts = [*net.modules(), *OUTER.modules()]
+    found = [*net.parameters(), *net.buffers(), *OUTER.parameters(), *OUTER.buffers()]
+    for part in parts:
+        for value in vars(part).values():
+            found += [value] if isinstance(value, torch.Tensor) else []
+            if isinstance(value, list):
+                found += [p for one in value if isinstance(one, nn.Module) for p in one.parameters()]
+    return found
+
+
+def state_of_tensor(tensor):
+    gradient = tensor.grad if tensor.is_leaf else None
+    memory = tensor.untyped_storage().data_ptr(), tensor.stride(), tensor.tolist(), tensor._version
+    return *memory, tensor.requires_grad, id(gradient), None if gradient is None else gradient.tolist()
+
+
+def state_of_tensors(found):
+    return list(map(state_of_tensor, found))
+
+
+def state_of_module(net):
+    """Return the attributes of each module: hooks, flags, and the identity of all that it holds."""
+    found = []
+    for part in net.modules():
+        if not isinstance(part, torch.jit.ScriptModule):
+            for name, value in vars(part).items():
+                found.append((name, id(value), list(map(id, value.values())) if isinstance(value, dict) else ()))
+        found.append((type(part), getattr(part, "training", None)))
+    return found
+
+
+def state_of_process():
+    return {
+        "generators": (torch.get_rng_state().tolist(), random.getstate(), str(numpy.random.get_state())),
+        "modes": (
+            torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+            torch.are_deterministic_algorithms_enabled(), torch.is_autocast_enabled("cpu"),
+            torch.backends.mkldnn.enabled, torch._C._get_mkldnn_enabled(), torch.get_num_threads(),
+            torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack(),
+        ),
+        "warnings": list(warnings.filters),
+        "threads": threading.enumerate(),
+        "collector": (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
+        "signals": [signal.getsignal(number) for number in signal.valid_signals()],
+        "environment": dict(os.environ),
+        "modules": set(sys.modules),
+        "torch": (nn.Module.__call__, nn.Module.__init__, torch.overrides.has_torch_function, threading.Thread.start),
+    }  # fmt: skip
+
+
+def seed():
+    for set_seed in (random.seed, numpy.random.seed, torch.manual_seed):
+        set_seed(3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def end_process_group():
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_count_changes_nothing(kind, backward):
+    """Generators alone advance: as by one call of the forward pass."""
+    net = KINDS[kind]()
+    x = torch.ones(N, D, dtype=next(net.parameters(), X).dtype)
+
+    def count():
+        seed()
+        return count_macs(net, x, backward=backward, allow_unsupported=True).macs
+
+    before = state_of_tensors([x, *tensors(net)]), state_of_module(net)
+    first = count()
+    process = state_of_process()
+    assert count() == first > 0
+    assert (state_of_tensors([x, *tensors(net)]), state_of_module(net)) == before
+    assert state_of_process() == process
+    assert getattr(net, "calls", []) == []
+    if kind in ("draws", "layer-drop"):
+        seed()
+        net(x)
+    assert state_of_process()["generators"] == process["generators"]
+
+
+@pytest.mark.parametrize("kind", ["writes-parameter", "writes-input", "writes-buffer", "pruned", "lock", "file"])
+def test_backward_begun_before_a_count_works(kind):
+    net, x = KINDS[kind](), torch.ones(N, D)
+    loss = (x.requires_grad_().exp() @ (next(net.parameters()) ** 2)).sum()
+    count_macs(net, x, training=True, allow_unsupported=True)
+    loss.backward()
+
+
+def test_threads_draw_no_number_twice():
+    net, draws, done = nn.Sequential(linear(), nn.Dropout()), [], threading.Event()
+
+    def repeat():
+        while not done.is_set():
+            draws.append(torch.rand(1, dtype=torch.float64).item())
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    for _ in range(100):
+        count_macs(net, X, training=True)
+    done.set()
+    thread.join()
+    assert len(draws) == len(set(draws))
+
+
+def test_layer_drop_counts_what_the_generator_gives():
+    net = calls(skip_by_random)
+    random.seed(3)
+    expected = [N * D * D * (random.random() < 0.5) for _ in range(20)]
+    random.seed(3)
+    assert [count_macs(net, X).macs for _ in range(20)] == expected
+
+
+def test_result_keeps_no_tensor():
+    net, x = nn.Sequential(linear(), nn.BatchNorm1d(D)), torch.ones(N, D)
+    kept = [weakref.ref(one) for one in (net, *net.modules(), *net.parameters(), *net.buffers(), x)]
+    count = count_macs(net, x, backward=True)
+    del net, x
+    assert [one() for one in kept] == [None] * len(kept) and count.to_dataframe().macs.sum() == count.macs
+
+
+def test_pass_that_fails_changes_nothing():
+    def fail(self, x):
+        write_parameter(self, x)
+        raise KeyError("inside")
+
+    net = calls(fail)
+    before = state_of_tensors([X, *tensors(net)])
+    with pytest.raises(KeyError, match="inside"):
+        count_macs(net, X, backward=True)
+    assert state_of_tensors([X, *tensors(net)]) == before
+
+
+def test_memory_that_cannot_be_copied_is_not_written():
+    weight = torch.eye(D).to_sparse()
+    with pytest.raises(RuntimeError, match="^mul_ in [^\n]* writes to a tensor that is not the run's[^\n]*$"):
+        count_macs(lambda x: weight.mul_(2) @ x.T, X)
+    assert weight.to_dense().tolist() == torch.eye(D).tolist()
+
+
+class Endless:
+    """An iterator that runs a module."""
+
+    def __init__(self, net):
+        self.net = net
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self.net(X)
+
+
+async def wait(self, x):
+    return self.linear(x)
+
+
+async def generate_later(self, x):
+    yield self.linear(x)
+
+
+def generate(self, x):
+    yield self.linear(x)
+
+
+UNRUN = {
+    "coroutine": wait,
+    "asynchronous-generator": generate_later,
+    "generator": generate,
+    "generator-expression": lambda self, x: (self.linear(row) for row in [x]),
+    "map": lambda self, x: map(self.linear, [x]),
+    "filter": lambda self, x: filter(self.linear, [x]),
+    "zip": lambda self, x: zip([1], map(self.linear, [x]), strict=True),
+    "chain": lambda self, x: itertools.chain([x], map(self.linear, [x])),
+    "starmap": lambda self, x: itertools.starmap(self.linear, [(x,)]),
+    "iterator": lambda self, x: Endless(self.linear),
+    "function": lambda self, x: lambda: self.linear(x),
+    "partial": lambda self, x: functools.partial(self.linear, x),
+    "method": lambda self, x: self.linear.forward,
+    "cache": lambda self, x: functools.cache(lambda: self.linear(x)),
+    "future": lambda self, x: concurrent.futures.Future(),
+    "in-containers": lambda self, x: (x, {"later": [lambda: self.linear(x)]}),
+}
+
+
+@pytest.mark.parametrize("kind", UNRUN)
+def test_result_that_has_not_run_raises(kind):
+    with pytest.raises(ValueError, match="^the result holds an? [^\n]*: [a-z ]* in forward$"):
+        count_macs(calls(UNRUN[kind]), X)
+
+
+def test_result_that_runs_nothing_counts():
+    rows, numbers = iter([X]), (number for number in range(3))
+    results = (
+        F.relu, nn.ReLU(), functools.partial(F.relu, inplace=True), rows, numbers, zip([X], [X], strict=True),
+        map(int, "12"), (row for row in [X]),
+    )  # fmt: skip
+    assert count_macs(calls(lambda self, x: (self.linear(x), *results)), X).macs == N * D * D
+    assert list(rows) == [X] and list(numbers) == [0, 1, 2]
+
+
+def test_forward_waits_for_a_thread_that_forks():
+    statuses = []
+
+    def fork():
+        child = os.fork()
+        if child == 0:
+            os._exit(count_macs(linear(), X).macs != N * D * D)
+        statuses.append(os.waitpid(child, 0)[1])
+
+    def forward(x):
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+        return x @ x.T
+
+    assert count_macs(module(forward), X, allow_unsupported=True).macs == N * D * N and statuses == [0]
+
+
+def test_forward_waits_for_a_thread_that_counts(monkeypatch):
+    monkeypatch.setattr("headcount.bench.trace.collector.DEADLOCK_S", 1)
+    errors = []
+
+    def count():
+        try:
+            count_macs(linear(), X)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    def forward(x):
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            pool.submit(count).result()
+        return x @ x.T
+
+    assert count_macs(module(forward), X, allow_unsupported=True).macs == N * D * N
+    (error,) = errors
+    assert error.startswith("a count inside a count: ") and "\n" not in error
+
+
+NESTED = """
+import torch, headcount as hc
+
+def nested(depth):
+    net = torch.nn.Linear(3, 5)
+    for _ in range(depth):
+        net = torch.nn.Sequential(net)
+    return net
+
+print(hc.count(nested(195), torch.ones(4, 3)).macs, hc.count(nested(195), torch.ones(4, 3), backward=True).macs)
+try:
+    hc.count(nested(500), torch.ones(4, 3))
+except RecursionError as error:
+    print(error)
+"""
+
+
+def test_modules_nest_195_deep():
+    """In a process of its own: pytest has calls around a test."""
+    done = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, check=True)
+    macs, error = done.stdout.splitlines()
+    assert macs == "60 180" and "sys.setrecursionlimit" in error
