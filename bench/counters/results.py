@@ -36,8 +36,9 @@ class ReportedCounts:
 class RecordedCall:
     """A call of a module that is recorded on first use, and the explanation of each counter from its trace.
 
-    ``options`` are those of count_contractions; ``backward`` records the gradients too. Raises what the module raises
-    when it is recorded, and UnsupportedError for unsupported operators.
+    ``options`` are those of count_contractions; ``backward`` records the gradients too, and those of inputs where
+    ``input_gradients``. Raises what the module raises when it is recorded, and UnsupportedError for unsupported
+    operators.
     """
 
     module: nn.Module
@@ -46,10 +47,12 @@ class RecordedCall:
     tools: Sequence[ModuleType]
     options: Mapping[str, Any] = field(default_factory=dict)
     backward: bool = False
+    input_gradients: bool = True
 
     def _record(self, hooked: bool) -> Trace:
         names = dict.fromkeys(name for tool in self.tools for name in getattr(tool, "NAMES", ()))
         options = {"names": tuple(names), "backward": self.backward, "hooked": hooked}
+        options["input_gradients"] = self.input_gradients
         # each run of a module that draws numbers is the same
         seed_generators()
         return record(self.module, self.args, self.kwargs, **options)
@@ -80,6 +83,7 @@ def read(
     label: str,
     exact: int | None = None,
     backward: bool = False,
+    input_gradients: bool = True,
     **options: Any,
 ) -> ReportedCounts:
     """Record ``module`` once and run each counter on the same call, with the random numbers of seed 0.
@@ -92,7 +96,7 @@ def read(
     """
     kwargs = dict(kwargs or {})
     tools = [registry.counter(name) for name in counters]
-    call = RecordedCall(module, args, kwargs, tools, options, backward)
+    call = RecordedCall(module, args, kwargs, tools, options, backward, input_gradients)
     exact = call.headcount.macs if exact is None else exact
     out = []
     for tool in tools:

@@ -64,7 +64,10 @@ def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
         costs = Case.of(request["spec"], request["settings"], request["lengths"], plan=plan).ranks
         with fake_process_group(plan.ranks), implicit_replication():
             for cost in costs:
-                yield cost.stage, count(_stage(built, cost), partial(_divide_by_plan, plan))
+                # what a first stage reads is data, what a later one reads the result of another rank
+                is_first = cost.stage in ("all", "first")
+                run_stage = partial(run, input_gradients=not is_first)
+                yield cost.stage, count(_stage(built, cost), partial(_divide_by_plan, plan), run=run_stage)
     except (PlanError, ConfigError) as error:
         raise UserCodeError(str(error)) from None
 

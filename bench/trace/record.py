@@ -31,15 +31,17 @@ def record(
     backward: bool = False,
     training: bool = False,
     hooked: bool = False,
+    input_gradients: bool = True,
 ) -> Trace:
     """Return one call of a copy of ``model``, on the device of its tensors, as a Trace.
 
     ``names`` are Python names ("torch.matmul") whose calls become events too. ``backward`` differentiates all
-    floating-point outputs with respect to every trainable parameter and every floating-point input. The model runs in
-    eval mode unless ``training``, and without autograd unless ``backward``. With ``hooked`` each module has a hook, as
-    under a tool that sets hooks: torch's encoder layer then leaves its fast path. The run draws the random numbers of
-    one call; nothing else of the caller's changes, and torch's functions and modes are restored. A model that refuses
-    to be copied runs itself. Errors of the model pass through.
+    floating-point outputs with respect to every trainable parameter and every floating-point input; without
+    ``input_gradients`` inputs need none, as the data of a training step. The model runs in eval mode unless
+    ``training``, and without autograd unless ``backward``. With ``hooked`` each module has a hook, as under a tool that
+    sets hooks: torch's encoder layer then leaves its fast path. The run draws the random numbers of one call; nothing
+    else of the caller's changes, and torch's functions and modes are restored. A model that refuses to be copied runs
+    itself. Errors of the model pass through.
     """
     kwargs = dict(kwargs or {})
     lazy = next((name for name, part in model.named_modules() if _is_lazy(part)), None)
@@ -65,7 +67,8 @@ def record(
         if backward:
             # The fused recurrent layer of oneDNN computes the gradient of the first state even if not needed.
             torch._C._set_mkldnn_enabled(False)
-            args, kwargs = tree_map_only(Tensor, as_leaf, (args, kwargs))
+            if input_gradients:
+                args, kwargs = tree_map_only(Tensor, as_leaf, (args, kwargs))
         recorder = Recorder(model, copier.shared)
         with cache_shapes(model, names, recorder.trace.events):
             dispatch, function = recorder.start(names, changed)

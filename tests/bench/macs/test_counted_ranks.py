@@ -65,6 +65,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.parametrize("name", ["dit-s2", "moh-dit-s2-75", "transnext-micro"])
+def test_training_step_of_images_is_counted(name, tables):
+    """The closed form of a step has no gradient of the images."""
+    (row,) = tables(name, "--set", "num_classes=10", "--plan", "dp=3", "--backward", verb="count")[f"{name}-ranks"]
+    assert row["verdict"] == "equal"
+
+
 @pytest.mark.parametrize("plan", ["tp=2", "pp=1+1,tp=2,sp,dp=2,fsdp:keep"])
 def test_each_class_of_ranks_equals_its_closed_form(plan, tables, monkeypatch):
     found = {}
