@@ -1,4 +1,4 @@
-"""Every case of the GPU campaign runs through on the fake device, with few tokens and models of few layers."""
+"""Every case of the GPU campaign runs through on the fake device, with few tokens and small models."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from headcount.bench.latency import gates, implementations, schedule, timing_cas
 from headcount.bench.latency.__main__ import main
 from headcount.models.configs.presets import PRESETS, preset
 
-DEPTH = 2
-DEPTHS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
+SMALL = {"num_layers": 1, "num_encoder_layers": 1, "num_decoder_layers": 1, "vocab_size": 97, "d_ff": 64}
+"""Sizes of models, whose attention keeps its own."""
 LACKING = "ragged"
 """An implementation whose core has no kernel for the CPU, on which the fake device computes."""
 
@@ -16,17 +16,15 @@ pytestmark = pytest.mark.nightly
 
 
 def shallow_preset(name, overrides=None):
-    """Return a preset of DEPTH layers, the last ones, and of few words; a stage of an image's model has one layer."""
+    """Return a preset with its last layer, or one layer in each stage, and with SMALL sizes."""
     fields = {}
     for field, value in PRESETS[name].items():
-        if field in DEPTHS:
-            fields[field] = min(value, DEPTH)
-        elif field == "depths":
+        if field == "depths":
             fields[field] = (1,) * len(value)
-        elif field == "vocab_size":
-            fields[field] = 97
         elif isinstance(value, tuple) and "num_layers" in PRESETS[name]:
-            fields[field] = value[-DEPTH:]
+            fields[field] = value[-1:]
+        elif field in SMALL:
+            fields[field] = SMALL[field]
     return preset(name, fields)
 
 
