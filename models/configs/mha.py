@@ -13,7 +13,10 @@ class MultiHeadAttentionConfig(AttentionConfig):
 
     module: ClassVar[str | None] = "MultiHeadAttention"
     fields_by_letter: ClassVar[Mapping[str, str]] = fields_of("d_m", "h", "d_h", "g", "bias")
-    implementations: ClassVar[tuple[Implementation, ...]] = reference_and_fused("mha")
+    implementations: ClassVar[tuple[Implementation, ...]] = (
+        *reference_and_fused("mha"),
+        Implementation("compiled", "kernels.compiled:mha", timed=False, package="triton"),
+    )
     rotary: ClassVar[str | None] = "head_dim"
     columns: ClassVar[tuple[str, ...]] = ("q_proj", "k_proj", "v_proj")
     key_value_columns: ClassVar[tuple[str, ...]] = ("k_proj", "v_proj")

@@ -7,6 +7,9 @@ from typing import ClassVar
 
 from headcount.models.configs.base import AttentionConfig, Implementation, fields_of
 
+EVERY_EXPERT = (("top_k", "num_experts"),)
+"""What an implementation executes that runs all E experts for every token."""
+
 
 class Gates(StrEnum):
     """Weights of a token's K experts. ``printed``: probabilities over their sum, which gets no gradient (Eq. 9).
@@ -35,7 +38,8 @@ class MixtureOfAttentionHeadsConfig(AttentionConfig):
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "moa:reference", timed=False),
         Implementation("gathered", "moa:gathered", timed=False, few_rows=True),
-        Implementation("dense-all", "kernels.dense_all:dense_all", executes=(("top_k", "num_experts"),)),
+        Implementation("dense-all", "kernels.dense_all:dense_all", executes=EVERY_EXPERT),
+        Implementation("compiled", "kernels.compiled:moa", timed=False, package="triton", executes=EVERY_EXPERT),
         Implementation("grouped", "kernels.grouped:grouped", one_graph=False),
         Implementation("loop", "kernels.loop:loop"),
         Implementation("triton", "kernels.triton_moa:run", package="triton"),

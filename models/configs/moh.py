@@ -75,6 +75,7 @@ class MixtureOfHeadAttentionConfig(HeadSelection, AttentionConfig):
     implementations: ClassVar[tuple[Implementation, ...]] = (
         Implementation("reference", "moh:reference", timed=False),
         Implementation("fused", "moh:fused"),
+        Implementation("compiled", "kernels.compiled:moh", timed=False, package="triton"),
         Implementation("ragged", "kernels.ragged:ragged", form=Form.IDEAL, gradient=Form.IDEAL, one_graph=False),
         Implementation("triton", "kernels.triton_moh:run", form=Form.IDEAL, package="triton"),
     )

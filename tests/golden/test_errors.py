@@ -121,7 +121,7 @@ MACS = [
 LATENCY = [
     ("latency --layer moa", 2, ["'moa'", "moa-8K8E128D"]),
     ("latency --model gpt", 2, ["'gpt'", "--list"]),
-    ("latency --layer mha-base --arm fast", 2, ["mha", "fast", "reference, fused, auto"]),
+    ("latency --layer mha-base --arm fast", 2, ["mha", "fast", "reference, fused, compiled, auto"]),
     ("latency --layer moa-8K8E128D --arm triton", 2, ["triton", "CUDA"]),
     ("latency --model transformer-base --pass decode", 2, ["--pass", "forward", "both"]),
     ("latency --seq-len 0", 2, ["--seq-len", "0"]),

@@ -14,7 +14,7 @@ from headcount.models.build import build
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import make_config
 from headcount.models.configs.moe_ffn import MixtureFeedForwardConfig
-from headcount.models.kernels import grouped
+from headcount.models.kernels import compiled, grouped
 from headcount.models.kernels.selection import LOGGED, Selectable, select_impl
 from tests.cases import features, padding
 
@@ -22,6 +22,7 @@ SOME = make_config(dict(attention="moa", d_model=11, num_experts=7, top_k=3, hea
 EVEN = make_config(dict(attention="moa", d_model=24, num_experts=7, top_k=3, head_dim=8, bias=True))
 ALL = make_config(dict(attention="moa", d_model=11, num_experts=5, top_k=5, head_dim=3))
 MHA = make_config(dict(attention="mha", d_model=14, num_heads=7))
+MOH = make_config(dict(attention="moh", d_model=12, num_heads=6, num_shared_heads=1, top_k=2))
 MODEL = make_config(
     dict(
         model="encoder_decoder", attention="moa", d_model=11, d_ff=13, num_encoder_layers=2, num_decoder_layers=1,
@@ -209,3 +210,17 @@ def test_cuda_graph_capture(impl, config):
         captured = layer(query)
     graph.replay()
     torch.testing.assert_close(captured, layer(query).detach())
+
+
+@pytest.mark.parametrize("config", [SOME, MHA, MOH], ids=["moa", "mha", "moh"])
+def test_compiled_is_one_graph_of_plain_implementation(config, monkeypatch):
+    how = []
+    monkeypatch.setattr(torch, "compile", lambda function, **options: how.append(options) or function)
+    run = getattr(compiled, config.variant)
+    compiled._compile.cache_clear()
+    layer, x = build(config), torch.randn(2, 3, config.d_model)
+    expected = layer(x)
+    layer._runs["reference"] = run
+    torch.testing.assert_close(layer(x), expected)
+    assert how == [{"fullgraph": True, "dynamic": False}]
+    compiled._compile.cache_clear()
