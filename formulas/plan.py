@@ -80,6 +80,10 @@ class Plan:
         return ",".join(words) or "dp=1"
 
 
+MOST_STAGES = 100_000
+"""Stages that one part of ``pp=7+14x8+7`` may name."""
+
+
 def parse(text: str) -> Plan:
     """Return the plan of ``tp=8,sp,cp=2:ring,ep=4:replicated,pp=7+14x8+7,dp=128,fsdp:keep,hsdp=2,mb=4``.
 
@@ -118,7 +122,12 @@ def _word(name: str, value: str, flag: str, assigned: bool) -> dict[str, object]
 def _stages(text: str) -> list[int]:
     """Return the layers of the stages that ``14x8`` or ``7`` names."""
     times, x, size = text.partition("x")
-    return [_integer("pp", size)] * _integer("pp", times) if x else [_integer("pp", text)]
+    if not x:
+        return [_integer("pp", text)]
+    number = _integer("pp", times)
+    if number > MOST_STAGES:
+        raise PlanError(f"pp has {number:,} stages; at most {MOST_STAGES:,} are written out")
+    return [_integer("pp", size)] * number
 
 
 def _integer(name: str, text: str) -> int:

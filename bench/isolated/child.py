@@ -41,8 +41,7 @@ def main() -> int:
         # a fork that user code left running here
         return 0
     try:
-        # not open, which user code may have replaced
-        with os.fdopen(out, "w", encoding="utf-8") as file:
+        with open(out, "w", encoding="utf-8") as file:
             json.dump(answer, file, default=vars)
         sys.stdout.flush()
     except OSError as error:

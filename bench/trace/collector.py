@@ -13,6 +13,13 @@ from typing import ParamSpec, TypeVar
 
 P, R = ParamSpec("P"), TypeVar("R")
 
+
+class NestedCountError(RuntimeError):
+    """The module that is counted counts, or waits for a thread that does."""
+
+    exit_code = 2
+
+
 _ONE_COUNT = threading.RLock()
 """Held while a thread counts."""
 _counting: tuple[int, tuple[int, int, int]] | None = None
@@ -42,7 +49,7 @@ def _acquire() -> None:
         is_waiting = frame and os.path.basename(frame.f_code.co_filename) in _WAITS
         waited = waited + 1 if is_waiting else 0
         if waited == DEADLOCK_S:
-            raise RuntimeError(
+            raise NestedCountError(
                 "a count inside a count: the module that is counted waits for a thread, and this thread counts; call "
                 "its layers instead"
             )

@@ -22,6 +22,7 @@ from torch.autograd.function import Function, _SingleLevelFunction
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
+from headcount.bench.trace.collector import NestedCountError
 from headcount.bench.trace.events import (
     AUTOGRAD,
     MODULE,
@@ -157,7 +158,7 @@ class Recorder:
         """
         self._restored = replaced
         if _recorders:
-            raise RuntimeError("a count inside a count: the module that is counted counts; call its layers instead")
+            raise NestedCountError("a count inside a count: the module that is counted counts; call its layers instead")
         guards = Guards(FunctionTracer, replaced)
         # nn.MultiheadAttention calls torch.overrides before it takes its fast path.
         for module in (F, torch.functional, torch._tensor, torch.overrides):

@@ -500,6 +500,7 @@ def test_encoder_decoder_context_parallel():
         ("hsdp=2", "does not divide dp x cp"),
         ("dp=2,hsdp=2", "need fsdp"),
         ("recompute=some", "none, selective, full"),
+        ("pp=999999999x1+1", "at most 100,000"),
     ],
 )
 def test_invalid_plan_raises(text, message):

@@ -49,6 +49,13 @@ class Holds(torch.nn.Module):
         return out
 def deep(T=3): return Holds(3000), (torch.ones(T, 5),)
 
+class Counts(torch.nn.Linear):
+    def forward(self, x):
+        import headcount as hc
+        hc.count(torch.nn.Linear(5, 7), x)
+        return super().forward(x)
+def counts(T=3): return Counts(5, 7), (torch.ones(T, 5),)
+
 def leaves_behind(T=3):
     import atexit, concurrent.futures, multiprocessing, threading
     threading.Thread(target=time.sleep, args=(600,)).start()
@@ -91,6 +98,11 @@ def test_internal_error_exits_1_with_traceback(factory, warm, capfd):
     out, err = capfd.readouterr()
     assert not out and "TypeError: 'NoneType' object is not callable" in err
     assert err.splitlines()[-1].startswith(f"python -m bench.macs: error: {spec}: ")
+
+
+def test_count_inside_a_count_is_the_users_error(factory, warm, capfd):
+    assert main(["--counter", "torch", "--module", f"{factory}:counts"]) == 2
+    assert "a count inside a count" in capfd.readouterr().err.splitlines()[-1]
 
 
 def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
