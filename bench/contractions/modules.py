@@ -9,7 +9,7 @@ from math import prod
 from os.path import commonprefix
 from typing import TYPE_CHECKING
 
-from headcount.bench.contractions.selections import Selections, parameter_of
+from headcount.bench.contractions.selections import Selections, weight_of
 from headcount.bench.trace.events import MODULE, OPERATION, Event, Trace, tensors_in
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def active_shares(trace: Trace, by_event: "ProductsByEvent") -> dict[int, Fracti
     rows: dict[int, Fraction] = {}
     multiplied: set[int] = set()
     for kind, product in (pair for parts in by_event.values() for pair in parts):
-        weights = {parameter_of(trace, fact) for fact in product.operands} - {None}
+        weights = {weight_of(trace, fact) for fact in product.operands} - {None}
         multiplied |= weights
         for weight in weights if kind == "expert_linear" else ():
             shape = trace.parameters[weight][1]

@@ -37,6 +37,8 @@ _NEVER_ZERO = frozenset("exp exp2 pow ldexp".split())
 _SAME_VALUES = FREE | {"_to_copy", "expand"}
 _SAMPLES = frozenset({"bernoulli", "multinomial", "fill", "complex", "polar"})
 """Operations that create a tensor from values of another."""
+_RANDOM = frozenset("rand rand_like randn randn_like randint randint_like randperm normal random uniform".split())
+"""Operations that draw numbers: a choice by them differs from one call to the next, as one by inputs does."""
 _OPPOSITES = {"ne": "eq", "lt": "ge", "le": "gt"}
 """Comparisons that are true where others are not."""
 _EXITS = frozenset({"tolist", "numpy", "__array__"})
@@ -166,6 +168,8 @@ class Selections:
             self._sizes[fact.storage] = max(self._sizes.get(fact.storage, 0), fact.numel)
         if self._products.get(event.index):
             value = self._multiply(event, facts)
+        elif name in _RANDOM:
+            value = Value(INPUT, frozenset() if _is_real(outs[0]) else frozenset({event.index}), self._name(event.index))
         elif not facts or name in CREATED and name not in _SAMPLES:
             value = NOTHING
         elif name in ("cat", "stack"):
@@ -200,6 +204,8 @@ class Selections:
                 roots |= {event.index}
             elif _is_real(fact) and one.depends == INPUT and not one.roots:
                 roots |= {-1 - fact.storage}
+        if name in _SAMPLES and name in _STEPS | {"multinomial"}:
+            roots |= {event.index}
         depends = max((one.depends for _, one in known), default=CONSTANT)
         keeps = value.number >= 0 and name in _SAME_VALUES and not _is_real(facts[0])
         return Value(depends, roots, value.number if keeps else self._number(event, name, facts, position))
@@ -233,7 +239,7 @@ class Selections:
         """Return the value of an elementwise operation, a norm, a reduction or anything else that computes."""
         found = [(fact, self._value(fact)) for fact in facts]
         same = [value for place, (fact, value) in enumerate(found) if not place or fact.numel == out.numel]
-        computed = [value for fact, value in found if parameter_of(self._trace, fact) is None]
+        computed = [value for fact, value in found if weight_of(self._trace, fact) is None]
         gated = frozenset().union(*(value.gated for value in computed))
         if len(gated) > 1:
             self._compare_gated(gated)
@@ -256,7 +262,7 @@ class Selections:
 
     def _multiply(self, event: Event, facts: list[TensorFact]) -> Value:
         """Return the value of a product, and note the rows that its weights meet."""
-        weights = {fact: parameter_of(self._trace, fact) for fact in facts}
+        weights = {fact: weight_of(self._trace, fact) for fact in facts}
         used = frozenset(weights.values()) - {None}
         data = [fact for fact, weight in weights.items() if weight is None and _is_real(fact)]
         values = [self._value(fact) for fact in data]
@@ -293,7 +299,7 @@ class Selections:
         """Return the value of elements that are taken by integers or a mask."""
         data, value = facts[0], self._value(facts[0])
         number, roots = self._selector(facts[1:])
-        if parameter_of(self._trace, data) is not None:
+        if weight_of(self._trace, data) is not None:
             if self._is_learned(roots):
                 self.found.add(roots)
             return Value(LEARNED)
@@ -349,7 +355,7 @@ class Selections:
             if not roots or not _is_real(data) or not _is_broadcast(mask, out):
                 continue
             weights = self._value(data).weights
-            if self._is_learned(roots) and (weights or parameter_of(self._trace, data) is not None):
+            if self._is_learned(roots) and (weights or weight_of(self._trace, data) is not None):
                 self.found.add(roots)
             number = number if isinstance(number, int) else self._name(number)
             if weights:
@@ -403,7 +409,7 @@ class Selections:
         for event in self._trace.operations():
             read.update(fact.storage for fact in event.tensors())
             for _, product in self._products.get(event.index, ()):
-                for weight in {parameter_of(self._trace, fact) for fact in product.operands} - {None}:
+                for weight in {weight_of(self._trace, fact) for fact in product.operands} - {None}:
                     if weight not in rows and event.index > self._exit:
                         late.add(weight)
                     rows[weight] += Fraction(product.macs, max(1, prod(self._trace.parameters[weight][1])))
@@ -438,6 +444,18 @@ def parameter_of(trace: Trace, fact: TensorFact) -> int | None:
             return None
         fact = first
     return fact.storage if fact.storage in trace.parameters else None
+
+
+def weight_of(trace: Trace, fact: TensorFact) -> int | None:
+    """Return the storage of the parameter that a tensor is made of; None for rows of an embedding, which are tokens."""
+    source = fact.source
+    while source is not None and base(trace.events[source].name) in _FOLLOWED:
+        event = trace.events[source]
+        if base(event.name) == "embedding":
+            return None
+        first = next(event.tensors(), None)
+        source = first and first.source
+    return parameter_of(trace, fact)
 
 
 def _is_real(fact: TensorFact) -> bool:

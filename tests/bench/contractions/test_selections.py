@@ -131,7 +131,12 @@ CHOICES = {
     "comparison": lambda m, x, ids: (m.router(x)[:, 0] > m.router(x)[:, 1]).long(),
     "hash": lambda m, x, ids: ids % len(m.experts),
     "shifted-hash": lambda m, x, ids: (ids * 7 + 3) % 5 % len(m.experts),
+    "drawn": lambda m, x, ids: torch.randint(len(m.experts), ids.shape),
+    "drawn by weights": lambda m, x, ids: torch.ones(len(m.experts)).multinomial(len(ids), replacement=True),
+    "drawn order": lambda m, x, ids: torch.randperm(len(ids)) % len(m.experts),
 }
+UNLEARNED = ("hash", "shifted-hash", "drawn", "drawn by weights", "drawn order")
+"""Choices without the router's weights."""
 
 
 @pytest.mark.parametrize("experts, width, tokens", SIZES)
@@ -142,8 +147,20 @@ def test_routed_experts_are_not_all_active(choice, dispatch, experts, width, tok
     model = Routed(lambda m, x, ids: DISPATCHES[dispatch](m, x, CHOICES[choice](m, x, ids)), experts, width)
     count = hc.count(model, torch.randn(tokens, width), torch.arange(tokens))
     square = width * width + width
-    router = 0 if "hash" in choice else width * experts
+    router = 0 if choice in UNLEARNED else width * experts
     assert count.active_params in (None, 2 * square + router + square)
+
+
+@pytest.mark.parametrize("experts, width, tokens", SIZES)
+@pytest.mark.parametrize("dispatch", ["masks", "places", "order", "item", "groups"])
+@pytest.mark.parametrize("choice", UNLEARNED)
+def test_experts_right_behind_an_embedding_are_not_all_active(choice, dispatch, experts, width, tokens):
+    torch.manual_seed(0)
+    model = Routed(lambda m, x, ids: DISPATCHES[dispatch](m, x, CHOICES[choice](m, x, ids)), experts, width)
+    model.before = nn.Embedding(tokens, width)
+    model.forward = lambda ids: model.run(model, model.before(ids), ids)
+    count = hc.count(model, torch.arange(tokens))
+    assert count.active_params in (None, tokens * width + width * width + width)
 
 
 GATES = {
