@@ -98,7 +98,7 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
                 f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
                 "products of a module do not name"
             )
-    if module.active_params is None and any(term.of == "active_params" for term in terms):
+    if not module.active_params and any(term.of == "active_params" for term in terms):
         raise UsageError(f"rule {rule.name} needs the parameters that a token uses, which this run does not show")
     products = module_ledger(count, module.active_params)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):

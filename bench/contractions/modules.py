@@ -10,6 +10,7 @@ from os.path import commonprefix
 from typing import TYPE_CHECKING
 
 from headcount.bench.contractions.selections import Selections, weight_of
+from headcount.bench.contractions.zero_mac_ops import FREE, base
 from headcount.bench.trace.events import MODULE, OPERATION, Event, Trace, tensors_in
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def module_records(trace: Trace, by_event: "ProductsByEvent") -> tuple[ModuleRec
             read.update(fact.storage for fact in event.tensors())
         elif event.what == MODULE and not (event.backward or event.failed):
             calls[event.path].append(event)
+    read -= _copied_weights(trace)
     used = {weight.name for weight in trace.weights if any(one in read or one < 0 for one in weight.storages)}
     active = active_shares(trace, by_event)
     own: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -129,6 +131,27 @@ def module_records(trace: Trace, by_event: "ProductsByEvent") -> tuple[ModuleRec
                 sums = {**sums, "active_params": None}
             records.append(ModuleRecord(path, kind, _shapes(calls[path]), **sums, calls=len(calls[path])))
     return tuple(records)
+
+
+def _copied_weights(trace: Trace) -> set[int]:
+    """Return the storages of weights that a function only copies to weights of its own and uses in their place."""
+    found = {storage for weight in trace.weights if not weight.registered for storage in weight.storages}
+    copies: defaultdict[int, set[int]] = defaultdict(set)
+    computes: set[int] = set()
+    for event in trace.operations() if found else ():
+        name, operands = base(event.name), [fact.storage for fact in event.tensors()]
+        if name in ("clone", "_to_copy"):
+            copies[operands[0]].update(fact.storage for fact in tensors_in(event.out))
+        elif name == "copy":
+            copies[operands[1]].add(operands[0])
+        elif name not in FREE:
+            computes.update(operands)
+
+    def ends_in_weights(storage: int, seen: frozenset[int] = frozenset()) -> bool:
+        ends = copies.get(storage, set()) - seen - {storage}
+        return bool(ends) and all(end in found or ends_in_weights(end, seen | {storage}) for end in ends)
+
+    return set(filter(ends_in_weights, found - computes))
 
 
 def _shapes(calls: Sequence[Event]) -> str:

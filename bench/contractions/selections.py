@@ -169,7 +169,8 @@ class Selections:
         if self._products.get(event.index):
             value = self._multiply(event, facts)
         elif name in _RANDOM:
-            value = Value(INPUT, frozenset() if _is_real(outs[0]) else frozenset({event.index}), self._name(event.index))
+            roots = frozenset() if _is_real(outs[0]) else frozenset({event.index})
+            value = Value(INPUT, roots, self._name(event.index))
         elif not facts or name in CREATED and name not in _SAMPLES:
             value = NOTHING
         elif name in ("cat", "stack"):

@@ -1,5 +1,6 @@
 """Parameters of functions, which register none: those that the run reads, by every way to write the function."""
 
+import copy
 from functools import partial
 
 import pytest
@@ -36,6 +37,14 @@ def weights(m):
     return dict(m.named_parameters())
 
 
+def loaded(m):
+    """Return a module made in the call, with the weights of ``m``."""
+    made = Block(*m.down.weight.shape)
+    made.scale.requires_grad_(False)
+    made.load_state_dict(m.state_dict())
+    return made
+
+
 WAYS = {
     "lambda": lambda m: lambda x: m(x),
     "partial": lambda m: partial(m),
@@ -53,6 +62,9 @@ WAYS = {
     "raw": lambda m: lambda x: F.linear(F.linear(x, m.up.weight, m.up.bias).relu(), m.down.weight) * m.scale,
     "submodules": lambda m: lambda x: m.down(m.up(x).relu()) * m.scale,
     "no-grad": lambda m: torch.no_grad()(lambda x: m(x)),
+    "deepcopy": lambda m: lambda x: copy.deepcopy(m)(x),
+    "deepcopy-of-a-type": lambda m: lambda x: copy.deepcopy(m).double().float()(x),
+    "loaded": lambda m: lambda x: loaded(m)(x),
     "twice": lambda m: lambda x: m(m(x)) - m(x),
 }
 
