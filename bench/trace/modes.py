@@ -1,13 +1,15 @@
 """The two modes of a recorder: calls from Python into torch, and operations below autograd."""
 
 import sys
-from dataclasses import is_dataclass
+from collections import deque
+from collections.abc import Mapping, Sized, ValuesView
+from dataclasses import fields, is_dataclass
 from functools import cache
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _FORWARD_EVENT = "headcount: index of the event that this node differentiates"
 _SEQUENCES = (tuple, list)
+_CONTAINERS = (*_SEQUENCES, set, frozenset, deque, ValuesView)
 _MASKS = {"add", "masked_fill", "where"}
 """Operations by which a mask hides scores."""
 _EXPORTS = {"numpy", "__dlpack__", "tolist", "data_ptr", "untyped_storage"}
@@ -268,8 +271,30 @@ def _written_tensors(writes: tuple[tuple[int, str], ...], args: tuple, kwargs: d
 
 
 def results_of(value: Any) -> list[Tensor]:
-    """Return the tensors in a module's result, which may be a dataclass."""
-    return tensors_of(vars(value)) if is_dataclass(value) and not isinstance(value, dict) else tensors_of(value)
+    """Return the tensors in a module's result, in order: in what :func:`parts_of` finds, nested as it may be."""
+    if isinstance(value, Tensor):
+        return [value]
+    return [tensor for part in parts_of(value) for tensor in results_of(part)]
+
+
+def unread_results(value: Any) -> list[Any]:
+    """Return the objects in a module's result in which no tensor is looked for."""
+    if parts := parts_of(value):
+        return [found for part in parts for found in unread_results(part)]
+    is_plain = value is None or isinstance(value, Tensor | bool | int | float | complex | str | bytes)
+    is_empty = isinstance(value, Sized) and not len(value)
+    return [] if is_plain or is_empty else [value]
+
+
+def parts_of(value: Any) -> list[Any]:
+    """Return the values in a sequence, set, mapping, dataclass or namespace; none of anything else."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, _CONTAINERS):
+        return list(value)
+    if is_dataclass(value) and not isinstance(value, type | nn.Module):
+        return [getattr(value, field.name) for field in fields(value) if hasattr(value, field.name)]
+    return list(vars(value).values()) if isinstance(value, SimpleNamespace) else []
 
 
 def tensors_of(value: Any) -> list[Tensor]:

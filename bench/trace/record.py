@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.copies import Copier, as_leaf
 from headcount.bench.trace.events import GroupFact, Trace
-from headcount.bench.trace.modes import results_of
+from headcount.bench.trace.modes import results_of, unread_results
 from headcount.bench.trace.names import AttributePatches, set_eval_mode
 from headcount.bench.trace.recorder import Recorder
 from headcount.bench.trace.shapes import cache_shapes
@@ -140,6 +140,11 @@ def _is_lazy(module: nn.Module) -> bool:
 def run_backward(model: nn.Module, out: Any, exclude: Callable[..., None] = lambda *_: None) -> None:
     """Run backward from every output and restore ``grad``. ``exclude`` is called with the outputs' gradients first."""
     outputs = [tensor for tensor in results_of(out) if tensor.requires_grad]
+    if not outputs and torch.is_inference_mode_enabled():
+        raise RuntimeError("a backward pass needs autograd, which torch.inference_mode turns off")
+    if not outputs and (unread := unread_results(out)):
+        kind = type(unread[0]).__name__
+        raise RuntimeError(f"a backward pass begins at a tensor; none is found in a result of type {kind}")
     # Created outside the recording, as in a larger model. Contiguous: a grouped product refuses the stride 0 that
     # sum() sends back.
     with _disable_current_modes(), torch._C.DisableTorchFunction():

@@ -2,8 +2,7 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import is_dataclass
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from gc import get_referents
 from types import CoroutineType, FunctionType, ModuleType
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from headcount.bench.trace.copies import global_names
+from headcount.bench.trace.modes import parts_of
 
-_CONTAINERS = (tuple, list, set, frozenset)
 _FUTURES = (concurrent.futures.Future, asyncio.Future)
 _UNFOLLOWED = (type, ModuleType, Tensor, nn.Module, FunctionType)
 """Objects behind which no search for a module goes on; of a function only its closure and defaults."""
@@ -33,6 +32,8 @@ def _find_unrun(value: Any) -> str | None:
         return "a coroutine, which runs nothing before it is awaited: await it"
     if isinstance(value, _FUTURES):
         return None if value.done() else "a Future that is not done: wait for its result"
+    if isinstance(value, Awaitable):
+        return f"an object to await ({type(value).__name__}): await it"
     if isinstance(value, Iterator | AsyncIterator):
         is_lazy = _runs_modules(value) or _computes(value)
         return (
@@ -52,12 +53,8 @@ def _parts(out: Any) -> Iterator[Any]:
         if id(value) in seen:
             continue
         seen.add(id(value))
-        if isinstance(value, dict):
-            rest += value.values()
-        elif isinstance(value, _CONTAINERS):
-            rest += value
-        elif is_dataclass(value) and not isinstance(value, type | nn.Module):
-            rest += getattr(value, "__dict__", {}).values()
+        if parts := parts_of(value):
+            rest += parts
         elif not isinstance(value, Tensor | nn.Module):
             yield value
 
