@@ -160,6 +160,7 @@ def ragged_kernel(
     live = rows >= begin
     ids = tl.load(order_ptr + rows, mask=live, other=0)
     tokens = ids // K
+    gates = tl.load(gates_ptr + tokens * (S + K) + S + ids % K, mask=live, other=0.0).to(tl.float32)
     d = tl.arange(0, D_PAD)
     places = (tokens.to(tl.int64)[:, None] * H + head) * D + d[None, :]
     q = _load_rows(q_ptr + places, live[:, None], d[None, :], D, D_PAD)
@@ -175,7 +176,6 @@ def ragged_kernel(
         q, k_ptr + batch * stride_kb + own, v_ptr + batch * stride_vb + own, hidden_ptr + batch * src_len,
         stride_ks, stride_vs, 0, free, last, src_len, position, scale, HIDDEN, PRECISION, D, D_PAD, BM, BN,
     )  # fmt: skip
-    gates = tl.load(gates_ptr + tokens * (S + K) + S + ids % K, mask=live, other=0.0).to(tl.float32)
     factor = gates / tl.where(norm == 0.0, 1.0, norm)
     out = (acc * factor[:, None]).to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + places, out, mask=live[:, None] & (d[None, :] < D))
