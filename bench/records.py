@@ -83,7 +83,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "positive numbers": lambda value: isinstance(value, list) and bool(value) and all(map(_is_time, value)),
     "object": lambda value: isinstance(value, dict),
     "ratio": lambda value: _has(value, ("value", "low", "high"), _is_number),
-    "kernels": lambda value: isinstance(value, list) and all(_has(one, ("us",), FITS["number"]) for one in value),
+    "kernels": lambda value: isinstance(value, list) and bool(value) and all(map(_is_kernel, value)),
     "object with device and time": lambda value: _has(value, ("device", "time"), FITS["text"]),
 }
 """Whether a value is what the name says; a ratio has its bootstrap interval."""
@@ -91,6 +91,10 @@ FITS: dict[str, Callable[[Any], bool]] = {
 
 def _has(value: Any, keys: Sequence[str], fits: Callable[[Any], bool]) -> bool:
     return isinstance(value, dict) and all(fits(value.get(key)) for key in keys)
+
+
+def _is_kernel(value: Any) -> bool:
+    return _has(value, ("us",), _is_number)
 
 
 def _is_number(value: Any) -> bool:

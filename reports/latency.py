@@ -98,7 +98,7 @@ KERNELS_SHOWN, MOST_NAME = 3, 30
 
 def overview(facts: Facts) -> str:
     """Return the time of each model and layer, its ratio to the dense one in words, and where the time goes."""
-    numbers = dict.fromkeys(("ms", "dense ms"), {"kind": "fixed", "digits": 4}) | {"over dense": {"align": "right"}}
+    numbers = {"ms": {"kind": "fixed", "digits": 4}}
 
     def show(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
         measured = {row["model or layer"] for row in rows if row["subject"] == "model"}
@@ -126,21 +126,23 @@ def _overview_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         ratio = row[key]
         values = {"subject": row["subject"], "model or layer": row["layer"], "T": row["seq_len"], "pass": row["pass"]}
         values |= {"implementation": row["implementation_used"] or row["implementation"]}
-        values |= {"ms": _median_ms(row), "dense": None, "dense ms": None}
+        values |= {"ms": _median_ms(row), "dense": None}
         if ratio:
             other = dense[row["cell"], role]
             name = "all heads" if other["layer"] == row["layer"] else other["layer"]
-            values |= {"dense": name, "dense ms": _median_ms(other)}
-        values |= {"over dense": ratio and interval(ratio), "verdict": describe_ratio(ratio, row[f"{key}_verdict"])}
+            values |= {"dense": name}
+        values |= {"over dense": describe_ratio(ratio, row[f"{key}_verdict"])}
         found.append(values | {"time by kernel": describe_kernels(row.get("kernels"))})
     return found
 
 
 def describe_ratio(ratio: dict[str, float] | None, verdict: str | None) -> str | None:
-    """Return the verdict on a ratio of times in plain words; None without a ratio."""
+    """Return a ratio of times with its interval and the verdict on it in plain words; None without a ratio."""
     if ratio is None:
         return None
-    return "no difference measured" if verdict == "no evidence" else f"{ratio['value']:.2f} times as long"
+    return (
+        f"no difference measured, {interval(ratio)}" if verdict == "no evidence" else f"{interval(ratio)} times as long"
+    )
 
 
 def describe_kernels(kernels: Sequence[dict[str, Any]] | None) -> str:

@@ -135,8 +135,8 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
 """Formulas by the name of their set, then by aten's operator."""
 
 HELP = (
-    "count further operators by stated formulas: linalg has LU, Cholesky, QR, linear solves, inverses, "
-    "determinants and FFTs (length n: n times the sum of p - 1 over its prime factors p, 4 MACs each, real ones 2)"
+    "formulas of further operators: LU, Cholesky, QR, linear solves, inverses, determinants and FFTs "
+    "(n times the sum of p - 1 over the prime factors p of n, 4 MACs each, real ones 2)"
 )
 
 

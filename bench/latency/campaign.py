@@ -1,13 +1,11 @@
-"""Measure on a GPU everything that the documents need, most valuable first, in one command or a command for each part.
+"""Measure on a GPU what the documents need, in one command or in parts.
 
-    python -m bench.latency campaign --list                                       the parts, cases and expected seconds
-    python -m bench.latency campaign --out-dir DIR --part models --within 300     one part
+    python -m bench.latency campaign --out-dir DIR --part models --within 300
 
-The parts are models and layers, each case checked before it is timed (bench/latency/gpu_cases.toml), and the checks of
-``gates``. No case begins that would not finish in time if it took as long as the longest of its subject and pass. Each
-finished case is appended to DIR/latency.jsonl; a later run with the same DIR skips what that file holds. The last lines
-name the missing cases. Triton's kernels are compiled at their first call, unless TRITON_CACHE_DIR is a folder that
-`make kernels` filled with the Triton and Python of this machine.
+Cases of models and layers (bench/latency/gpu_cases.toml) are checked before they are timed; then come the checks of
+``gates``. No case begins that could not end in time if it took as long as the longest of its kind. Each is appended to
+DIR/latency.jsonl, which a later run goes on from. Triton compiles kernels at first use, unless TRITON_CACHE_DIR has
+them from `make kernels` with this machine's Triton and Python.
 """
 
 import argparse

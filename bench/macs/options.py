@@ -91,7 +91,8 @@ def add_options(out: Parser) -> None:
 
     add = out.add_argument_group("memory and decoding").add_argument
     add("--decode", action="store_true", help="add one decode step: its MACs and bytes")
-    add("--columns", nargs="+", metavar="NAME", default=[], help=", ".join(accounts.ACCOUNTS))
+    few = "kv_bytes, decode_macs, decode_bytes, causal_macs, training_macs"
+    add("--columns", nargs="+", metavar="NAME", default=[], help=f"{few} and others: headcount table --list")
     add("--context", type=COUNT, metavar="N", help="stored tokens after a decode step (default: the input's length)")
     add(
         "--generate",

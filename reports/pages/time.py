@@ -24,7 +24,9 @@ def page(facts: Facts) -> Page:
         "Latency",
         "Stored measurements. A case without one is marked not measured; no estimate replaces it.",
         [
-            Section("Times beside dense models and layers", [latency.overview, text("time.overview")]),
+            Section(
+                "Times beside dense models and layers", [latency.overview, text("time.overview", data=latency.DATA)]
+            ),
             Section(
                 "Time per layer",
                 [text("time.about", data=latency.DATA), partial(latency.tables, subject="layer"), timing.OVERHEAD],

@@ -36,7 +36,11 @@ def example():
 
 
 RIGHT = {"text": "x", "true or false": True, "number": 0.5, "object": {}, "whole number": 7, "positive numbers": [0.5]}
-RIGHT |= {"ratio": {"value": 1.0, "low": 0.5, "high": 2}, "object with device and time": {"device": "a", "time": "b"}}
+RIGHT |= {
+    "ratio": {"value": 1.0, "low": 0.5, "high": 2},
+    "kernels": [{"name": "a", "us": 7.5}],
+    "object with device and time": {"device": "a", "time": "b"},
+}
 """A value of each type of a field."""
 EQUAL = {"number": ("whole number",), "object": ("ratio", "object with device and time")}
 """Type of a field -> the types whose values it also takes."""

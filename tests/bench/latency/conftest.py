@@ -40,13 +40,13 @@ def layers(monkeypatch):
 
 
 @pytest.fixture
-def cuda(layers, device):
+def cuda(layers, fake_device):
     """Run the test with small layers on the fake CUDA device."""
-    return device
+    return fake_device
 
 
 @pytest.fixture
-def device(monkeypatch):
+def fake_device(monkeypatch):
     """Run the test on the fake CUDA device, in a worker whose parent ignores its steps."""
     pipe = os.open(os.devnull, os.O_WRONLY)
     monkeypatch.setenv(WORKER, json.dumps({"pipe": pipe, "started": time.time()}))

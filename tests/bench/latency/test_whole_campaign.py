@@ -29,7 +29,7 @@ def shallow_preset(name, overrides=None):
 
 
 @pytest.mark.parametrize("part", schedule.read_parts())
-def test_part_runs_through(part, device, quick, tmp_path, monkeypatch):
+def test_part_runs_through(part, fake_device, quick, tmp_path, monkeypatch):
     for case in schedule.campaign_cases():
         # the names of dense models are those of whole models, and remembered
         case.impls()
