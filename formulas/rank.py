@@ -53,8 +53,7 @@ class Transfer:
         """Elements that leave the rank: of each collective a whole number, rounded up; of symbols the quotient."""
         n = self.group
         parts = {"all_gather": n - 1, "reduce_scatter": n - 1, "all_reduce": divide(2 * (n - 1), n)}
-        each = self.own * parts.get(self.kind, 1)
-        return self.times * (ceil(each) if isinstance(each, Fraction) else each)
+        return self.times * _whole(self.own * parts.get(self.kind, 1))
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,11 @@ class RankCost:
             norms = (e for e in layers if e.kind in ("norm", "rms_norm") and not _block_path(e.path))
             inputs += next((norm.size for norm in norms), 0)
         return everything - sum(map(_results, self.again)) + inputs + max(inside)
+
+
+def _whole(size: Size | Fraction) -> Size:
+    """Return a number rounded up; of symbols the quotient."""
+    return ceil(size) if isinstance(size, Fraction) else size
 
 
 def _results(entry: Entry) -> Size:
@@ -492,7 +496,8 @@ def _sent_rows(path: str, entries: Sequence[Entry], plan: Plan, block: _Block) -
     tokens, n = inward.dims["B"] * inward.dims["T"], plan.ep
     # the rank computes an equal part of the rows of each rank, itself included
     stays = divide(tokens * inward.dims["K"], n)
-    leaves, returns = tokens * block.top_k - stays, (n - 1) * stays
+    # of rows that the ranks do not divide evenly a whole number, rounded up
+    leaves, returns = map(_whole, (tokens * block.top_k - stays, (n - 1) * stays))
     for rows in (leaves, returns):
         yield from _both_ways(path, "all_to_all", "ep", n, rows * inward.weight["d_m"], inward.times)
     for own in (leaves, n - 1):

@@ -20,7 +20,9 @@ MAX_PARTS = 10**5
 """The most layers, heads, experts, labels … of a model: a library makes an object for each."""
 OWN_CODE = "auto_map is not followed: the library's own code builds the model"
 """The note on a configuration that names code of the model's own."""
-_PARTS = re.compile(r"(^|_)(layers?|blocks?|depths?|stages?|heads?|experts?|labels)$")
+_PARTS = re.compile(
+    r"(^|_)(layers?|blocks?|depths?|stages?|levels?|groups?|heads?|experts?|labels|codebooks?|quantizers?|queries)$"
+)
 _IMPLEMENTATION = re.compile(r"_implementation(_internal)?$")
 """Fields that choose the kernels of attention or experts. A name with a slash is that of a repository."""
 _LIBRARY_NAMES = ("architecture", "backbone")

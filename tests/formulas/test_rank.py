@@ -169,7 +169,17 @@ def test_feed_forward_experts_with_sequence_parallel():
     one = next(x for x in cost.ledger if x.path.endswith("feed_forward.up_proj"))
     # 3 sequences of 56 / 4 tokens, 2 rows each; one expert of 16 x 24
     assert (one.macs, one.params) == (5 * 3 * 14 * 2 * 16 * 24, 5 * 16 * 24)
-    assert sum_sent(cost, "ep", "backward") == 5 * 2 * 7 * Fraction(3 * 14 * 2 * 16, 8)
+    # 84 rows, of which 7 of 8 leave: 73.5, and whole rows are sent
+    assert sum_sent(cost, "ep", "backward") == 5 * 2 * 74 * 16
+
+
+@pytest.mark.parametrize("tokens, ep", [(3, 4), (5, 2), (7, 8), (24, 4)])
+def test_experts_receive_whole_rows(tokens, ep):
+    form = Case.of("jetmoe-8b", {}, {"batch_size": 1, "seq_len": tokens}).ledger
+    moved = [one for one in rank_cost(form, f"ep={ep},dp={ep}").transfers if one.kind == "all_to_all"]
+    # 2 rows a token, of which a rank keeps one of ep parts
+    rows = -(-2 * tokens * (ep - 1) // ep)
+    assert {one.own for one in moved} == {2048 * rows, rows, ep - 1}
 
 
 @pytest.mark.parametrize(
