@@ -377,5 +377,5 @@ def run_user_code(
         if not traces_torch and frames and frames[-1] is not summary.stack[-1]:
             frames = []
         lines = ["Traceback (most recent call last):\n", *traceback.StackSummary.from_list(frames).format()]
-        trace = "".join([*lines, f"{name}: {message}"]) if frames else ""
+        trace = "".join([*lines, f"{name}: {message[: 20 * LONGEST]}"]) if frames else ""
         raise UserCodeError(f"{reason} raised {text}", trace) from error

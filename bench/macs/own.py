@@ -25,6 +25,7 @@ from headcount.bench.training_flops import CountedModule, first_input, flops_per
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import own
+from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.figures import Row as PrintedRow
 from headcount.formulas.published.own import OwnTable
 from headcount.models.configs.numbers import parse_int
@@ -97,6 +98,7 @@ class _Models:
         self.failed: dict[int, Exception] = {}
         # the rule of the table has no part in finding one
         self._rules = {} if find_rule else {name: table.rule_of(table.figures[name]) for name in table.quantities()}
+        self._values = {name: figure.value for name, figure in table.figures.items()}
         rows = list(zip(table.lines, table.rows, strict=True))
         for line, row in rows:
             try:
@@ -137,10 +139,13 @@ class _Models:
 
     def _count(self, row: PrintedRow) -> None:
         """Count the model of a row. Raises what the count does, and ValueError for a rule that does not apply."""
-        self.of(row.preset, row.set)
+        model = self.of(row.preset, row.set)
         for rule in self._rules_of(row):
             if reason := self.why_not(row, rule):
                 raise ValueError(reason)
+        needs_active = any("N_active" in expression(self._values[name]).letters for name in row.printed)
+        if needs_active and model.ledger.active_params is None:
+            raise ValueError(f"the active parameters of {row.preset} are not known")
 
     def _rules_of(self, row: PrintedRow) -> list[str]:
         """Return the rules of the quantities that a row prints."""

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 P, R = ParamSpec("P"), TypeVar("R")
@@ -22,18 +23,18 @@ class NestedCountError(RuntimeError):
 
 _ONE_COUNT = threading.RLock()
 """Held while a thread counts."""
-_counting: tuple[int, tuple[int, int, int]] | None = None
-"""The thread that counts, and the thresholds of the collector before."""
-DEADLOCK_S = 5
-"""A count ends in an error after it has waited this long for one that itself waits for a thread all the time."""
-_WAITS = {"threading.py", "queue.py", "selectors.py", "popen_fork.py", "connection.py"}
-"""Files of Python whose functions wait for another thread or process."""
+_counting: tuple[int, int, tuple[int, int, int]] | None = None
+"""The thread that counts, by Python's number and by the system's, and the thresholds of the collector before."""
+DEADLOCK_S = 20
+"""A count ends in an error after it has waited this long for one whose thread has done nothing meanwhile."""
+IDLE_SHARE = 0.02
+"""Processor time that a thread which waits for another takes at most, by second, in a loop that looks for it too."""
 
 
 def _restore_in_child() -> None:
     """Restore the collector in a process forked while another thread counted: that thread is not in it."""
     if _counting and _counting[0] != threading.get_ident():
-        gc.set_threshold(*_counting[1])
+        gc.set_threshold(*_counting[2])
         _ONE_COUNT._at_fork_reinit()
 
 
@@ -42,17 +43,27 @@ if hasattr(os, "register_at_fork"):
 
 
 def _acquire() -> None:
-    """Wait until no other thread counts. Raise RuntimeError if that thread waits too, perhaps for this one."""
-    waited = 0
+    """Wait until no other thread counts. Raise NestedCountError if that thread only waits, perhaps for this one."""
+    idle_s, before = 0, None
     while not _ONE_COUNT.acquire(timeout=1):
-        frame = _counting and sys._current_frames().get(_counting[0])
-        is_waiting = frame and os.path.basename(frame.f_code.co_filename) in _WAITS
-        waited = waited + 1 if is_waiting else 0
-        if waited == DEADLOCK_S:
+        now = _counting and _processor_time(_counting[1])
+        is_idle = now is not None and before is not None and now - before < IDLE_SHARE
+        idle_s, before = idle_s + 1 if is_idle else 0, now
+        if idle_s == DEADLOCK_S:
             raise NestedCountError(
                 "a count inside a count: the module that is counted waits for a thread, and this thread counts; call "
                 "its layers instead"
             )
+
+
+def _processor_time(thread: int) -> float | None:
+    """Return the seconds that a thread of this process has run; None where the system does not say."""
+    try:
+        fields = Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    # in user and in kernel mode, the 14th and 15th field of proc(5)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 YOUNG = 50_000
@@ -75,7 +86,7 @@ def no_full_gc(function: Callable[P, R]) -> Callable[P, R]:
         try:
             _acquire()
             before = gc.get_threshold()
-            _counting = threading.get_ident(), before
+            _counting = threading.get_ident(), threading.get_native_id(), before
             gc.set_threshold(max(before[0], YOUNG) if before[0] else 0, before[1], 10**6)
             return function(*args, **kwargs)
         finally:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 import weakref
 
@@ -478,7 +479,20 @@ def test_forward_waits_for_a_thread_that_forks():
     assert count_macs(module(forward), X, allow_unsupported=True).macs == N * D * N and statuses == [0]
 
 
-def test_forward_waits_for_a_thread_that_counts(monkeypatch):
+def by_result(count):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(count).result()
+
+
+def by_looking(count):
+    thread = threading.Thread(target=count)
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("wait", [by_result, by_looking])
+def test_forward_waits_for_a_thread_that_counts(wait, monkeypatch):
     monkeypatch.setattr("headcount.bench.trace.collector.DEADLOCK_S", 1)
     errors = []
 
@@ -489,8 +503,7 @@ def test_forward_waits_for_a_thread_that_counts(monkeypatch):
             errors.append(str(error))
 
     def forward(x):
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            pool.submit(count).result()
+        wait(count)
         return x @ x.T
 
     assert count_macs(module(forward), X, allow_unsupported=True).macs == N * D * N
