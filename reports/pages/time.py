@@ -1,11 +1,14 @@
 """Latency: stored measurements of layers and models, comparisons with estimates, and Triton's compiled kernels."""
 
 import csv
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import headcount
 from headcount.bench import records
 from headcount.bench.latency import estimate
 from headcount.bench.latency.statistics import quantile
@@ -88,7 +91,16 @@ def kernels(facts: Facts) -> str:
     about = text("time.kernels", triton=", ".join(triton), archs=devices, record=KERNELS)
     memory = {"unit": "KiB", "kind": "fixed", "scale": 1024, "digits": 1}
     rows = [_kernel(name, [row for row in every if row["kernel"] == name]) for name in names]
+    if {row["source"] for row in every} != {_source_digest()}:
+        about = f"{about}\n\n{text('time.kernels_changed')}"
     return f"{about}\n\n{document.records(rows, {'shared memory of a block, most': memory})}"
+
+
+def _source_digest() -> str:
+    """Return the hash of the kernels' sources that the table has for those it was compiled from."""
+    folder = Path(headcount.__file__).parent / "models" / "kernels"
+    sources = [(folder / f"{name}.py").read_bytes() for name in ("triton_attention", "triton_configs", "triton_rows")]
+    return hashlib.sha256(b"".join(sources)).hexdigest()[:12]
 
 
 def _kernel(name: str, rows: Sequence[Mapping[str, str]]) -> dict[str, str | int]:
