@@ -35,7 +35,11 @@ def page(facts: Facts) -> Page:
                 [text("time.about", data=latency.DATA), partial(latency.tables, subject="layer"), timing.OVERHEAD],
             ),
             Section("Time per model", [partial(latency.tables, subject="model")]),
-            Section("CUDA: measured and estimated", [estimates], [latency.ON_CUDA]),
+            Section(
+                "CUDA: measured and estimated",
+                [estimates, text("time.all_rows", data=latency.DATA)],
+                [latency.ON_CUDA],
+            ),
             Section("The authors' wall-clock sentence", [latency.sentence]),
             Section("MoH: where skipping heads pays", [timing.BREAK_EVEN, latency.break_even]),
             Section("Triton kernels as compiled", [kernels], ["make kernels"]),
