@@ -28,7 +28,9 @@ def value(account, case, z):
     if account.key not in accounts.ACCOUNTS:
         return getattr(case.ledger, account.key)
     optimizer = account.options.removeprefix("--optimizer ")
-    return accounts.ACCOUNTS[account.key].value(case, accounts.Assumptions(window=z["w"], optimizer=optimizer))
+    # the explorer's window belongs to its row alone; caches and steps are without one
+    window = z["w"] if account.key == "windowed_macs" else None
+    return accounts.ACCOUNTS[account.key].value(case, accounts.Assumptions(window=window, optimizer=optimizer))
 
 
 def exact(account, form, z):
