@@ -103,7 +103,7 @@ def check_function(spec: str) -> None:
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
-        # the run of the file raises the error
+        # the error is told where the file is run
         return
     names: list[str] = []
     for node in ast.walk(tree):
