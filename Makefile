@@ -6,14 +6,7 @@ INSTALL := $(PY) -m pip install --disable-pip-version-check -c constraints.txt
 # Hundreds of processes import the packages: write bytecode even where a shell turns it off.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Commit subjects are `area: verb object` from this commit on.
-BASE := d640424
-SUBJECTS := if git cat-file -e '$(BASE)^{commit}' 2>/dev/null; then \
-	git log --no-merges --format=%s $(BASE)..HEAD | awk 'length($$0) > 72 || $$0 !~ /^[a-z][a-z0-9_\/., -]*: [a-z]+ / \
-	{ print "commit subject is not \"area: verb object\" in 72 characters: " $$0; bad = 1 } END { exit bad }'; \
-	else echo "commit subjects not checked: no git history that reaches $(BASE)"; fi
-
-.PHONY: macs test kernels nightly matrix ptflops readings lint benchmark reports docs clean
+.PHONY: macs test kernels nightly matrix readings lint benchmark reports docs clean
 
 macs: $(VENV)/.stamp
 	$(PY) -m bench.macs
@@ -44,10 +37,6 @@ matrix: $(VENV)/.stamp
 	$(INSTALL) 'tox>=4.26' >&2
 	$(PY) -m tox run
 
-# What the ptflops versions of the time of the papers count for the same modules.
-ptflops: $(VENV)/.stamp
-	$(PY) -m tests.older_ptflops
-
 # What other tools count for three models, with the newest torch of the index. Downloads 5 GB with its CUDA build.
 readings: $(VENV)/.stamp
 	$(PY) -m tests.readings
@@ -56,7 +45,6 @@ lint: $(VENV)/.stamp
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
-	@$(SUBJECTS)
 
 # Without the tests' type checks, which would be timed too.
 benchmark: $(VENV)/.stamp

@@ -28,7 +28,7 @@ def page(facts: Facts) -> Page:
             Section("Counts by formulation", [summary_sentence, heat.PLOT, summary], [COMMAND]),
             Section("Causes of the differences", [causes, failed_calls], [COMMAND]),
             Section("On grids of prime sizes", [grids], [f"python -m bench.macs --grid '{spec}'" for spec in GRIDS]),
-            Section("ptflops of the papers' time", [older_ptflops], ["make ptflops"]),
+            Section("ptflops of the papers' time", [older_ptflops]),
         ],
         {REPORTED_COUNTS: reported_counts, CALLS: calls, PTFLOPS: ptflops_data},
     )
