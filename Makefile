@@ -45,6 +45,7 @@ lint: $(VENV)/.stamp
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache
+	$(PY) -m mypy
 
 # Without the tests' type checks, which would be timed too.
 benchmark: $(VENV)/.stamp

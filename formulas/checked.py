@@ -21,7 +21,7 @@ def checked_form(name: str) -> ModuleType:
     source = import_module(f"headcount.formulas.{'mha' if name in OF_MHA else name}")
     form = ModuleType(source.__name__, OF_MHA.get(name, source.__doc__))
     vars(form).update({key: value for key, value in vars(source).items() if not key.startswith("__")})
-    form.layer = _checked(name, source.layer)
+    vars(form)["layer"] = _checked(name, source.layer)
     return form
 
 

@@ -161,8 +161,12 @@ def counted_weights(path: str, params: int, active_params: int | None) -> Counte
 
 def total_of(amounts: Iterable[Size | None]) -> Size | None:
     """Return a sum; None where a part is unknown."""
-    parts = list(amounts)
-    return None if any(part is None for part in parts) else sum(parts)
+    total: Size = 0
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total
 
 
 @dataclass(frozen=True)
@@ -221,7 +225,7 @@ class Ledger:
         """Parameters that one token uses; None where those of an entry are unknown."""
         return total_of(entry.active_params for entry in self)
 
-    def total_under(self, multiplicity: Callable[[Entry], int]) -> Size:
+    def total_under(self, multiplicity: Callable[[Entry], int | Fraction]) -> Size:
         """Return the total size under ``multiplicity``, the number of times that each entry is counted."""
         return sum(multiplicity(entry) * entry.size for entry in self)
 

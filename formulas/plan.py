@@ -14,13 +14,14 @@ Data parallelism divides no letter: B is the number of sequences of one rank and
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from headcount.formulas.ledger import Size
 
 AXES = ("dp", "cp", "tp", "ep", "pp")
 WORDS = (*AXES, "sp", "fsdp", "zero", "hsdp", "mb", "recompute", "heads")
 ORDER = ("tp", "cp", "ep", "dp", "pp")
-SWITCHES = {"sp": {"sp": True}, "fsdp": {"zero": 3}}
+SWITCHES: dict[str, dict[str, Any]] = {"sp": {"sp": True}, "fsdp": {"zero": 3}}
 """Fields that words without a value set."""
 FLAGS = {"cp": "ring", "ep": "replicated", "fsdp": "keep"}
 CHOICES = {"zero": ("1", "2", "3"), "recompute": ("none", "selective", "full"), "heads": ("contiguous", "dealt")}
@@ -89,9 +90,10 @@ def parse(text: str) -> Plan:
 
     Raises PlanError for a word that is none of these, a degree below 1, and degrees that do not fit each other.
     """
-    given: dict[str, object] = {}
+    given: dict[str, Any] = {}
     for word in text.split(","):
-        name, equals, value, flag = re.fullmatch(r"([^=:]*)(=?)([^:]*):?(.*)", word.strip(), re.DOTALL).groups()
+        assignment, _, flag = word.strip().partition(":")
+        name, equals, value = assignment.partition("=")
         if name in given:
             raise PlanError(f"{name} is given twice in {text!r}")
         given |= _word(name, value, flag, bool(equals))
@@ -100,7 +102,7 @@ def parse(text: str) -> Plan:
     return plan
 
 
-def _word(name: str, value: str, flag: str, assigned: bool) -> dict[str, object]:
+def _word(name: str, value: str, flag: str, assigned: bool) -> dict[str, Any]:
     """Return the fields that one word of a plan sets."""
     if name not in WORDS:
         raise PlanError(f"unknown word {name!r}; a plan is {GRAMMAR}, words {', '.join(WORDS)}")
@@ -108,7 +110,7 @@ def _word(name: str, value: str, flag: str, assigned: bool) -> dict[str, object]
         raise PlanError(f"{name} has no {flag!r}; choose from {FLAGS.get(name, 'none')}")
     if assigned == (name in SWITCHES):
         raise PlanError(f"{name} takes no value" if assigned else f"{name} needs a value, {name}=2")
-    out: dict[str, object] = {flag: True} if flag else {}
+    out: dict[str, Any] = {flag: True} if flag else {}
     if name in SWITCHES:
         return out | SWITCHES[name]
     if value not in CHOICES.get(name, (value,)):

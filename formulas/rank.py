@@ -152,9 +152,9 @@ def rank_costs(form: Ledger, plan: Plan) -> tuple[RankCost, ...]:
             # gathered weights are used by both passes, and activations between blocks are stored
             run = (one for one in moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
             moved += [replace(one, phase="backward") for one in run if is_layer(one.path)]
-        moved = tuple(one for one in moved if one.group != 1 and one.own != 0)
+        sent = tuple(one for one in moved if one.group != 1 and one.own != 0)
         ranks = number * divide(plan.ranks, plan.pp)
-        out.append(RankCost(stage, ranks, plan, own, again, moved, _held(own, plan, blocks), layers))
+        out.append(RankCost(stage, ranks, plan, own, again, sent, _held(own, plan, blocks), layers))
     return tuple(out)
 
 
@@ -184,7 +184,7 @@ class _Block:
 
 def _blocks(form: Ledger, plan: Plan) -> dict[str, _Block]:
     """Return the blocks of a model by path; a layer alone is one block, the empty path."""
-    paths = dict.fromkeys(path for entry in form if (path := _block_path(entry.path)))
+    paths = list(dict.fromkeys(path for entry in form if (path := _block_path(entry.path))))
     if not paths and any(entry.kind == "scores" for entry in form):
         paths = [""]
     return {path: _block(path, _entries_of(path, form), plan) for path in paths}
@@ -371,7 +371,8 @@ def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger, tup
     if sum(sizes) != number or min(sizes) < 0:
         raise PlanError(f"pp={'+'.join(map(str, sizes))} are {sum(sizes)} layers; the model has {number}")
     outside = form.select(lambda entry: not _LAYERS.search(entry.path))
-    before, behind = (outside.select(lambda e, own=own: (e.kind == "embedding") == own) for own in (True, False))
+    before = outside.select(lambda entry: entry.kind == "embedding")
+    behind = outside.select(lambda entry: entry.kind != "embedding")
     found: dict[str, list] = {}
     for stage, (start, stop) in enumerate(pairwise([0, *accumulate(sizes)])):
         name = {0: "first", plan.pp - 1: "last"}.get(stage, "middle")

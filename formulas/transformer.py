@@ -27,7 +27,7 @@ def layer(
     ``mixers``: by name of the module, a function of its path.
     """
     rows = {"B": B, "T": T, "d_m": d_m}
-    blocks = {**mixers, "feed_forward": partial(feed_forward, **inner, **rows)}
+    blocks: dict[str, Callable[[str], Ledger]] = {**mixers, "feed_forward": partial(feed_forward, **inner, **rows)}
     return residual_blocks(path, blocks, is_pre_norm=False, **rows)
 
 

@@ -58,7 +58,7 @@ def model(
     K_ff: Size = 0,
 ) -> Ledger:
     """Return the ledger of one block per ``attention``, ``depths`` per stage, and C classes from the mean token."""
-    parts = []
+    parts: list[Entry | Ledger] = []
     channels = (C_in, *widths)
     bounds = pairwise(accumulate(depths, initial=0))
     for i, ((first, last), T, d_m, F) in enumerate(zip(bounds, tokens, widths, inner_widths, strict=True)):

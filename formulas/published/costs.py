@@ -1,12 +1,13 @@
 """The costs that a relation of claims.toml may name."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 from headcount.formulas import conventions, mha, moa, moh
-from headcount.formulas.ledger import Ledger, Size
+from headcount.formulas.ledger import Entry, Ledger, Size
 
 
-def _projections(entry) -> int:
+def _projections(entry: Entry) -> int | Fraction:
     """Return 1 for linear layers other than the router."""
     return conventions.projections(entry) - conventions.router(entry)
 
