@@ -7,7 +7,7 @@ from math import prod
 import torch
 
 from headcount.bench.contractions.kinds import PASSES, forward_kind
-from headcount.bench.contractions.products import Product
+from headcount.bench.contractions.products.product import Product
 from headcount.bench.contractions.zero_mac_ops import (
     ACTIVATIONS,
     CREATED,

@@ -16,7 +16,8 @@ from headcount.bench.contractions.elementwise import CONTRACTION, ElementwisePro
 from headcount.bench.contractions.kinds import Kinds
 from headcount.bench.contractions.linalg import SETS, Formula, formula_advice
 from headcount.bench.contractions.modules import ModuleRecord, Modules, module_records, outer_paths
-from headcount.bench.contractions.products import Product, find_rule, products
+from headcount.bench.contractions.products import find_rule, products
+from headcount.bench.contractions.products.product import Product
 from headcount.bench.contractions.untraced import find_untraced_tensors
 from headcount.bench.contractions.zero_mac_ops import holds_none
 from headcount.bench.trace.collector import no_full_gc

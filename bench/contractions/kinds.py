@@ -2,7 +2,7 @@
 
 from math import prod
 
-from headcount.bench.contractions.products import Product
+from headcount.bench.contractions.products.product import Product
 from headcount.bench.contractions.zero_mac_ops import ELEMENTWISE, FREE, GATHERS, SOFTMAXES, base
 from headcount.bench.trace.events import AUTOGRAD, FUNCTION, MODULE, OPERATION, Event, TensorFact, Trace
 from headcount.formulas.ledger import BACKWARD_KINDS

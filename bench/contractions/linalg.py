@@ -1,6 +1,6 @@
 """MACs of matrix decompositions, solvers and FFTs: formulas that a caller switches on by name.
 
-The triangular solve alone is counted by default, as a rule of products.py: layers of linear attention run it.
+The triangular solve alone is counted by default, as a rule of products: layers of linear attention run it.
 
 A multiply-accumulate is a product that is added to another term or subtracted from it, of complex matrices a complex
 product, as everywhere. Divisions, square roots, scalings, norms and products with an implicit 1 are none. The counts

@@ -14,7 +14,7 @@ from headcount.bench.contractions.zero_mac_ops import FREE, base
 from headcount.bench.trace.events import MODULE, OPERATION, Event, Trace, tensors_in
 
 if TYPE_CHECKING:
-    from headcount.bench.contractions.products import Product
+    from headcount.bench.contractions.products.product import Product
 
     ProductsByEvent = Mapping[int, Sequence[tuple[str, Product]]]
 

@@ -18,7 +18,7 @@ from headcount.bench.contractions.zero_mac_ops import CREATED, FREE, GATHERS, ba
 from headcount.bench.trace.events import FUNCTION, OPERATION, Event, TensorFact, Trace, tensors_in
 
 if TYPE_CHECKING:
-    from headcount.bench.contractions.products import Product
+    from headcount.bench.contractions.products.product import Product
 
     ProductsByEvent = Mapping[int, Sequence[tuple[str, Product]]]
 

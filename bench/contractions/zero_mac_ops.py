@@ -2,7 +2,7 @@
 
 Interpolation, pooling and norms sum with fixed or elementwise weights; by the field's convention they have no
 multiply-accumulates. Names are aten's, without the trailing underscore of in-place forms and the ``_copy`` of
-view copies. Operations in neither this list nor products.py are unsupported.
+view copies. Operations in neither this list nor products are unsupported.
 """
 
 from functools import cache

@@ -15,7 +15,7 @@ VERIFIED = {"torch": TORCH}
 HOOKS = False
 ADDS = {}
 
-_PRODUCTS = "bench/contractions/products.py"
+_PRODUCTS = "bench/contractions/products/"
 
 
 def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._ops import OpOverloadPacket
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from headcount.bench.contractions.products import formula_flops, on_meta
+from headcount.bench.contractions.products.libraries import formula_flops, on_meta
 from headcount.bench.counters import rules
 from headcount.bench.counters.base import PRODUCT, TORCH, CallCount, Reported, macs_from_flops
 from headcount.bench.trace.events import OPERATION, Event, Trace
