@@ -522,7 +522,7 @@ def check(names: Sequence[str], given: Assumptions, more: Collection[str] = ()) 
         if name not in (*ACCOUNTS, *more):
             own = f"; these tables have {', '.join(dict.fromkeys(more))}" if more else ""
             raise UsageError(
-                f"unknown column {name!r}; {choices(name, (*more, *ACCOUNTS), 'headcount macs --list')}{own}"
+                f"unknown column {name!r}; {choices(name, (*more, *ACCOUNTS), 'headcount table --list')}{own}"
             )
         needs = () if name in more else ACCOUNTS[name].needs
         if any(getattr(given, need) is None for need in needs):

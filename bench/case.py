@@ -25,7 +25,7 @@ LIMIT = 2**60
 LENGTHS = {
     "src_len": "source length in tokens",
     "tgt_len": "target length in tokens",
-    "seq_len": "sequence length in tokens, or that of both sides of a translation",
+    "seq_len": "sequence length in tokens, of both sides of a translation",
     "batch_size": "batch size",
 }
 """Input lengths by name, with the help text of their options."""

@@ -8,17 +8,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from math import inf
 from typing import Any, NoReturn
 
-import headcount
 from headcount.bench.errors import UsageError, format_error, require_package, reset_warning_filters
 from headcount.bench.output import files, progress
-from headcount.bench.output.arguments import Help, Value
+from headcount.bench.output.arguments import Help, NameList, Value
 from headcount.bench.output.layout import AUTO, RAW, UNITS, Style
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
 from headcount.bench.table import Section, shown
@@ -34,14 +32,14 @@ _ENDED: list[int] = []
 class Parser(argparse.ArgumentParser):
     """Argument parser that raises UsageError, and suggests the nearest option or choice.
 
-    ``instead``: the command to suggest for an argument that this one does not take; empty where there is none.
+    ``elsewhere``: the command that takes an option that this one does not; under "" that of any other argument.
     """
 
-    instead = ""
+    elsewhere: Mapping[str, str] = {}
 
-    def __init__(self, help: type[Help] = Help, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         width = max(60, min(shutil.get_terminal_size().columns, 120)) - 2
-        options = {"formatter_class": partial(help, width=width), **options}
+        options = {"formatter_class": partial(Help, width=width), "add_help": False, **options}
         if options.get("description"):
             options["description"] = options["description"].replace("``", "")
         super().__init__(**options)
@@ -52,25 +50,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def parse_args(self, args=None, namespace=None):
-        """Return the arguments. Raise UsageError for an unknown option, and for an empty value.
+        """Return the arguments. Raise UsageError for an unknown one, and for an empty value.
 
-        Positional arguments may stand before, between and behind options, also behind an option of several values
-        that does not take them.
+        Positional arguments may stand before, between and behind options of one value.
         """
-        words = list(sys.argv[1:] if args is None else args)
-        try:
-            return self._parse(self._positionals_first(words), namespace)
-        except UsageError:
-            # an error is of the words as they were written
-            return self._parse(words, namespace)
-
-    def _parse(self, words: Sequence[str], namespace: argparse.Namespace | None) -> argparse.Namespace:
-        found, unknown = self.parse_known_intermixed_args(words, namespace)
+        found, unknown = self.parse_known_intermixed_args(args, namespace)
         if unknown:
-            near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
-            if self.instead and (unknown[-1].endswith(".json") or not unknown[0].startswith("-")):
-                near = f"; {self.instead} {unknown[-1]}"
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._advice(unknown)}")
         for action in self._actions:
             given = getattr(found, action.dest, None)
             # an unset shell variable gives an empty argument
@@ -78,63 +64,35 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"argument {'/'.join(action.option_strings) or action.metavar or action.dest}: it is empty")
         return found
 
-    def _positionals_first(self, words: Sequence[str]) -> list[str]:
-        """Return ``words`` with those first that no option takes, by its number of values and by each value."""
-        if not self._get_positional_actions():
-            return list(words)
-        first, rest, action, room, taken = [], [], None, 0, 0
-        for word in words:
-            if word.startswith("-"):
-                name, equals, _ = word.partition("=")
-                action, taken = self._option_string_actions.get(name), 0
-                nargs = action.nargs if action else "+"
-                room = 0 if equals else {None: 1, "?": 1, "*": inf, "+": inf}.get(nargs, nargs)
-                rest.append(word)
-            elif taken < room and (not taken or room < inf or not action or self._takes(action, word)):
-                taken += 1
-                rest.append(word)
-            else:
-                room = 0
-                first.append(word)
-        return [*first, *rest]
-
-    def _takes(self, action: argparse.Action, word: str) -> bool:
-        """Return whether an option of several values takes ``word``, by its type, choices and metavar."""
-        try:
-            self._check_value(action, self._get_value(action, word))
-        except (argparse.ArgumentError, UsageError):
-            return False
-        if action.choices or not action.metavar:
-            return True
-        if "=" in action.metavar:
-            return any("=" in word if "=" in form else word == form for form in action.metavar.split("|"))
-        return action.metavar != "NAME" or word.isidentifier()
+    def _advice(self, unknown: Sequence[str]) -> str:
+        option, last = unknown[0].partition("=")[0], unknown[-1]
+        if option in self.elsewhere:
+            return f"; use {self.elsewhere[option]}"
+        if "" in self.elsewhere and (last.endswith(".json") or not option.startswith("-")):
+            return f"; did you mean {self.elsewhere['']} {last}"
+        return did_you_mean(option, self._option_string_actions)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # Python 3.11 checks the default of a list without values too
-        if action.choices is not None and value is not action.default and value not in action.choices:
-            near = did_you_mean(str(value), map(str, action.choices))
-            listed = ", ".join(map(str, action.choices))
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r} (choose from {listed}){near}")
+        if action.choices is None or value is action.default:
+            return
+        for name in value.split(",") if isinstance(action, NameList) else [value]:
+            if name not in action.choices:
+                near = did_you_mean(str(name), map(str, action.choices))
+                listed = ", ".join(map(str, action.choices))
+                raise argparse.ArgumentError(action, f"invalid choice: {name!r} (choose from {listed}){near}")
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every command has: output file, format and unit."""
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--format", choices=FORMATS, help="output format (default: by the ending of --out, else text); csv is one table"
-    )
-    group.add_argument(
-        "-o", "--out", metavar="PATH", help="output file (default: stdout); DIR/ writes a file for each table"
-    )
-    group.add_argument("--wide", action="store_true", help="print every column, however narrow the terminal is")
-    group.add_argument(
-        "--unit", choices=(AUTO, RAW, *UNITS), default=AUTO,
-        help="unit of large integers (default: auto, M or G where integers do not fit); json and csv have integers",
-    )  # fmt: skip
-    group.add_argument("--flops", action="store_true", help="print FLOPs = 2 x MACs; json and csv have MACs")
-    group.add_argument("--brief", action="store_true", help="print the answer without its details")
-    group.add_argument("--version", action="version", version=f"headcount {headcount.__version__}")
+    """Add the options that every command has: help, output file, format and unit."""
+    add = parser.add_argument_group("output").add_argument
+    add("-h", "--help", action="help", help="print this text")
+    add("--format", choices=FORMATS, help="(default: by --out)")
+    add("-o", "--out", metavar="PATH", help="output file; DIR/ writes a file for each table")
+    add("--wide", action="store_true", help="print every column, however narrow the terminal is")
+    add("--unit", choices=(AUTO, RAW, *UNITS), default=AUTO, help="of large integers in tables")
+    add("--flops", action="store_true", help="print FLOPs = 2 x MACs; json and csv have MACs")
+    add("--brief", action="store_true", help="print the answer without its details")
 
 
 @dataclass(frozen=True)

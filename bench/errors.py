@@ -131,5 +131,5 @@ def missing(package: str) -> str:
     wanted = f"headcount[{EXTRAS[package]}]" if package in EXTRAS else "headcount"
     return (
         f"this needs {package}, which is not installed: pip install '{wanted}'; closed forms need nothing "
-        "(headcount macs --counter closed-form)"
+        "(headcount table --counter closed-form)"
     )

@@ -39,7 +39,7 @@ class MFU:
         model: what hc.count takes, or the result of hc.count.
         sample: inputs as long as in training, as hc.count takes them; keywords too: ``input_ids=ids``.
         peak: a card and a dtype, "H100 SXM bf16", or FLOP/s, "989T" or "989T bf16"; dense, of one device.
-        rule: a rule of headcount macs --rules; of mixtures, those of N take the active parameters.
+        rule: a rule of headcount table --list; of mixtures, those of N take the active parameters.
         devices: devices that share the tokens of an update.
         sample_tokens: tokens of ``sample`` (default: elements of the first integer tensor, or B T of B x T x width).
         active_params: parameters that a token uses (default: those of the count, which may be unknown of a mixture).

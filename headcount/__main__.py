@@ -13,28 +13,26 @@ from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import choices
 
 PROG = "headcount"
-VERBS = "bench.macs.__main__"
 COMMANDS = {
-    "count": (VERBS, "MACs and parameters of one model, counted exactly"),
-    "compare": (VERBS, "cost difference of two models, and the sizes at which they cost the same"),
-    "audit": (VERBS, "what each installed counter reports, and the calls behind each difference"),
+    "count": ("bench.commands.count", "MACs and parameters of a model, counted exactly or in closed form"),
+    "compare": ("bench.commands.compare", "cost difference of two models, and the sizes at which they cost the same"),
+    "audit": ("bench.commands.audit", "what each installed counter reports, and the calls behind each difference"),
     "lock": ("bench.lock.__main__", "store a model's cost in a file, and fail when a term of it changes"),
     "derive": ("bench.derive.__main__", "the closed form of a layer, derived by running it"),
     "latency": ("bench.latency.__main__", "time per layer and per model, with the roofline bound"),
-    "table": (VERBS, "the papers' tables, each printed number compared with the count"),
-    "grid": (VERBS, "one attention layer at every combination of sizes"),
+    "table": ("bench.commands.table", "the papers' tables, each printed number compared with the count"),
+    "grid": ("bench.commands.grid", "one attention layer at every combination of sizes"),
     "budget": ("bench.budget.__main__", "attention sizes, or parallel plans, that fit a budget"),
-    "convert": (VERBS, "a dense preset as mixture-of-head attention"),
+    "convert": ("bench.commands.convert", "a dense preset as mixture-of-head attention"),
     "routing": ("bench.routing.__main__", "tokens per expert or head of a trained model"),
     "report": ("reports.__main__", "the report, and in a checkout the other generated files"),
-    "macs": (VERBS, "count, table, grid, compare, audit and convert as one command"),
 }
 """By command: the module with its ``parser`` and ``main``, and its line of help."""
 
 SHELLS = ("bash", "zsh")
-FILES = ("out", "check", "update", "json", "records", "plot", "module")
+FILES = ("out", "check", "update", "json", "records", "plot", "target")
 """Destinations of options that take a path."""
-MODELS = ("preset", "compare", "model")
+MODELS = ("preset", "model")
 """Destinations of options that take a preset with overrides, for which argparse has no choices."""
 
 
@@ -42,8 +40,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the options before the command."""
     lines = [f"  {name:8} {what}" for name, (_, what) in COMMANDS.items()]
     epilog = "\n".join(["commands:", *lines, "", "headcount COMMAND --help lists its options"])
-    layout = argparse.RawDescriptionHelpFormatter
-    out = Parser(prog=PROG, usage=f"{PROG} COMMAND …", description=__doc__, epilog=epilog, formatter_class=layout)
+    options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "add_help": True}
+    out = Parser(prog=PROG, usage=f"{PROG} COMMAND …", description=__doc__, epilog=epilog, **options)
     out.add_argument("--print-completion", choices=SHELLS, help="print the completion script for a shell")
     out.add_argument("--version", action="version", version=f"{PROG} {headcount.__version__}")
     return out

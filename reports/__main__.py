@@ -23,11 +23,10 @@ README = "readme"
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line."""
-    out = Parser(prog=prog, description=__doc__)
+    out = Parser(prog=prog, add_help=True, description=__doc__)
     out.add_argument(
         "--only", metavar="PAGE", nargs="+", help=f"write only these pages with their plots and data, or {README}"
     )
-    out.add_argument("--html", action="store_true", help=argparse.SUPPRESS)
     out.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is stale")
     out.add_argument("--recount", action="store_true", help="count everything again and use no stored result")
     out.add_argument(
@@ -44,8 +43,6 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 def _main(args: argparse.Namespace, checkout: Path | None) -> int:
     if args.check and not (args.out or checkout):
         raise UsageError("--check compares the files of a checkout, or of --out DIR; installed, name the latter")
-    if args.html:
-        raise UsageError("--html was removed: pages are markdown, which GitHub renders; write them with --out DIR")
     # workers that import this file again need none of the pages
     from headcount.bench.isolated.workers import Workers
     from headcount.reports.facts import Facts

@@ -32,7 +32,7 @@ GENERATION = ("generate_macs", "generate_bytes", "training_macs")
 TRAINING = ("training_macs", "peak_forward_bytes", "peak_training_bytes")
 CLOSED = "--counter closed-form"
 COLUMNS = " ".join((*DECODING, *GENERATION))
-COMMAND_OF_MODELS = f"python -m bench.macs --preset {' '.join(LANGUAGE)} --seq-len 2048 {CLOSED} --columns {COLUMNS}"
+COMMAND_OF_MODELS = f"headcount count {' '.join(LANGUAGE)} --seq-len 2048 {CLOSED} --columns {COLUMNS}"
 BUDGETS = {
     "moa": "--like transformer-big --attention moa --params 250M --limit 8",
     "moh": "--like llm-s --attention moh --match macs kv-bytes --range g=12 d_h=64",

@@ -1,16 +1,14 @@
 """python -m bench.budget: attention sizes within a budget, on the Pareto front of their costs.
 
-    python -m bench.budget --macs 1.2G --attention moa                    K, E, D within 1.2 G multiply-accumulates
-    python -m bench.budget --macs 1.2G --params 200M --kv-bytes 64Ki      several budgets at once
-    python -m bench.budget --match-model transformer-big --attention moa  MAC-matched to a model within 2 %
-    python -m bench.budget --match-model llama3-8b --attention moh        h, s, r, g, d_h of mixture-of-head attention
-    python -m bench.budget --macs 700M --all-integers --range K=1:16 E=1:64    all integers in these ranges
-    python -m bench.budget llama3-8b --ranks 64 --global-batch 128 --bytes 40G    parallel plans of a model
+    python -m bench.budget --macs 1.2G --params 200M --kv-bytes 64Ki
+    python -m bench.budget --match-model transformer-big --attention moa
+    python -m bench.budget --match-model llama3-8b --attention moh
+    python -m bench.budget --macs 700M --all-integers --range K=1:16 E=1:64
+    python -m bench.budget llama3-8b --ranks 64 --global-batch 128 --bytes 40G
 
 The rest of the model is the preset's. More parameters and more active parameters are better unless --maximise names
 other costs; less of every other cost is better. No printed row is worse than another in every cost. Costs come from
-closed forms; a count of a row's model gives the same integers. Exit codes: 0 success; 2 wrong usage, or a budget that
-no candidate meets.
+closed forms; a count of a row's model gives the same integers. Exit code 2: wrong usage, or no candidate.
 """
 
 import argparse
@@ -34,7 +32,7 @@ from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, par
 from headcount.bench.budget.candidates import METRICS, WORDS, costs
 from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, section
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
-from headcount.bench.output.arguments import COUNT, ELEMENT, SET, Value
+from headcount.bench.output.arguments import COUNT, ELEMENT, SET, NameList, Value
 from headcount.bench.output.figure import figure
 from headcount.bench.table import plural
 from headcount.bench.variants.mha import NARROWED
@@ -49,11 +47,6 @@ DEFAULT = "moa"
 SEARCHED = variants_with("search") | NARROWED
 SHARE = Value("share between 0 and 1", Fraction, lambda share: 0 <= share < 1)
 ROWS = Value("number of rows", parse_int, lambda rows: rows >= 0)
-OLD_NAMES = {
-    "--like": "--match-model", "--match": "--match-metric", "--apart": "--min-distance", "--any": "--all-integers",
-    "--element-bytes": "--cache-bytes",
-}  # fmt: skip
-"""Former names of options, hidden in the help."""
 MAX_DRAWN = 5000
 """At most so many grey points in a plot: more only make the file larger."""
 
@@ -64,36 +57,35 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add = out.add_argument
     for word, metric in WORDS.items():
         add(f"--{word}", metavar="BUDGET", help=f"{NAMES[metric]}: 1.2G, 64Ki, or 1.1G:1.2G")
-    add("--attention", choices=SEARCHED, help=f"the searched attention (default: the preset's, or {DEFAULT})")
-    preset_help = "the model around the attention, or with --ranks the model to divide"
+    text = f"{', '.join(SEARCHED)} (default: the preset's, or {DEFAULT})"
+    add("--attention", choices=SEARCHED, metavar="NAME", help=text)
+    preset_help = "the model around the attention, or to divide"
     add("preset", nargs="?", metavar="PRESET", help=preset_help)
-    # the name in earlier versions
-    add("--preset", dest="earlier_preset", help=argparse.SUPPRESS)
     add("--set", **SET, help="change fields of that model")
     add("--d-model", type=int, metavar="N")
     add("--layers", type=int, metavar="N", help="of encoder and decoder each, where it has both")
-    add(
-        "--match-model", metavar="PRESET[,FIELD=VALUE]", help="match the costs of this model, and keep its other fields"
-    )
-    add("--match-metric", nargs="+", choices=WORDS, help="costs of --match-model (default: macs)")
+    add("--match-model", metavar="PRESET", help="[,FIELD=VALUE]: match its costs, keep its other fields")
+    add("--match-metric", action=NameList, choices=WORDS, metavar="NAME", help="costs of --match-model (default: macs)")
     add("--tolerance", metavar="SHARE", type=SHARE, help="largest deviation from them (default: 0.02)")
-    add("--range", nargs="+", metavar="LETTER=LOW:HIGH[:STEP]", default=[], help="sizes that are tried: K=1:16")
+    add("--range", nargs="+", metavar="LETTER=LOW:HIGH", default=[], help="sizes that are tried: K=1:16, K=1:16:3")
     add("--all-integers", action="store_true", help="try all integers, not hardware-friendly multiples")
     add(
         "--maximise",
+        action=NameList,
         nargs="*",
         choices=WORDS,
         default=MAXIMISED,
-        help="costs of which more is better (default: params active-params)",
+        metavar="NAME",
+        help="more is better of these (default: params active-params)",
     )
-    add("--sort", choices=WORDS, help="the cost that rows are ordered by")
-    add("--limit", type=ROWS, default=20, metavar="N", help="rows; 0 for all, which may take minutes (default: 20)")
+    add("--sort", choices=WORDS, metavar="NAME", help="the cost that rows are ordered by")
+    add("--limit", type=ROWS, default=20, metavar="N", help="rows; 0 for all, in minutes (default: 20)")
     add(
         "--min-distance",
         metavar="SHARE",
         type=SHARE,
         default="0.05",
-        help="drop rows whose costs are all within SHARE of a listed row's (default: 0.05)",
+        help="drop rows nearer than this to another (default: 0.05)",
     )
     for name, what in LENGTHS.items():
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
@@ -106,8 +98,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     add("--global-batch", type=COUNT, metavar="N", help="sequences of a step over all ranks")
     add("--bytes", metavar="BUDGET", help="most bytes that a rank holds: 80G")
     add("--ranks-per-node", type=COUNT, metavar="N", default=8, help="(default: 8)")
-    for old, new in OLD_NAMES.items():
-        out._option_string_actions[old] = out._option_string_actions[new]
     add_output(out)
     return out
 
@@ -119,9 +109,6 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 def plan(args: argparse.Namespace) -> Work:
     """Return the answer to ``args``, found, and plotted where ``--plot`` asks for it, before it is printed."""
-    if args.preset and args.earlier_preset:
-        raise UsageError(f"PRESET {args.preset} and --preset {args.earlier_preset} are one option; give one of them")
-    args.preset = args.preset or args.earlier_preset
     if args.ranks is not None:
         return _plan_search(args)
     host, target = _host_model(args)

@@ -119,7 +119,7 @@ def section(
         "divided, and a bound of the activations: the result of each operation once, 2 bytes an element, for as many "
         "microbatches as there are stages; with recompute=full the inputs of layers, and the results of one.",
         f"On the front of less of every cost, rows at least {min_distance:.0%} apart in one cost (--min-distance 0 for "
-        "all). python -m bench.macs --plan takes each plan as printed.",
+        "all). headcount count takes each plan as printed.",
     ]
     rows = []
     for plan, costs in map(list(within.items()).__getitem__, listed):

@@ -193,7 +193,7 @@ def section(args: Namespace, answer: Answer, target: Case | None) -> Section:
         [
             *columns,
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
-            Column("preset", "as a preset", priority=2, wraps=24),
+            Column("preset", "as a TARGET", priority=2, wraps=24),
         ],
         notes_above=_notes(args, answer, timed, target),
     )
@@ -209,7 +209,7 @@ def section(args: Namespace, answer: Answer, target: Case | None) -> Section:
             "base": host.preset,
             "set": changed,
             "input": dict(host.example.lengths),
-            "preset": f"--preset {host.preset}" + (f" --set {' '.join(changed)}" if changed else ""),
+            "preset": ",".join((host.preset, *changed)),
         }
         rows.append(Row(record, records=[record]))
     return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in answer.bounds.items()}})
@@ -238,6 +238,6 @@ def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) ->
         f"{', '.join(conditions)}: {answer.searched:,} candidates, {len(answer.found):,} within the "
         "budget. --range and --all-integers try other sizes.",
         f"On the front of these, where more is better of {more}, less of the rest{near}, by "
-        f"{NAMES[answer.ordered_by]}. {cache} python -m bench.macs takes each row as printed.",
+        f"{NAMES[answer.ordered_by]}. {cache} headcount count takes each row as printed.",
         recorded if timed else missing,
     ]

@@ -134,10 +134,7 @@ SETS: Mapping[str, Mapping[str, Formula]] = {
 }
 """Formulas by the name of their set, then by aten's operator."""
 
-HELP = (
-    "formulas of further operators: LU, Cholesky, QR, linear solves, inverses, determinants and FFTs "
-    "(n times the sum of p - 1 over the prime factors p of n, 4 MACs each, real ones 2)"
-)
+HELP = "LU, QR, Cholesky, solves, inverses, FFTs"
 
 
 def formula_advice(operators: Iterable[str], option: str) -> str:

@@ -20,11 +20,6 @@ EXTRAS = ("deepspeed",)
 """The counters whose package is headcount's extra of the same name; the packages of the others are dependencies."""
 
 
-def canonical(name: str) -> str:
-    """Return the name of a counter; headcount's own was called ``right`` before."""
-    return "headcount" if name == "right" else name
-
-
 def installed(name: str) -> bool:
     """Return whether the package of counter ``name`` is installed."""
     return name not in EXTRAS or find_spec(name) is not None

@@ -32,7 +32,7 @@ PARTS = ("attention", "feed-forward", "model")
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line parser of bench.derive."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
-    out.add_argument("--preset", metavar="NAME", help="a model by name (python -m bench.macs --list)")
+    out.add_argument("--preset", metavar="NAME", help="a model by name (headcount table --list)")
     out.add_argument("--part", choices=PARTS, default="attention", help="part of the preset (default: attention)")
     out.add_argument("--module", metavar="SPEC", help="a user module: FILE.py:FUNCTION or package.module:FUNCTION")
     out.add_argument("--set", **SET | {"metavar": "NAME=VALUE"}, help="fields, or other arguments of FUNCTION")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError
 from headcount.bench.snapshot.snapshot import Target
 from headcount.formulas.published.expressions import evaluate
@@ -15,6 +16,7 @@ from headcount.models.configs.presets import PRESETS, assignments, parse_overrid
 
 LENGTHS = {
     "seq_len": "sequence length in tokens",
+    "src_len": "source length in tokens, of a preset",
     "tgt_len": "target length in tokens, of an encoder-decoder",
     "batch_size": "batch size",
     "image_size": "height and width of an image in pixels",
@@ -72,26 +74,45 @@ def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
     return out
 
 
-def add_target_options(group: argparse._ArgumentGroup) -> None:
+TARGET = ("set", "input", "dtype", *LENGTHS)
+"""Destinations of add_target_options."""
+POLICIES = ("report", "include", "refuse")
+"""What is done with contractions written elementwise."""
+OPERATORS = ("allow_unsupported", "formula", "formula_set", "elementwise")
+"""Destinations of add_operator_options."""
+
+
+def add_target_options(group: argparse._ActionsContainer) -> None:
     """Add the options that change a target: fields and keywords, inputs, the type of the weights, lengths."""
     add = group.add_argument
-    add(
-        "--set",
-        nargs="+",
-        action="extend",
-        metavar="NAME=VALUE",
-        help="fields of a preset or configuration; keywords of your function",
-    )
-    add("--input", nargs="+", action="extend", type=_checked_input, metavar="SIZES", help="[NAME=]1,128[:long], …")
+    text = "field of a model, or keyword of your function"
+    add("--set", action="append", metavar="NAME=VALUE", default=[], help=text)
+    text = "[NAME=]1,128[:long]: a tensor"
+    add("--input", action="append", type=_checked_input, metavar="SIZES", default=[], help=text)
     add("--dtype", choices=DTYPES, metavar="TYPE", help="type of the weights (default: the model's own)")
     for name, what in LENGTHS.items():
-        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=what)
+        add(flag(name), type=int, metavar="N", help=what)
 
 
-def add_ranks(group: argparse._ArgumentGroup) -> None:
+def flag(name: str) -> str:
+    """Return the option that is stored under ``name``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def add_operator_options(group: argparse._ActionsContainer) -> None:
+    """Add the options of operations that have no rule."""
+    add = group.add_argument
+    # None where it is not given: that of a lock holds then
+    add("--allow-unsupported", action="store_true", default=None, help="list unsupported operations, go on")
+    add("--formula", action="append", metavar="OP=EXPR", default=[], help="MACs of an operator by its sizes: fft=a0*b1")
+    add("--formula-set", choices=linalg.SETS, help=linalg.HELP)
+    add("--elementwise", choices=POLICIES, help="products (a * b).sum(-1)")
+
+
+def add_ranks(group: argparse._ActionsContainer) -> None:
     """Add the options of a module that the user's own function divides."""
     add = group.add_argument
-    add("--ranks", type=int, metavar="N", help="ranks over which FILE.py:FUNCTION of --plan divides the module")
+    add("--ranks", type=int, metavar="N", help="ranks over which the function of --plan divides")
     add("--rank", type=int, metavar="R", help="the rank that is counted (default: 0)")
 
 

@@ -86,7 +86,7 @@ def check_target(spec: str) -> None:
             hint = f"a function that loads it is a target: FILE.py:make returns ({loader.format(spec)}, inputs)"
             raise UserCodeError(f"{spec!r} is a saved model; {hint}")
         near = did_you_mean(spec, PRESETS).removeprefix("; ")
-        presets = f"a preset ({near or 'headcount macs --list'})"
+        presets = f"a preset ({near or 'headcount table --list'})"
         raise UserCodeError(f"unknown target {spec!r}; {presets}, FILE.py:FUNCTION, config.json or hf:NAME")
     elif not os.path.isfile(spec):
         raise UserCodeError(f"there is no file {spec}")

@@ -1,22 +1,22 @@
 """Time layers and models, with exact MACs and the roofline bound of the hardware.
 
-    python -m bench.latency --quick                                   a small table in under a minute
-    python -m bench.latency --layer moa-8K8E128D --seq-len 128 512    one layer and the dense layers to compare with
-    python -m bench.latency --model moa-8K8E128D --pass both          a whole model, forward and backward
-    python -m bench.latency --device cuda --record                    the full table, stored under reports/records
-    python -m bench.latency --within 300 --order value --out-dir DIR  the most valuable cases first, for five minutes
-    python -m bench.latency campaign --out-dir DIR                    all GPU measurements of the report
-    python -m bench.latency gates --device cuda                       check every implementation without timing it
-    python -m bench.latency model.py:make config.json --seq-len 128   models in turns; TARGET --help has options
-    python -m bench.latency --estimate --device h200                  expected times by arithmetic: no measurement
-    torchrun --nproc-per-node 4 -m bench.latency llama3-8b --plan tp=4,sp   a model divided over processes
-    python -m bench.latency compare OLD.jsonl NEW.jsonl               faster, slower or no evidence, row by row
+    python -m bench.latency --quick
+    python -m bench.latency --layer moa-8K8E128D --seq-len 128 512
+    python -m bench.latency --model moa-8K8E128D --pass both
+    python -m bench.latency --device cuda --record
+    python -m bench.latency --within 300 --order value --out-dir DIR
+    python -m bench.latency --estimate --device h200    arithmetic, no measurement
+    python -m bench.latency campaign --out-dir DIR      all GPU measurements of the report
+    python -m bench.latency gates --device cuda         check without timing
+    python -m bench.latency compare OLD.jsonl NEW.jsonl
+    python -m bench.latency model.py:make config.json --seq-len 128
+    torchrun --nproc-per-node 4 -m bench.latency llama3-8b --plan tp=4,sp
 
 Each implementation is checked against the float64 reference before it is timed. The implementations of a case run
 interleaved; an A/A control, the same code timed twice, gives the noise floor. Below 20 blocks a table is a smoke test.
 An implementation that fails is a row with the reason; where it leaves the device unusable and records are stored, the
-run continues in a new process. Exit codes: 0 fine; 1 an implementation was wrong or failed; 2 wrong usage; 3 no such
-device.
+run continues in a new process. TARGET --help has the options of a TARGET. Exit codes: 0 fine; 1 an implementation was
+wrong or failed; 2 wrong usage; 3 no such device.
 """
 
 import argparse
@@ -49,13 +49,11 @@ SUBCOMMANDS = ("compare", "gates", "campaign", "ranks")
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
-    out.instead = f"did you mean {prog}"
-    out.add_argument("--layer", nargs="+", metavar="NAME", help=f"{', '.join(layers.LAYERS)} (default: all)")
+    out.elsewhere = {"": prog}
+    out.add_argument("--layer", nargs="+", metavar="NAME", help="layers of --list (default: all)")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
     known = dict.fromkeys(name for names in implementations.impls_by_variant().values() for name in names)
     out.add_argument("--implementation", nargs="+", metavar="NAME", dest="impl", help=f"{', '.join(known)}")
-    # the name in earlier versions
-    out.add_argument("--arm", nargs="+", dest="impl", help=argparse.SUPPRESS)
     out.add_argument("--seq-len", nargs="+", type=int, metavar="T")
     shape = out.add_mutually_exclusive_group()
     schedule.add_options(shape, "--tokens")

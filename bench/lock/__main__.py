@@ -1,24 +1,18 @@
 """``python -m bench.lock``: lock the MACs and parameters of modules in a file, and check that they stay the same.
 
-    python -m bench.lock model.py:make -o macs.lock              count, and write every contraction by name
-    python -m bench.lock model.py:make llama3-8b -o macs.lock     two targets in one lock
-    python -m bench.lock --check macs.lock                        count again; exit 1 with what changed
-    python -m bench.lock --check macs.lock --format md            the same as a comment on a pull request
-    python -m bench.lock --update macs.lock                       count again, and write that
-    python -m bench.lock model.py:make --max macs=2.1G params=25M -o macs.lock   upper limits instead of equality
-    python -m bench.lock --history main~20..main macs.lock        the lock of each commit; runs nothing
-    python -m bench.lock --badge macs.svg macs.lock               an image with the locked MACs and parameters
-    python -m bench.lock --workflow                               a workflow of GitHub Actions that checks a lock
+    python -m bench.lock model.py:make llama3-8b -o macs.lock
+    python -m bench.lock --check macs.lock --format md
+    python -m bench.lock --update macs.lock
+    python -m bench.lock model.py:make --max macs=2.1G --max params=25M -o macs.lock
+    python -m bench.lock --history main~20..main macs.lock
+    python -m bench.lock --badge macs.svg macs.lock
 
-TARGET is FILE.py:FUNCTION, which returns (module, inputs), FILE.py:CLASS with --input, a preset, config.json or
-hf:NAME. The lock stores targets and options; options given with --check or --update replace the stored ones, of --set,
---formula and lengths those of the same name. A TARGET given with them replaces the target of a lock of one target, and
-selects one of a lock of several. --input goes with one TARGET. Run it in the folder where the lock was written: files
-are relative to the current folder. A lock is code: --check runs the functions that it names. Without --trust they must
-be defined in files of the lock's repository, or without git of its folder. Counts are integers, so there is no
-tolerance. A count above a limit is not written, and a count in which unsupported operations are missing fails a limit
-of MACs. Exit codes: 0 the count is as locked, or within its limits; 1 it is not, or an operation is not supported; 2
-wrong usage, or a file that is no lock; 3 the device is not available.
+The lock stores targets and options. Options given with --check or --update replace the stored ones, of --set, --formula
+and lengths those of the same name; a TARGET replaces that of a lock of one target, and selects one of several. Files
+are relative to the current folder. A lock is code: without --trust its functions must be defined in files of its
+repository, or without git of its folder. A count above a limit is not written, and one without unsupported operations
+fails a limit of MACs. Exit codes: 0 as locked, or within the limits; 1 not, or an operation is not supported; 2 wrong
+usage, or a file that is no lock; 3 the device is not there.
 """
 
 import argparse
@@ -33,7 +27,14 @@ from headcount.bench.cli import Parser, Work, add_output, check_not_input, exit_
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.isolated.module_count import count_module
-from headcount.bench.isolated.target import add_ranks, add_target_options, is_configuration, parse_target
+from headcount.bench.isolated.target import (
+    POLICIES,
+    add_operator_options,
+    add_ranks,
+    add_target_options,
+    is_configuration,
+    parse_target,
+)
 from headcount.bench.isolated.user_code import is_below
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
@@ -47,7 +48,6 @@ from headcount.bench.table import plural
 from headcount.models.configs.numbers import parse_amount
 
 PROG = "python -m bench.lock"
-POLICIES = ("report", "include", "refuse")
 
 
 class AboveLimit(Exception):
@@ -59,7 +59,9 @@ class AboveLimit(Exception):
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line parser of bench.lock."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
-    out.add_argument("target", nargs="*", metavar="TARGET", help="what to count: FILE.py:FUNCTION, a preset, …")
+    out.add_argument(
+        "target", nargs="*", metavar="TARGET", help="what to count: preset, FILE.py:NAME, config.json, hf:NAME"
+    )
     what = out.add_mutually_exclusive_group()
     what.add_argument("--check", metavar="LOCK", help="count again and compare with this lock")
     what.add_argument("--update", metavar="LOCK", help="count again and rewrite this lock")
@@ -67,22 +69,17 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     what.add_argument("--badge", metavar="FILE", help="write the totals of the lock TARGET as an .svg image")
     what.add_argument("--workflow", action="store_true", help="print a workflow file for GitHub Actions")
     out.add_argument("--plot", metavar="FILE", help="with --history, a plot: .svg, .png or .pdf")
-    several = {"nargs": "+", "action": "extend", "default": []}
-    out.add_argument("--max", **several, metavar="QUANTITY=N", type=_limit, help="limits of macs and params: macs=2.1G")
+    text = "limit of macs or params: macs=2.1G"
+    out.add_argument("--max", action="append", metavar="QUANTITY=N", type=_limit, default=[], help=text)
     out.add_argument("--trust", action="store_true", help="run the code that LOCK names wherever it is")
-    how = out.add_argument_group("what is counted; with --check and --update these replace the options of the lock")
+    how = out.add_argument_group("what is counted")
     add = how.add_argument
-    add("--module", metavar="TARGET", action="append", default=[], help=argparse.SUPPRESS)
     add_target_options(how)
     add("--backward", action="store_true", default=None, help="count the gradients too")
-    add("--plan", metavar="PLAN", help="one rank: of a preset tp=8,sp, or by FILE.py:FUNCTION with --ranks")
+    add("--plan", metavar="PLAN", help="tp=8,sp of a preset; FILE.py:FUNCTION with --ranks")
     add_ranks(how)
-    add("--device", choices=DEVICES, help="device of the count (default: meta, or the module's own)")
-    for name, text in (("unsupported", "list unsupported operations, go on"), ("uncounted", argparse.SUPPRESS)):
-        add(f"--allow-{name}", dest="allow_unsupported", action="store_true", default=None, help=text)
-    add("--formula", **several, metavar="OPERATOR=EXPRESSION", help="MACs of an unsupported operation")
-    add("--formula-set", choices=linalg.SETS, help=linalg.HELP)
-    add("--elementwise", choices=POLICIES, help="contractions written elementwise (default: report)")
+    add("--device", choices=DEVICES, help="(default: meta, or the module's own)")
+    add_operator_options(how)
     add_output(out)
     return out
 
@@ -138,7 +135,7 @@ def plan(args: argparse.Namespace) -> Work | str:
 
 def _choose(args: argparse.Namespace, locked: Sequence[CountSnapshot]) -> list[tuple[CountSnapshot | None, str]]:
     """Return the locked counts, or None, with the TARGET that is counted instead of theirs, or an empty text."""
-    words = [*args.target, *args.module]
+    words = args.target
     if not locked or len(locked) == 1 >= len(words):
         return [(locked[0] if locked else None, word) for word in words or [""]]
     names = [one.target for one in locked]

@@ -14,7 +14,7 @@ from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount, count_module
 from headcount.bench.isolated.run import run_isolated
-from headcount.bench.isolated.target import LENGTHS, is_configuration, parse_settings
+from headcount.bench.isolated.target import LENGTHS, flag, is_configuration, parse_settings
 from headcount.bench.measure import measure
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.snapshot import CountSnapshot, Target, snapshot_of
@@ -111,20 +111,17 @@ def blocks_of(count: ModuleCount) -> dict[str, str]:
     return found
 
 
-def parse_sides(texts: Sequence[str], given: Mapping[str, Any], flags: Mapping[str, str]) -> list[Side]:
+def parse_sides(texts: Sequence[str], given: Mapping[str, Any]) -> list[Side]:
     """Return the models that ``texts`` name, each with those options of ``given`` that change it.
 
-    ``flags``: how the options are written. Raises UsageError for an option that changes none of them, and for the file
-    of a count beside a preset, and what parse raises.
+    Raises UsageError for an option that changes none of them, and for the file of a count beside a preset, and what
+    parse raises.
     """
     takes = {text: options_of(text) for text in texts}
     for name in given:
         if not any(name in names for names in takes.values()):
-            each = (
-                f"{text} takes {' '.join(flags[n] for n in names if n in flags) or 'none'}"
-                for text, names in takes.items()
-            )
-            raise UsageError(f"{flags[name]} is no option of these models: {'; '.join(each)}")
+            each = (f"{text} takes {' '.join(map(flag, names)) or 'none'}" for text, names in takes.items())
+            raise UsageError(f"{flag(name)} is no option of these models: {'; '.join(each)}")
     # files first: a missing one is the error, not the preset on the other side
     order = sorted(takes, key=is_saved, reverse=True)
     found = {text: parse(text, **{name: given[name] for name in takes[text] if name in given}) for text in order}

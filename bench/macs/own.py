@@ -58,7 +58,7 @@ def sections(args: Namespace) -> list[Section]:
     for path in args.table:
         content = read_file(path).decode("utf-8-sig", "replace")
         try:
-            table = own.load(path, content, args.own_rule or "")
+            table = own.load(path, content, args.rule or "")
             if not args.find_rule:
                 table.check_rules()
             table.check_letters()

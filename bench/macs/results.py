@@ -1,4 +1,4 @@
-"""Format the last line of bench.macs: its result in one sentence."""
+"""Format the last line of a command: its result in one sentence."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -3,7 +3,7 @@
 import argparse
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,18 @@ from headcount.models.configs.numbers import LONGEST, TYPE_BITS, parse_element_b
 
 
 class Help(argparse.HelpFormatter):
-    """Wrap paragraphs at the terminal's width; indented lines are examples and are not wrapped.
+    """Layout of ``--help``: a usage of one line, and at most two lines for each option, its choices first.
 
-    The remark behind two spaces of an example goes to a separate line where both do not fit.
+    Paragraphs are wrapped at the terminal's width. Indented lines are examples and are not wrapped; the remark behind
+    two spaces of an example goes to a separate line where both do not fit.
     """
+
+    def __init__(self, prog: str, width: int) -> None:
+        super().__init__(prog, max_help_position=26, width=width)
+
+    def _format_usage(self, usage, actions, groups, prefix) -> str:
+        words = [self._format_args(action, "") for action in actions if not action.option_strings]
+        return f"usage: {usage or ' '.join((self._prog, *words, '[OPTION …]'))}\n\n"
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(self._paragraph(part, width) for part in text.strip().split("\n\n"))
@@ -27,28 +35,24 @@ class Help(argparse.HelpFormatter):
             return part
         return "\n".join(line for text in lines for line in _split_example(text, width))
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, max_lines=2, placeholder=" …", break_on_hyphens=False)
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        name = action.metavar or ("NAME" if action.choices else action.dest.upper())
+        forms = {"+": f"{name} …", "*": f"[{name} …]", "?": f"[{name}]"}
+        return forms.get(action.nargs, name)
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        text = super()._expand_help(action)
+        if not action.choices or action.metavar:
+            return text
+        return f"{', '.join(action.choices)}{' ' if text.startswith('(') else ': '}{text}"
+
 
 def _split_example(line: str, width: int) -> list[str]:
     command, _, what = line.strip().partition("  ")
     return [f"    {command}", *textwrap.wrap(what.strip(), width, initial_indent=" " * 8, subsequent_indent=" " * 8)]
-
-
-class BriefHelp(Help):
-    """Print at most two lines for each option: its choices, then as much of its help as fits."""
-
-    def __init__(self, prog: str, width: int) -> None:
-        super().__init__(prog, max_help_position=26, width=width)
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(text, width, max_lines=2, placeholder=" …")
-
-    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
-        name = action.metavar or action.dest.upper()
-        return f"{name} …" if action.nargs in ("+", "*") else name
-
-    def _expand_help(self, action: argparse.Action) -> str:
-        text = super()._expand_help(action)
-        return f"{', '.join(action.choices)}: {text}" if action.choices and not action.metavar else text
 
 
 _HUGE_EXPONENT = re.compile(r"[eE][+-]?[0-9_]{4,}")
@@ -76,5 +80,15 @@ class Value:
 
 COUNT = Value("positive integer", parse_int, lambda number: number >= 1)
 ELEMENT = Value(f"number of bytes, as 2 and 0.5, or type ({', '.join(TYPE_BITS)})", parse_element_bytes)
-SET = {"nargs": "+", "action": "extend", "metavar": "FIELD=VALUE", "default": []}
-"""Arguments of an option that changes fields of a preset."""
+SET = {"action": "append", "metavar": "FIELD=VALUE", "default": []}
+"""Arguments of an option that changes a field of a preset, and may be repeated."""
+
+
+class NameList(argparse.Action):
+    """Store a list of names, each of the choices if there are any; commas or spaces stand between them."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, **{"nargs": "+", "default": [], **options})
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        setattr(namespace, self.dest, [name for word in values for name in word.split(",")])

@@ -45,8 +45,6 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     out.add_argument("--record", action="store_true", help="with --example: store its results under reports/records")
     out.add_argument("--top", type=COUNT, default=5, metavar="N", help="tokens listed for each expert (default: 5)")
     out.add_argument("--min-count", type=COUNT, default=5, metavar="N", help="choices that a token needs (default: 5)")
-    # the former name, hidden in the help
-    out._option_string_actions["--least"] = out._option_string_actions["--min-count"]
     out.add_argument("--plot", metavar="PATH", help="write the sorted shares as a plot (png, svg, pdf)")
     add_output(out)
     return out

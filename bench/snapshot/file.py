@@ -16,7 +16,7 @@ unsupported operations uncounted and is read, too."""
 ADDED = ("inputs", "dtype", "lengths", "backward", "plan", "ranks", "rank")
 """Options that a lock has only where they are set."""
 JSON_VERSION = 1
-"""Schema version of the JSON of ``headcount macs --module`` that is read."""
+"""Schema version of the JSON of ``headcount count`` that is read."""
 
 
 def text(*snapshots: CountSnapshot) -> str:
@@ -67,7 +67,7 @@ def read(path: str | Path, target: str | None = None) -> CountSnapshot:
 def parse(content: str | bytes, path: str | Path) -> tuple[CountSnapshot, ...]:
     """Return the snapshots, one for each target, in the text ``content`` of the file ``path``.
 
-    It is a lock, or the output of ``headcount macs --module … --format json``. Raises UsageError for a text that is
+    It is a lock, or the output of ``headcount count … --format json``. Raises UsageError for a text that is
     neither, or whose sums are not those of its entries.
     """
     try:
@@ -79,7 +79,7 @@ def parse(content: str | bytes, path: str | Path) -> tuple[CountSnapshot, ...]:
     kinds = {"lock_version": (TARGETS_VERSION, _of_lock), "schema_version": (JSON_VERSION, _of_tables)}
     key = next((key for key in kinds if isinstance(data, dict) and key in data), None)
     if key is None:
-        raise UsageError(f"{path} is neither a lock nor the JSON of headcount macs --module")
+        raise UsageError(f"{path} is neither a lock nor the JSON of headcount count")
     known, parse_one = kinds[key]
     if data[key] not in range(1, known + 1):
         raise UsageError(f"{path} has {key} {excerpt(data[key])}; this software reads {known}")

@@ -17,7 +17,7 @@ from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.suggest import choices
 
-LISTED = "headcount macs --list"
+LISTED = "headcount table --list"
 """The command that names every preset."""
 
 

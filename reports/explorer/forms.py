@@ -113,7 +113,7 @@ def forms() -> list[Form]:
 
 @dataclass(frozen=True)
 class Account:
-    """An account of bench.accounts, or a property of a ledger: ``key`` is its column in ``bench.macs --grid``.
+    """An account of bench.accounts, or a property of a ledger: ``key`` is its column in ``headcount grid``.
 
     ``multiple``: an account and the factor that it is multiplied by. ``options``: further ones of the command, with
     letters in braces for sizes.

@@ -52,7 +52,7 @@ def tables(facts: Facts) -> dict[str, Any]:
     served = []
     for table in facts.tables.values():
         columns = [_of_model(facts, table, one, models) for one in table.columns if one.quantity in _PROPERTIES]
-        served.append((table, columns, "headcount macs --table {} --counter closed-form", QUOTIENTS))
+        served.append((table, columns, "headcount table {} --counter closed-form", QUOTIENTS))
         for entry in (entry for row in table.rows if columns for entry in facts.ledger(row.preset)):
             parts[part(entry)] = parts.get(part(entry), False) or conventions.exact(entry)
     for table, cells in facts.figures.values():

@@ -14,8 +14,8 @@ from headcount.reports.plots import choose as plots
 ACCOUNTS = (*DECODING, *TRAINING)
 DATA = "layers.csv"
 WIDTH, LENGTHS = 512, (128, 1024)
-GRID = f"--grid '{LAYERS['MoA 8K8E128D']} d_m={WIDTH} T={','.join(map(str, LENGTHS))}'"
-COMMAND = f"python -m bench.macs {GRID} {papers.CLOSED} --columns {' '.join(ACCOUNTS)}"
+GRID = f"grid '{LAYERS['MoA 8K8E128D']} d_m={WIDTH} T={','.join(map(str, LENGTHS))}'"
+COMMAND = f"headcount {GRID} {papers.CLOSED} --columns {' '.join(ACCOUNTS)}"
 
 
 def page(facts: Facts) -> Page:

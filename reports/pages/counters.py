@@ -13,7 +13,7 @@ from headcount.reports.plots import heat
 
 GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_m=30 T=17,29 B=1,3")
 RECORD, PTFLOPS = "ptflops.json", "ptflops.csv"
-COMMAND = "python -m bench.macs --audit"
+COMMAND = "headcount audit"
 REPORTED_COUNTS, CALLS = "reported_counts.csv", "calls.csv"
 OURS = "headcount"
 
@@ -27,7 +27,7 @@ def page(facts: Facts) -> Page:
         [
             Section("Counts by formulation", [summary_sentence, heat.PLOT, summary], [COMMAND]),
             Section("Causes of the differences", [causes, failed_calls], [COMMAND]),
-            Section("On grids of prime sizes", [grids], [f"python -m bench.macs --grid '{spec}'" for spec in GRIDS]),
+            Section("On grids of prime sizes", [grids], [f"headcount grid '{spec}'" for spec in GRIDS]),
             Section("ptflops of the papers' time", [older_ptflops]),
         ],
         {REPORTED_COUNTS: reported_counts, CALLS: calls, PTFLOPS: ptflops_data},

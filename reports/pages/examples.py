@@ -34,26 +34,26 @@ def output(facts: Facts, commands: Sequence[str], code: int) -> str:
 
 CLOSED_FORM = "--counter closed-form"
 EXAMPLES = (
-    example("The rows of a table", f"headcount macs --table moa-table1 {CLOSED_FORM}"),
-    example("Vocabularies that parameters imply", f"headcount macs --table moa-table3 --params {CLOSED_FORM}"),
-    example("A table whose models have two forms", f"headcount macs --table moh-dit {CLOSED_FORM}"),
-    example("A model, part by part", f"headcount macs --preset moa-8K8E128D --seq-len 512 {CLOSED_FORM}"),
-    example("A dense model as mixture-of-head attention", "headcount macs --preset llama3-8b --convert s=16 r=8"),
-    example("A grid of layers", f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10,128' {CLOSED_FORM}"),
-    example("The same as LaTeX", f"headcount macs --grid 'K=1,2,4 E=8 D=64 T=10' {CLOSED_FORM} --format latex"),
-    example("A table as CSV", f"headcount macs --grid 'h=8 d_h=64 T=10,128' {CLOSED_FORM} --format csv"),
-    example("Two models side by side", f"headcount macs --compare moa-16K32E256D transformer-big {CLOSED_FORM}"),
+    example("The rows of a table", f"headcount table moa-table1 {CLOSED_FORM}"),
+    example("Vocabularies that parameters imply", f"headcount table moa-table3 --params {CLOSED_FORM}"),
+    example("A table whose models have two forms", f"headcount table moh-dit {CLOSED_FORM}"),
+    example("A model, part by part", f"headcount count moa-8K8E128D --seq-len 512 {CLOSED_FORM}"),
+    example("A dense model as mixture-of-head attention", "headcount convert llama3-8b s=16 r=8"),
+    example("A grid of layers", f"headcount grid 'K=1,2,4 E=8 D=64 T=10,128' {CLOSED_FORM}"),
+    example("The same as LaTeX", f"headcount grid 'K=1,2,4 E=8 D=64 T=10' {CLOSED_FORM} --format latex"),
+    example("A table as CSV", f"headcount grid 'h=8 d_h=64 T=10,128' {CLOSED_FORM} --format csv"),
+    example("Two models side by side", f"headcount compare moa-16K32E256D transformer-big {CLOSED_FORM}"),
     example(
         "Memory and decoding",
-        f"headcount macs --preset moa-8K8E128D transformer-big {CLOSED_FORM} --brief --context 512 --columns "
+        f"headcount count moa-8K8E128D transformer-big {CLOSED_FORM} --brief --context 512 --columns "
         "kv_bytes decode_macs decode_bytes decode_bound --peak-macs 400e12 --bandwidth 4.8e12",
     ),
     example(
         "Training FLOPs and utilisation",
-        f"headcount macs --preset llama3-8b --seq-len 8192 {CLOSED_FORM} --brief --rules palm --columns "
+        f"headcount count llama3-8b --seq-len 8192 {CLOSED_FORM} --brief --rules palm --columns "
         "training_flops_per_token mfu --tokens 4194304 --seconds 20 --devices 512 --peak 'H100 SXM bf16'",
     ),
-    example("What to choose from", "headcount macs --list"),
+    example("What to choose from", "headcount table --list"),
 )
 
 

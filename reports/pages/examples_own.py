@@ -7,7 +7,7 @@ from headcount.reports.pages.examples import MODULE, example
 LOCK = "headcount lock model.py:make -o macs.lock"
 CHECK = "headcount lock --check macs.lock"
 EXAMPLES = (
-    example("A module under every counter", "headcount macs --module model.py:make"),
+    example("A module under every counter", "headcount audit model.py:make"),
     example("A lock that holds what it costs", LOCK, CHECK),
     example("A cost that is not as locked", LOCK, f"{CHECK} --set width=7", code=1),
     example("The lock among a repository's checks", "headcount lock --workflow"),
@@ -15,7 +15,7 @@ EXAMPLES = (
     example("Sizes under a budget", "headcount budget --macs 1.2G --attention moa --limit 5 --records none"),
     example(
         "Sizes as dear as another model's",
-        "headcount budget --like llama3-8b --attention moh --limit 5 --records none",
+        "headcount budget --match-model llama3-8b --attention moh --limit 5 --records none",
     ),
     example("A choice as JSON", "headcount budget --macs 1.2G --attention moa --limit 1 --records none --format json"),
     example(

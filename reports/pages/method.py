@@ -18,7 +18,7 @@ def page(facts: Facts) -> Page:
         "Conventions, user modules, latency, formats and exit codes.",
         [
             Section("Conventions", [text("method.conventions")], ["python -m bench.macs --check"]),
-            Section("User modules", [text("method.modules")], ["python -m bench.macs --module model.py:make"]),
+            Section("User modules", [text("method.modules")], ["headcount audit model.py:make"]),
             Section("Your own table", [text("method.tables", quantities=quantities)], ["headcount table mypaper.toml"]),
             Section("Products written elementwise", [text("method.elementwise")]),
             Section("Latency", [text("method.latency")], ["python -m bench.latency --quick"]),

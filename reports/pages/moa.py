@@ -52,7 +52,7 @@ def page(facts: Facts) -> Page:
             Section(
                 "The big models of Table 1, side by side",
                 [plots.BIG_MODELS, comparison, savings],
-                [f"python -m bench.macs --compare {BIG} {TRANSFORMER_BIG}"],
+                [f"headcount compare {BIG} {TRANSFORMER_BIG}"],
                 "Differences by block, and where they cross",
             ),
             Section(

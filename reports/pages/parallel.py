@@ -51,10 +51,10 @@ def _commands(preset: str = "") -> list[str]:
 
 
 def _command(preset: str, fields: dict[str, Any], seq_len: int, plan: str) -> str:
-    changed = ["--set", *(f"{name}={value}" for name, value in fields.items())] if fields else []
+    changed = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
     is_default = Case.of(preset).lengths.get("seq_len") == seq_len
     length = [] if is_default else ["--seq-len", str(seq_len)]
-    return shlex.join(["python", "-m", "bench.macs", "--preset", preset, *changed, *length, "--plan", plan])
+    return shlex.join(["headcount", "count", preset, *changed, *length, "--plan", plan])
 
 
 HEADS = {

@@ -15,7 +15,7 @@ LAYER_COLOURS = dict(zip(SPARSE, (
     style.BLUE, style.GREY, style.VERMILLION, style.AMBER, style.INK, style.GREEN, style.PURPLE,
 ), strict=True))  # fmt: skip
 OVER = f"d_m=512 T={','.join(map(str, LENGTHS))}"
-COST_COMMAND = f"python -m bench.macs --grid '{papers.LAYERS['MoA 8K8E128D']} {OVER}' --counter closed-form"
+COST_COMMAND = f"headcount grid '{papers.LAYERS['MoA 8K8E128D']} {OVER}' --counter closed-form"
 RELEASED, IDEAL = ", as released", ", ideal"
 
 
@@ -109,7 +109,7 @@ ON = "h200"
 STEPS = {"decode_intensity": "decode step", "forward_intensity": "prefill"}
 STEP_COLOURS = {"decode step": style.VERMILLION, "prefill": style.PURPLE}
 ROOFLINE_COMMAND = (
-    f"python -m bench.macs --preset {' '.join(papers.LANGUAGE)} --seq-len {TOKENS} "
+    f"headcount count {' '.join(papers.LANGUAGE)} --seq-len {TOKENS} "
     "--counter closed-form --columns decode_intensity forward_intensity"
 )
 

@@ -12,21 +12,22 @@ from headcount.bench.accounts import ACCOUNTS, MODULE_ACCOUNTS
 from tests.golden.conftest import normalised, run
 
 CLOSED = "--counter closed-form"
-PRESETS = f"macs --preset moa-8K8E128D transformer-big {CLOSED} --brief"
+PRESETS = f"count moa-8K8E128D transformer-big {CLOSED} --brief"
 OF_LAYERS = [name for name in ACCOUNTS if name not in MODULE_ACCOUNTS]
 """Columns that every preset has; rules of training FLOPs need a language model."""
 COLUMNS = f"{PRESETS} --columns kv_bytes decode_macs training_macs"
-GRID = f"macs --grid 'K=1,2 E=8 D=64 T=10' {CLOSED}"
-COMPARED = f"macs --compare moa-16K32E256D transformer-big {CLOSED}"
-CONVERTED = "macs --preset llama3-8b --convert s=16 r=8"
-MODULE = "macs --module model.py:make"
+GRID = f"grid 'K=1,2 E=8 D=64 T=10' {CLOSED}"
+COMPARED = f"compare moa-16K32E256D transformer-big {CLOSED}"
+CONVERTED = "convert llama3-8b s=16 r=8"
+MODULE = "audit model.py:make"
 DERIVED = "derive --preset transformer-base --part feed-forward --vars T,d_ff"
 BUDGET = "budget --macs 1.2G --attention moa --limit 2 --records none"
 ROUTED = (
-    "routing --checkpoint model.pt --tokens tokens.txt --least 1 --top 2 --preset mlm-moa-8K8E128D "
-    "--set d_model=6 d_ff=5 num_layers=2 vocab_size=11 top_k=2 num_experts=3 head_dim=4"
+    "routing --checkpoint model.pt --tokens tokens.txt --min-count 1 --top 2 --preset mlm-moa-8K8E128D "
+    "--set d_model=6 --set d_ff=5 --set num_layers=2 --set vocab_size=11 --set top_k=2 --set num_experts=3 "
+    "--set head_dim=4"
 )
-LOCKED = "lock --module model.py:make -o macs.lock"
+LOCKED = "lock model.py:make -o macs.lock"
 CHANGED = "lock --check macs.lock --set f=11"
 ESTIMATED = "latency --estimate --device h200 --layer mha-base --seq-len 128"
 TIMES = "latency compare a.jsonl b.jsonl"
@@ -40,49 +41,49 @@ def in_formats(name, line, *formats):
 HELP = {"help": " --help"} | {
     f"{words.replace(' ', '-')}-help": f"{words} --help"
     for words in (
-        "macs", "latency", "latency compare", "latency gates", "latency campaign", "derive", "budget", "routing",
-        "lock", "report",
+        "count", "compare", "audit", "table", "grid", "convert", "latency", "latency compare", "latency gates",
+        "latency campaign", "derive", "budget", "routing", "lock", "report",
     )
 }  # fmt: skip
 
-MACS = {
-    "macs-closed": f"macs {CLOSED}",
-    "macs-table3": f"macs --table moa-table3 {CLOSED}",
-    "macs-table-moh": f"macs --table moh-llm moh-llama3 moh-vit {CLOSED} --brief",
-    "macs-tables-others": f"macs --table dense-anchors transnext moh-table6 moh-table-h jetmoe {CLOSED}",
-    **in_formats("macs-table", f"macs --table moa-table3 {CLOSED}", "latex", "md"),
-    "macs-table-json": f"macs --table jetmoe {CLOSED} --format json",
-    "macs-preset": "macs --preset mlm-moa-8K8E128D --seq-len 16",
-    "macs-preset-set": f"macs --preset moa-8K8E128D --set top_k=3 num_decoder_layers=1 --src-len 7 {CLOSED} --unit M",
-    "macs-preset-flops": f"{PRESETS} --flops --unit G",
-    **in_formats("macs-preset", PRESETS, "csv", "latex"),
-    "macs-table-gpt3": "macs --table gpt3-d1",
-    "macs-preset-rules": "macs --preset llama3-8b --rules palm 6n",
-    "macs-preset-moh": f"macs --preset moh-llm-s-75 {CLOSED}",
-    "macs-preset-mla": f"macs --preset mla-llm-s {CLOSED} --brief",
-    "macs-columns": COLUMNS,
-    **in_formats("macs-columns", COLUMNS, "csv", "latex"),
-    "macs-columns-wide": f"{PRESETS} --columns {' '.join(OF_LAYERS)} --context 512 --generate 20 --peak-macs 400e12 "
+COUNTS = {
+    "tables-closed": f"table {CLOSED}",
+    "table3": f"table moa-table3 {CLOSED}",
+    "table-moh": f"table moh-llm moh-llama3 moh-vit {CLOSED} --brief",
+    "tables-others": f"table dense-anchors transnext moh-table6 moh-table-h jetmoe {CLOSED}",
+    **in_formats("table", f"table moa-table3 {CLOSED}", "latex", "md"),
+    "table-json": f"table jetmoe {CLOSED} --format json",
+    "count-preset": "count mlm-moa-8K8E128D --counter all --seq-len 16",
+    "count-preset-set": f"count moa-8K8E128D --set top_k=3 --set num_decoder_layers=1 --src-len 7 {CLOSED} --unit M",
+    "count-preset-flops": f"{PRESETS} --flops --unit G",
+    **in_formats("count-preset", PRESETS, "csv", "latex"),
+    "table-gpt3": "table gpt3-d1",
+    "compare-rules": "compare llama3-8b --rules palm 6n",
+    "count-preset-moh": f"count moh-llm-s-75 {CLOSED}",
+    "count-preset-mla": f"count mla-llm-s {CLOSED} --brief",
+    "count-columns": COLUMNS,
+    **in_formats("count-columns", COLUMNS, "csv", "latex"),
+    "count-columns-wide": f"{PRESETS} --columns {' '.join(OF_LAYERS)} --context 512 --generate 20 --peak-macs 400e12 "
     "--bandwidth 4.8e12 --wide",
-    "macs-grid-file": f"macs --grid lengths.toml {CLOSED}",
-    "macs-grid-counted": "macs --grid 'K=2,3 E=2,5 D=7 d_m=11 T=13' --counter torch --check",
-    "macs-grid-moh": f"macs --grid 'h=7 s=2 r=3 d_h=5 T=7,9' {CLOSED}",
-    "macs-grid-csv": f"{GRID} --format csv",
-    "macs-grid-json": f"macs --grid 'h=2 d_h=5 T=3' {CLOSED} --columns kv_bytes training_macs --format json",
-    "macs-compare-json": "macs --compare model.py:make model.py:make,f=11 --format json",
-    **in_formats("macs-compare", COMPARED, "md", "latex"),
-    "macs-compare-modules": "macs --compare model.py:make model.py:make,f=11,n=4",
-    "macs-convert-linear": "macs --preset llm-s --convert s=3 r=6 router=linear",
-    **in_formats("macs-convert", CONVERTED, "json", "md", "latex"),
-    "macs-module": MODULE,
-    **in_formats("macs-module", MODULE, "md", "latex"),
-    "macs-module-brief": f"{MODULE} --set n=7 --brief",
-    "macs-module-json": f"{MODULE} --counter headcount --format json",
-    "macs-module-csv": f"{MODULE} --counter headcount --format csv",
-    "macs-module-unknown": "macs --module model.py:spectrum --counter headcount",
-    "macs-module-allowed": "macs --module model.py:spectrum --counter headcount --allow-uncounted",
-    "macs-module-formula": "macs --module model.py:spectrum --counter headcount --formula _fft_r2c=a0*8",
-    "macs-module-elementwise": "macs --module model.py:elementwise --counter headcount",
+    "grid-file": f"grid lengths.toml {CLOSED}",
+    "grid-counted": "grid 'K=2,3 E=2,5 D=7 d_m=11 T=13' --counter torch --check",
+    "grid-moh": f"grid 'h=7 s=2 r=3 d_h=5 T=7,9' {CLOSED}",
+    "grid-csv": f"{GRID} --format csv",
+    "grid-json": f"grid 'h=2 d_h=5 T=3' {CLOSED} --columns kv_bytes training_macs --format json",
+    "compare-json": "compare model.py:make model.py:make,f=11 --format json",
+    **in_formats("compare", COMPARED, "md", "latex"),
+    "compare-modules": "compare model.py:make model.py:make,f=11,n=4",
+    "convert-linear": "convert llm-s s=3 r=6 router=linear",
+    **in_formats("convert", CONVERTED, "json", "md", "latex"),
+    "audit-module": MODULE,
+    **in_formats("audit-module", MODULE, "md", "latex"),
+    "audit-module-brief": f"{MODULE} --set n=7 --brief",
+    "count-module-json": "count model.py:make --format json",
+    "count-module-csv": "count model.py:make --format csv",
+    "count-module-unknown": "count model.py:spectrum --counter headcount",
+    "count-module-allowed": "count model.py:spectrum --counter headcount --allow-unsupported",
+    "count-module-formula": "count model.py:spectrum --counter headcount --formula _fft_r2c=a0*8",
+    "count-module-elementwise": "count model.py:elementwise --counter headcount",
 }
 DERIVE = {
     "derive": DERIVED,
@@ -94,10 +95,11 @@ DERIVE = {
     "derive-no-polynomial": "derive --module model.py:padded --vars T",
 }
 BUDGETS = in_formats("budget", BUDGET, "md", "csv", "latex") | {
-    "budget-like": "budget --like transformer-big --attention moa --params 250M --limit 2 --records none --format csv",
+    "budget-like": "budget --match-model transformer-big --attention moa --params 250M --limit 2 --records none "
+    "--format csv",
     "budget-several": "budget --macs 1.2G --params 200M --kv-bytes 64Ki --limit 3 --records none",
-    "budget-any": "budget --macs 700M --any --range K=1:4 E=1:16 --limit 3 --records none",
-    "budget-mla": "budget --preset mla-llm-s --macs 300G --limit 3 --records none",
+    "budget-any": "budget --macs 700M --all-integers --range K=1:4 E=1:16 --limit 3 --records none",
+    "budget-mla": "budget mla-llm-s --macs 300G --limit 3 --records none",
 }
 ROUTING = {
     "routing": ROUTED,
@@ -105,11 +107,11 @@ ROUTING = {
     "routing-log": f"{ROUTED} --log log.jsonl --brief",
 }
 LOCK = {
-    "lock-file": "lock --module model.py:make",
+    "lock-file": "lock model.py:make",
     **{name: [LOCKED, line] for name, line in in_formats("lock-check", CHANGED, "json", "md", "latex").items()},
     "lock-check-csv": [LOCKED, f"{CHANGED} --brief --format csv"],
     "lock-update": [LOCKED, "lock --update macs.lock --set f=11", "lock --check macs.lock"],
-    "lock-unknown": "lock --module model.py:spectrum",
+    "lock-unknown": "lock model.py:spectrum",
 }
 LATENCY = {
     "latency-list": "latency --list",
@@ -119,7 +121,7 @@ LATENCY = {
     **in_formats("latency-compare", TIMES, "json", "md", "csv", "latex"),
     "latency-compare-devices": "latency compare --force a.jsonl elsewhere.jsonl",
 }
-CASES = HELP | MACS | DERIVE | BUDGETS | ROUTING | LOCK | LATENCY
+CASES = HELP | COUNTS | DERIVE | BUDGETS | ROUTING | LOCK | LATENCY
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -13,7 +13,7 @@ def test_interrupt_during_import(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "import_module", interrupt)
-    ended = run("macs")
+    ended = run("table")
     assert (ended.code, ended.err) == (130, "\nheadcount: interrupted\n")
 
 
@@ -27,6 +27,6 @@ def complete(script, *words):
 def test_bash_completion():
     script = run("--print-completion bash").out
     assert complete(script, "la") == ["latency"]
-    assert complete(script, "macs", "--table", "moa-table") == ["moa-table1", "moa-table2", "moa-table3"]
+    assert complete(script, "table", "moa-table") == ["moa-table1", "moa-table2", "moa-table3"]
     assert complete(script, "derive", "--preset", "moa-8K8E") == [n for n in PRESETS if n.startswith("moa-8K8E")] != []
     assert "test_command.py" in complete(script, "lock", "--check", f"{Path(__file__).parent}/test_c")[0]

@@ -19,11 +19,11 @@ from tests.golden.conftest import run
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the faults need Linux")
 
-TABLE = "macs --table moa-table3 --counter closed-form"
+TABLE = "table moa-table3 --counter closed-form"
 JSON = f"{TABLE} --format json"
 BUDGET = "budget --macs 700M --limit 3"
 MANY = ",".join(map(str, range(1, 29)))
-LONG = f"macs --counter closed-form -o old.txt --grid\tK={MANY} E=41,43 D={MANY} T=7"
+LONG = f"grid --counter=closed-form -o old.txt\tK={MANY} E=41,43 D={MANY} T=7"
 """A command; its last word has spaces and follows a tab."""
 PYTHON = (("PYTHONOPTIMIZE", "2"), ("PYTHONWARNINGS", "error"), ("PYTHONSAFEPATH", "1"))
 FULL = "No space left on device"

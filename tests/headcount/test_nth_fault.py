@@ -38,17 +38,18 @@ TIMES = ("old.jsonl", "latency.jsonl", "env.json")
 """JSON files that state the time of the run."""
 MARK = "HEADCOUNT_FAULT"
 """Environment variable of every process of a run."""
-TIMED = "latency --layer mha-base --arm reference --seq-len 5 --tokens 5 --blocks 1 --pass forward --hardware h200"
+TIMED = "latency --layer mha-base --implementation reference --seq-len 5 --tokens 5 --blocks 1 --pass forward"
+TIMED += " --hardware h200"
 QUICK = {
-    "macs": "macs --table moa-table3 --counter closed-form --format json -o old.json",
+    "table": "table moa-table3 --counter closed-form --format json -o old.json",
     "count": "count model.py:make --format json -o old.json",
-    "lock": "lock --module model.py:make -o old.lock",
+    "lock": "lock model.py:make -o old.lock",
     "lock-update": "lock --update old.lock",
     "latency": f"{TIMED} --json old.jsonl",
     "report": "report --only notation --out old",
 }
 SLOW = {
-    "macs-workers": "macs --grid 'K=1,2 E=2,3 D=7 T=13,17' --format json -o old.json",
+    "grid": "grid 'K=1,2 E=2,3 D=7 T=13,17' --format json -o old.json",
     "latency-folder": "latency --quick --blocks 1 --hardware h200 --out-dir old",
     "report-workers": "report --only moa --recount --out old",
 }
@@ -180,7 +181,7 @@ def work(folder, monkeypatch):
     return folder
 
 
-# count writes its file as macs, and runs user code as lock
+# count writes its file as table, and runs user code as lock
 FAULTS = [(name, fail_write) for name in QUICK if name != "count"] + [(name, fail_start) for name in STARTS]
 if ALL:
     FAULTS = list(product(COMMANDS, (fail_write, fail_start, fill_disk)))
@@ -191,7 +192,7 @@ def test_nth_fault_is_one_line(name, fault, work, request):
     if not ALL:
         request.getfixturevalue("warm")
     if name == "lock-update":
-        assert run("lock --module model.py:make -o old.lock").code == 0
+        assert run("lock model.py:make -o old.lock").code == 0
     before, only_first = contents(work), fault is fail_start and not ALL
     assert only_first or run(COMMANDS[name]).code == 0
     after = contents(work)

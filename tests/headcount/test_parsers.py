@@ -13,9 +13,9 @@ from headcount.bench.table import shown
 from tests.golden.conftest import run
 
 LINES = [
-    "macs --counter closed-form",
-    "macs --counter closed-form --preset transformer-base --columns decode_bound --context 7",
-    "macs --module model.py:gone",
+    "table --counter closed-form",
+    "count transformer-base --counter closed-form --columns decode_bound --context 7",
+    "count model.py:gone",
     "latency --estimate --layer mha-base",
     "latency compare a.jsonl a.jsonl",
     "latency gates --device cuda",
@@ -23,7 +23,7 @@ LINES = [
     "derive --preset mlm-transformer --part feed-forward --vars T",
     "budget --macs 1G --limit 1 --records none",
     "routing --checkpoint model.py --preset mlm-moa-8K8E128D --tokens tokens.txt",
-    "lock --module model.py:gone",
+    "lock model.py:gone",
 ]
 NUMBERS = st.from_regex(r"[-+]?[0-9٣²]{1,7}([.,_/][0-9]{1,3})?([eE][-+]?[0-9]{1,9})?[kMGi%x]{0,2}", fullmatch=True)
 TEXTS = st.sampled_from(
@@ -67,7 +67,7 @@ def test_any_value_gives_answer_or_error(line, data, value, folder, warm):
 @given(number=st.integers(-9, 10**9), form=st.sampled_from("{} +{} 0{} {}.0 {}e0 {}_0 {:,} {}k {}{}".split()))
 def test_sizes_are_read_exactly(number, form, folder):
     text = form.format(number, number)
-    ended = run(["macs", "--counter", "closed-form", "--format", "json", "--grid", f"h=2 d_h=5 T={text}"])
+    ended = run(["grid", f"h=2 d_h=5 T={text}", "--counter", "closed-form", "--format", "json"])
     if ended.code == 0:
         rows = [row for table in json.loads(ended.out)["tables"] for row in table["rows"]]
         sizes = [1000 * int(size[:-1]) if size.endswith("k") else int(size) for size in text.split(",")]

@@ -16,42 +16,42 @@ from tests.golden.conftest import ROUTED, run
 SECONDS, MEMORY = 5, 6 * 2**30
 """Limits of a line: processor seconds, and bytes of address space."""
 BIG = "1" + 30 * "0"
-CLOSED = "macs --counter closed-form --preset transformer-base"
+CLOSED = "count transformer-base --counter closed-form"
 DERIVE = "derive --preset mlm-transformer --set num_layers=1 --part feed-forward --vars T"
 ESTIMATE = "latency --estimate --layer mha-base --seq-len 10"
 TIMED = "latency --layer mha-base --seq-len 10 --blocks 1"
 CAMPAIGN = "latency campaign --device cpu --out-dir d"
-SIZES = " ".join(f"{field}={size}" for field, size in ROUTED.items())
-ROUTING = f"routing --preset mlm-moa-8K8E128D --checkpoint model.pt --tokens tokens.txt --set {SIZES}"
+SIZES = " ".join(f"--set {field}={size}" for field, size in ROUTED.items())
+ROUTING = f"routing --preset mlm-moa-8K8E128D --checkpoint model.pt --tokens tokens.txt {SIZES}"
 
 UNREADABLE = ["missing", "empty", "loop", "/dev/zero", "/proc/self/mem", "pipe", "binary", "nested.json", "half.jsonl"]
 UNREADABLE += ["folder", "surrogate.txt", "x" * 300]
 READ = ["latency compare {} a.jsonl", "latency compare a.jsonl {}", f"{ROUTING} --tokens {{}}", "lock --check {}"]
-READ += [f"{ROUTING} --checkpoint {{}}", "lock --update {}", "macs --compare {} model.py:make"]
+READ += [f"{ROUTING} --checkpoint {{}}", "lock --update {}", "compare {} model.py:make"]
 NO_MODULE = ["missing.py", "folder", "/dev/zero", "/dev/null", "/proc/self/mem", "x" * 300 + ".py", "../../none.py"]
-IMPORTED = ["macs --module {}:make", "derive --module {}:make --vars n", "lock --module {}:make"]
+IMPORTED = ["count {}:make", "derive --module {}:make --vars n", "lock {}:make"]
 UNWRITABLE = ["/dev/full", "loop", "x" * 300, "tokens.txt/below", "/proc/version/below", "/proc/below"]
 WRITTEN = [f"{CLOSED} -o {{}}", f"{CLOSED} --format json -o {{}}", "budget --macs 1G -o {}", f"{DERIVE} -o {{}}"]
-WRITTEN += ["lock --module model.py:make -o {}", f"{ROUTING} -o {{}}", "latency compare a.jsonl a.jsonl -o {}"]
+WRITTEN += ["lock model.py:make -o {}", f"{ROUTING} -o {{}}", "latency compare a.jsonl a.jsonl -o {}"]
 WRITTEN += [f"{ESTIMATE} -o {{}}", "latency gates --layer mha-base --json {}", f"{TIMED} --json {{}}"]
 WRITTEN += [f"{TIMED} --out-dir {{}}", "latency campaign --device cpu --out-dir {}"]
 MANY = ",".join(map(str, range(1, 1001)))
 ENDLESS = [
-    f"macs --counter closed-form --grid 'K={MANY} E={MANY} D={MANY} T={MANY}'",
+    f"grid 'K={MANY} E={MANY} D={MANY} T={MANY}' --counter closed-form",
     f"budget --macs 1G --range K=1:{BIG}",
     "budget --macs 1G --range K=1:10000 E=1:10000 D=1:10000",
-    "budget --preset moh-llm-s-75 --macs 400G --range d_h=2:20000:2",
+    "budget moh-llm-s-75 --macs 400G --range d_h=2:20000:2",
     f"{CLOSED} --set num_encoder_layers=1000000000",
-    "macs --preset llama3-8b --set num_layers=1000000000 --counter closed-form",
-    "macs --preset transnext-tiny --set depths=1000000000,2,2,2 --counter closed-form",
-    "macs --preset transformer-base --set num_decoder_layers=1000000000 --counter torch",
+    "count llama3-8b --set num_layers=1000000000 --counter closed-form",
+    "count transnext-tiny --set depths=1000000000,2,2,2 --counter closed-form",
+    "count transformer-base --set num_decoder_layers=1000000000 --counter torch",
     "budget --macs 1G --layers 1000000000",
     "derive --preset transformer-base --part model --vars N_enc --base N_enc=1000000000",
     *(f"{ROUTING} --set {size}" for size in ("num_layers=1000000000", "num_experts=1000000000", f"d_model={BIG}")),
-    f"macs --preset transformer-base --set d_model={BIG} --counter torch",
-    f"macs --grid 'K=1 E=2 D={BIG} T=5' --counter torch",
-    f"macs --preset transformer-base --src-len {BIG} --counter torch",
-    f"macs --compare transformer-base transformer-big --src-len {BIG}",
+    f"count transformer-base --set d_model={BIG} --counter torch",
+    f"grid 'K=1 E=2 D={BIG} T=5' --counter torch",
+    f"count transformer-base --src-len {BIG} --counter torch",
+    f"compare transformer-base transformer-big --src-len {BIG}",
     f"{DERIVE} --base T={BIG}",
     f"budget --macs 1G --seq-len {BIG}",
     f"latency --layer mha-base --seq-len {BIG}",

@@ -86,7 +86,7 @@ def commands(installed_copy, tmp_path_factory):
             (project / path.format(package)).write_text("MINE = 23\n")
         (project / "model.py").write_text(MODEL)
         (project / "test_use.py").write_text(LIBRARY)
-        count = (command, "macs", "--module", "model.py:make", "--counter", "headcount")
+        count = (command, "count", "model.py:make")
         test = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--macs-lock-update")
         argv, pipes = count if name == "folders" else test, {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         processes[name] = subprocess.Popen(argv, cwd=project, env=env, text=True, **pipes)

@@ -1,4 +1,4 @@
-"""Expected accounts of the explorer's layers, computed as by ``headcount macs --grid``, and random sizes."""
+"""Expected accounts of the explorer's layers, computed as by ``headcount grid``, and random sizes."""
 
 import random
 

@@ -8,7 +8,7 @@ import pytest
 
 from headcount.bench.accounts import Assumptions, kv_bytes
 from headcount.bench.case import Case, layers_of
-from headcount.bench.macs.__main__ import main
+from headcount.bench.commands.grid import main
 from headcount.formulas.published.tables import load_tables
 from headcount.models.configs import presets
 from tests.reports import chromium, explorer_facts
@@ -152,7 +152,7 @@ def test_command_prints_the_number(answers, capsys):
     assert len(answers["commands"]) == len(FORMS) * len(ACCOUNTS)
     for one in answers["commands"]:
         program, command, *argv = shlex.split(one["command"])
-        assert (program, command) == ("headcount", "macs") and main([*argv, "--format", "md"]) == 0
+        assert (program, command) == ("headcount", "grid") and main([*argv, "--format", "md"]) == 0
         _, _, row, *_ = (line for line in capsys.readouterr().out.splitlines() if line.startswith("|"))
         cells = [cell.strip().removesuffix(".00") for cell in row.split("|")]
         assert f"{int(one['value']):,}" in cells, one

@@ -5,7 +5,7 @@ function reproduce(form, account, sizes) {
   const point = Object.entries(form.grid).map(([letter, node]) => `${letter}=${evaluate(node, sizes)}`);
   const column = account.column.replace("{w}", sizes.w);
   const asked = column ? ` --columns ${column} --context ${sizes.T}` : "";
-  return `headcount macs --grid '${point.join(" ")}' --counter closed-form${asked}`;
+  return `headcount grid '${point.join(" ")}' --counter closed-form${asked}`;
 }
 
 const TEXTS = {

@@ -62,7 +62,7 @@ function drawHeat() {
       ? `<p>${place} gives no number: ${escaped(read)}</p>`
       : readingHtml(place, formulation, read);
   element("cell").innerHTML =
-    `${detail}<p class="command"><code>headcount macs --audit --device ${escaped(device)} --counter ${escaped(counter === "headcount" ? "torch" : counter)}</code></p>`;
+    `${detail}<p class="command"><code>headcount audit --device ${escaped(device)} --counter ${escaped(counter === "headcount" ? "torch" : counter)}</code></p>`;
 }
 
 function readingHtml(place, formulation, read) {

@@ -241,7 +241,7 @@ function costsHtml(rows) {
 
 function drawRank(model, sizes) {
   const { why, plan, macs, held, sent, sync, state: kept } = rankCosts(model, sizes, +state.tp, +state.dp, state.optimizer);
-  element("rank-why").textContent = why ? `No closed form of this plan here: ${why}. Further plans: headcount macs --plan` : "";
+  element("rank-why").textContent = why ? `No closed form of this plan here: ${why}. Further plans: headcount count PRESET --plan` : "";
   element("rank-costs").hidden = Boolean(why);
   if (why) return;
   const rows = [

@@ -171,7 +171,7 @@ def test_recorded_layer_has_its_time(capsys, tmp_path, monkeypatch):
 def test_time_matches_router_and_form(capsys, tmp_path):
     found = record("moh-32x64-75", "ragged", 2.5), record("moh-32x64-75", "fused", 3.5, role="dense")
     append(tmp_path / slug(device_name("cpu")) / "one.jsonl", *found, record("moh-32x64-75", "fused", 1.5, role="mha"))
-    argv = ["--preset", "moh-llm-s-75", "--d-model", "2048", "--seq-len", "10", "--macs", "90G"]
+    argv = ["moh-llm-s-75", "--d-model", "2048", "--seq-len", "10", "--macs", "90G"]
     argv += ["--range", "h=32", "s=16", "r=8", "g=32", "d_h=64", "--records", str(tmp_path), "--set"]
     for changed, ms in (("form=ideal", 2.5), ("form=released", 3.5), ("router=query_norm", None)):
         (row,) = rows_of(capsys, *argv, changed)

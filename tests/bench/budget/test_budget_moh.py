@@ -7,7 +7,7 @@ import pytest
 
 from headcount.bench.budget.candidates import METRICS, candidates
 from headcount.bench.budget.search import HostModel
-from headcount.bench.macs import __main__ as macs
+from headcount.bench.commands import count
 from headcount.bench.variants.variant import variants_with
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.presets import preset
@@ -41,8 +41,8 @@ SEARCHES = [
     ["--match-model", "moh-llm-s-50", "--attention", "mha"],
     ["--match-model", "transformer-base", "--attention", "moh", "--all-integers", "--range", "h=1:9", "d_h=30:70"],
     ["--match-model", "lightconv", "--attention", "moa"],
-    ["--preset", "moh-llama3-8b", "--macs", "40T", "--seq-len", "97", "--layers", "7"],
-    ["--preset", "transformer-base", "--attention", "mha", "--macs", "600M", "--range", "h=4,8,16", "g=8,4", "d_h=64"],
+    ["moh-llama3-8b", "--macs", "40T", "--seq-len", "97", "--layers", "7"],
+    ["transformer-base", "--attention", "mha", "--macs", "600M", "--range", "h=4,8,16", "g=8,4", "d_h=64"],
     ["--macs", "900M", "--params", "150M", "--kv-bytes", "64Ki", "--all-integers", "--seq-len", "7"],
 ]
 
@@ -54,7 +54,7 @@ def test_rows_match_closed_form_of_their_preset(argv, capsys):
     for row in rows:
         lengths = [word for k, v in row["input"].items() for word in (f"--{k.replace('_', '-')}", str(v))]
         counted = ["--counter", "closed-form", "--format", "json", *lengths]
-        _, out, err = run(capsys, *row["preset"].split(), *counted, main=macs.main)
+        _, out, err = run(capsys, row["preset"], *counted, main=count.main)
         record = json.loads(out)["tables"][0]["rows"][0]
         assert [record[m] for m in METRICS[:3]] == [row[m] for m in METRICS[:3]], err
 

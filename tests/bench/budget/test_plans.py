@@ -14,7 +14,7 @@ from headcount.formulas.plan import parse
 from headcount.formulas.rank import rank_costs
 
 LLAMA = {"num_layers": 6, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
-SEARCH = ["llama3-8b", "--set", *(f"{name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
+SEARCH = ["llama3-8b", *(f"--set={name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ ROUTERS = {"linear": "T*d_model*(h + 2)", "query_norm": "0"}
 
 @pytest.mark.parametrize(("form", "router"), [("released", "linear"), ("ideal", "linear"), ("ideal", "query_norm")])
 def test_moh_equals_closed_form(form, router):
-    changed = ["--set", f"form={form}", f"router={router}"]
+    changed = [f"--set=form={form}", f"--set=router={router}"]
     rows, table = run_derive(HEADS, "--preset", "moh-llm-s-75", *changed)
     T, S, h, s, r, d_h, d = symbols = [symbol(name) for name in HEADS.split(",")]
     k = s + r if form == "ideal" else h
@@ -38,7 +38,7 @@ def plain_ffn(d, F):
 MODELS = {
     "transformer-base": (
         "T,S,d_model,d_ff,V",
-        "--set num_encoder_layers=1 num_decoder_layers=1",
+        "--set num_encoder_layers=1 --set num_decoder_layers=1",
         lambda T, S, d, F, V: (
             S * (4 * d * 512 + plain_ffn(d, F)) + 2 * S * S * 512
             + T * (6 * d * 512 + plain_ffn(d, F)) + 2 * S * d * 512 + 2 * 512 * (T * T + T * S) + T * d * V
@@ -53,7 +53,7 @@ MODELS = {
     ),
     "mlm-transformer": (
         "N",
-        "--set d_model=48 num_heads=2 head_dim=24 d_ff=56 --base N=1",
+        "--set d_model=48 --set num_heads=2 --set head_dim=24 --set d_ff=56 --base N=1",
         lambda N: N * 128 * (4 * 48 * 48 + 2 * 128 * 48 + plain_ffn(48, 56)) + 128 * 48 * 48 + 128 * 48 * 50265,
     ),
     "llm-s": (
@@ -111,7 +111,13 @@ def test_attention_of_a_grid_equals_closed_form():
 @pytest.mark.parametrize("spelling", ["windows", "band"])
 def test_convolution_equals_closed_form(spelling):
     changed = ["encoder_kernel_sizes=3", "decoder_kernel_sizes=5,7", f"spelling={spelling}", "d_model=64", "d_ff=31"]
-    command = ["--preset", "dynamicconv", "--part", "model", "--set", *changed, "vocab_size=37"]
+    command = [
+        "--preset",
+        "dynamicconv",
+        "--part",
+        "model",
+        *(f"--set={field}" for field in (*changed, "vocab_size=37")),
+    ]
     rows, table = run_derive("T,S", *command)
     T, S = symbol("T"), symbol("S")
     products = {"windows": 64 * (3 * S + (5 + 7) * T), "band": 64 * (S**2 + 2 * T**2)}[spelling]

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from headcount.bench.commands.count import main
 from headcount.bench.isolated.user_code import UserCodeError
-from headcount.bench.macs import __main__ as macs
 from tests.bench.isolated.conftest import write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
@@ -175,9 +175,9 @@ def test_window_on_the_command_line(tmp_path, warm, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, {**WINDOWED["mistral"][0], "sliding_window": 5})
     words = ["config.json", "--seq-len", "13", "--decode"]
-    assert macs.main([*words, "--window", "6"], "headcount count") == 2
+    assert main([*words, "--window", "6"]) == 2
     assert "--window 6: the configuration has a window of 5" in capsys.readouterr().err
-    assert macs.main([*words, "--format", "json"], "headcount count") == 0
+    assert main([*words, "--format", "json"]) == 0
     (row,) = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}["memory"]["rows"]
     assert row["kv_bytes"] == 2 * N * 2 * G * D_H * 4
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headcount.bench.macs import __main__ as macs
+from headcount.bench.commands.count import main
 from tests.bench.isolated.conftest import LLAMA, write
 
 pytest.importorskip("transformers", reason="the optional extra hf is not installed")
@@ -90,7 +90,7 @@ def test_model_without_steps_has_a_reason(measure_columns, spec, options, part):
 
 
 def test_decode_of_a_model_without_steps_is_one_line(measure_columns, warm, capsys):
-    assert macs.main(["decoding_net.py:alone", "--decode"], "headcount count") == 2
+    assert main(["decoding_net.py:alone", "--decode"]) == 2
     out, err = capsys.readouterr()
     assert out == "" and "Linear takes input" in err and err.count("error:") == 1
 
@@ -100,7 +100,7 @@ def test_columns_of_a_configuration(tmp_path, warm, monkeypatch, capsys):
     write(tmp_path, LLAMA)
     names = ["macs_per_token", "macs_per_sample", "training_state_bytes", "decode_macs", "generate_macs", "intensity"]
     words = ["config.json", "--seq-len", "5", "--columns", *names, "saved_bytes", "--context", str(STORED)]
-    assert macs.main([*words, "--format", "json"], "headcount count") == 0
+    assert main([*words, "--format", "json"]) == 0
     tables = {table["name"]: table for table in json.loads(capsys.readouterr().out)["tables"]}
     (row,) = tables["memory"]["rows"]
     forward, params = 5 * WEIGHTS + 2 * 2 * 4 * D_H * 5 * 5, WEIGHTS + V * D + 5 * D

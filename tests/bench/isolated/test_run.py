@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headcount.bench.commands.count import main
 from headcount.bench.errors import EnvironmentMissing, UsageError
 from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import _run, run_isolated
-from headcount.bench.macs.__main__ import main
 from headcount.bench.snapshot.snapshot import Target
 
 ROOT = Path(__file__).parents[3]
@@ -78,7 +78,7 @@ def test_preset_imports_nothing_from_current_folder(tmp_path, monkeypatch, capfd
     for name in ("jaxtyping", "ptflops"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
     monkeypatch.chdir(tmp_path)
-    assert main(["--module", "moa-8K8E128D", "--batch-size", "1", "--seq-len", "2", "--counter", "ptflops-aten"]) == 0
+    assert main(["moa-8K8E128D", "--batch-size", "1", "--seq-len", "2", "--counter", "ptflops-aten"]) == 0
     assert "imported" not in capfd.readouterr().err
 
 
@@ -89,25 +89,25 @@ def test_function_of_plan_imports_from_its_folder(target, factory, warm, tmp_pat
     (folder / "their_plan_sizes.py").write_text("RANKS = 2")
     (folder / "plan.py").write_text("from their_plan_sizes import RANKS\ndef divide(model): return model")
     monkeypatch.chdir(tmp_path)
-    assert main(["--module", target, "--ranks", "2", "--plan", "theirs/plan.py:divide"]) == 0, capfd.readouterr().err
+    assert main([target, "--ranks", "2", "--plan", "theirs/plan.py:divide"]) == 0, capfd.readouterr().err
 
 
 def test_internal_error_exits_1_with_traceback(factory, warm, capfd):
     spec = f"{factory}:breaks_headcount"
-    assert main(["--counter", "torch", "--module", spec]) == 1
+    assert main([spec, "--counter", "torch"]) == 1
     out, err = capfd.readouterr()
     assert not out and "TypeError: 'NoneType' object is not callable" in err
-    assert err.splitlines()[-1].startswith(f"python -m bench.macs: error: {spec}: ")
+    assert err.splitlines()[-1].startswith(f"headcount count: error: {spec}: ")
 
 
 def test_count_inside_a_count_is_the_users_error(factory, warm, capfd):
-    assert main(["--counter", "torch", "--module", f"{factory}:counts"]) == 2
+    assert main([f"{factory}:counts", "--counter", "torch"]) == 2
     assert "a count inside a count" in capfd.readouterr().err.splitlines()[-1]
 
 
 def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
     for function, code in (("warns", 0), ("warns_and_fails", 2), ("warns_and_ends", 2), ("is_no_module", 2)):
-        assert main(["--counter", "torch", "--module", f"{factory}:{function}"]) == code
+        assert main([f"{factory}:{function}", "--counter", "torch"]) == code
         lines = capfd.readouterr().err.splitlines()
         assert ("a warning" in lines) == (function in ("warns_and_fails", "warns_and_ends")), function
     # is_no_module: headcount's own error, in one line
@@ -120,14 +120,14 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
     ("deep", "inputs or results contain themselves, or are nested deeper than"),
 ])  # fmt: skip
 def test_end_of_process_is_a_user_error(function, words, factory, warm, capfd):
-    assert main(["--counter", "torch", "--module", f"{factory}:{function}"]) == 2
+    assert main([f"{factory}:{function}", "--counter", "torch"]) == 2
     err = capfd.readouterr().err
     assert words in err and "Traceback" not in err
 
 
 def test_answer_ends_process(factory):
     """Threads and processes of 600 s are left, a fork gives no second answer, and stdin is empty."""
-    command = [sys.executable, "-m", "bench.macs", "--counter", "torch", "--module", f"{factory}:leaves_behind"]
+    command = [sys.executable, "-m", "headcount", "count", f"{factory}:leaves_behind", "--counter", "torch"]
     done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=120)
     assert done.returncode == 0 and b" 105 " in done.stdout
 
@@ -135,9 +135,9 @@ def test_answer_ends_process(factory):
 COMMAND = """
 import sys
 from headcount.bench.isolated import run
-from headcount.bench.macs.__main__ import main
+from headcount.bench.commands.count import main
 run._START = {program!r}
-sys.exit(main(["--counter", "torch", "--module", "model:make"]))
+sys.exit(main(["model:make", "--counter", "torch"]))
 """
 HANGS = """
 import os, pathlib, subprocess, sys, time
@@ -178,7 +178,7 @@ def test_signal_ends_all_processes(number, tmp_path):
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     _, err = process.communicate(timeout=20)
     if number == signal.SIGINT:
-        assert (process.returncode, err) == (130, "\npython -m bench.macs: interrupted\n")
+        assert (process.returncode, err) == (130, "\nheadcount count: interrupted\n")
     assert all(has_ended(int(other)) for other in marker.read_text().split())
     assert not list(temporary.iterdir())
 

@@ -17,7 +17,7 @@ from headcount.bench.latency.__main__ import main
 
 # two ranks divide F, V and h into primes; rotary positions need an even width of a head
 SIZES = ["num_layers=1", "d_model=12", "d_ff=22", "vocab_size=34", "num_heads=2", "num_kv_heads=2"]
-COMMAND = ["llama3-8b", "--set", *SIZES, "--seq-len", "14", "--blocks", "3"]
+COMMAND = ["llama3-8b", *(f"--set={size}" for size in SIZES), "--seq-len", "14", "--blocks", "3"]
 
 
 class Store(dict):

@@ -69,7 +69,8 @@ def cases(*argv):
 
 
 @pytest.mark.parametrize("argv, keys", [
-    ("--layer mha-base --seq-len 7 --pass both --batch-size 3 --arm fused", "layer mha-base T7 B3 both fused"),
+    ("--layer mha-base --seq-len 7 --pass both --batch-size 3 --implementation fused",
+     "layer mha-base T7 B3 both fused"),
     ("--layer mha-base --seq-len 7 --tokens 5 --pass decode", "layer mha-base T7 B1 decode"),
     ("--layer mha-base moa-8K8E128D --seq-len 10 300 --tokens 100 --pass forward --routing balanced zipf",
      "layer mha-base T10 B10 forward; layer moa-8K8E128D T10 B10 forward; layer moa-8K8E128D T10 B10 forward zipf; "
@@ -96,7 +97,7 @@ def test_cases_of_options(argv, keys):
 
 
 def test_unavailable_impl_is_only_estimated():
-    (case,) = cases(*"--layer moa-8K32E128D --arm triton --seq-len 7 --pass forward".split())
+    (case,) = cases(*"--layer moa-8K32E128D --implementation triton --seq-len 7 --pass forward".split())
     with pytest.raises(UsageError, match="implementation triton needs a CUDA device"):
         case.impls()
     assert [spec.impl for spec in case.impls(any_device=True)][0] == "triton"

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from headcount.bench.commands.count import main as count
 from headcount.bench.lock import __main__ as command
 from headcount.bench.lock.__main__ import main
-from headcount.bench.macs.__main__ import main as macs
 from headcount.formulas.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -32,16 +32,16 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_update_refuses_other_json(folder, capsys):
-    assert macs(["--module", "model.py:make", "-o", "macs.json"]) == 0
+    assert count(["model.py:make", "-o", "macs.json"]) == 0
     before = (folder / "macs.json").read_text()
-    assert main(["--update", "macs.json", "--module", "model.py:make"]) == 2
+    assert main(["--update", "macs.json", "model.py:make"]) == 2
     assert capsys.readouterr().err.endswith("macs.json is no lock; TARGET --out FILE writes one\n")
     assert (folder / "macs.json").read_text() == before
 
 
 def test_file_with_the_same_time_is_read_again(folder):
     os.utime("model.py", (0, 0))
-    assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
+    assert main(["model.py:make", "-o", "macs.lock"]) == 0
     (folder / "model.py").write_text(FACTORY.replace("width=13", "width=17"))
     os.utime("model.py", (0, 0))
     assert main(["--check", "macs.lock"]) == 1
@@ -66,7 +66,7 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
     given += ["--formula-set", "linalg", "--input", "1,7", "--input", "ids=1,5:long", "--dtype", "bfloat16"]
     given += ["--backward", "--seq-len", "11", "--images", "2"]
     given += ["--plan", "plan.py:apply", "--ranks", "4", "--rank", "3"]
-    assert main(["--module", "model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
+    assert main(["model.py:make", "--set", "n=7", *given, "-o", "macs.lock"]) == 0
     assert main(["--check", "macs.lock"]) == 0
     code = ("model.py:make", "plan.py:apply")
     assert counted == [("model.py:make", {"n": 7}, options, roots) for roots in ({}, dict.fromkeys(code, str(folder)))]
@@ -103,7 +103,7 @@ def rename_module(lock, spec):
 
 @pytest.mark.parametrize("target", [[], ["model.py:make"]])
 def test_foreign_plan_needs_trust(target, folder, capsys):
-    assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
+    assert main(["model.py:make", "-o", "macs.lock"]) == 0
     data = json.loads((folder / "macs.lock").read_text())
     data["options"] |= {"plan": "os:abort", "ranks": 2}
     (folder / "macs.lock").write_text(json.dumps(data))
@@ -115,7 +115,7 @@ def test_foreign_plan_needs_trust(target, folder, capsys):
 @pytest.mark.parametrize("spec", ["os:abort", "../outside.py:make", "installed.outside:make", "link.py:make"])
 def test_code_outside_the_folder_needs_trust(spec, folder, monkeypatch, capsys):
     """The code outside creates a file when it runs; os.abort would end the process."""
-    assert main(["--module", "model.py:make", "-o", "macs.lock"]) == 0
+    assert main(["model.py:make", "-o", "macs.lock"]) == 0
     work = folder / "work"
     work.mkdir()
     (folder / "macs.lock").rename(work / "macs.lock")
@@ -134,7 +134,7 @@ def test_code_outside_the_folder_needs_trust(spec, folder, monkeypatch, capsys):
         assert err.count("\n") == 1 and spec in err and "--trust" in err
     assert not (folder / "ran").exists()
     if spec in ("../outside.py:make", "link.py:make"):
-        assert main(["--check", "macs.lock", "--trust"]) == main(["--check", "macs.lock", "--module", spec]) == 0
+        assert main(["--check", "macs.lock", "--trust"]) == main(["--check", "macs.lock", spec]) == 0
         assert (folder / "ran").exists()
 
 
@@ -146,7 +146,7 @@ def test_lock_runs_code_of_its_repository(folder, monkeypatch):
     (folder / "locks").mkdir()
     monkeypatch.chdir(folder / "locks")
     monkeypatch.syspath_prepend(folder / "src")
-    assert main(["--module", "../model.py:make", "-o", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
+    assert main(["../model.py:make", "-o", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
     monkeypatch.chdir(folder / "src")
     rename_module(folder / "locks" / "macs.lock", "net.parts:make")
     assert main(["--check", "../locks/macs.lock"]) == 0
@@ -154,7 +154,7 @@ def test_lock_runs_code_of_its_repository(folder, monkeypatch):
 
 @pytest.mark.parametrize("spec", ["model.py:make", "model:make"])
 def test_check_keeps_module_of_lock(spec, folder, capsys):
-    assert main(["--module", spec, "-o", "macs.lock"]) == 0
+    assert main([spec, "-o", "macs.lock"]) == 0
     assert main(["--check", "macs.lock", "--format", "text", "-o", "model.py"]) == 2
     assert capsys.readouterr().err.endswith("error: --out model.py is an input of this command\n")
     assert (folder / "model.py").read_text() == FACTORY
@@ -183,7 +183,7 @@ def test_function_imported_from_the_repository_is_run(folder):
     assert main(["model.py:make", "-o", "macs.lock"]) == main(["--check", "macs.lock"]) == 0
 
 
-NET = ["net.py:Net", "--set", "in_features=7", "out_features=3", "bias=false", "--input", "5,7"]
+NET = ["net.py:Net", "--set=in_features=7", "--set=out_features=3", "--set=bias=false", "--input", "5,7"]
 """Linear of 7 to 3 on 5 rows: 105 MACs and 21 parameters."""
 
 

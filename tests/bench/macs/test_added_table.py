@@ -8,8 +8,8 @@ from importlib.resources import files
 
 import pytest
 
+from headcount.bench.commands.table import main
 from headcount.bench.counters import registry
-from headcount.bench.macs.__main__ import main
 from headcount.bench.macs.published import ReproducedTable
 from headcount.bench.render import emit
 from headcount.formulas.published import tables
@@ -79,7 +79,7 @@ def test_added_table_is_judged(folder):
 def test_every_counter_counts_a_row(folder, capsys, monkeypatch):
     table = tables.load("made-up", folder)
     monkeypatch.setattr(tables, "load", lambda name: replace(table, rows=table.rows[:1]))
-    assert main(["--table", "jetmoe", "--format", "json"]) == 0
+    assert main(["jetmoe", "--format", "json"]) == 0
     records = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
     macs = {record["counter"]: record["macs"] for record in records}
     assert macs.keys() == {"closed-form", *registry.NAMES}

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from headcount.bench.commands.audit import main
 from headcount.bench.contractions import zero_mac_ops
 from headcount.bench.counters import ptflops_aten, registry
 from headcount.bench.formulations.catalog import FORMULATIONS
 from headcount.bench.macs import audit
-from headcount.bench.macs.__main__ import main
 from headcount.formulas.ledger import Entry, Ledger
 
 B, T, S, D, H, BIASES = 2, 7, 11, 48, 6, 2 * (7 + 11 + 11 + 7) * 48
@@ -41,7 +41,7 @@ def cells():
 
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        assert main(["--audit", "--format", "json"]) == 0
+        assert main(["--format", "json"]) == 0
     rows = json.loads(out.getvalue())["tables"][0]["rows"]
     return {(row["spelling"], row["device"], row["counter"]): row for row in rows}
 
@@ -99,7 +99,7 @@ def few_formulations(monkeypatch):
 
 def test_wrong_rule_exits_1(few_formulations, capsys, monkeypatch):
     monkeypatch.setitem(ptflops_aten.TABLE, "baddbmm", (lambda event: {"product": 7}, "nowhere"))
-    assert main(["--audit", "--device", "meta", "--counter", "ptflops-aten"]) == 1
+    assert main(["--device", "meta", "--counter", "ptflops-aten"]) == 1
     out, err = capsys.readouterr()
     assert "mha-baddbmm on meta: ptflops-aten reads" in err and "its rules predict" in err
     assert "audit: where each tool's error comes from" in out
@@ -107,7 +107,7 @@ def test_wrong_rule_exits_1(few_formulations, capsys, monkeypatch):
 
 def test_unsupported_operator_fails_audit(few_formulations, capsys, monkeypatch):
     monkeypatch.setattr(zero_mac_ops, "KNOWN", zero_mac_ops.KNOWN - {"topk"})
-    assert main(["--device", "meta", "--counter", "torch"], "headcount audit") == 1
+    assert main(["--device", "meta", "--counter", "torch"]) == 1
     assert "moa-matmul on meta: failed: UnsupportedError: unsupported operations, which" in capsys.readouterr().err
 
 

@@ -7,13 +7,13 @@ import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headcount.bench.macs import __main__ as macs
+from headcount.bench.commands import compare
 from headcount.bench.macs import cases
 from headcount.bench.macs.crossover import crossovers
 from headcount.formulas.symbols import symbol
 
 CLOSED = ["--counter", "closed-form"]
-BIG = ["--compare", "moa-16K32E256D", "transformer-big"]
+BIG = ["compare", "moa-16K32E256D", "transformer-big"]
 
 
 def index_by(rows, key):
@@ -41,7 +41,7 @@ KINDS = ["linear", "expert_linear", "scores", "values", "conv"]
     "pair", [BIG[1:], ["mlm-transformer", "mlm-moa-8K64E256D"], ["lightconv", "mae-7"]], ids="-".join
 )
 def test_parts_sum_to_total(pair, tables):
-    found = tables("--compare", *pair, *CLOSED)
+    found = tables("compare", *pair, *CLOSED)
     for what in ("block", "kind"):
         *rows, total = found[f"compare-{what}"]
         names = [row[what] for row in rows]
@@ -55,17 +55,17 @@ def test_parts_sum_to_total(pair, tables):
             assert sums == total[f"a_{account}"]
 
 
-def test_wrong_count_at_crossover_fails_check(macs, monkeypatch):
+def test_wrong_count_at_crossover_fails_check(command, monkeypatch):
     def off_by_one(case, counters, device):
         return {"torch": case.ledger.macs + (case.preset == "transformer-big")}
 
     monkeypatch.setattr(cases, "counted", off_by_one)
-    code, out, err = macs(*BIG, "--counter", "torch", "--check")
+    code, out, err = command(*BIG, "--counter", "torch", "--check")
     assert code == 1 and "T = 785: torch does not count a difference of -41,799,680" in err and "  no [" in out
 
 
 def test_fields_differ_between_sides(tables):
-    data = tables("--compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
+    data = tables("compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
     attention = index_by(data["compare-block"], "block")["attention"]["difference_exact"]
     # K = 4 not 8: two projections and two products; E = 16 not 8: the router
     assert attention == 18 * 10 * (-4 * (2 * 512 * 128 + 2 * 10 * 128) + 8 * 512)
@@ -83,7 +83,7 @@ def test_crossovers_of_ideal_moh_in_heads(tables):
     own, kv, pairs = N * 2 * T * d_m * d_h, N * 2 * T * d_m * d_h, N * 2 * T * T * d_h
     routers = N * T * d_m * (12 + 2)
     models = ["moh-llm-s-75,form=ideal", "llm-s", "--set", f"num_layers={N}"]
-    found = crossovers_of(tables("--compare", *models, "--counter", "torch"))
+    found = crossovers_of(tables("compare", *models, "--counter", "torch"))
     # 3 heads fewer than 12 are saved with s = 3 and r = 6, none with s + r = 12, and the routers are added
     for letter, total in (("s of A", 6), ("r of A", 9)):
         assert (letter, total - 1, total, routers - own - pairs, routers, "torch") in found
@@ -97,7 +97,7 @@ def test_crossovers_without_a_router(tables):
     small = ["d_model=8", "num_heads=4", "d_ff=3", "num_layers=1", "vocab_size=11"]
     a = ",".join(["moh-llm-s-75", *small, "num_shared_heads=1", "top_k=2"])
     b = ",".join(["moh-llm-s-75", *small, "num_shared_heads=2", "top_k=1"])
-    found = tables("--compare", a, b, "--seq-len", "7", "--counter", "torch")
+    found = tables("compare", a, b, "--seq-len", "7", "--counter", "torch")
     row = 7 * 8
     # with routed heads: 4 columns for s = 0, 5 for s = 1, 6 from s = 2 on; without: those of the shared heads
     assert {one for one in crossovers_of(found) if one[0] in ("s of A", "r of B")} == {
@@ -111,7 +111,7 @@ def test_crossovers_without_a_router(tables):
 
 def test_crossover_uses_valid_sizes(tables):
     a = "moh-llama3-8b,num_layers=1,vocab_size=128256"
-    crossed = crossovers_of(tables("--compare", a, "llama3-8b,num_layers=1", *CLOSED))
+    crossed = crossovers_of(tables("compare", a, "llama3-8b,num_layers=1", *CLOSED))
     found = {one for one in crossed if one[0] == "h of A"}
     # 8 key/value heads divide 24, 32 and 40, and nothing between; the query-norm router costs no product
     T, d_m, d_h = 8192, 4096, 128
@@ -156,7 +156,7 @@ def test_preset_against_user_module(warm, tables, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(USER)
     small = "moa-8K8E128D,vocab_size=11,d_ff=7,num_encoder_layers=1,num_decoder_layers=1"
-    data = tables("--compare", small, f"{path}:layer,T=10,d=1792", "--counter", "torch")
+    data = tables("compare", small, f"{path}:layer,T=10,d=1792", "--counter", "torch")
     d, D, h = 1792, 128, 8
     assert index_by(data["compare-block"], "block")["attention"]["b_exact"] == 4 * 10 * d * d + 2 * 10 * 10 * d
     assert index_by(data["compare-params"], "block")["total"]["b_params"] == 4 * d * d
@@ -210,7 +210,7 @@ def test_blocks_of_a_module_follow_its_products(warm, tables, tmp_path, n, d, f,
     path = tmp_path / "named_otherwise.py"
     path.write_text(MODEL)
     spec = f"{path}:make,n={n},d={d},f={f},v={v},T={T}"
-    data = tables("--compare", "llama3-8b", spec, "--counter", "closed-form")
+    data = tables("compare", "llama3-8b", spec, "--counter", "closed-form")
     params = {row["block"]: row["b_params"] for row in data["compare-params"]}
     attention, wide, words = n * 4 * (d * d + d), n * (2 * d * f + f + d), 2 * v * d
     assert params == {
@@ -227,5 +227,5 @@ def test_other_lengths_are_noted(warm, tmp_path, capsys):
     path.write_text(MODEL)
     for tokens in (5, 7):
         spec = f"{path}:make,n=1,d=6,f=7,v=11,T={tokens}"
-        assert macs.main(["--compare", "llama3-8b", spec, "--seq-len", "7", "--counter", "closed-form"]) == 0
+        assert compare.main(["llama3-8b", spec, "--seq-len", "7", "--counter", "closed-form"]) == 0
         assert (f"The inputs differ: 7 tokens in A and {tokens} in B." in capsys.readouterr().out) == (tokens != 7)

@@ -1,4 +1,4 @@
-"""headcount macs --compare of two modules, of two files of counts, and of one with the other."""
+"""headcount compare of two modules, of two files of counts, and of one with the other."""
 
 import pytest
 
@@ -33,10 +33,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_json_lock_and_module_are_equal(folder, macs, tables):
-    assert macs("--module", "model.py:make", "--counter", "headcount", "--out", "count.json")[0] == 0
+def test_json_lock_and_module_are_equal(folder, command, tables):
+    assert command("count", "model.py:make", "--out", "count.json")[0] == 0
     for other in ("13.lock", "model.py:make", "model.py:make,width=13,n=7"):
-        found = tables("--compare", "count.json", other)
+        found = tables("compare", "count.json", other)
         assert found.keys() == {"compare-changes", "compare-how"}
         equal, total = found["compare-changes"]
         assert (equal["a"], equal["b"], total["difference"]) == (1001, 1001, 0)
@@ -44,9 +44,9 @@ def test_json_lock_and_module_are_equal(folder, macs, tables):
 
 def test_preset_name_wins_over_file(folder, tables):
     (folder / "transformer-base").write_text(text(make_snapshot(13)))
-    assert "compare-block" in tables("--compare", "transformer-base", "transformer-big", "--counter", "closed-form")
+    assert "compare-block" in tables("compare", "transformer-base", "transformer-big", "--counter", "closed-form")
 
 
 def test_settings_change_both_modules(folder, tables):
-    rows = tables("--compare", "model.py:make", "model.py:make,width=17", "--set", "n=5")["compare-changes"]
+    rows = tables("compare", "model.py:make", "model.py:make,width=17", "--set", "n=5")["compare-changes"]
     assert (rows[-1]["a"], rows[-1]["b"]) == (5 * 11 * 13, 5 * 11 * 17)

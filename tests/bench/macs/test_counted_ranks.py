@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("warm")
 
 FIELDS = {"num_layers": 2, "d_model": 28, "d_ff": 26, "vocab_size": 34, "num_heads": 2, "num_kv_heads": 2}
 LENGTHS = {"batch_size": 3, "seq_len": 14}
-PRESET = ["llama3-8b", "--set", *(f"{name}={size}" for name, size in FIELDS.items())]
+PRESET = ["llama3-8b", *(f"--set={name}={size}" for name, size in FIELDS.items())]
 PRESET += ["--batch-size", "3", "--seq-len", "14"]
 
 MODEL = """
@@ -68,7 +68,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["dit-s2", "moh-dit-s2-75", "transnext-micro"])
 def test_training_step_of_images_is_counted(name, tables):
     """The closed form of a step has no gradient of the images."""
-    (row,) = tables(name, "--set", "num_classes=10", "--plan", "dp=3", "--backward", verb="count")[f"{name}-ranks"]
+    (row,) = tables("count", name, "--set", "num_classes=10", "--plan", "dp=3", "--backward")[f"{name}-ranks"]
     assert row["verdict"] == "equal"
 
 
@@ -76,7 +76,7 @@ def test_training_step_of_images_is_counted(name, tables):
 def test_each_class_of_ranks_equals_its_closed_form(plan, tables, monkeypatch):
     found = {}
     monkeypatch.setattr(ranks, "count_ranks", lambda *args, **how: found.update(count_ranks(*args, **how)) or found)
-    rows = tables(*PRESET, "--plan", plan, "--backward", verb="count")["llama3-8b-ranks"]
+    rows = tables("count", *PRESET, "--plan", plan, "--backward")["llama3-8b-ranks"]
     assert {row["verdict"] for row in rows} == {"equal"}
     assert {row["saved_by"] for row in rows} == {"count"}
     if plan == "tp=2":
@@ -114,14 +114,14 @@ def check_that_verdict_names_what_differs(cost, count):
         ),
     ],
 )
-def test_ranks_that_are_not_counted_have_a_reason(words, reason, macs):
-    code, out, _ = macs(*words, verb="count")
+def test_ranks_that_are_not_counted_have_a_reason(words, reason, command):
+    code, out, _ = command("count", *words)
     assert code == 0
     assert "not counted [1]" in out and "No rank is counted." in out and reason in " ".join(out.split())
 
 
 def test_rank_of_a_module_that_the_user_divides(folder, tables):
-    found = tables("model.py:make", "--ranks", "2", "--plan", "plan.py:apply", "--backward", verb="count")
+    found = tables("count", "model.py:make", "--ranks", "2", "--plan", "plan.py:apply", "--backward")
     (model, *_), moved = found["modules"], found["module-collectives"]
     assert (model["macs"], model["params"]) == (2 * 3 * 2 * 35 * 11 * 13, 2 * 2 * 11 * 13)
     # half of a sum of 35 x 11 leaves a rank twice
@@ -135,7 +135,7 @@ def test_rank_of_a_module_that_the_user_divides(folder, tables):
 def test_rank_of_fsdp_holds_its_rows(rank, rows, folder, tables):
     # 13 rows of up on two ranks are 7 and 6, 11 rows of down 6 and 5
     words = ["model.py:make", "--ranks", "4", "--rank", str(rank), "--plan", "plan.py:both"]
-    assert tables(*words, verb="count")["modules"][0]["params"] == 2 * (rows * 11 + (rows - 1) * 13)
+    assert tables("count", *words)["modules"][0]["params"] == 2 * (rows * 11 + (rows - 1) * 13)
 
 
 @pytest.mark.parametrize(
@@ -152,13 +152,13 @@ def test_rank_of_fsdp_holds_its_rows(rank, rows, folder, tables):
         (["--ranks", "2", "--plan", "plan.py:apply", "--counter", "torch"], "goes without --counter"),
     ],
 )
-def test_wrong_divisions(words, error, folder, macs):
-    code, out, err = macs("model.py:make", *words, verb="count")
+def test_wrong_divisions(words, error, folder, command):
+    code, out, err = command("count", "model.py:make", *words)
     assert code == 2 and error in err and err.count("\n") == 1 and not out
 
 
 def test_compare_two_plans(tables):
-    rows = tables(*PRESET, "--plan", "tp=2", "tp=2,sp", verb="compare")["compare-changes"]
+    rows = tables("compare", *PRESET, "--plan", "tp=2", "--plan", "tp=2,sp")["compare-changes"]
     totals = {row["quantity"]: row["difference"] for row in rows if row["what"] == "total"}
     # the sums of the gradients of 5 norms are what sp sends more: an all-reduce is a reduce-scatter and an all-gather
     assert totals == {"sent": -5 * 28, "MACs": 0}

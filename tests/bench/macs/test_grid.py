@@ -1,4 +1,4 @@
-"""``macs --grid``: printed equation and exact count of one layer at every combination of sizes."""
+"""``headcount grid``: printed equation and exact count of one layer at every combination of sizes."""
 
 import pytest
 
@@ -8,7 +8,7 @@ CLOSED = ["--counter", "closed-form"]
 
 
 def test_printed_equation_plus_omitted_is_exact(tables):
-    for row in tables("--grid", "K=3 E=5 D=7 d_m=11 T=13,17 B=2", *CLOSED)["grid"]:
+    for row in tables("grid", "K=3 E=5 D=7 d_m=11 T=13,17 B=2", *CLOSED)["grid"]:
         assert row["printed_equation_macs"] + sum(row["omitted_macs"].values()) == row["macs"]
         t = row["point"]["T"]
         assert row["eq19_macs"] == 2 * (t * t * 11 + 4 * t * 11 * 11)
@@ -23,5 +23,5 @@ def test_active_params_exclude_skipped_heads():
 
 @pytest.mark.parametrize("sizes", ["h=3 d_h=7 d_m=30", "h=4 g=2 d_m=32"])
 def test_equation_19_only_where_it_applies(sizes, tables):
-    (row,) = tables("--grid", f"{sizes} T=13", *CLOSED)["grid"]
+    (row,) = tables("grid", f"{sizes} T=13", *CLOSED)["grid"]
     assert row["printed_equation_macs"] is None and row["macs"]

@@ -5,19 +5,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headcount.bench.counters import base
+from headcount.bench.macs.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_check_fails_on_wrong_prediction(macs, monkeypatch):
+def test_check_fails_on_wrong_prediction(command, monkeypatch):
     monkeypatch.setattr(base, "predict", lambda tool, ledger, device: 7)
-    argv = ["--preset", "mlm-transformer", "--seq-len", "5", "--counter", "torch"]
-    code, out, err = macs(*argv, "--check")
+    argv = ["grid", "K=2 E=3 D=5 T=7", "--counter", "torch"]
+    code, _, err = command(*argv, "--check")
     assert code == 1
-    assert re.search(r"mlm-transformer: torch on meta reads [\d,]+, its rules predict 7", err)
-    assert "unexplained" in out
-    assert macs(*argv)[0] == 0
+    assert re.search(r"torch on meta reads [\d,]+, its rules predict 7", err)
+    assert command(*argv)[0] == 0
 
 
 NO_TORCH = """
@@ -31,6 +33,10 @@ from headcount.formulas.published import tables
 
 assert main(["--table", *tables.figure_names()]) == 0
 from headcount.__main__ import COMMANDS
+from headcount.__main__ import main as headcount
+
+assert headcount(["count", "llama3-8b", "llm-s", "--counter", "closed-form", "--columns", "kv_bytes"]) == 0
+assert headcount(["grid", "K=2 E=3 D=5 T=7", "--counter", "closed-form"]) == 0
 from headcount.bench.latency.__main__ import SUBCOMMANDS
 
 modules = [f"bench.latency.{name}" for name in SUBCOMMANDS] + [module for module, _ in COMMANDS.values()]
@@ -45,6 +51,18 @@ def test_closed_forms_parsers_and_plugin_need_no_torch():
     assert done.returncode == 0, done.stderr
 
 
-def test_table_lists_what_macs_lists(macs):
-    code, out, err = macs("--list", verb="table")
-    assert (code, out) == (0, macs("--list")[1]) and "moa-table1" in out and err == ""
+def test_macs_are_the_tables(command, capsys):
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr()
+    assert command("table", "--list") == (0, *listed) and "moa-table1" in listed.out and listed.err == ""
+
+
+@pytest.mark.parametrize("words, instead", [
+    (["--grid", "K=1 E=2"], "headcount grid SPEC"), (["--preset", "llama3-8b"], "headcount count PRESET"),
+    (["--module", "model.py:make"], "headcount count TARGET"), (["--compare", "a", "b"], "headcount compare A B"),
+    (["--audit"], "headcount audit"), (["llama3-8b"], "headcount count llama3-8b"),
+])  # fmt: skip
+def test_former_options_name_their_command(words, instead, capsys):
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and instead in err and err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Memory and decoding as columns of ``bench.macs``: of a grid, a table and presets."""
+"""Memory and decoding as columns: of a grid, a table and presets."""
 
 import pytest
 
@@ -6,7 +6,7 @@ CLOSED = ["--counter", "closed-form"]
 
 
 def test_grid_columns_match_hand_formulas(tables):
-    argv = ["--grid", "K=2 E=5 D=7 d_m=11 T=13 B=2", *CLOSED, "--element-bytes", "2", "--context", "17"]
+    argv = ["grid", "K=2 E=5 D=7 d_m=11 T=13 B=2", *CLOSED, "--element-bytes", "2", "--context", "17"]
     (row,) = tables(*argv, "--columns", "kv_bytes", "kv_token_bytes", "decode_macs", "generate_macs")["grid"]
     assert (row["kv_bytes"], row["kv_token_bytes"]) == (2 * 17 * 2 * 7 * 2, 2 * 7 * 2)
 
@@ -19,7 +19,7 @@ def test_grid_columns_match_hand_formulas(tables):
 
 def test_ideal_columns_match_hand_formulas(tables):
     sizes = "h=7 s=2 r=3 d_h=5 d_m=11 T=13 B=2"
-    row = tables("--grid", sizes, *CLOSED, "--columns", "kv_bytes", "decode_macs", "decode_bytes")["grid"][0]
+    row = tables("grid", sizes, *CLOSED, "--columns", "kv_bytes", "decode_macs", "decode_bytes")["grid"][0]
     routers, keys = 11 * (5 + 2 + 2), 2 * 11 * 35
     assert row["kv_bytes"] == 2 * 2 * 2 * 13 * 35
     assert row["decode_macs"] == 2 * (routers + keys + 2 * 11 * 35 + 2 * 13 * 35)
@@ -28,7 +28,7 @@ def test_ideal_columns_match_hand_formulas(tables):
     weights = routers + keys + 2 * 11 * 35
     assert row["decode_bytes"] == 2 * (weights + 2 * 2 * 13 * 35 + 2 * 2 * 35)
     assert row["decode_bytes_ideal"] == 2 * (weights + 2 * 2 * 13 * 25 + 2 * 2 * 35)
-    argv = ["--preset", "moh-llm-s-75", "llm-s", "--seq-len", "7", "--columns", "decode_macs", *CLOSED]
+    argv = ["count", "moh-llm-s-75", "llm-s", "--seq-len", "7", "--columns", "decode_macs", *CLOSED]
     rows = tables(*argv)["memory"]
     assert [(row["preset"], row["form"]) for row in rows] == [
         ("moh-llm-s-75", None),
@@ -38,17 +38,19 @@ def test_ideal_columns_match_hand_formulas(tables):
     dense, ideal, baseline = (row["decode_macs"] for row in rows)
     assert dense - ideal == 12 * 3 * 2 * 64 * (768 + 7)
     assert dense - baseline == 12 * 768 * (3 + 9 + 2)
-    row = tables("--table", "moh-llm", "--columns", "decode_macs", *CLOSED)["moh-llm"][0]
+    row = tables("table", "moh-llm", "--columns", "decode_macs", *CLOSED)["moh-llm"][0]
     assert row["decode_macs_ideal"] is None and row["missing"] == {"decode_macs_ideal": "every head is used"}
 
 
-def test_table_with_columns(macs):
-    code, out, _ = macs(*CLOSED, "--table", "moa-table3", "--format", "csv", "--columns", "verdict", "macs", "kv_bytes")
+def test_table_with_columns(command):
+    code, out, _ = command(
+        "table", "moa-table3", *CLOSED, "--format", "csv", "--columns", "verdict", "macs", "kv_bytes"
+    )
     head, base, *_ = out.splitlines()
     # four attentions of 6 + 6 decoder layers share one context of 10 tokens: K, V of 128, two bytes each
     assert code == 0 and head == "row,verdict,macs,kv_bytes,notes"
     assert base == f"Base: 8K8E128D,reproduced,632258560,{2 * 6 * 10 * 2 * 128 * 2},"
-    code, out, _ = macs(*CLOSED, "--table", "moh-llm", "--format", "csv", "--columns", "decode_macs")
+    code, out, _ = command("table", "moh-llm", *CLOSED, "--format", "csv", "--columns", "decode_macs")
     assert code == 0 and out.startswith("row,decode_macs,decode_macs_ideal,notes\n")
 
 
@@ -58,13 +60,13 @@ def test_table_with_columns(macs):
     (["letter", "above"], ["compare-crossovers"]),
 ])  # fmt: skip
 def test_comparison_with_columns(columns, names, tables):
-    both = ["--compare", "moa-16K32E256D", "transformer-big", *CLOSED]
+    both = ["compare", "moa-16K32E256D", "transformer-big", *CLOSED]
     assert list(tables(*both, "--columns", *columns)) == names
 
 
 def test_numbers_of_options_take_units_and_types(tables):
     """A unit or the name of a type gives what the number gives."""
-    columns = ["--preset", "llama3-8b", *CLOSED, "--columns", "decode_bytes", "decode_bound", "kv_bytes"]
+    columns = ["count", "llama3-8b", *CLOSED, "--columns", "decode_bytes", "decode_bound", "kv_bytes"]
     short = "--seq-len 1Ki --context 2k --weight-bytes int4 --cache-bytes fp8 --peak-macs 494.5T --bandwidth 3.35T"
     long = "--seq-len 1024 --context 2000 --weight-bytes 0.5 --cache-bytes 1 --peak-macs 494.5e12 --bandwidth 3.35e12"
     rows = [tables(*columns, *text.split())["memory"] for text in (short, long)]

@@ -1,4 +1,4 @@
-"""``headcount macs --module`` on modules of a project whose packages are named like headcount's."""
+"""``headcount count`` on modules of a project whose packages are named like headcount's."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headcount.bench.macs.__main__ import main
+from headcount.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.usefixtures("warm")
@@ -65,13 +65,15 @@ def project(tmp_path):
 
 
 def run(capfd, *argv):
-    return main(["--module", *map(str, argv)]), *capfd.readouterr()
+    return main(["count", *map(str, argv)]), *capfd.readouterr()
 
 
 def test_project_with_our_package_names_is_counted(project, capfd, monkeypatch):
     # a new process, not the fixture warm
     monkeypatch.undo()
-    code, out, err = run(capfd, f"{project}/factory.py:net", "--set", f"d={D}", "--format", "json", "--check")
+    code, out, err = run(
+        capfd, f"{project}/factory.py:net", "--set", f"d={D}", "--counter", "all", "--format", "json", "--check"
+    )
     assert code == 0 and "printed by the project" not in err
     ledger, counters, _ = json.loads(out)["tables"]
     linear, product = 2 * B * T * D * D, B * T * T * D

@@ -9,7 +9,7 @@ CLOSED = ["--counter", "closed-form"]
 
 
 def test_moh_llm_row_matches_hand_formula(tables):
-    rows = {row["row"]: row for row in tables("--table", "moh-llm", *CLOSED)["moh-llm"]}
+    rows = {row["row"]: row for row in tables("table", "moh-llm", *CLOSED)["moh-llm"]}
     tokens, d, layers = 2048, 768, 12
     dense = layers * (4 * tokens * d * d + 2 * tokens**2 * d + 3 * tokens * d * 2048) + tokens * d * 65536
     row = rows["MoH-LLM-S 75 %"]
@@ -26,7 +26,7 @@ def test_moh_llm_row_matches_hand_formula(tables):
 
 
 def test_moh_grid_matches_hand_formula(tables):
-    rows = tables("--grid", "h=6 s=0,2 r=3,5 d_h=5 g=3 d_m=7 T=11,13", "--counter", "torch", "--check")["grid"]
+    rows = tables("grid", "h=6 s=0,2 r=3,5 d_h=5 g=3 d_m=7 T=11,13", "--counter", "torch", "--check")["grid"]
     points = [row["point"] for row in rows if row["counter"] == "torch" and "form" not in row]
     assert len(points) == 2 * 3  # s = 2 with r = 5 of 4 is left out
     for row in rows:
@@ -37,7 +37,7 @@ def test_moh_grid_matches_hand_formula(tables):
 
 
 def test_jetmoe_sizes_are_reproduced(tables):
-    (row,) = tables("--table", "jetmoe", *CLOSED, "--check")["jetmoe"]
+    (row,) = tables("table", "jetmoe", *CLOSED, "--check")["jetmoe"]
     assert (row["params"], row["active_without_embedding"]) == (8_522_237_952, 2_265_909_248)
     # 24 layers, of 2048 x 32,000 words of which the embedding is left out
     assert row["active_params"] - row["active_without_embedding"] == 2048 * 32000
@@ -49,7 +49,7 @@ def params(preset, words):
 
 
 def test_vocabulary_range_is_tight(tables):
-    row = tables("--table", "moa-table1", "--params", *CLOSED)["moa-table1-vocabulary"][0]
+    row = tables("table", "moa-table1", "--params", *CLOSED)["moa-table1-vocabulary"][0]
     assert (row["row"], row["printed_En-De"], row["printed_En-Fr"]) == ("Transformer base (Vaswani 2017)", "65M", "62M")
     for pair, printed in (("En-De", 65), ("En-Fr", 62)):
         low, high = row[f"low_{pair}"], row[f"high_{pair}"]

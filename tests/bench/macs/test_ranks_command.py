@@ -1,14 +1,14 @@
-"""``--plan`` of bench.macs: the tables of a rank, and wrong plans."""
+"""``headcount count --plan``: the tables of a rank, and wrong plans."""
 
 import csv
 import io
 
-LLAMA = ["--preset", "llama3-8b", "--seq-len", "8192"]
+LLAMA = ["count", "llama3-8b", "--seq-len", "8192", "--counter", "closed-form"]
 
 
-def test_a_row_has_the_counted_figures_of_a_rank(macs):
+def test_a_row_has_the_counted_figures_of_a_rank(command):
     # counted from DTensors on a fake process group, torch 2.13
-    (row,) = csv.DictReader(io.StringIO(macs(*LLAMA, "--plan", "tp=8,sp", "--format", "csv", "--brief")[1]))
+    (row,) = csv.DictReader(io.StringIO(command(*LLAMA, "--plan", "tp=8,sp", "--format", "csv", "--brief")[1]))
     wanted = {
         "ranks": 8, "rank_macs": 9_883_793_489_920, "step_macs": 29_651_380_469_760, "rank_params": 1_004_015_616,
         "sent_bytes": 7_633_633_280, "step_sent_bytes": 15_267_266_560, "sync_bytes": 931_840,
@@ -18,8 +18,8 @@ def test_a_row_has_the_counted_figures_of_a_rank(macs):
     assert {name: int(row[name]) for name in wanted} == wanted
 
 
-def test_degree_that_divides_few_weights(macs, tables):
-    found = tables("--preset", "llama3-8b", "--seq-len", "96", "--plan", "dp=3", "--counter", "closed-form")
+def test_degree_that_divides_few_weights(command, tables):
+    found = tables("count", "llama3-8b", "--seq-len", "96", "--plan", "dp=3", "--counter", "closed-form")
     # a sum over 3 ranks of each weight's gradient, 4 / 3 of its elements leave a rank, 2 bytes each
     d, F, g, V = 4096, 14336, 1024, 128256
     layer = [d, d, d * d, d * d, d * g, d * g, d * F, d * F, d * F]
@@ -27,7 +27,7 @@ def test_degree_that_divides_few_weights(macs, tables):
     (row,) = found["llama3-8b-ranks"]
     assert row["sync_bytes"] == 2 * elements
     assert sum(one["bytes"] for one in found["llama3-8b-collectives"]) == row["sync_bytes"]
-    code, out, _ = macs("--preset", "llama3-8b", "--seq-len", "96", "--plan", "dp=3", "--counter", "closed-form")
+    code, out, _ = command("count", "llama3-8b", "--seq-len", "96", "--plan", "dp=3", "--counter", "closed-form")
     assert code == 0 and out
 
 

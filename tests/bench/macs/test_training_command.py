@@ -3,7 +3,7 @@
 import pytest
 
 L, d, h, g, d_h, F, V, T, B = 2, 4096, 32, 8, 128, 14336, 128256, 101, 3
-SMALL = ["--preset", "llama3-8b", "--set", f"num_layers={L}", "--seq-len", str(T), "--batch-size", str(B)]
+SMALL = ["count", "llama3-8b", "--set", f"num_layers={L}", "--seq-len", str(T), "--batch-size", str(B)]
 N = 2 * V * d + L * (2 * d * h * d_h + 2 * d * g * d_h + 3 * d * F + 2 * d) + d
 PALM = 6 * N + 12 * L * h * d_h * T
 """FLOPs a token by hand."""
@@ -12,7 +12,7 @@ RATE = ["--columns", "training_flops_per_token", "training_flops_per_step", "mfu
 
 @pytest.fixture
 def last_rows(tables):
-    """Return a function that runs ``headcount macs`` on closed forms and returns the rows of its last table."""
+    """Return a function that runs ``headcount`` on closed forms and returns the rows of its last table."""
     return lambda *argv: [*tables(*argv, "--counter", "closed-form").values()][-1]
 
 
@@ -33,28 +33,27 @@ def test_tokens_and_recomputation(last_rows):
 
 
 def test_columns_of_a_grid(last_rows):
-    argv = ["--grid", "K=2 E=5 D=7 d_m=11 T=13 B=2", "--columns", "training_flops_per_step"]
+    argv = ["grid", "K=2 E=5 D=7 d_m=11 T=13 B=2", "--columns", "training_flops_per_step"]
     (row,) = last_rows(*argv, "--rules", "megatron_model")
     assert row["training_flops_per_step"] == 6 * row["macs"] == 6 * 26 * (11 * 5 + 2 * 2 * 77 + 2 * 77 + 2 * 2 * 13 * 7)
 
 
 def test_other_models_have_a_dash(last_rows):
-    (row,) = last_rows("--preset", "dit-s2", "--rules", "palm", "--columns", "training_flops_per_token")
+    (row,) = last_rows("count", "dit-s2", "--rules", "palm", "--columns", "training_flops_per_token")
     assert row["training_flops_per_token"] is None and "one sequence" in row["missing"]["training_flops_per_token"]
 
 
-def test_utilisation_states_rule_and_peak(macs):
+def test_utilisation_states_rule_and_peak(command):
     argv = [*SMALL, "--counter", "closed-form", "--rules", "palm", *RATE, "--peak"]
-    out = " ".join(macs(*argv, "A100 80GB SXM bf16")[1].split())
+    out = " ".join(command(*argv, "A100 80GB SXM bf16")[1].split())
     assert all(part in out for part in ("rule palm", "A100 80GB SXM bf16 312 TFLOP/s"))
-    assert "no stated dtype 989 TFLOP/s" in " ".join(macs(*argv, "989T")[1].split())
+    assert "no stated dtype 989 TFLOP/s" in " ".join(command(*argv, "989T")[1].split())
 
 
-@pytest.mark.parametrize("verb", ["compare", "count"])
-def test_two_rules_by_entry(tables, verb, warm):
+def test_two_rules_by_entry(tables):
     sizes = ["num_layers=2", "num_heads=3", "num_kv_heads=1", "d_model=26", "head_dim=10", "d_ff=29", "vocab_size=31"]
-    argv = ["llama3-8b", "--set", *sizes, "--seq-len", "13", "--rules", "palm", "6n"]
-    found = [*tables(*argv, verb=verb).values()][-1]
+    argv = ["llama3-8b", *(f"--set={size}" for size in sizes), "--seq-len", "13", "--rules", "palm", "6n"]
+    found = [*tables("compare", *argv).values()][-1]
     differing = [row for row in found if row["difference"] and row["kind"]]
     assert [row["kind"] for row in differing] == ["scores", "values"]
     assert {row["difference"] for row in differing} == {6 * 2 * 3 * 10 * 13}

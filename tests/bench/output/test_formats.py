@@ -10,7 +10,7 @@ from importlib.resources import files
 import pandas
 import pytest
 
-from headcount.bench.macs.__main__ import main as macs
+from headcount.__main__ import main
 from headcount.bench.render import emit
 from headcount.bench.table import Column, Row, Section, Table
 from tests.bench.output.command_sections import COMMANDS, sections
@@ -99,18 +99,18 @@ def test_latex_keeps_the_tree_of_modules(name):
 def test_format_from_file_ending(capsys, tmp_path):
     for ending, begins in {"json": "{", "csv": "row,", "md": "## ", "tex": "% ", "txt": "moa-table2: "}.items():
         path = tmp_path / f"t.{ending}"
-        assert macs(["--table", "moa-table2", *CLOSED, "--out", str(path)]) == 0
+        assert main(["table", "moa-table2", *CLOSED, "--out", str(path)]) == 0
         out, err = capsys.readouterr()
         assert path.read_text("utf-8").startswith(begins) and out == ""
         assert err.splitlines()[-1] == "6 printed rows: 1 reproduced, 5 not reproducible."
 
 
 def test_csv_tables_need_a_folder(capsys, tmp_path):
-    argv = ["--preset", "moa-8K8E128D", *CLOSED, "--format", "csv"]
-    assert macs(argv) == 2
+    argv = ["count", "moa-8K8E128D", *CLOSED, "--format", "csv"]
+    assert main(argv) == 2
     out, err = capsys.readouterr()
     assert out == "" and "one table, not moa-8K8E128D, moa-8K8E128D-kinds; --out DIR/ writes a file for each" in err
-    assert macs([*argv, "--out", f"{tmp_path}/new/"]) == 0 and macs([*argv, "--out", str(tmp_path / "new")]) == 0
+    assert main([*argv, "--out", f"{tmp_path}/new/"]) == 0 and main([*argv, "--out", str(tmp_path / "new")]) == 0
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert names == ["moa-8K8E128D-kinds.csv", "moa-8K8E128D.csv"]
     kinds = pandas.read_csv(tmp_path / "new" / names[0])

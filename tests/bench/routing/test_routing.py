@@ -41,7 +41,7 @@ class Files:
     """A checkpoint of a small model and tokens for it, in a folder."""
 
     def __init__(self, folder, model, text):
-        self.folder, self.arguments = folder, ["--preset", model[0], "--set", *model[1].split()]
+        self.folder, self.arguments = folder, ["--preset", model[0], *(f"--set={size}" for size in model[1].split())]
         self.model = build(config(model), seed=3)
         torch.save(self.model.state_dict(), folder / "model.pt")
         (folder / "tokens.txt").write_text(text)

@@ -60,7 +60,7 @@ def short_training(monkeypatch):
 
 def run_tables(capsys, *argv):
     """Return the tables of the command by name, and its errors."""
-    assert main([*argv, "--format", "json", "--least", "1"]) == 0
+    assert main([*argv, "--format", "json", "--min-count", "1"]) == 0
     out, err = capsys.readouterr()
     return {table["name"]: table["rows"] for table in json.loads(out)["tables"]}, err
 

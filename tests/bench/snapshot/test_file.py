@@ -129,7 +129,7 @@ WRITTEN = Entry("", "elementwise_contraction", {"m": 7, "i": 3}, times=2)
 
 
 def count_as_json(*terms, macs, elementwise=()):
-    """Return what ``headcount macs --module`` prints as JSON of these terms, with an operation in each state."""
+    """Return what ``headcount count`` prints as JSON of these terms, with an operation in each state."""
     states = {"addmm": "counted", "relu": "no contraction", "_fft_r2c": "unknown"}
     audit = [{"operation": name, "state": state, "text": f"{name} on 7x13"} for name, state in states.items()]
     main = {"name": "module", "spec": "m.py:make", "dispatched": 1001, "params": 0, "parameters": [], "audit": audit}

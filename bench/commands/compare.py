@@ -1,0 +1,123 @@
+"""``headcount compare``: two models, two parallel plans of one, or two rules of training FLOPs, part by part."""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from headcount.bench.case import Case
+from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.commands.options import (
+    assumptions_of,
+    column_options,
+    counter_options,
+    lengths_of,
+    refuse,
+)
+from headcount.bench.env import peak_memory
+from headcount.bench.errors import UsageError
+from headcount.bench.isolated.target import TARGET, add_target_options
+from headcount.bench.macs import cases, columns, entries, results
+from headcount.bench.measure import check_device, parse_counters
+from headcount.bench.snapshot.sections import COMPARED
+from headcount.bench.snapshot.sections import sections as saved_sections
+from headcount.bench.snapshot.snapshot import CountSnapshot, snapshot_of_rank
+from headcount.bench.table import Section
+from headcount.formulas.plan import GRAMMAR
+from headcount.formulas.plan import parse as parse_plan
+from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
+
+PROG = "headcount compare"
+DESCRIPTION = """The difference of two models by module and kind, and the sizes where it changes its sign.
+
+    headcount compare moa-16K32E256D transformer-big
+    headcount compare model.py:make model.py:make,width=11
+    headcount compare old/config.json new/config.json --seq-len 1024
+    headcount compare llama3-8b --plan tp=8 --plan tp=8,sp
+    headcount compare llama3-8b --rules palm 6n
+"""
+ONE_OR_TWO = "a comparison is of two models, A B, or of one: A --rules palm 6n, or A --plan P --plan Q"
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """Return the command line."""
+    out = Parser(prog=prog, description=DESCRIPTION)
+    text = "as headcount count takes it, or a lock or JSON of a count"
+    what = out.add_argument_group("what to compare")
+    what.add_argument("models", nargs="+", metavar="TARGET", help=text)
+    add_target_options(what)
+    what.add_argument("--plan", action="append", metavar="PLAN", help=f"a rank under one or two of {GRAMMAR}")
+    counter_options(out)
+    column_options(out)
+    add_output(out)
+    return out
+
+
+def command(args: argparse.Namespace) -> Work:
+    """Compare what ``args`` names."""
+    if args.plan:
+        sections, result = _plans(args), results.comparison_result
+    elif args.rules and not args.columns:
+        sections, result = [_rules(args)], results.rules_result
+    else:
+        sections, result = _models(args), results.comparison_result
+    return Work(sections, strict=args.check, remark=peak_memory, result=partial(result, in_flops=args.flops))
+
+
+def _models(args: argparse.Namespace) -> Iterable[Section]:
+    """Return the differences of two models, with a counter that checks each crossover."""
+    if len(args.models) != 2:
+        raise UsageError(ONE_OR_TWO)
+    given, (a, b) = assumptions_of(args), _sides(args)
+    if any(isinstance(side, CountSnapshot) for side in (a, b)):
+        if args.counter or args.columns:
+            raise UsageError("--counter and --columns go with models that are counted now, and no file of a count")
+        return saved_sections(*(getattr(side, "saved", side) for side in (a, b)), COMPARED)
+    # it imports sympy
+    from headcount.bench.macs import compare
+
+    counters = parse_counters(args.counter or ["torch"])
+    if counters:
+        check_device(args.device)
+        for case in (a, b):
+            case.check_runs()
+    sections = compare.sections(a, b, counters, args.device)
+    return columns.of_comparison(sections, (a, b), args.columns, given) if args.columns else sections
+
+
+def _sides(args: argparse.Namespace) -> list[cases.Side]:
+    """Return the models, with the options that change them."""
+    given = {name: value for name in TARGET if (value := getattr(args, name)) not in (None, [])}
+    return cases.parse_sides(args.models, given)
+
+
+def _plans(args: argparse.Namespace) -> list[Section]:
+    """Return the differences of a rank's closed form, of two plans or of two presets under one."""
+    refuse(args, ("counter", "device", "columns"), "--plan")
+    pairs = [(text, plan) for text in args.models for plan in args.plan]
+    if len(pairs) != 2:
+        raise UsageError("--plan takes two plans for one preset, or one plan for two")
+    for text in args.models:
+        if text.partition(",")[0] not in PRESETS:
+            raise UsageError(f"--plan compares presets, and {text} is none")
+    found, sides = [], dict(zip(args.models, _sides(args), strict=True))
+    for text, plan in pairs:
+        slowest = max(replace(sides[text], plan=parse_plan(plan)).ranks, key=lambda cost: cost.step_macs)
+        found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
+    return saved_sections(*found, COMPARED)
+
+
+def _rules(args: argparse.Namespace) -> Section:
+    """Return the differences of two rules of training FLOPs on one preset."""
+    if len(args.models) != 1:
+        raise UsageError(ONE_OR_TWO)
+    (text,) = args.models
+    refuse(args, ("input", "dtype", "counter", "device"), "--rules")
+    name = text.partition(",")[0]
+    overrides = parse_overrides(name, [*assignments(text), *args.set])
+    return entries.rules_section(Case.of(name, overrides, lengths_of(args)), args.rules)
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command and return its exit code."""
+    return serve(prog, parser(prog), command, argv)

@@ -1,0 +1,183 @@
+"""``headcount count``: MACs and parameters of a model, of one rank of a parallel plan, or of presets in closed form."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from headcount.bench.accounts import check
+from headcount.bench.case import Case
+from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.commands.options import (
+    ASSUMPTIONS,
+    MODEL,
+    assumptions_of,
+    column_options,
+    counter_options,
+    counters_of,
+    lengths_of,
+    refuse,
+)
+from headcount.bench.counters import registry
+from headcount.bench.env import peak_memory
+from headcount.bench.errors import UsageError, require_package
+from headcount.bench.isolated.module_count import MEASURED, count_module
+from headcount.bench.isolated.target import (
+    OPERATORS,
+    add_operator_options,
+    add_ranks,
+    add_target_options,
+    parse_target,
+)
+from headcount.bench.macs import columns, entries, module, ranks, results
+from headcount.bench.measure import CLOSED_FORM, check_device, measure, parse_counters
+from headcount.bench.output.arguments import COUNT
+from headcount.bench.output.figure import check_format
+from headcount.bench.snapshot.snapshot import Target
+from headcount.bench.table import Section
+from headcount.formulas.plan import parse as parse_plan
+from headcount.formulas.rank import BYTES, REDUCTION
+from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
+
+PROG = "headcount count"
+DESCRIPTION = """MACs and parameters of a model, or of presets in closed form.
+
+    headcount count config.json --seq-len 1024
+    headcount count model.py:Net --input 1,3,224,224
+    headcount count model.py:make --set n=7
+    headcount count llama3-8b --counter torch fvcore
+    headcount count llama3-8b mistral-7b --counter closed-form --columns kv_bytes
+    headcount count llama3-8b --plan tp=8,sp
+    headcount count model.py:make --ranks 8 --plan plan.py:apply
+
+make returns (module, inputs). A preset under a plan is one rank, against its closed form; apply(module) divides yours.
+"""
+DECODED = ("decode_macs", "decode_bytes", "kv_bytes")
+"""Columns of --decode."""
+MODULE = ("input", "dtype", *OPERATORS, "depth", "plot", "ranks", "rank")
+"""Options of a module that runs, which closed forms do not have."""
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """Return the command line."""
+    out = Parser(prog=prog, description=DESCRIPTION)
+    what = out.add_argument_group("what to count")
+    what.add_argument("target", nargs="+", metavar="TARGET", help=MODEL)
+    add_target_options(what)
+    what.add_argument("--backward", action="store_true", help="count the gradients too")
+    what.add_argument("--decode", action="store_true", help="add one decode step: its MACs and bytes")
+    devices = out.add_argument_group("one rank of many devices")
+    devices.add_argument("--plan", metavar="PLAN", help="tp=8,sp of a preset; FILE.py:FUNCTION with --ranks")
+    add_ranks(devices)
+    devices.add_argument("--reduce-bytes", type=COUNT, metavar="N", help="of a summed gradient (default: 2)")
+    how = counter_options(out)
+    how.add_argument("--depth", type=COUNT, metavar="N", help="merge modules below depth N (default: 3)")
+    add_operator_options(how)
+    how.add_argument("--plot", metavar="FILE", help="the share of MACs by module: .pdf, .svg or .png")
+    column_options(out)
+    add_output(out)
+    return out
+
+
+def command(args: argparse.Namespace) -> Work:
+    """Count what ``args`` names."""
+    are_presets = all(text.partition(",")[0] in PRESETS for text in args.target)
+    if args.decode:
+        args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
+    strict = True
+    if args.plan and args.ranks is None and are_presets:
+        sections, result = _ranks(args), results.ranks_result
+    elif args.counter == [CLOSED_FORM]:
+        sections, result, strict = _closed_forms(args), results.presets_result, args.check
+    else:
+        sections, result = _module(args), results.module_result
+    return Work(sections, strict=strict, remark=peak_memory, result=partial(result, in_flops=args.flops))
+
+
+def _cases(args: argparse.Namespace) -> list[Case]:
+    """Return the presets at the lengths of ``args``. Raises ConfigError for one that does not exist."""
+    found = []
+    for text in args.target:
+        name = text.partition(",")[0]
+        overrides = parse_overrides(name, [*assignments(text), *args.set])
+        found.append(Case.of(name, overrides, lengths_of(args), called=text))
+    return found
+
+
+def _closed_forms(args: argparse.Namespace) -> list[Section]:
+    """Return the ledger of each preset, and the columns of all."""
+    refuse(args, (*MODULE, "backward", "device", "reduce_bytes"), "closed forms")
+    given, cases = assumptions_of(args), _cases(args)
+    check(args.columns, given)
+    changed = f" with {', '.join(args.set)}" if args.set else ""
+    found = []
+    for case in cases:
+        for section in entries.sections(case.name, measure(case, []), f"{case.name}{changed}: ledger"):
+            # with --columns, the ledger is detail
+            found.append(replace(section, detail=section.detail or bool(args.columns)))
+    if args.columns:
+        heading = f"{', '.join(case.name for case in cases)}{changed}"
+        found.append(columns.section_of(cases, heading, args.columns, given))
+    return found
+
+
+def _ranks(args: argparse.Namespace) -> list[Section]:
+    """Return the tables of a rank of each preset under --plan, counted unless --counter is closed-form."""
+    refuse(args, (*MODULE, "decode", "device", *ASSUMPTIONS, "rules"), "--plan of a preset")
+    counters = parse_counters(args.counter or ["headcount"])
+    if others := [name for name in counters if name != "headcount"]:
+        raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")
+    element_bytes = {**BYTES, REDUCTION: args.reduce_bytes or BYTES[REDUCTION]}
+    found = []
+    for case in _cases(args):
+        case = replace(case, plan=parse_plan(args.plan))
+        target = Target(case.preset, parse_overrides(case.preset, args.set), lengths=case.lengths) if counters else None
+        found += ranks.sections(case, args.columns, element_bytes, target=target, training=args.backward)
+    return found
+
+
+def _module(args: argparse.Namespace) -> list[Section]:
+    """Return the tables of a module: of the user's code, a configuration or a preset."""
+    if len(args.target) > 1:
+        raise UsageError("one TARGET is counted at a time; --counter closed-form takes several presets")
+    (text,) = args.target
+    refuse(args, ("reduce_bytes",), "a module; it needs a preset with --plan")
+    counters = counters_of(args, [CLOSED_FORM])
+    if args.plan and (counters or args.decode or args.device):
+        raise UsageError("--plan counts a rank on meta: it goes without --counter, --decode and --device")
+    if args.backward and counters:
+        raise UsageError("--backward goes without --counter: the other tools count the forward pass")
+    given, case, target = assumptions_of(args), None, parse_target(text, args)
+    if target.spec in PRESETS:
+        case = Case.of(target.spec, target.settings, target.lengths)
+        case.check_runs()
+    check(args.columns, given, () if case else columns.OF_RUN)
+    if args.plot:
+        check_format(args.plot)
+        require_package("matplotlib")
+    require_package("torch")
+    check_device(args.device)
+    count = count_module(
+        target,
+        [name for name in counters if name in registry.NAMES],
+        columns=[] if case else [name for name in args.columns if name in MEASURED],
+        context=given.context,
+        window=given.window,
+        bytes_each=given.bytes_each,
+    )
+    # its bytes need no count, so that a reason is of the step
+    if args.decode and isinstance(why_not := count.measured.get("kv_bytes"), str):
+        raise UsageError(why_not)
+    found = module.sections(text, count, args.depth or 3, bool(args.elementwise), args.check)
+    if args.plot:
+        module.plot(args.plot, count, args.depth)
+    if args.columns and case:
+        found.append(columns.section_of([case], text, args.columns, given))
+    elif args.columns:
+        found.append(columns.of_module(count, text, args.columns, given))
+    return found
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command and return its exit code."""
+    return serve(prog, parser(prog), command, argv)

@@ -1,0 +1,48 @@
+"""``headcount grid``: printed equation, exact MACs and counts of one attention layer at every combination of sizes."""
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+
+from headcount.bench.accounts import check
+from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.commands.options import assumptions_of, column_options, counter_options, counters_of
+from headcount.bench.env import peak_memory
+from headcount.bench.macs import columns, grid, results
+
+PROG = "headcount grid"
+DESCRIPTION = """One attention layer at every combination of sizes.
+
+    headcount grid 'K=1,2,4 E=8 D=64 T=10,128'
+    headcount grid 'h=8 d_h=64 T=128,8192' --counter closed-form --columns kv_bytes
+"""
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """Return the command line."""
+    out = Parser(prog=prog, description=DESCRIPTION)
+    text = "'K=1,2,4 E=8 D=64 T=10,128', or a TOML file like it"
+    out.add_argument("grid", nargs="+", metavar="SPEC", help=text)
+    counter_options(out)
+    column_options(out)
+    add_output(out)
+    return out
+
+
+def command(args: argparse.Namespace) -> Work:
+    """Count the grids of ``args``."""
+    given = assumptions_of(args)
+    check(args.columns, given)
+    counters = counters_of(args)
+    sections = []
+    for number, text in enumerate(args.grid, 1):
+        name = "grid" if number == 1 else f"grid-{number}"
+        found = grid.section(grid.parse(text), counters, args.device, name)
+        sections.append(columns.extended(found, args.columns, given) if args.columns else found)
+    result = partial(results.grids_result, in_flops=args.flops)
+    return Work(sections, strict=args.check, remark=peak_memory, result=result)
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command and return its exit code."""
+    return serve(prog, parser(prog), command, argv)

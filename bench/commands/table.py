@@ -1,0 +1,133 @@
+"""``headcount table``: the papers' MAC and parameter columns, or those of a file, each printed number judged."""
+
+import argparse
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from headcount.bench.accounts import ACCOUNTS, Assumptions
+from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.commands.options import (
+    ASSUMPTIONS,
+    assumptions_of,
+    column_options,
+    counter_options,
+    counters_of,
+    refuse,
+)
+from headcount.bench.counters import registry
+from headcount.bench.env import peak_memory
+from headcount.bench.errors import UsageError
+from headcount.bench.macs import columns, own, published, results
+from headcount.bench.measure import CLOSED_FORM, DEVICES
+from headcount.bench.render import FORMATS
+from headcount.bench.table import Section
+from headcount.bench.variants.variant import variants_with
+from headcount.formulas.conventions import TRAINING
+from headcount.formulas.published import tables
+from headcount.formulas.published.own import RULES
+from headcount.models.configs.presets import PRESETS
+
+PROG = "headcount table"
+DESCRIPTION = """The papers' MAC and parameter columns or those of your file, each printed number judged.
+
+    headcount table moa-table3
+    headcount table moh-llm --columns kv_bytes
+    headcount table mypaper.toml --format latex
+    headcount table mypaper.csv --find-rule
+"""
+OF_FILES = ("rule", "find_rule", "trust")
+OF_PAPERS = ("params", "counter", "device", "columns")
+
+
+class TableNames(tuple[str, ...]):
+    """Names of tables, and any file of a table."""
+
+    def __contains__(self, text: object) -> bool:
+        return super().__contains__(text) or own.is_file(str(text))
+
+
+def parser(prog: str = PROG, names: str = "table", description: str = DESCRIPTION) -> argparse.ArgumentParser:
+    """Return the command line; ``names`` is the argument of the tables, ``table`` or ``--table``."""
+    out = Parser(prog=prog, description=description)
+    known = TableNames((*tables.names(), *tables.figure_names()))
+    text = "a name of --list, or your FILE.toml or .csv (default: tables of arXiv 2210.05144)"
+    nargs = "*" if names == "table" else "+"
+    out.add_argument(names, nargs=nargs, metavar="NAME", choices=known, default=(), help=text)
+    add = out.add_argument_group("tables").add_argument
+    add("--list", action="store_true", help="list tables, presets, counters, columns and rules")
+    add("--params", action="store_true", help="also the vocabularies that fit the printed parameters")
+    others = ", ".join(rule for rule in RULES if rule not in TRAINING)
+    text = f"in place of your file's: {others}, or one of --rules"
+    add("--rule", dest="rule", metavar="RULE", choices=RULES, help=text)
+    add("--find-rule", action="store_true", help="all rules by the number of rows of your file that they print")
+    add("--trust", action="store_true", help="run code from outside of the folder of your file too")
+    counter_options(out)
+    column_options(out)
+    add_output(out)
+    return out
+
+
+def command(args: argparse.Namespace) -> Work | str:
+    """Judge the tables of ``args``, or list what there is."""
+    if args.list:
+        return listing()
+    if any(map(own.is_file, args.table)):
+        refuse(args, (*OF_PAPERS, *ASSUMPTIONS, "rules"), "a file of a table")
+        sections, result = own.sections(args), own.result
+    else:
+        refuse(args, OF_FILES, "tables of papers; it needs a file of a table")
+        given = assumptions_of(args)
+        sections, result = _printed(args, args.table or tables.names(paper="moa"), given), results.tables_result
+    return Work(sections, strict=args.check, remark=peak_memory, result=partial(result, in_flops=args.flops))
+
+
+def _printed(args: argparse.Namespace, names: Sequence[str], given: Assumptions) -> Iterable[Section]:
+    """Return the tables of papers called ``names``. Raises UsageError before the first is counted."""
+    of_figures = [name for name in names if name in tables.figure_names()]
+    if of_figures and (args.columns or args.counter not in ([], [CLOSED_FORM])):
+        option = "--columns" if args.columns else "--counter"
+        raise UsageError(f"{option} goes with tables of MACs, not with {of_figures[0]}: closed forms only")
+    counters = counters_of(args) if of_figures != names else []
+    return _sections(args, names, of_figures, counters, given)
+
+
+def _sections(
+    args: argparse.Namespace, names: Sequence[str], of_figures: Sequence[str], counters: Sequence[str],
+    given: Assumptions,
+) -> Iterator[Section]:  # fmt: skip
+    """Yield the tables of MACs, row by row where they are counted, then those of figures."""
+    reproduced = [published.ReproducedTable(tables.load(name)) for name in names if name not in of_figures]
+    cases = [case for table in reproduced for case in table.cases.values()]
+    with published.counting(cases, counters, args.device) as counted:
+        for table in reproduced:
+            rows = (table.row(row, counted(case)) for row, case in table.cases.items())
+            # without counters the rows are known now, and column widths fit them
+            main = table.section(counters, rows if counters else list(rows))
+            yield columns.of_table(main, args.columns, given) if args.columns else main
+            yield from table.vocabularies() if args.params else ()
+    yield from map(published.figures_section, of_figures)
+
+
+def listing() -> str:
+    """Return the names of everything that the commands know."""
+    *others, last = (f"{', '.join(one.grid.letters)} ({one.label})" for one in variants_with("grid").values())
+    lines = {
+        "tables": ", ".join(tables.names()),
+        "figures": ", ".join(tables.figure_names()),
+        "presets": ", ".join(PRESETS),
+        "counters": ", ".join((CLOSED_FORM, *registry.COUNTERS, "all")),
+        "devices": ", ".join(DEVICES),
+        "formats": ", ".join(FORMATS),
+        "columns": ", ".join(ACCOUNTS),
+        "rules": ", ".join(TRAINING),
+        "grids": f"{', '.join(others)} or {last}, with d_m, T, S, B",
+        "fields": "of a preset: any wrong --set FIELD=VALUE names them",
+    }
+    wrap = partial(textwrap.fill, width=80, subsequent_indent=10 * " ", break_on_hyphens=False, break_long_words=False)
+    return "\n".join(wrap(f"{name:10}{text}") for name, text in lines.items())
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command and return its exit code."""
+    return serve(prog, parser(prog), command, argv)
