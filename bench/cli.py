@@ -19,7 +19,7 @@ from headcount.bench.output import files, progress
 from headcount.bench.output.arguments import Help, NameList, Value
 from headcount.bench.output.layout import AUTO, RAW, UNITS, Style
 from headcount.bench.render import FORMATS, emit, open_output, write_folder
-from headcount.bench.table import Section, shown
+from headcount.bench.table import Section, escape_controls
 from headcount.models.configs.numbers import parse_float, parse_int
 from headcount.models.configs.suggest import did_you_mean
 
@@ -133,7 +133,7 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     with progress.stage(prog):
         work = plan(args)
     if isinstance(work, str):
-        print(shown(work))
+        print(escape_controls(work))
         return 0
     if callable(work):
         return work()
@@ -148,10 +148,10 @@ def _serve(prog: str, args: argparse.Namespace, plan: Callable[[argparse.Namespa
     rows = [row for section in printed for row in section.rows]
     failures = [failure for row in rows for failure in row.failures if work.strict or row.exit_code]
     for failure in failures:
-        print(shown(f"{prog}: {failure}"), file=sys.stderr)
-    print(shown(f"{time.perf_counter() - started:.1f} s{work.remark()}"), file=sys.stderr)
+        print(escape_controls(f"{prog}: {failure}"), file=sys.stderr)
+    print(escape_controls(f"{time.perf_counter() - started:.1f} s{work.remark()}"), file=sys.stderr)
     if (args.out or form != "text") and (result := work.result(printed)):
-        print(shown(result), file=sys.stderr)
+        print(escape_controls(result), file=sys.stderr)
     code = next((row.exit_code for row in rows if row.exit_code), 0)
     return code or (1 if failures else 0)
 
@@ -227,7 +227,7 @@ def exit_process(code: int) -> NoReturn:
 def _exit_with(text: str, code: int) -> int:
     """Print ``text`` on stderr, if it is still read, and return ``code``."""
     try:
-        print(shown(text), file=sys.stderr, flush=True)
+        print(escape_controls(text), file=sys.stderr, flush=True)
     except OSError:
         _discard_output()
     return code

@@ -14,7 +14,7 @@ from headcount.bench.output.layout import Style
 from headcount.bench.output.markdown import Markdown
 from headcount.bench.output.progress import with_progress
 from headcount.bench.output.text import Text, wrap_note
-from headcount.bench.table import Section, shown
+from headcount.bench.table import Section, escape_controls
 
 FORMATS = tuple(ENDINGS)
 SCHEMA_VERSION = 1
@@ -44,7 +44,7 @@ def emit(
     out = RENDERERS[form](stream, style or Style())
     printed = [realised(section) if brief and section.detail else out.print(section) for section in sections]
     if form == "text" and (line := result(printed)):
-        stream.write("\n" * bool(printed) + wrap_note(shown(line), out.style.note_width) + "\n")
+        stream.write("\n" * bool(printed) + wrap_note(escape_controls(line), out.style.note_width) + "\n")
         stream.flush()
     return printed
 

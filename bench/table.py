@@ -23,7 +23,7 @@ INTERVAL = ("value", "low", "high")
 """Keys of a mapping in a column of intervals."""
 
 
-def shown(text: str, kept: str = "\n\t") -> str:
+def escape_controls(text: str, kept: str = "\n\t") -> str:
     """Return ``text`` with control characters but those ``kept`` escaped.
 
     So no name can move the cursor or colour a line; in a cell, which keeps none, no name can end its row.
@@ -90,7 +90,7 @@ class Column:
         if value is None:
             return DASH
         if self.kind == "text" or (self.words and isinstance(value, str)):
-            return shown(str(value), kept="")
+            return escape_controls(str(value), kept="")
         if self.kind == "interval":
             value, low, high = (self._number(value[name]) for name in INTERVAL)
             return f"{value} [{low}, {high}]"

@@ -11,7 +11,7 @@ from headcount.bench import records
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
-from headcount.bench.table import TONES, Column, Row, Section, Table, plural, shown
+from headcount.bench.table import TONES, Column, Row, Section, Table, escape_controls, plural
 
 PROG = "python -m bench.latency compare"
 
@@ -58,7 +58,7 @@ def _load(path: Path) -> list[dict[str, Any]]:
     if not timed:
         raise UsageError(f"{path} holds no timed rows" + (f": {records.briefly(problems)}" if problems else ""))
     if problems:
-        print(shown(f"{PROG}: {records.briefly(problems)}"), file=sys.stderr)
+        print(escape_controls(f"{PROG}: {records.briefly(problems)}"), file=sys.stderr)
     return timed
 
 

@@ -19,7 +19,7 @@ from headcount.bench.isolated import watched
 from headcount.bench.latency import table
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
 from headcount.bench.measure import check_device
-from headcount.bench.table import shown
+from headcount.bench.table import escape_controls
 from headcount.models.configs.presets import preset
 
 TOKENS = {"cpu": 1024, "cuda": 16384}
@@ -97,7 +97,7 @@ def read_finished(path: Path | None) -> dict[str, list[dict[str, Any]]]:
     """
     found, problems = records.read(path) if path and path.exists() else ([], [])
     if problems:
-        print(shown(records.briefly(problems)), file=sys.stderr)
+        print(escape_controls(records.briefly(problems)), file=sys.stderr)
     done: dict[str, list[dict[str, Any]]] = {}
     for record in found:
         if record.get("kind") == records.LATENCY:

@@ -13,7 +13,7 @@ from headcount.bench.output.figure import figure
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import summary
 from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot
-from headcount.bench.table import Column, Row, Section, Table, plural, shown
+from headcount.bench.table import Column, Row, Section, Table, escape_controls, plural
 
 UNITS = {"P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3}
 TABLE = Table(
@@ -96,7 +96,7 @@ def badge(path: str) -> str:
     """Return an SVG with the MACs and parameters of each target of the lock ``path``, to show in a README."""
     locked = file.parse(read_file(path), path)
     # XML has no control characters, not even as references
-    targets = [shown(one.target, kept="") for one in locked]
+    targets = [escape_controls(one.target, kept="") for one in locked]
     costs = [f"{one.macs:,} MACs, {one.params:,} parameters" for one in locked]
     title = "; ".join(f"{target}: {cost}" for target, cost in zip(targets, costs, strict=True))
     names = [f"{target}: " * (len(locked) > 1) for target in targets]

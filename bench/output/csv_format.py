@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.bench.output.renderer import Renderer
-from headcount.bench.table import INTERVAL, Column, Row, Section, shown
+from headcount.bench.table import INTERVAL, Column, Row, Section, escape_controls
 
 
 class Csv(Renderer):
@@ -22,7 +22,7 @@ class Csv(Renderer):
         found = []
         for row in rows:
             if not row.total:
-                fields = {"notes": shown("; ".join(row.notes))}
+                fields = {"notes": escape_controls("; ".join(row.notes))}
                 for column in columns:
                     fields |= _fields(column, row.values[column.key])
                 found.append(fields)
@@ -47,7 +47,7 @@ def _fields(column: Column, cell: Any) -> dict[str, Any]:
         cell = None
     if column.code:
         cell = _escape_formula(cell)
-    return {column.key: shown(cell, kept="") if isinstance(cell, str) else cell}
+    return {column.key: escape_controls(cell, kept="") if isinstance(cell, str) else cell}
 
 
 def _escape_formula(cell: Any) -> Any:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from headcount.bench.output.renderer import Renderer
-from headcount.bench.table import Column, Row, Section, shown
+from headcount.bench.table import Column, Row, Section, escape_controls
 
 
 class Markdown(Renderer):
@@ -27,7 +27,7 @@ class Markdown(Renderer):
 
     def _cell(self, column: Column, row: Row) -> str:
         cell, text = self.cell(column, row), row.values[column.key]
-        return code(text) + cell.removeprefix(shown(text, kept="")) if column.code and text else _escape(cell)
+        return code(text) + cell.removeprefix(escape_controls(text, kept="")) if column.code and text else _escape(cell)
 
 
 def code(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from headcount.bench.output.layout import MIN_WRAP_WIDTH, Layout, Style, display_width, fit, largest_reserved, wrap
 from headcount.bench.output.progress import with_progress
-from headcount.bench.table import Column, Row, Section, Table, shown
+from headcount.bench.table import Column, Row, Section, Table, escape_controls
 
 
 @dataclass
@@ -26,8 +26,8 @@ class Renderer(ABC):
         """Write ``section`` and return it with its rows as a list."""
         if self.table:
             self.stream.write("\n")
-        above = [shown(note) for note in section.table.notes_above]
-        self.table = replace(section.table, title=shown(section.table.title), notes_above=above)
+        above = [escape_controls(note) for note in section.table.notes_above]
+        self.table = replace(section.table, title=escape_controls(section.table.title), notes_above=above)
         self.footnotes, rows = {}, []
         self.write(section, self._number_notes(section, rows))
         self.stream.flush()
@@ -80,7 +80,7 @@ class Renderer(ABC):
     def below(self, section: Section) -> list[str]:
         """Return the notes below a table: numbered footnotes, then those without a number."""
         numbered = [f"[{number}] {note}" for note, number in self.footnotes.items()]
-        return [shown(note) for note in (*numbered, *section.below)]
+        return [escape_controls(note) for note in (*numbered, *section.below)]
 
 
 def heading_rows(columns: Sequence[Column]) -> list[tuple[str, ...]]:

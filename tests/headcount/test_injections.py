@@ -12,7 +12,7 @@ import torch
 
 import headcount as hc
 from headcount.bench.render import emit
-from headcount.bench.table import Column, Row, Section, Table, shown
+from headcount.bench.table import Column, Row, Section, Table, escape_controls
 from tests.golden.conftest import run
 
 
@@ -58,7 +58,7 @@ def render(form, name):
 def test_names_are_escaped(name):
     for form in ("text", "md", "latex"):
         text = render(form, name)
-        assert text == shown(text) and "\x1b" not in text
+        assert text == escape_controls(text) and "\x1b" not in text
     outside_code = re.sub(r"<code>[^<]*</code>|`[^`\n]*`", "", render("md", name))
     assert not re.search(r"<[A-Za-z/!]|\]\(", outside_code)
     assert json.loads(render("json", name))["tables"][0]["rows"] == [{"name": name}]
@@ -68,7 +68,7 @@ def test_names_are_escaped(name):
     assert not re.search(r"(\\\\|rule)\s*[*\[]", latex)
     assert latex.count("\\begin{tab") == latex.count("\\end{tab") and latex.rstrip().endswith("\\end{table}")
     (row,) = csv.DictReader(io.StringIO(render("csv", name), newline=""))
-    assert row["name"].lstrip("'") == shown(name, kept="").lstrip("'") and row["name"][0] not in "=+-@\t\r"
+    assert row["name"].lstrip("'") == escape_controls(name, kept="").lstrip("'") and row["name"][0] not in "=+-@\t\r"
 
 
 def test_notebook_output_is_escaped():

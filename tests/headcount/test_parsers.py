@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headcount.bench.table import shown
+from headcount.bench.table import escape_controls
 from tests.golden.conftest import run
 
 LINES = [
@@ -57,7 +57,7 @@ def test_any_value_gives_answer_or_error(line, data, value, folder, warm):
     ended = run([*line.split(), f"{option}={value}" if option else value])
     assert ended.code in (0, 1, 2, 3) and "Traceback" not in ended.err
     if ended.code > 1:
-        assert not ended.out and len(ended.err.strip().splitlines()) <= 2 and ended.err == shown(ended.err)
+        assert not ended.out and len(ended.err.strip().splitlines()) <= 2 and ended.err == escape_controls(ended.err)
         assert {path for path in folder.rglob("*") if "__pycache__" not in path.parts} <= before
     elif kinds[option] is int:
         assert re.fullmatch("[-+]?([0-9]+|[0-9.]+(k|M|G|T|P|Ki|Mi|Gi|Ti))", value)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from headcount.bench.table import shown
+from headcount.bench.table import escape_controls
 from tests.golden.conftest import ROUTED, run
 
 SECONDS, MEMORY = 5, 6 * 2**30
@@ -109,5 +109,5 @@ def test_line_raises_usage_error(line, values, unusual, warm):
     for value, ended in zip(values, run_in_fork([line.replace("{}", value) for value in values]), strict=True):
         assert ended is not None, f"{value}: no end"
         assert (ended.code, ended.out) == (2, ""), (value, ended)
-        assert len(ended.err.strip().splitlines()) <= 2 and ended.err == shown(ended.err), value
+        assert len(ended.err.strip().splitlines()) <= 2 and ended.err == escape_controls(ended.err), value
     assert {path for path in unusual.rglob("*") if "__pycache__" not in path.parts} == before
