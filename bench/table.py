@@ -1,6 +1,6 @@
 """Tables: columns with unit and digits, rows of raw numbers, and sections, whose rows may be computed as they print."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Integral
@@ -56,6 +56,7 @@ class Column:
         tones: GOOD, FAIR or BAD by verdict.
         code: a name from a user's program, printed as code in markdown and escaped for spreadsheets.
         formula: texts in dollar signs are formulas of TeX; in other columns a dollar is a dollar.
+        value: returns the raw value of a row; None for the row's attribute of the name ``key``.
     """
 
     key: str
@@ -74,6 +75,11 @@ class Column:
     tones: Mapping[str, str] = field(default_factory=dict)
     code: bool = False
     formula: bool = False
+    value: Callable[[Any], Any] | None = None
+
+    def read(self, row: Any) -> Any:
+        """Return the raw value of a row."""
+        return self.value(row) if self.value else getattr(row, self.key)
 
     @property
     def head_lines(self) -> list[str]:

@@ -7,7 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 from headcount.bench.output.renderer import Renderer
-from headcount.bench.table import INTERVAL, Column, Row, Section, escape_controls
+from headcount.bench.result import Row
+from headcount.bench.table import INTERVAL, Column, escape_controls
 
 
 class Csv(Renderer):
@@ -16,7 +17,7 @@ class Csv(Renderer):
     Unknown values are empty fields, notes are the last column, an interval is three columns, totals are left out.
     """
 
-    def write(self, section: Section, rows: Iterator[Row]) -> None:
+    def write(self, rows: Iterator[Row]) -> None:
         columns, noted = self.table.columns, bool(self.table.note_column)
         keys = [key for column in columns for key in _fields(column, None)] + ["notes"] * noted
         found = []
@@ -24,7 +25,7 @@ class Csv(Renderer):
             if not row.total:
                 fields = {"notes": escape_controls("; ".join(row.notes))}
                 for column in columns:
-                    fields |= _fields(column, row.values[column.key])
+                    fields |= _fields(column, column.read(row))
                 found.append(fields)
         self.stream.write(table_as_csv(found, keys))
 

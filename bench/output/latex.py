@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from headcount.bench.output.renderer import Renderer, heading_rows
-from headcount.bench.table import DASH, Column, Row, Section
+from headcount.bench.result import Row
+from headcount.bench.table import DASH, Column
 
 WIDTH = 100
 """The columns of a table are those of a text table of so many characters."""
@@ -51,7 +52,7 @@ class Latex(Renderer):
     A cell in dollar signs is a formula where its column has formulas.
     """
 
-    def write(self, section: Section, rows: Iterator[Row]) -> None:
+    def write(self, rows: Iterator[Row]) -> None:
         rows = list(rows)
         self.style = replace(self.style, width=WIDTH)
         layout = self.fit(rows)
@@ -67,7 +68,7 @@ class Latex(Renderer):
             )
             body.append(r"\midrule " * (row.total and number > 0) + _line(cells))
         about = rf"\caption{{{escape(self.table.title)}}}\label{{tab:{self.table.name}}}"
-        notes = [rf"{escape(note)}\par" for note in (*self.table.notes_above, *self.below(section), *layout.notes)]
+        notes = [rf"{escape(note)}\par" for note in (*self.table.above, *self.below(), *layout.notes)]
         if notes:
             notes.insert(0, r"\footnotesize\raggedright")
         if sum(map(max, zip(*heights, strict=True))) > MOST_LINES:

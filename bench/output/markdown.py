@@ -1,16 +1,17 @@
-"""Markdown: a section with a pipe table."""
+"""Markdown: a heading with a pipe table."""
 
 import re
 from collections.abc import Iterator
 
 from headcount.bench.output.renderer import Renderer
-from headcount.bench.table import Column, Row, Section, escape_controls
+from headcount.bench.result import Row
+from headcount.bench.table import Column, escape_controls
 
 
 class Markdown(Renderer):
-    """Write a section with a pipe table of every column."""
+    """Write a heading with a pipe table of every column."""
 
-    def write(self, section: Section, rows: Iterator[Row]) -> None:
+    def write(self, rows: Iterator[Row]) -> None:
         from tabulate import tabulate
 
         columns = [self.style.adapt(column) for column in self.table.columns]
@@ -22,11 +23,11 @@ class Markdown(Renderer):
             colalign=[column.side for column in columns] if cells else None,
             disable_numparse=True,
         )
-        above, below = (list(map(_plain, notes)) for notes in (self.table.notes_above, self.below(section)))
+        above, below = (list(map(_plain, notes)) for notes in (self.table.above, self.below()))
         self.stream.write("\n\n".join([f"## {_plain(self.table.title)}", *above, table, *below]) + "\n")
 
     def _cell(self, column: Column, row: Row) -> str:
-        cell, text = self.cell(column, row), row.values[column.key]
+        cell, text = self.cell(column, row), column.read(row)
         return code(text) + cell.removeprefix(escape_controls(text, kept="")) if column.code and text else _escape(cell)
 
 

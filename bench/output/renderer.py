@@ -7,7 +7,8 @@ from typing import TextIO
 
 from headcount.bench.output.layout import MIN_WRAP_WIDTH, Layout, Style, display_width, fit, largest_reserved, wrap
 from headcount.bench.output.progress import with_progress
-from headcount.bench.table import Column, Row, Section, Table, escape_controls
+from headcount.bench.result import Row, Table
+from headcount.bench.table import Column, escape_controls
 
 
 @dataclass
@@ -22,24 +23,24 @@ class Renderer(ABC):
     table: Table | None = field(default=None, init=False)
     footnotes: dict[str, int] = field(default_factory=dict, init=False)
 
-    def print(self, section: Section) -> Section:
-        """Write ``section`` and return it with its rows as a list."""
+    def print(self, table: Table) -> Table:
+        """Write ``table`` and return it with its rows as a list."""
         if self.table:
             self.stream.write("\n")
-        above = [escape_controls(note) for note in section.table.notes_above]
-        self.table = replace(section.table, title=escape_controls(section.table.title), notes_above=above)
+        above = [escape_controls(note) for note in table.above]
+        self.table = replace(table, title=escape_controls(table.title), above=above)
         self.footnotes, rows = {}, []
-        self.write(section, self._number_notes(section, rows))
+        self.write(self._number_notes(rows))
         self.stream.flush()
-        return replace(section, rows=rows)
+        return replace(table, rows=rows)
 
     @abstractmethod
-    def write(self, section: Section, rows: Iterator[Row]) -> None:
+    def write(self, rows: Iterator[Row]) -> None:
         """Write the current table, ``self.table``, with ``rows`` and the notes below it."""
 
-    def _number_notes(self, section: Section, rows: list[Row]) -> Iterator[Row]:
-        """Yield the rows of ``section``, append them to ``rows``, and number their notes."""
-        for row in with_progress(section.rows, section.table.name, "row"):
+    def _number_notes(self, rows: list[Row]) -> Iterator[Row]:
+        """Yield the rows of the current table, append them to ``rows``, and number their notes."""
+        for row in with_progress(self.table.rows, self.table.name, "row"):
             for note in row.notes:
                 self.footnotes.setdefault(note, len(self.footnotes) + 1)
             rows.append(row)
@@ -48,7 +49,7 @@ class Renderer(ABC):
     def cell(self, column: Column, row: Row) -> str:
         """Return a printed cell, with its footnote marks."""
         numbers = sorted({self.footnotes[note] for note in row.notes}) if column.key == self.table.note_column else ()
-        return column.text(row.values[column.key]) + "".join(f" [{number}]" for number in numbers)
+        return column.text(column.read(row)) + "".join(f" [{number}]" for number in numbers)
 
     def lines(self, column: Column, width: int, row: Row) -> list[str]:
         """Return a printed cell in lines of ``width``; numbers are never broken."""
@@ -72,15 +73,15 @@ class Renderer(ABC):
             return max(map(display_width, [*column.head_lines, *(self.cell(column, row) for row in rows)]))
 
         def largest(column: Column) -> int:
-            values = (row.values[column.key] for row in rows)
+            values = map(column.read, rows)
             return max((abs(value) for value in values if value is not None and not isinstance(value, str)), default=0)
 
         return fit(columns, self.style, measure, largest)
 
-    def below(self, section: Section) -> list[str]:
-        """Return the notes below a table: numbered footnotes, then those without a number."""
+    def below(self) -> list[str]:
+        """Return the notes below the current table: numbered footnotes, then those without a number."""
         numbered = [f"[{number}] {note}" for note, number in self.footnotes.items()]
-        return [escape_controls(note) for note in (*numbered, *section.below)]
+        return [escape_controls(note) for note in (*numbered, *self.table.below)]
 
 
 def heading_rows(columns: Sequence[Column]) -> list[tuple[str, ...]]:

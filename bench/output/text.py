@@ -5,7 +5,8 @@ from itertools import zip_longest
 
 from headcount.bench.output.layout import GAP, Layout, display_width, wrap
 from headcount.bench.output.renderer import Renderer, heading_rows
-from headcount.bench.table import BAD, FAIR, GOOD, Column, Row, Section
+from headcount.bench.result import Row
+from headcount.bench.table import BAD, FAIR, GOOD, Column
 
 COLOURS = {GOOD: "\033[32m", FAIR: "\033[33m", BAD: "\033[31m"}
 PLAIN = "\033[0m"
@@ -14,7 +15,7 @@ PLAIN = "\033[0m"
 class Text(Renderer):
     """Write plain text.
 
-    Columns are as wide as their cells where a section's rows are a list; else rows are printed as they come, in the
+    Columns are as wide as their cells where a table's rows are a list; else rows are printed as they come, in the
     widths that columns reserve.
     """
 
@@ -22,12 +23,12 @@ class Text(Renderer):
     """Notes above earlier tables, which are not printed again."""
     layout: Layout | None = None
 
-    def write(self, section: Section, rows: Iterator[Row]) -> None:
-        notes = [note for note in self.table.notes_above if note not in self.printed_notes]
+    def write(self, rows: Iterator[Row]) -> None:
+        notes = [note for note in self.table.above if note not in self.printed_notes]
         self.printed_notes |= set(notes)
         self._notes([self.table.title, *notes])
         self.stream.write("\n")
-        known = isinstance(section.rows, Sequence)
+        known = isinstance(self.table.rows, Sequence)
         rows = list(rows) if known else rows
         self.layout = self.fit(rows if known else None)
         for line in heading_rows(self.layout.columns):
@@ -40,7 +41,7 @@ class Text(Renderer):
                 self._line(line, coloured=self.style.colour)
             self.stream.flush()
         self._rule()
-        self._notes([*self.below(section), *self.layout.notes])
+        self._notes([*self.below(), *self.layout.notes])
 
     def _columns(self) -> Iterator[tuple[Column, int]]:
         return zip(self.layout.columns, self.layout.widths, strict=True)

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from headcount.bench.render import RENDERERS, open_output
+from headcount.bench.result import as_table
 from headcount.bench.table import Column, Row, Section, Table
 
 
@@ -28,7 +29,7 @@ def test_text_is_streamed_by_row():
             yield Row({"n": number})
 
     section = Section(Table("t", "T", [Column("n", "n", kind="int", width=9)]), rows())
-    RENDERERS["text"](stream).print(section)
+    RENDERERS["text"](stream).print(as_table(section))
     assert printed == sorted(set(printed)) and printed[0] > 0
 
 

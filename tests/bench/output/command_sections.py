@@ -7,6 +7,7 @@ from importlib import import_module
 
 import pytest
 
+from headcount.bench.cli import Work
 from headcount.bench.latency import session
 from headcount.bench.render import realised
 
@@ -35,7 +36,7 @@ COMMANDS = (
 
 @cache
 def sections(command):
-    """Return the sections of ``command`` with all their rows, and its result."""
+    """Return the tables of ``command`` with all their rows, and its last line."""
     name, *words = shlex.split(command)
     module = import_module(f"headcount.bench.{name}.__main__")
     if words[0] == "gates":
@@ -44,8 +45,8 @@ def sections(command):
         patch.setitem(session.SIDE, "cpu", 64)
         patch.setitem(session.COPIED, "cpu", 4096)
         work = module.plan(module.parser().parse_args(words))
-        found = [realised(section) for section in work.sections]
-        return found, work.result(found)
+        result = work.as_result() if isinstance(work, Work) else work
+        return [realised(table) for table in result.tables], result.sentence()
 
 
 def misaligned_lines(text):

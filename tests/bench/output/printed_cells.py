@@ -8,11 +8,11 @@ from headcount.bench.table import DASH
 NUMBER = re.compile(r"[-+]?[\d,.]+( \[[\d,.-]+, [\d,.-]+\])?|<\S+|>\S+")
 
 
-def columns(section):
+def columns(table):
     """Return the printed cells of each column by its head in one line; only numbers are aligned to the right."""
-    section, found = realised(section), {}
-    for column in section.table.columns:
-        cells = [column.text(row.values[column.key]) for row in section.rows]
+    table, found = realised(table), {}
+    for column in table.columns:
+        cells = [column.text(column.read(row)) for row in table.rows]
         head = " ".join(column.head_lines)
         known = [cell for cell in cells if cell != DASH]
         numbers = bool(known) and all(map(NUMBER.fullmatch, known))

@@ -32,14 +32,14 @@ def test_pandas_reads_every_csv_as_numbers(command):
         frame = pandas.read_csv(io.StringIO(text))
         rows = [row for row in section.rows if not row.total]
         assert len(frame) == len(rows)
-        for column in section.table.columns:
+        for column in section.columns:
             if column.kind == "interval":
                 assert all(pandas.api.types.is_numeric_dtype(frame[f"{column.key}.{name}"]) for name in ("low", "high"))
-            elif column.kind in ("int", "fixed") and any(row.values[column.key] is not None for row in rows):
+            elif column.kind in ("int", "fixed") and any(column.read(row) is not None for row in rows):
                 exact = pandas.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)[column.key]
-                cells = [row.values[column.key] for row in rows]
+                cells = [column.read(row) for row in rows]
                 wide = any(isinstance(cell, int) and cell >= 2**64 for cell in cells)
-                assert wide or pandas.api.types.is_numeric_dtype(frame[column.key]), (section.table.name, column.key)
+                assert wide or pandas.api.types.is_numeric_dtype(frame[column.key]), (section.name, column.key)
                 assert not any("/" in cell or "," in cell for cell in exact)
                 if column.kind == "int":
                     assert list(exact) == ["" if cell is None or isinstance(cell, str) else str(cell) for cell in cells]
@@ -50,7 +50,7 @@ def test_json_fits_the_published_schema(command):
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (headcount[test] brings it)")
     stream = io.StringIO()
     found, result = sections(command)
-    emit(found, "json", stream, result=lambda printed: result)
+    emit(found, "json", stream, sentence=lambda: result)
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(stream.getvalue()))
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from headcount.bench.output.layout import Style, display_width, in_flops, scaled, unit_for
 from headcount.bench.output.text import Text
+from headcount.bench.result import as_table
 from headcount.bench.table import Column, Row, Section, Table
 from tests.bench.output.command_sections import COMMANDS, STREAMED, misaligned_lines, sections
 
@@ -49,7 +50,7 @@ ROW = {"name": "layer", "macs": 1_234_567_890_123, "params": 7, "why": "one two 
 def table_at(width, columns=COLUMNS, rows=(ROW,), **style):
     stream = io.StringIO()
     rows = [Row(row) for row in rows]
-    Text(stream, Style(width=width, **style)).print(Section(Table("t", "T", columns), rows))
+    Text(stream, Style(width=width, **style)).print(as_table(Section(Table("t", "T", columns), rows)))
     return stream.getvalue().splitlines()[2:]
 
 

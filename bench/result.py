@@ -1,0 +1,127 @@
+"""What a command returns: tables of typed rows and a sentence. A row is a frozen dataclass, columns print it."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from headcount.bench.table import Column, Section
+
+
+class Row:
+    """Base of the dataclasses of rows; a type of rows replaces what it needs.
+
+    Attributes:
+        notes: footnotes of the row.
+        failures: lines for standard error; one is enough for exit code 1.
+        total: the row sums rows above it, and is left out of CSV.
+        exit_code: that of the error by which the row has no numbers.
+    """
+
+    notes: Sequence[str] = ()
+    failures: Sequence[str] = ()
+    total: bool = False
+    exit_code: int = 0
+
+
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True)
+class Table(Generic[R]):
+    """Rows of one dataclass, and the columns that print them.
+
+    Attributes:
+        name: the short name of command lines, file names and labels.
+        title: the heading.
+        columns: one for each printed quantity of a row.
+        rows: a list, or an iterator of rows that are printed one by one in the widths that columns reserve.
+        above: notes between the title and the rows.
+        below: notes behind the rows, read after the last row.
+        note_column: key of the column whose cells get the footnote marks, "" where rows have no notes.
+        facts: further keys of the table in JSON.
+        detail: ``--brief`` leaves the table out.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Iterable[R]
+    above: Sequence[str] = ()
+    below: Sequence[str] = ()
+    note_column: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    detail: bool = False
+
+    def only(self, *keys: str) -> "Table[R]":
+        """Return the table with only the columns ``keys``, in this order.
+
+        Footnote marks move to the last of them where their own column is left out. Raises KeyError for a column that
+        does not exist.
+        """
+        columns = {column.key: column for column in self.columns}
+        marked = self.note_column if self.note_column in ("", *keys) else keys[-1]
+        return replace(self, columns=[columns[key] for key in keys], note_column=marked)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The answer of a command.
+
+    Attributes:
+        tables: its tables, computed as they are printed where they are an iterator.
+        sentence: called after the last row; returns the last line, "" for none.
+        strict: failures of rows are printed on standard error, and the exit code is 1.
+        remark: called after the last row; returns what follows the time on standard error.
+    """
+
+    tables: Iterable[Table]
+    sentence: Callable[[], str] = lambda: ""
+    strict: bool = True
+    remark: Callable[[], str] = lambda: ""
+
+
+def shown(make: Callable[..., Column], head: str, *words: str, **options: Any) -> Any:
+    """Return a field of a row that is a column too: ``make`` makes it of the field's name, ``head`` and the options."""
+    return field(metadata={"column": lambda key: make(key, head, *words, **options)})
+
+
+def columns_of(row: type[Row]) -> list[Column]:
+    """Return the columns of a row's fields, in their order."""
+    return [one.metadata["column"](one.name) for one in fields(row) if "column" in one.metadata]
+
+
+def as_table(section: "Table | Section") -> Table:
+    """Return a section, whose rows map keys to cells, as a table."""
+    if isinstance(section, Table):
+        return section
+    columns = [replace(column, value=partial(_cell, column.key)) for column in section.table.columns]
+    return Table(
+        section.table.name,
+        section.table.title,
+        columns,
+        section.rows,
+        above=section.table.notes_above,
+        below=section.below,
+        note_column=section.table.note_column,
+        facts=section.facts,
+        detail=section.detail,
+    )
+
+
+def _cell(key: str, row: Any) -> Any:
+    return row.values[key]
+
+
+def to_json(value: Any) -> Any:
+    """Return ``value`` as JSON: a dataclass by its ``to_json``, else by its fields; a fraction as a decimal."""
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if is_dataclass(value):
+        return {one.name: to_json(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: to_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(one) for one in value]
+    return float(value) if isinstance(value, Fraction) else value
