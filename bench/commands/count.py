@@ -33,6 +33,7 @@ from headcount.bench.macs import columns, entries, module, ranks, results
 from headcount.bench.measure import CLOSED_FORM, check_device, measure, parse_counters
 from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import check_format
+from headcount.bench.result import Result
 from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import Section
 from headcount.formulas.plan import parse as parse_plan
@@ -79,15 +80,15 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def command(args: argparse.Namespace) -> Work:
+def command(args: argparse.Namespace) -> Result | Work:
     """Count what ``args`` names."""
     are_presets = all(text.partition(",")[0] in PRESETS for text in args.target)
     if args.decode:
         args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
-    strict = True
     if args.plan and args.ranks is None and are_presets:
-        sections, result = _ranks(args), results.ranks_result
-    elif args.counter == [CLOSED_FORM]:
+        return _ranks(args)
+    strict = True
+    if args.counter == [CLOSED_FORM]:
         sections, result, strict = _closed_forms(args), results.presets_result, args.check
     else:
         sections, result = _module(args), results.module_result
@@ -121,19 +122,21 @@ def _closed_forms(args: argparse.Namespace) -> list[Section]:
     return found
 
 
-def _ranks(args: argparse.Namespace) -> list[Section]:
+def _ranks(args: argparse.Namespace) -> Result:
     """Return the tables of a rank of each preset under --plan, counted unless --counter is closed-form."""
     refuse(args, (*MODULE, "decode", "device", *ASSUMPTIONS, "rules"), "--plan of a preset")
     counters = parse_counters(args.counter or ["headcount"])
     if others := [name for name in counters if name != "headcount"]:
         raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")
     element_bytes = {**BYTES, REDUCTION: args.reduce_bytes or BYTES[REDUCTION]}
-    found = []
+    found, rows = [], []
     for case in _cases(args):
         case = replace(case, plan=parse_plan(args.plan))
         target = Target(case.preset, parse_overrides(case.preset, args.set), lengths=case.lengths) if counters else None
-        found += ranks.sections(case, args.columns, element_bytes, target=target, training=args.backward)
-    return found
+        by_rank, *others = ranks.tables(case, args.columns, element_bytes, target=target, training=args.backward)
+        rows += by_rank.rows
+        found += [by_rank, *others]
+    return Result(found, lambda: ranks.sentence(rows), remark=peak_memory)
 
 
 def _module(args: argparse.Namespace) -> list[Section]:

@@ -3,11 +3,12 @@
 import re
 from dataclasses import replace
 
+from headcount.bench import result
 from headcount.bench.contractions import summary
 from headcount.bench.contractions.summary import folded, merged
 from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.macs.entries import CAUSES, causes_section, counters_section
-from headcount.bench.macs.ranks import TRANSFER_COLUMNS, collective_rows
+from headcount.bench.macs.ranks import TRANSFER_COLUMNS, transfer_rows
 from headcount.bench.output.figure import figure
 from headcount.bench.table import Column, Row, Section, Table, plural
 from headcount.formulas.summary import sizes
@@ -24,8 +25,8 @@ def sections(spec: str, count: ModuleCount, depth: int, elementwise: bool, check
     """
     found = [_tree(spec, count, depth)]
     if count.collectives:
-        layout = Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS)
-        found.append(Section(layout, collective_rows(count.collectives, _dtype_bytes)))
+        rows = transfer_rows(count.collectives, _dtype_bytes)
+        found.append(result.Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS, rows))
     if count.counters:
         found.append(counters_section("module-counters", "counters", count.counters, check))
         found.append(causes_section("module-causes", CAUSES, count.counters))

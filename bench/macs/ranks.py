@@ -2,54 +2,81 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headcount.bench.accounts import Assumptions, NoAccount, context, step
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount, count_ranks
+from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.snapshot.snapshot import Target
-from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
+from headcount.bench.table import Column, macs_column, params_column
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
 from headcount.formulas.ledger import Entry, Size
 from headcount.formulas.rank import BYTES, INDEX, PARAMETER, REDUCTION, STATE_BYTES, RankCost, Transfer, rank_costs
 from headcount.models.configs.suggest import choices
 
-_bytes = partial(Column, unit="bytes", kind="int", of="bytes")
-RANK_COLUMNS = [
-    Column("stage", "stage"),
-    Column("ranks", "ranks", kind="int", priority=2),
-    macs_column("rank_macs", "forward\nMACs", priority=0),
-    macs_column("step_macs", "step\nMACs", priority=0),
-    params_column("rank_params", "params", priority=2),
-    _bytes("state_bytes", "state", priority=3),
-    _bytes("kv_bytes", "KV cache", priority=3),
-    _bytes("sent_bytes", "sent,\nforward", priority=1),
-    _bytes("step_sent_bytes", "sent,\nstep", priority=0),
-    _bytes("sync_bytes", "gradient\nsum", priority=0),
-    _bytes("saved_bytes", "saved\nactivations", priority=4),
-    Column("saved_by", "saved\nby", priority=4),
-    Column("collectives", "collectives", priority=3, wraps=20),
-]
-TRANSFER_COLUMNS = [
-    Column("path", "module", code=True),
-    Column("kind", "collective"),
-    Column("axis", "axis"),
-    Column("group", "ranks", kind="int", priority=2),
-    Column("phase", "pass"),
-    Column("element", "type", priority=4),
-    Column("times", "times", kind="int"),
-    Column("sent", "sent", "elements", kind="int", of="elements", priority=3),
-    _bytes("bytes", "sent", priority=0),
-]
+EQUAL, NOT_COUNTED, COUNTED, CLOSED_FORM = "equal", "not counted", "count", "formula"
 _LAYERS = re.compile(r"(?:(?<=\.)|^)\d+(-\d+)?(?=\.|$)")
 """Indices of repeated layers in a path: 7, or 0-5."""
-VERDICT = Column("verdict", "counted", priority=0, wraps=20)
-EQUAL, NOT_COUNTED, COUNTED, CLOSED_FORM = "equal", "not counted", "count", "formula"
+
+
+def bytes_column(key: str, head: str, **options: Any) -> Column:
+    """Return a column of bytes."""
+    return Column(key, head, "bytes", kind="int", of="bytes", **options)
+
+
+@dataclass(frozen=True)
+class RankRow(Row):
+    """What one rank of a class of equal ranks computes, holds and sends, and whether a count of it is equal."""
+
+    preset: str
+    stage: str = shown(Column, "stage")
+    ranks: int = shown(Column, "ranks", kind="int", priority=2)
+    rank_macs: Size = shown(macs_column, "forward\nMACs", priority=0)
+    step_macs: Size = shown(macs_column, "step\nMACs", priority=0)
+    rank_params: Size = shown(params_column, "params", priority=2)
+    state_bytes: Size = shown(bytes_column, "state", priority=3)
+    kv_bytes: Size | None = shown(bytes_column, "KV cache", priority=3)
+    sent_bytes: Size = shown(bytes_column, "sent,\nforward", priority=1)
+    step_sent_bytes: Size = shown(bytes_column, "sent,\nstep", priority=0)
+    sync_bytes: Size = shown(bytes_column, "gradient\nsum", priority=0)
+    saved_bytes: Size = shown(bytes_column, "saved\nactivations", priority=4)
+    saved_by: str = shown(Column, "saved\nby", priority=4)
+    collectives: str = shown(Column, "collectives", priority=3, wraps=20)
+    verdict: str = shown(Column, "counted", priority=0, wraps=20)
+    notes: Sequence[str] = ()
+
+    @property
+    def failures(self) -> list[str]:
+        """The difference, where the count is not equal."""
+        return [] if self.verdict in (EQUAL, NOT_COUNTED) else [f"{self.preset}, {self.stage}: {self.verdict}"]
+
+
+@dataclass(frozen=True)
+class TransferRow(Row):
+    """Equal collectives of a rank, those of repeated layers together; ``stage`` is None where the rank is the only one.
+
+    ``sent``: elements that leave the rank.
+    """
+
+    stage: str | None = shown(Column, "stage")
+    path: str = shown(Column, "module", code=True)
+    kind: str = shown(Column, "collective")
+    axis: str = shown(Column, "axis")
+    group: Size = shown(Column, "ranks", kind="int", priority=2)
+    phase: str = shown(Column, "pass")
+    element: str = shown(Column, "type", priority=4)
+    times: Size = shown(Column, "times", kind="int")
+    sent: Size = shown(Column, "sent", "elements", kind="int", of="elements", priority=3)
+    bytes: Size = shown(bytes_column, "sent", priority=0)
+
+
+*RANK_COLUMNS, VERDICT = columns_of(RankRow)
+STAGE, *TRANSFER_COLUMNS = columns_of(TransferRow)
 
 
 def chosen_columns(names: Sequence[str]) -> list[Column]:
@@ -61,24 +88,43 @@ def chosen_columns(names: Sequence[str]) -> list[Column]:
     return [*RANK_COLUMNS[:2], *(known[name] for name in names or known)]
 
 
-def sections(
+def tables(
     case: Case, names: Sequence[str] = (), element_bytes: Mapping[str, int] = BYTES, *,
     target: Target | None = None, training: bool = False,
-) -> Iterator[Section]:  # fmt: skip
-    """Yield a table with a row for each class of equal ranks, and one of their collectives.
+) -> list[Table]:  # fmt: skip
+    """Return a table with a row for each class of equal ranks, and one of their collectives.
 
     ``names`` are its columns, all by default. ``target``, the same case: a rank of each class is counted too, with
     ``training`` its backward pass, and a row that differs from its closed form is a failure. Raises PlanError where
     the plan does not fit the case.
     """
-    columns, costs = chosen_columns(names), case.ranks
+    columns = chosen_columns(names)
     saved = any(column.key == "saved_bytes" for column in columns)
     counts, reasons = {}, []
     if target:
+        columns.append(VERDICT)
         try:
             counts = count_ranks(replace(target, plan=str(case.plan), backward=training), saved=saved)
         except UsageError as error:
             reasons = [str(error)]
+    rows, moved = [], []
+    for cost, cache in zip(case.ranks, _caches(case), strict=True):
+        row = replace(_closed_form(case.name, cost, cache, element_bytes), notes=reasons)
+        if count := counts.get(cost.stage):
+            row = replace(row, verdict=verdict(cost, count, training))
+            row = replace(row, saved_by=COUNTED, saved_bytes=count.saved_bytes) if saved else row
+        rows.append(row)
+        moved += transfer_rows(cost.transfers, element_bytes.__getitem__, cost.stage)
+    heading = f"{case.name} on {case.plan.ranks:,} ranks, {case.plan}"
+    notes = _notes(case, element_bytes, saved, target is not None, training)
+    found = [Table(f"{case.name}-ranks", heading, columns, rows, notes, note_column="verdict" if target else "")]
+    if moved:
+        heading = f"{case.name}: collectives of a rank"
+        found.append(Table(f"{case.name}-collectives", heading, [STAGE, *TRANSFER_COLUMNS], moved, detail=True))
+    return found
+
+
+def _notes(case: Case, element_bytes: Mapping[str, int], saved: bool, counted: bool, training: bool) -> list[str]:
     recipe = ", ".join(f"{name} {size}" for name, size in STATE_BYTES.items())
     notes = [
         f"Input of a rank and microbatch: {describe_input(case.lengths)}. A step is forward and backward of one "
@@ -92,31 +138,20 @@ def sections(
             f"Saved activations by {COUNTED}: storage that autograd keeps of the reference implementation, attention's "
             f"probabilities included; by {CLOSED_FORM}: the result of each operation once, without these."
         )
-    if target:
+    if counted:
         notes.append(
             f"Counted: MACs of {'a step' if training else 'the forward pass'}, parameters and elements sent, on a fake "
             "process group. Sends between stages, and sums of gradients without FSDP, are closed forms alone."
         )
-    heading = f"{case.name} on {case.plan.ranks:,} ranks, {case.plan}"
-    rows = []
-    for cost, cache in zip(costs, _caches(case), strict=True):
-        row = _values(cost, cache, element_bytes)
-        failures = []
-        if count := counts.get(cost.stage):
-            row["verdict"] = verdict(cost, count, training)
-            row |= {"saved_by": COUNTED, "saved_bytes": count.saved_bytes} if saved else {}
-            if row["verdict"] != EQUAL:
-                failures = [f"{case.name}, {cost.stage}: {row['verdict']}"]
-        rows.append(Row(row, notes=reasons, records=[row], failures=failures))
-    columns += [VERDICT] if target else []
-    yield Section(Table(f"{case.name}-ranks", heading, columns, notes, note_column="verdict" if target else ""), rows)
-    moved = [
-        row for cost in costs for row in collective_rows(cost.transfers, element_bytes.__getitem__, stage=cost.stage)
-    ]
-    if moved:
-        columns = [RANK_COLUMNS[0], *TRANSFER_COLUMNS]
-        layout = Table(f"{case.name}-collectives", f"{case.name}: collectives of a rank", columns)
-        yield Section(layout, moved, detail=True)
+    return notes
+
+
+def sentence(rows: Iterable[RankRow]) -> str:
+    """Return how many classes of ranks are counted, and equal to their closed form."""
+    counted = [row.verdict for row in rows if row.verdict != NOT_COUNTED]
+    if not counted:
+        return "No rank is counted."
+    return f"Classes of equal ranks: {counted.count(EQUAL)} of {len(counted)} counted are equal to the closed form."
 
 
 def verdict(cost: RankCost, count: ModuleCount, training: bool) -> str:
@@ -159,29 +194,32 @@ def _caches(case: Case) -> list[Size | None]:
         return [None] * len(case.ranks)
 
 
-def _values(cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]) -> dict[str, Any]:
+def _closed_form(preset: str, cost: RankCost, cache: Size | None, element_bytes: Mapping[str, int]) -> RankRow:
     numbers = Counter()
     for one in cost.transfers:
         numbers[one.kind, one.axis] += one.times
-    return {
-        "stage": cost.stage,
-        "ranks": cost.ranks,
-        "rank_macs": cost.ledger.macs,
-        "step_macs": cost.step_macs,
-        "rank_params": cost.ledger.params,
-        "state_bytes": cost.state_bytes(),
-        "kv_bytes": None if cache is None else cache * element_bytes[PARAMETER],
-        "sent_bytes": cost.sent_bytes("forward", element_bytes=element_bytes),
-        "step_sent_bytes": cost.sent_bytes("forward", "backward", element_bytes=element_bytes),
-        "sync_bytes": cost.sent_bytes("sync", element_bytes=element_bytes),
-        "saved_bytes": cost.activation_elements() * element_bytes[PARAMETER],
-        "saved_by": CLOSED_FORM,
-        "verdict": NOT_COUNTED,
-        "collectives": ", ".join(f"{number} {kind} {axis}" for (kind, axis), number in numbers.items()),
-    }
+    return RankRow(
+        preset=preset,
+        stage=cost.stage,
+        ranks=cost.ranks,
+        rank_macs=cost.ledger.macs,
+        step_macs=cost.step_macs,
+        rank_params=cost.ledger.params,
+        state_bytes=cost.state_bytes(),
+        kv_bytes=None if cache is None else cache * element_bytes[PARAMETER],
+        sent_bytes=cost.sent_bytes("forward", element_bytes=element_bytes),
+        step_sent_bytes=cost.sent_bytes("forward", "backward", element_bytes=element_bytes),
+        sync_bytes=cost.sent_bytes("sync", element_bytes=element_bytes),
+        saved_bytes=cost.activation_elements() * element_bytes[PARAMETER],
+        saved_by=CLOSED_FORM,
+        collectives=", ".join(f"{number} {kind} {axis}" for (kind, axis), number in numbers.items()),
+        verdict=NOT_COUNTED,
+    )
 
 
-def collective_rows(transfers: Iterable[Transfer], bytes_of: Callable[[str], int], **more: str) -> list[Row]:
+def transfer_rows(
+    transfers: Iterable[Transfer], bytes_of: Callable[[str], int], stage: str | None = None
+) -> list[TransferRow]:
     """Return a row for equal collectives of repeated layers, with what leaves the rank; ``bytes_of`` an element."""
     sums: dict[Transfer, list[int]] = {}
     for one in transfers:
@@ -190,7 +228,8 @@ def collective_rows(transfers: Iterable[Transfer], bytes_of: Callable[[str], int
         sums[equal] = times + one.times, sent + one.sent
     rows = []
     for one, (times, sent) in sums.items():
-        values = {**more, **vars(one), "times": times, "sent": sent, "bytes": bytes_of(one.element) * sent}
-        del values["own"]
-        rows.append(Row(values, records=[values]))
+        size = bytes_of(one.element) * sent
+        rows.append(
+            TransferRow(stage, one.path, one.kind, one.axis, one.group, one.phase, one.element, times, sent, size)
+        )
     return rows

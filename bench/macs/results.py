@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from headcount.bench.measure import CLOSED_FORM
+from headcount.bench.result import as_table
 from headcount.bench.table import Row, Section, plural
 from headcount.formulas.ledger import flops
 from headcount.formulas.published import tables
@@ -104,15 +105,6 @@ def module_result(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{macs(facts['macs'], in_flops)} ({facts['headline']}), {facts['params']:,} parameters{reported}."
 
 
-def ranks_result(printed: Sequence[Section], in_flops: bool) -> str:
-    """Return the result of a plan: how many classes of ranks are counted, and equal to their closed form."""
-    found = [row.values["verdict"] for row in printed[0].rows]
-    counted = len(found) - found.count("not counted")
-    if not counted:
-        return "No rank is counted."
-    return f"Classes of equal ranks: {found.count('equal')} of {counted} counted are equal to the closed form."
-
-
 def audit_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of an audit: how many runs are exact, explained, failed and unexplained."""
     rows = _rows(printed, "audit")
@@ -126,4 +118,4 @@ def audit_result(printed: Sequence[Section], in_flops: bool) -> str:
 
 def _rows(printed: Sequence[Section], name: str) -> Sequence[Row]:
     """Return the rows of the table ``name``."""
-    return [row for section in printed if section.table.name == name for row in section.rows]
+    return [row for section in printed if as_table(section).name == name for row in section.rows]

@@ -63,13 +63,13 @@ def test_listed_plans_cost_what_count_prints(preset, more):
     within, _ = plans.search(case, 12, 24, 4, most_bytes=10**9)
     assert len(within) > 50
     for plan, costs in within.items():
-        section, *_ = ranks.sections(replace(case, plan=parse(str(plan))))
-        rows = [row.values for row in section.rows]
+        table, *_ = ranks.tables(replace(case, plan=parse(str(plan))))
+        rows = table.rows
         held = min(plan.pp, plan.mb)
-        assert costs["macs"] == plan.mb * max(row["step_macs"] for row in rows)
-        assert costs["held_bytes"] == max(row["state_bytes"] + held * row["saved_bytes"] for row in rows)
+        assert costs["macs"] == plan.mb * max(row.step_macs for row in rows)
+        assert costs["held_bytes"] == max(row.state_bytes + held * row.saved_bytes for row in rows)
         if len(rows) == 1:
-            sent = plan.mb * rows[0]["step_sent_bytes"] + rows[0]["sync_bytes"]
+            sent = plan.mb * rows[0].step_sent_bytes + rows[0].sync_bytes
             assert costs["within_bytes"] + costs["between_bytes"] == sent
         assert {type(cost) for cost in costs.values()} == {int}
 
