@@ -25,7 +25,6 @@ COMMANDS = {
     "budget": ("bench.budget.__main__", "attention sizes, or parallel plans, that fit a budget"),
     "convert": ("bench.commands.convert", "a dense preset as mixture-of-head attention"),
     "routing": ("bench.routing.__main__", "tokens per expert or head of a trained model"),
-    "report": ("reports.__main__", "the report, and in a checkout the other generated files"),
 }
 """By command: the module with its ``parser`` and ``main``, and its line of help."""
 

@@ -26,6 +26,8 @@ from headcount.bench.output.files import write
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
+from headcount.reports.explorer import models as explorer_models
+from headcount.reports.explorer import terms as explorer_terms
 
 ASSUMED = accounts.Assumptions()
 """The assumptions of the accounts, such as the bytes of an element."""
@@ -151,16 +153,12 @@ def searches(name: str, largest_sum: int) -> list[proofs.Search]:
 
 def terms() -> dict[str, Any]:
     """Return the closed forms of the explorer's layers, term by term."""
-    from headcount.reports.explorer.terms import as_data
-
-    return as_data()
+    return explorer_terms.as_data()
 
 
 def models() -> dict[str, Any]:
     """Return the closed forms of the explorer's whole models."""
-    from headcount.reports.explorer.models import as_data
-
-    return as_data()
+    return explorer_models.as_data()
 
 
 def derivation(argv: str) -> Section:

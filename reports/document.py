@@ -1,15 +1,12 @@
-"""Write pages as markdown: sections, tables and links.
+"""Write parts of pages as markdown: tables, links and command lines.
 
 Table cells are not padded, so that a change of one cell changes one line.
 """
 
 import re
 import textwrap
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
+from dataclasses import dataclass
 from typing import Any
 
 from headcount.bench.output.csv_format import table_as_csv as table_as_csv
@@ -29,47 +26,24 @@ FIRST_WIDTH, HEAD_WIDTH = 25, 9
 
 
 @dataclass(frozen=True)
-class Section:
-    """A heading, the parts below it, and the commands that print them; without commands, the command of the page.
+class File:
+    """A file beside the pages. In a page it is the link to the file.
 
-    A part is a text, or a function that returns one. ``folded``: a summary of the parts, which a reader opens.
+    Attributes:
+        name: Name of the file.
+        text: Function that returns its text.
     """
 
-    title: str
-    parts: Sequence[str | Maker]
-    commands: Sequence[str] = ()
-    folded: str = ""
-
-
-@dataclass(frozen=True)
-class Page:
-    """A page ``name``.md, and its ``files``: data by name. Parts that are plots bring their own files."""
-
     name: str
-    title: str
-    about: str
-    sections: Sequence[Section]
-    files: Mapping[str, Maker] = field(default_factory=dict)
+    text: Maker
 
-    def outputs(self) -> dict[str, Maker]:
-        """Return the makers of the page and of its files, by file name."""
-        parts = (part for section in self.sections for part in section.parts)
-        plots = {name: maker for part in parts for name, maker in getattr(part, "files", {}).items()}
-        return {f"{self.name}.md": self.text, **plots, **self.files}
+    @property
+    def files(self) -> dict[str, Maker]:
+        """The maker of the file, by name."""
+        return {self.name: self.text}
 
-    def text(self, facts: Facts) -> str:
-        """Return the page."""
-        titles = [section.title for section in self.sections]
-        contents = " · ".join(f"[{title}](#{anchor(title)})" for title in titles)
-        blocks = [f"# {self.title}", self.about, *([contents] if len(titles) > 1 else [])]
-        for one in self.sections:
-            commands = "\n".join(map(fold, one.commands or [f"python -m reports --only {self.name}"]))
-            texts = (part if isinstance(part, str) else part(facts) for part in one.parts)
-            parts = [text for text in texts if text]
-            if one.folded:
-                parts = [f"<details><summary>{one.folded}</summary>", *parts, "</details>"]
-            blocks += [f"## {one.title}", *parts, f"```sh\n{commands}\n```"]
-        return "\n\n".join(blocks) + "\n"
+    def __call__(self, facts: Facts) -> str:
+        return f"[{self.name}]({self.name})"
 
 
 def fold(command: str) -> str:
@@ -78,21 +52,6 @@ def fold(command: str) -> str:
     masked = re.sub(r"'[^']*'|--[\w-]+ ", lambda part: part[0].replace(" ", "\0"), command)
     lines = textwrap.wrap(masked, CODE_WIDTH - 4, break_long_words=False, break_on_hyphens=False)
     return " \\\n  ".join(lines).replace("\0", " ")
-
-
-@cache
-def texts(place: str) -> Mapping[str, Any]:
-    """Return a table of pages/text.toml by its dotted name, such as ``notation.terms``."""
-    found = tomllib.loads(files("headcount.reports.pages").joinpath("text.toml").read_text("utf-8"))
-    for name in place.split("."):
-        found = found[name]
-    return found
-
-
-def text(name: str, /, **numbers: Any) -> str:
-    """Return a part of pages/text.toml, such as ``moa.savings``, with ``numbers`` in its places."""
-    page, part = name.split(".")
-    return texts(page)[part].format(**numbers)
 
 
 def table(
@@ -166,8 +125,3 @@ def anchor(title: str) -> str:
 def link(text: str, page: str, title: str = "") -> str:
     """Return a link to a page or to one of its sections."""
     return f"[{text}]({page}.md{f'#{anchor(title)}' if title else ''})"
-
-
-def link_csv(name: str) -> str:
-    """Return the sentence that names the CSV file of a table."""
-    return f"Every row with raw numbers: [{name}]({name})."

@@ -10,7 +10,6 @@ from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import sentences
 from headcount.formulas.published.claims import Rows, load_departures
 from headcount.formulas.published.expressions import relation
-from headcount.reports import document
 from headcount.reports.facts import COUNTED, Facts
 
 BIG, TRANSFORMER_BIG = "moa-16K32E256D", "transformer-big"
@@ -34,8 +33,8 @@ CLOSED = "--counter closed-form"
 COLUMNS = " ".join((*DECODING, *GENERATION))
 COMMAND_OF_MODELS = f"headcount count {' '.join(LANGUAGE)} --seq-len 2048 {CLOSED} --columns {COLUMNS}"
 BUDGETS = {
-    "moa": "--like transformer-big --attention moa --params 250M --limit 8",
-    "moh": "--like llm-s --attention moh --match macs kv-bytes --range g=12 d_h=64",
+    "moa": "--match-model transformer-big --attention moa --params 250M --limit 8",
+    "moh": "--match-model llm-s --attention moh --match-metric macs kv-bytes --range g=12 d_h=64",
 }
 """Arguments of the searches under a budget, by variant."""
 
@@ -89,23 +88,6 @@ def _against_baseline(values: Mapping[str, Any], form: Ledger) -> dict[str, Any]
         "attention": Fraction(100 * (ideal - rest), dense - rest),
         "whole": Fraction(100 * ideal, dense),
     }
-
-
-def departures(facts: Facts, paper: str) -> str:
-    """Return a table of the departures from one paper's code, each with its consequence in numbers."""
-    numbers = departure_numbers(facts)
-    rows = [
-        {
-            "what": one.what,
-            "the authors' code": one.theirs + (f" ({one.file})" if one.file else ""),
-            "here": f"{one.ours} ({f'field `{one.field}`' if one.field else f'no field: {one.no_field}'})",
-            "why": one.why,
-            "consequence": one.consequence.format(**numbers) or None,
-        }
-        for one in load_departures()
-        if one.paper == paper
-    ]
-    return f"{document.text('moa.departures')}\n\n{document.records(rows)}"
 
 
 def departure_numbers(facts: Facts) -> dict[str, Any]:

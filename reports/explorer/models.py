@@ -25,7 +25,7 @@ from headcount.formulas.rank import rank_costs
 from headcount.formulas.symbols import by_letter, symbol
 from headcount.reports.explorer.forms import SymbolicCase
 from headcount.reports.explorer.nodes import ORDER, Node, node
-from headcount.reports.explorer.tables import part
+from headcount.reports.explorer.parts import part
 
 T, N, TP, DP = map(symbol, ("T", "N", "tp", "dp"))
 SEARCHED = {letter: symbol(letter) for letter in ("K", "E", "D")}

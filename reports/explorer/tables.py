@@ -11,16 +11,9 @@ from headcount.formulas.published.figures import Figure, evaluate
 from headcount.formulas.published.rounding import decimals, read
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import Judged, adjustments
+from headcount.reports.explorer.parts import part
 from headcount.reports.facts import Facts
 
-_LINEAR = {
-    conventions.router: "routers",
-    conventions.vocabulary_projection: "vocabulary projection",
-    conventions.attention: "attention projections",
-    conventions.feed_forward: "feed-forward layers",
-}
-_LABELS = {"scores": "first T S product (scores)", "values": "second T S product (values)", "bias": "other biases"}
-"""Labels of kinds that are not the kind itself."""
 UNCOUNTED = "megatron_model"
 """The rule that gives the size of a part that a figure's rule does not count."""
 QUOTIENTS = "its figures are not sums over the parts of a model, but quotients, or formulas of printed sizes"
@@ -29,15 +22,6 @@ Models = dict[str, dict[str, Any]]
 """By model and quantity, the total of each part."""
 _PROPERTIES = {"macs": "size", "params": "params"}
 """The property of an entry that a column sums, by the column's quantity."""
-
-
-def part(entry: Entry) -> str:
-    """Return the label of an entry's part."""
-    if conventions.projections(entry):
-        return next((label for is_part, label in _LINEAR.items() if is_part(entry)), "other linear layers")
-    if conventions.ffn_biases(entry):
-        return "feed-forward biases"
-    return _LABELS.get(entry.kind, entry.kind.replace("_", " "))
 
 
 def tables(facts: Facts) -> dict[str, Any]:

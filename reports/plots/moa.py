@@ -6,7 +6,7 @@ from typing import Any
 from headcount.formulas.published.figures import Row
 from headcount.formulas.published.tables import PublishedTable
 from headcount.reports import papers
-from headcount.reports.explorer.tables import part
+from headcount.reports.explorer.parts import part
 from headcount.reports.facts import COUNTED, Facts
 from headcount.reports.papers import BIG, TRANSFORMER_BIG
 from headcount.reports.plots import style

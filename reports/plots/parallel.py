@@ -1,21 +1,57 @@
-"""What a rank sends against what it computes, for the models and plans of pages/text.toml."""
+"""What a rank sends against what it computes, for models under plans."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from headcount.bench.case import Case
 from headcount.formulas.plan import parse
 from headcount.formulas.rank import rank_costs
-from headcount.reports.document import texts
 from headcount.reports.facts import Facts
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
-PLANNED = [one | {"plan": plan} for one in texts("parallel.planned") for plan in one["plans"]]
-"""Models under plans: a name in the page, a preset with some ``fields``, the tokens of a sequence, a plan."""
+
+@dataclass(frozen=True)
+class Planned:
+    """A model under a parallel plan.
+
+    Attributes:
+        model: Its name in the page.
+        preset: The preset of its sizes.
+        seq_len: Tokens of a sequence.
+        plan: The plan.
+        fields: Sizes other than the preset's.
+    """
+
+    model: str
+    preset: str
+    seq_len: int
+    plan: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+SIZES_OF_70B = {"num_layers": 80, "d_model": 8192, "d_ff": 28672, "num_heads": 64}
+PLANNED = (
+    Planned("LLaMA-3 8B", "llama3-8b", 8192, "dp=8,fsdp"),
+    Planned("LLaMA-3 8B", "llama3-8b", 8192, "tp=2,sp,dp=4,fsdp"),
+    Planned("LLaMA-3 8B", "llama3-8b", 8192, "tp=8,sp"),
+    Planned("LLaMA-3 70B", "llama3-8b", 8192, "dp=64,fsdp", SIZES_OF_70B),
+    Planned("LLaMA-3 70B", "llama3-8b", 8192, "tp=8,sp,dp=8,fsdp", SIZES_OF_70B),
+    Planned("LLaMA-3 70B", "llama3-8b", 8192, "tp=8,sp,pp=4,dp=2", SIZES_OF_70B),
+    Planned("LLaMA-3 405B", "llama3-405b", 8192, "tp=8,sp,pp=16,dp=128,fsdp"),
+    Planned("LLaMA-3 405B", "llama3-405b", 131072, "tp=8,sp,pp=16,cp=16,dp=8,fsdp"),
+    Planned("MoA 8K32E128D", "moa-8K32E128D", 2048, "dp=8"),
+    Planned("MoA 8K32E128D", "moa-8K32E128D", 2048, "cp=8,ep=8"),
+    Planned("MoA 8K32E128D", "moa-8K32E128D", 2048, "tp=8,ep=8:replicated"),
+    Planned("MoH-LLaMA3-8B", "moh-llama3-8b", 8192, "tp=8,sp"),
+    Planned("MoH-LLaMA3-8B, ideal", "moh-llama3-8b", 8192, "tp=8,sp", {"form": "ideal"}),
+    Planned("MoH-LLaMA3-8B, ideal", "moh-llama3-8b", 8192, "tp=8,sp,heads=dealt", {"form": "ideal"}),
+)
 COLOURS = dict(
     zip(
-        dict.fromkeys(one["model"] for one in PLANNED),
+        dict.fromkeys(one.model for one in PLANNED),
         (style.BLUE, style.PURPLE, style.VERMILLION, style.AMBER, style.GREY, style.GREEN),
         strict=True,
     )
@@ -27,14 +63,14 @@ def ranks() -> list[dict[str, Any]]:
     """Return what the rank that computes most under each of PLANNED computes, holds and sends in a step."""
     rows = []
     for one in PLANNED:
-        case = Case.of(one["preset"], one.get("fields", {}), {"seq_len": one["seq_len"]})
-        plan = parse(one["plan"])
+        case = Case.of(one.preset, one.fields, {"seq_len": one.seq_len})
+        plan = parse(one.plan)
         cost = max(rank_costs(case.ledger, plan), key=lambda cost: cost.step_macs)
         rows.append(
             {
-                "model": one["model"],
-                "T": one["seq_len"],
-                "plan": one["plan"],
+                "model": one.model,
+                "T": one.seq_len,
+                "plan": one.plan,
                 "ranks": plan.ranks,
                 "macs": cost.step_macs,
                 "state_bytes": cost.state_bytes(),

@@ -1,7 +1,7 @@
 """Golden files of printed output: a file for each command line, at 80 columns.
 
-``pytest tests/golden --snapshot-update`` rewrites them; review the diff. Commands whose whole output is on a
-generated page (examples.md, examples-own.md) are not stored here again.
+``pytest tests/golden --snapshot-update`` rewrites them; review the diff. Commands whose whole output is in a guide
+(reports/site/guides) are not stored here again.
 """
 
 import sys
@@ -42,11 +42,23 @@ HELP = {"help": " --help"} | {
     f"{words.replace(' ', '-')}-help": f"{words} --help"
     for words in (
         "count", "compare", "audit", "table", "grid", "convert", "latency", "latency compare", "latency gates",
-        "latency campaign", "derive", "budget", "routing", "lock", "report",
+        "latency campaign", "derive", "budget", "routing", "lock",
     )
 }  # fmt: skip
 
 COUNTS = {
+    "table-list": "table --list",
+    "table-params": f"table moa-table3 --params {CLOSED}",
+    "table-forms": f"table moh-dit {CLOSED}",
+    "grid-latex": f"grid 'K=1,2,4 E=8 D=64 T=10' {CLOSED} --format latex",
+    "grid-mha-csv": f"grid 'h=8 d_h=64 T=10,128' {CLOSED} --format csv",
+    "compare": f"compare moa-16K32E256D transformer-big {CLOSED}",
+    "convert": "convert llama3-8b s=16 r=8",
+    "count-preset-ledger": f"count moa-8K8E128D --seq-len 512 {CLOSED}",
+    "count-columns-bound": f"{PRESETS} --context 512 --columns kv_bytes decode_macs decode_bytes decode_bound "
+    "--peak-macs 400e12 --bandwidth 4.8e12",
+    "count-columns-mfu": f"count llama3-8b --seq-len 8192 {CLOSED} --brief --rules palm "
+    "--columns training_flops_per_token mfu --tokens 4194304 --seconds 20 --devices 512 --peak 'H100 SXM bf16'",
     "tables-closed": f"table {CLOSED}",
     "table3": f"table moa-table3 {CLOSED}",
     "table-moh": f"table moh-llm moh-llama3 moh-vit {CLOSED} --brief",
@@ -94,7 +106,8 @@ DERIVE = {
     "derive-module": "derive --module model.py:cubic --vars T,D",
     "derive-no-polynomial": "derive --module model.py:padded --vars T",
 }
-BUDGETS = in_formats("budget", BUDGET, "md", "csv", "latex") | {
+BUDGETS = in_formats("budget", BUDGET, "json", "md", "csv", "latex") | {
+    "budget-like-moh": "budget --match-model llama3-8b --attention moh --limit 5 --records none",
     "budget-like": "budget --match-model transformer-big --attention moa --params 250M --limit 2 --records none "
     "--format csv",
     "budget-several": "budget --macs 1.2G --params 200M --kv-bytes 64Ki --limit 3 --records none",
@@ -108,6 +121,8 @@ ROUTING = {
 }
 LOCK = {
     "lock-file": "lock model.py:make",
+    "lock-check": [LOCKED, "lock --check macs.lock"],
+    "lock-workflow": "lock --workflow",
     **{name: [LOCKED, line] for name, line in in_formats("lock-check", CHANGED, "json", "md", "latex").items()},
     "lock-check-csv": [LOCKED, f"{CHANGED} --brief --format csv"],
     "lock-update": [LOCKED, "lock --update macs.lock --set f=11", "lock --check macs.lock"],
@@ -115,7 +130,8 @@ LOCK = {
 }
 LATENCY = {
     "latency-list": "latency --list",
-    **in_formats("latency-estimate", ESTIMATED, "csv", "md", "latex"),
+    **in_formats("latency-estimate", ESTIMATED, "json", "csv", "md", "latex"),
+    "latency-estimate-wide": "latency --estimate --device h200 --layer moa-8K8E128D --seq-len 512 --wide",
     "latency-estimate": "latency --estimate --device a100 --layer moh-32x64-75 --pass both --seq-len 128",
     "latency-compare": TIMES,
     **in_formats("latency-compare", TIMES, "json", "md", "csv", "latex"),

@@ -21,9 +21,9 @@ ROUTING = (
 CAMPAIGN = "latency campaign --device cpu --out-dir d"
 
 HEADCOUNT = [
-    ("", 2, ["table", "latency", "derive", "budget", "routing", "lock", "report"]),
+    ("", 2, ["table", "latency", "derive", "budget", "routing", "lock"]),
     ("tabel", 2, ["'tabel'", "table"]),
-    ("xyz", 2, ["'xyz'", "table", "report"]),
+    ("xyz", 2, ["'xyz'", "table", "routing"]),
     ("--format json", 2, ["--format json"]),
     ("--print-completion fish", 2, ["'fish'", "bash", "zsh"]),
 ]
@@ -203,12 +203,11 @@ DERIVE_BUDGET = [
     (f"{MOH} --range d_h=7,9", 2, ["head_dim", "9"]),
     (f"{MOH} --set attention=mha", 2, ["--attention", "--set"]),
 ]
-ROUTING_LOCK_REPORT = [
+ROUTING_LOCK = [
     ("routing", 2, ["--checkpoint", "--preset", "--tokens", "--example"]),
     ("routing --checkpoint x --preset x --tokens x --save d", 2, ["--save", "--example"]),
     ("routing --example --tokens x", 2, ["--tokens", "--example"]),
     ("routing --example moh", 2, ["'moh'", "moa", "--checkpoint"]),
-    ("report --html", 2, ["unrecognized", "--html"]),
     ("routing --example --min-count 0", 2, ["--min-count", "0"]),
     ("routing --checkpoint x --tokens x --preset x", 2, ["'x'"]),
     ("routing --checkpoint x --tokens x --preset moh-dit-s2-90", 2, ["dit"]),
@@ -223,8 +222,6 @@ ROUTING_LOCK_REPORT = [
     ("lock --update a.lock --out b.lock", 2, ["--update", "--out"]),
     ("lock model.py:make --format md", 2, ["--format md", "--check"]),
     ("lock model.py:make --device cuda", 3, ["CUDA"]),
-    ("report --only x", 2, ["'x'", "moa", "moh", "readme"]),
-    ("report --outt x", 2, ["--outt", "--out"]),
 ]
 ENDINGS = [
     ([f"table moa-table3 {CLOSED} --check"], 0),
@@ -232,7 +229,7 @@ ENDINGS = [
     (["lock model.py:make -o macs.lock", "lock --check macs.lock model.py:away"], 2),
 ]
 """Lines and the exit code of the last one; the others end with 0, and no output is checked."""
-ROWS = HEADCOUNT + COUNTS + LATENCY + DERIVE_BUDGET + ROUTING_LOCK_REPORT
+ROWS = HEADCOUNT + COUNTS + LATENCY + DERIVE_BUDGET + ROUTING_LOCK
 
 
 @pytest.mark.parametrize("line, code, words", ROWS, ids=[line or "(nothing)" for line, _, _ in ROWS])

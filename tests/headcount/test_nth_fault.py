@@ -27,7 +27,6 @@ from headcount import CHECKOUT
 from headcount.__main__ import main
 from headcount.bench import result_cache
 from headcount.bench.isolated import run as isolated
-from headcount.reports import pages
 from tests.golden.conftest import run
 from tests.headcount.test_dependencies import CORE
 
@@ -46,15 +45,13 @@ QUICK = {
     "lock": "lock model.py:make -o old.lock",
     "lock-update": "lock --update old.lock",
     "latency": f"{TIMED} --json old.jsonl",
-    "report": "report --only notation --out old",
 }
 SLOW = {
     "grid": "grid 'K=1,2 E=2,3 D=7 T=13,17' --format json -o old.json",
     "latency-folder": "latency --quick --blocks 1 --hardware h200 --out-dir old",
-    "report-workers": "report --only moa --recount --out old",
 }
 COMMANDS = QUICK | SLOW
-STARTS = ("count", "lock", "lock-update", "report-workers")
+STARTS = ("count", "lock", "lock-update", "macs-workers")
 """Commands that fail where their first process cannot be started."""
 START = isolated._run
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -170,13 +167,10 @@ def work(folder, monkeypatch):
     """Enter the folder of files, with old outputs and a folder for temporary files."""
     for name in ("old", "temporary"):
         (folder / name).mkdir()
-    (folder / "old" / "notation.md").write_text("old")
     shutil.copy("log.jsonl", "old.json")
     shutil.copy("a.jsonl", "old.jsonl")
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "temporary"))
     monkeypatch.setenv("TMPDIR", str(folder / "temporary"))
-    # a report renders every page, and writes the requested ones
-    monkeypatch.setattr(pages, "PAGE_MODULES", ("moa", "notation"))
     monkeypatch.setattr("headcount.bench.latency.timing.WARM_UP_S", {"cpu": 0.0})
     return folder
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 import pytest
 
 from headcount.reports import papers
+from headcount.reports.blocks import claims
 from headcount.reports.facts import Facts
-from headcount.reports.pages import claims
 
 FACTS = Facts(largest_sum=8)
 SENTENCES = {one.name: one for one in (*FACTS.claims.claims, *FACTS.claims.sentences)}

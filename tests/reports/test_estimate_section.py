@@ -4,8 +4,8 @@ import pytest
 
 from headcount.bench import records
 from headcount.reports import latency
+from headcount.reports.blocks import time
 from headcount.reports.facts import Facts
-from headcount.reports.pages import time
 from tests.reports.pipe_tables import rows_of
 from tests.reports.test_latency_report import record
 

@@ -4,6 +4,7 @@ import pytest
 
 from headcount.bench import records
 from headcount.reports import latency
+from headcount.reports.blocks import time
 from headcount.reports.facts import Facts
 from tests.reports.pipe_tables import rows_of
 
@@ -50,13 +51,13 @@ def store_facts(tmp_path):
 
 def test_smoke_tests_are_left_out(store_facts):
     facts = store_facts(*(one | {"smoke": True} for one in CELL))
-    assert "**CPU**: not measured" in latency.tables(facts, "layer")
+    assert "**CPU**: not measured" in time.times(facts, "layer")
 
 
 def test_row_is_of_the_fastest_implementation(store_facts):
     ratio = {"overhead": dict(value=1.25, low=1.17, high=1.375), "overhead_verdict": "slower"}
     facts = store_facts(record(**ratio), record(implementation="loop", wall=(4.0, 4.0), **ratio), CELL[3])
-    (row,) = rows_of(latency.tables(facts, "layer"), "over dense")
+    (row,) = rows_of(time.times(facts, "layer"), "over dense")
     assert (row["implementation"], row["over dense"]) == ("grouped", "1.25 [1.17, 1.38] slower")
 
 
@@ -71,7 +72,7 @@ def test_newest_record_of_a_row_is_shown(store_facts):
 )
 def test_verdict_on_half_the_time(loop, half, store_facts):
     facts = store_facts(CELL[0], record(implementation="loop", wall=loop), CELL[3])
-    assert f"at most half the time of loop: 1 {half}" in latency.sentence(facts)
+    assert f"at most half the time of loop: 1 {half}" in time.sentence(facts)
 
 
 @pytest.mark.parametrize(
@@ -94,19 +95,19 @@ def test_sentence_uses_graphs_where_both_have_one(store_facts):
     fast = record(wall=(2.0, 2.0), gpu_ms=[0.2, 0.2], **facts)
     loop = record(implementation="loop", wall=(5.0, 5.0), gpu_ms=[4.0, 4.0], **facts | {"no_graph_because": "it waits"})
     dense = record(layer="mha-8x64", role="mha", implementation="fused", wall=(2.5, 2.5), gpu_ms=[0.1, 0.1], **facts)
-    text = latency.sentence(store_facts(fast, loop, dense))
+    text = time.sentence(store_facts(fast, loop, dense))
     assert "0.40 [0.40, 0.40] holds" in text and "2.00 [2.00, 2.00] fails" in text
 
 
-def of_run(time, **facts):
-    return record(environment=record()["environment"] | {"time": time}, **facts)
+def of_run(when, **facts):
+    return record(environment=record()["environment"] | {"time": when}, **facts)
 
 
 def test_sentence_compares_within_the_run_of_the_loop(store_facts):
     """A later run without the loop is faster; its times are of other minutes than the loop's."""
     loop = of_run("2026-01-01", implementation="loop", wall=(4.0, 4.0))
     facts = store_facts(of_run("2026-01-01", wall=(3.0, 3.0)), loop, of_run("2026-02-02", wall=(1.0, 1.0)))
-    assert "at most half the time of loop: 1 fails" in latency.sentence(facts)
+    assert "at most half the time of loop: 1 fails" in time.sentence(facts)
     assert [r["wall_ms"] for r in latency.newest_records(facts) if r["implementation"] == "grouped"] == [[1.0, 1.0]]
 
 
@@ -124,7 +125,7 @@ RATIO = dict(value=1.25, low=1.17, high=1.375)
 )
 def test_overview_states_verdict_in_words(facts, verdict, store_facts):
     dense = record(role="mqa", implementation="fused", wall=(0.8, 0.8), layer="mqa-8x128")
-    (row,) = rows_of(latency.overview(store_facts(record(**facts), dense)), "over dense")
+    (row,) = rows_of(time.overview(store_facts(record(**facts), dense)), "over dense")
     assert (row["over dense"], row["ms"]) == (verdict, "1.0000")
     assert row["dense"] == ("mqa-8x128" if facts else "–")
     assert row["time by kernel"] == "not measured"
@@ -134,21 +135,21 @@ def test_overview_has_models_first_and_layers_once(store_facts):
     model = record(subject="model", name="moa-8K8E128D", cell="model", to_dense=RATIO, to_dense_verdict="slower")
     dense = record(subject="model", name="moa-8K8E128D", cell="model", role="dense", layer="transformer-base")
     layers = [record(seq_len=length, cell=f"T{length}") for length in (128, 1024, 8192)]
-    found = rows_of(latency.overview(store_facts(*layers, model, dense)), "over dense")
+    found = rows_of(time.overview(store_facts(*layers, model, dense)), "over dense")
     assert [(row["T"], row["dense"]) for row in found] == [("7", "transformer-base"), ("1,024", "–")]
 
 
 def test_overview_names_models_without_a_record(store_facts):
     model = record(kind="cuda", subject="model", name="moh-vit-s-80", layer="moh-vit-s-80", gpu_ms=[1.0, 1.0])
-    missing = latency.overview(store_facts(model)).partition("Not measured: ")[2].splitlines()[0]
+    missing = time.overview(store_facts(model)).partition("Not measured: ")[2].splitlines()[0]
     assert "`moa-8K8E128D`, " in missing and "moh-vit-s-80" not in missing and missing.endswith("`moh-vit-b-75`.")
 
 
 def test_time_of_kernels_is_summed_by_name():
     names = ["void at::native::(anonymous namespace)::mul_kernel<float>(int)", "aten::mm", "mqa_kernel", "a", "b"]
     kernels = [{"name": name, "calls": 1, "us": us} for name, us in zip(names, (10, 50, 25, 10, 5), strict=True)]
-    assert latency.describe_kernels(kernels[1:]) == "`mm` 56 %, `mqa_kernel` 28 %, `a` 11 %, 1 other 6 %"
+    assert time.describe_kernels(kernels[1:]) == "`mm` 56 %, `mqa_kernel` 28 %, `a` 11 %, 1 other 6 %"
     twice = [{"name": f"void k<{i}>(int)", "calls": 1, "us": 1.0} for i in range(2)]
-    assert latency.describe_kernels(twice) == "`k` 100 %"
-    assert latency.describe_kernels(kernels[:1]) == "`mul_kernel` 100 %"
-    assert latency.describe_kernels(None) == latency.describe_kernels([]) == "not measured"
+    assert time.describe_kernels(twice) == "`k` 100 %"
+    assert time.describe_kernels(kernels[:1]) == "`mul_kernel` 100 %"
+    assert time.describe_kernels(None) == time.describe_kernels([]) == "not measured"

@@ -2,8 +2,8 @@
 
 from headcount.bench.case import Case
 from headcount.bench.formulations.catalog import FORMULATIONS
+from headcount.reports.blocks import counters
 from headcount.reports.facts import Facts
-from headcount.reports.pages import counters
 
 STORED = Facts().stored_json(counters.RECORD)
 

@@ -6,7 +6,8 @@ from dataclasses import fields
 from headcount.bench.case import Case
 from headcount.formulas.published.claims import load_departures
 from headcount.models.configs.presets import preset
-from headcount.reports import papers, tables
+from headcount.reports import papers
+from headcount.reports.blocks import tables
 from headcount.reports.facts import Facts
 from tests.reports.pipe_tables import rows_of
 

@@ -1,7 +1,7 @@
 """MoH's printed models: released code against ideal, and the frozen position table."""
 
+from headcount.reports.blocks import moh
 from headcount.reports.facts import Facts
-from headcount.reports.pages import moh
 from tests.reports.pipe_tables import rows_of
 
 FACTS = Facts()
@@ -13,7 +13,7 @@ def lines(text):
 
 
 def test_moh_models_match_their_baselines():
-    found = lines(moh.released_against_ideal(FACTS))
+    found = lines(moh.released(FACTS)["table"])
     tables = ("moh-llm", "moh-llama3", "moh-dit", "moh-vit")
     routed = [row.name for name in tables for row in FACTS.tables[name].rows if row.baseline]
     assert list(found) == routed
@@ -31,14 +31,14 @@ def test_moh_models_match_their_baselines():
 
 
 def test_router_without_weights_adds_nothing():
-    text = moh.released_against_ideal(FACTS)
-    assert "routers without weights: MoH-LLaMA3-8B)" in text
-    params, baseline, released, *_ = lines(text)["MoH-LLaMA3-8B"]
+    found = moh.released(FACTS)
+    assert found["free"] == "MoH-LLaMA3-8B"
+    params, baseline, released, *_ = lines(found["table"])["MoH-LLaMA3-8B"]
     assert params == "0" and released == baseline
 
 
 def test_frozen_table_has_a_vector_per_patch():
-    found = lines(moh.frozen_positions(FACTS))
+    found = lines(moh.positions(FACTS)["table"])
     widths = {"DiT-S/2": 384, "DiT-B/2": 768, "DiT-L/2": 1024, "DiT-XL/2": 1152}
     for name, width in widths.items():
         assert found[name][0] == f"{256 * width:,}"

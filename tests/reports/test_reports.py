@@ -1,6 +1,5 @@
 """The report command finds stale files, and leaves no process after an interrupt."""
 
-import argparse
 import os
 import signal
 import subprocess
@@ -12,44 +11,43 @@ import psutil
 import pytest
 
 from headcount.reports import __main__ as command
-from headcount.reports import pages, readme
-from headcount.reports.document import Page, Section
+from headcount.reports import template
 from headcount.reports.explorer import page as explorer
 from headcount.reports.facts import Facts
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_fill_replaces_blocks_only():
-    text = "a\n<!-- generated: x -->\nold\n<!-- end: x -->\nb\n<!-- generated: y -->\n<!-- end: y -->\n"
-    blocks = {"x": lambda facts: "new\n", "y": lambda facts: "also"}
-    filled = readme.fill(text, None, blocks)
-    assert filled == text.replace("old", "new").replace("y -->\n<", "y -->\nalso\n<")
-    assert readme.fill(filled, None, blocks) == filled
-
-
 @pytest.fixture
-def small_report(monkeypatch):
-    """Replace the pages by one with a plot, and the explorer by a text."""
-    section = Section("One", [lambda facts: "$x^2$"], [])
-    page = Page("a", "A page", "About.", [section], {"a.svg": lambda facts: "<svg/>"})
-    monkeypatch.setattr(pages, "load", lambda facts: {"a": page})
+def small_report(monkeypatch, tmp_path):
+    """Replace the pages by one with a plot, the explorer by a text, and the folder of the generated files."""
+    source = tmp_path / "a.md"
+    monkeypatch.setattr(template, "sources", lambda: {"a": source})
+    makers = {tmp_path / "out" / "a.md": lambda facts: "$x^2$", tmp_path / "out" / "a.svg": lambda facts: "<svg/>"}
+    monkeypatch.setattr(template, "outputs", lambda page: makers)
+    monkeypatch.setattr(template, "ROOT", tmp_path)
+    monkeypatch.setattr(template, "GENERATED", tmp_path / "out")
+    monkeypatch.setattr("headcount.CHECKOUT", tmp_path)
     monkeypatch.setattr(Facts, "begin_stored", lambda facts: None)
+    monkeypatch.setattr(Facts, "counts", lambda facts: "{}")
     monkeypatch.setattr(explorer, "text", lambda facts: "an explorer")
 
 
-@pytest.mark.parametrize("name", ["a.md", "a.svg", "explorer.html"])
+@pytest.mark.parametrize("name", ["out/a.md", "out/a.svg", "out/explorer.html", "reports/records/counts.json"])
 def test_check_finds_stale_files(name, tmp_path, capsys, small_report):
-    args = argparse.Namespace(only=None, html=False, check=False, out=tmp_path, recount=False)
-    assert command._main(args, None) == 0
-    args.check = True
-    assert command._main(args, None) == 0
+    assert command.main([]) == 0
+    assert command.main(["--check"]) == 0
     capsys.readouterr()
     (tmp_path / name).write_text("changed")
-    assert command._main(args, None) == 1
+    assert command.main(["--check"]) == 1
     assert capsys.readouterr().err == f"python -m reports: stale: {name}\n"
     (tmp_path / name).unlink()
-    assert command._main(args, None) == 1 and not (tmp_path / name).exists()
+    assert command.main(["--check"]) == 1 and not (tmp_path / name).exists()
+
+
+def test_unknown_page_names_choices(capsys):
+    assert command.main(["--only", "mao"]) == 2
+    assert "unknown page 'mao'; choose from choose, claims, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("group, after", [(True, 0.7), (False, 4)], ids=["as from a terminal", "to the one process"])

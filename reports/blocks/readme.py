@@ -1,12 +1,11 @@
-"""The generated blocks of README.md."""
+"""Blocks of README.md."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from headcount.formulas.published.verdicts import VERDICTS
 from headcount.reports import counting, document, latency
-from headcount.reports.document import Maker
+from headcount.reports.blocks.time import interval
 from headcount.reports.facts import Facts
 
 COUNT = "headcount count config.json --seq-len 1024"
@@ -59,32 +58,18 @@ def verdicts(facts: Facts) -> str:
     """Return how many rows of the published tables have each verdict."""
     every = [verdict for name in facts.tables for verdict, _ in facts.verdicts(name).values()]
     counted = ", ".join(f"{every.count(status)} {status}" for status in VERDICTS if status in every)
-    return f"{len(every)} rows of {len(facts.tables)} tables: {counted}. {times(facts)}".strip()
+    return f"{len(every)} rows of {len(facts.tables)} tables: {counted}. {_times(facts)}"
 
 
-def times(facts: Facts) -> str:
+def _times(facts: Facts) -> str:
     """Return the ratios of TIMED on each GPU that has measured them."""
     found = []
     for device, rows in latency.results(facts, list)["cuda"].items():
         fastest = {(r["layer"], r["seq_len"]): r for r in latency.headline_rows(rows) if r["pass"] == "forward"}
         ratios = [
-            f"`{name}` takes {latency.interval(fastest[name, T][ratio])} times as long as {dense} at T = {T:,}"
+            f"`{name}` takes {interval(fastest[name, T][ratio])} times as long as {dense} at T = {T:,}"
             for name, T, ratio, dense in TIMED
             if (name, T) in fastest
         ]
         found.append(f"On an {device}, forward in bfloat16, {' and '.join(ratios)}: {PAGE}.")
     return " ".join(found)
-
-
-BLOCKS = {"tools": tools, "count": count, "verdicts": verdicts}
-"""Functions of the generated blocks by name."""
-
-
-def fill(text: str, facts: Facts, blocks: Mapping[str, Maker] = BLOCKS) -> str:
-    """Return ``text`` with every generated block replaced. KeyError for an unknown block."""
-    return re.sub(
-        r"^(<!-- generated: ([\w-]+) -->\n).*?(<!-- end: \2 -->)$",
-        lambda found: f"{found[1]}{blocks[found[2]](facts).strip()}\n{found[3]}",
-        text,
-        flags=re.DOTALL | re.MULTILINE,
-    )

@@ -1,37 +1,20 @@
-"""Each counter's errors: by formulation, on grids of prime sizes, and by version of ptflops."""
+"""Blocks of each counter's errors: by formulation, on grids of prime sizes, and by version of ptflops."""
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 from headcount.bench import env
 from headcount.reports import counting, document
 from headcount.reports.counting import Cell
-from headcount.reports.document import Page, Section, text
+from headcount.reports.document import File
 from headcount.reports.facts import Facts
 from headcount.reports.plots import heat
 
+heat_map = heat.PLOT
+
 GRIDS = ("K=1,2,3,5 E=5,7,11 D=13 d_m=19,23 T=17 S=17 B=1,3", "h=2,3,5 d_h=11 d_m=30 T=17,29 B=1,3")
-RECORD, PTFLOPS = "ptflops.json", "ptflops.csv"
-COMMAND = "headcount audit"
-REPORTED_COUNTS, CALLS = "reported_counts.csv", "calls.csv"
+RECORD = "ptflops.json"
 OURS = "headcount"
-
-
-def page(facts: Facts) -> Page:
-    """Return the page."""
-    return Page(
-        "counters",
-        "What each counter misses and adds",
-        "ptflops (two backends), fvcore and PyTorch's own counter, compared with headcount's count.",
-        [
-            Section("Counts by formulation", [summary_sentence, heat.PLOT, summary], [COMMAND]),
-            Section("Causes of the differences", [causes, failed_calls], [COMMAND]),
-            Section("On grids of prime sizes", [grids], [f"headcount grid '{spec}'" for spec in GRIDS]),
-            Section("ptflops of the papers' time", [older_ptflops]),
-        ],
-        {REPORTED_COUNTS: reported_counts, CALLS: calls, PTFLOPS: ptflops_data},
-    )
 
 
 def summary(facts: Facts) -> str:
@@ -55,30 +38,28 @@ def summary(facts: Facts) -> str:
             }
         )
     percent = {"unit": "%", "kind": "fixed", "digits": 1, "sign": True}
-    formulations = len({cell.spelling for cell in facts.audit()})
-    about = text("counters.summary", formulations=formulations, ours=OURS, data=REPORTED_COUNTS)
-    return f"{about}\n\n{document.records(rows, {'highest error': percent, 'lowest error': percent})}"
+    return document.records(rows, {"highest error": percent, "lowest error": percent})
 
 
-def summary_sentence(facts: Facts) -> str:
+def errors(facts: Facts) -> dict[str, Any]:
     """Return how many of the tools' counts are exact, and how far the others are off."""
     tools = [cell for cell in facts.audit() if cell.counter != OURS]
     read = [cell for cell in tools if cell.error is not None]
-    errors = [cell.error for cell in read]
+    found = [cell.error for cell in read]
     used = env.versions(("torch", "ptflops", "fvcore"))
-    return text(
-        "counters.summary_sentence",
-        count=len(tools),
-        counters=len({cell.counter for cell in tools}),
-        formulations=len({cell.spelling for cell in tools}),
-        devices=len({cell.device for cell in tools}),
-        versions=", ".join(f"{name} {version.partition('+')[0]}" for name, version in used.items()),
-        exact=errors.count(0),
-        wrong=len(read) - errors.count(0),
-        failed=len(tools) - len(read),
-        least=float(min(errors)),
-        most=float(max(errors)),
-    )
+    return {
+        "ours": OURS,
+        "count": len(tools),
+        "counters": len({cell.counter for cell in tools}),
+        "formulations": len({cell.spelling for cell in tools}),
+        "devices": len({cell.device for cell in tools}),
+        "versions": ", ".join(f"{name} {version.partition('+')[0]}" for name, version in used.items()),
+        "exact": found.count(0),
+        "wrong": len(read) - found.count(0),
+        "failed": len(tools) - len(read),
+        "least": float(min(found)),
+        "most": float(max(found)),
+    }
 
 
 def failed_calls(facts: Facts) -> str:
@@ -92,14 +73,14 @@ def failed_calls(facts: Facts) -> str:
     for (reason, device), (formulations, counters) in groups.items():
         which = "every counter" if counters == every else ", ".join(counters)
         lines.append(f"- {' and '.join(formulations)} on {device}, {which}: {_first_sentence(reason)}")
-    return "\n".join(["No count, because the call ends with an error:", "", *lines])
+    return "\n".join(lines)
 
 
 def _first_sentence(reason: str) -> str:
     return reason.partition(".Hint")[0].partition(": []")[0].partition(". ")[0].rstrip(".") + "."
 
 
-def reported_counts(facts: Facts) -> str:
+def _reported_counts(facts: Facts) -> str:
     """Return every reported count as CSV, with its error in percent."""
     keys = ("spelling", "written", "device", "counter", "exact", "macs", "difference", "error_percent", "no_count")
     rows = []
@@ -111,11 +92,14 @@ def reported_counts(facts: Facts) -> str:
     return document.table_as_csv(rows, keys)
 
 
-def calls(facts: Facts) -> str:
+def _calls(facts: Facts) -> str:
     """Return the calls that sum to each difference, with their places in the tools' sources, as CSV."""
     keys = ("spelling", "device", "counter", "difference", "macs", "what", "name", "calls", "place")
     rows = [{**vars(cell), **cause} for cell in facts.audit() for cause in cell.causes]
     return document.table_as_csv(rows, keys)
+
+
+reported_csv, calls_csv = File("reported_counts.csv", _reported_counts), File("calls.csv", _calls)
 
 
 def causes(facts: Facts) -> str:
@@ -128,38 +112,37 @@ def causes(facts: Facts) -> str:
     )
     rows = [{**dict(zip(keys, key, strict=True)), "counts": count} for key, count in groups.items()]
     rows.sort(key=lambda row: (row["counter"], -row["counts"]))
-    return f"{text('counters.causes', data=CALLS)}\n\n{document.records(rows)}"
+    return document.records(rows)
 
 
 def grids(facts: Facts) -> str:
     """Return a row for each grid."""
     rows = [{"grid": f"`{grid}`", **facts.result(counting.grid_agreement, grid)} for grid in GRIDS]
-    return f"{text('counters.grids')}\n\n{document.records(rows)}"
+    return document.records(rows)
 
 
-def older_ptflops(facts: Facts) -> str:
+def older_ptflops(facts: Facts) -> dict[str, Any]:
     """Return how many modules each version reads exactly, and the counts of the models that differ between them."""
     found = facts.stored_json(RECORD)
     exact, readings = found["exact"], found["readings"]
     equal = {one["version"]: sum(one["macs"][name] == size for name, size in exact.items()) for one in readings}
-    about = text(
-        "counters.ptflops",
-        modules=len(exact),
-        torch=found["torch"],
-        exactly=", ".join(f"{version} reads {count} exactly" for version, count in equal.items()),
-        alike=sum(len({one["macs"][name] for one in readings}) == 1 for name in exact),
-        data=PTFLOPS,
-    )
-    return f"{about}\n\n{document.records([row for row in _rows(found) if row['model'] in found['models']])}"
+    rows = [row for row in _ptflops_rows(facts) if row["model"] in found["models"]]
+    return {
+        "modules": len(exact),
+        "torch": found["torch"],
+        "exactly": ", ".join(f"{version} reads {count} exactly" for version, count in equal.items()),
+        "alike": sum(len({one["macs"][name] for one in readings}) == 1 for name in exact),
+        "table": document.records(rows),
+    }
 
 
-def ptflops_data(facts: Facts) -> str:
-    """Return every count of every version, as CSV."""
-    return document.table_as_csv(_rows(facts.stored_json(RECORD)))
-
-
-def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _ptflops_rows(facts: Facts) -> list[dict[str, Any]]:
+    """Return every count of every version."""
+    found = facts.stored_json(RECORD)
     return [
         {"model": name, "exact": exact} | {f"ptflops {one['version']}": one["macs"][name] for one in found["readings"]}
         for name, exact in found["exact"].items()
     ]
+
+
+ptflops_csv = File("ptflops.csv", lambda facts: document.table_as_csv(_ptflops_rows(facts)))

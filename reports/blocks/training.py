@@ -1,51 +1,39 @@
-"""Tables of training FLOPs, utilisation and parameters: rules, verdicts, and the arithmetic of what is not printed."""
+"""Blocks of training FLOPs, utilisation and parameters: rules, verdicts, and the arithmetic of what is not printed."""
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 from headcount.bench.hardware import HARDWARE, SOURCES
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.published.verdicts import Judged
-from headcount.reports import document, tables
-from headcount.reports.document import Page, Section, text
+from headcount.reports import document
+from headcount.reports.blocks.tables import count_verdicts
+from headcount.reports.document import File
 from headcount.reports.facts import Facts
-from headcount.reports.pages import claims
-from headcount.reports.plots import figures as figures_plot
+from headcount.reports.plots import figures
 
-DATA = "training.csv"
+figures_plot = figures.PLOT
 MOST_NAMED = 6
 """The most figures of one verdict and reason that are listed by name."""
 
 
-def page(facts: Facts) -> Page:
-    """Return the page."""
-    paper = facts.claims.papers["training"]
-    return Page(
-        "training",
-        "Training FLOPs, utilisation and parameters",
-        text("training.about", count=sum(len(cells) for _, cells in facts.figures.values()), data=DATA),
-        [
-            Section("Verdicts", [summary, figures_plot.PLOT]),
-            Section(
-                "Tables",
-                [partial(table, name=name) for name in facts.figures],
-                [f"python -m bench.macs --table {' '.join(facts.figures)}"],
-            ),
-            Section(paper.name, [partial(claims.sentences, paper="training")], (), "Sentences"),
-            Section("Peak rates", [peaks], (), "Cards, and where each rate was read"),
-        ],
-        {DATA: data},
-    )
+def count(facts: Facts) -> int:
+    """Return the number of printed figures."""
+    return sum(len(cells) for _, cells in facts.figures.values())
 
 
 def summary(facts: Facts) -> str:
     """Return the number of figures by verdict for each table and in total."""
     found = {document.link(name, "training", name): cells for name, (_, cells) in facts.figures.items()}
-    return tables.count_verdicts({link: [cell.verdict for cell in cells] for link, cells in found.items()}, "figures")
+    return count_verdicts({link: [cell.verdict for cell in cells] for link, cells in found.items()}, "figures")
 
 
-def table(facts: Facts, name: str) -> str:
+def tables(facts: Facts) -> str:
+    """Return every table of figures: its source and rules, and each figure that its rule does not print."""
+    return "\n\n".join(_table(facts, name) for name in facts.figures)
+
+
+def _table(facts: Facts, name: str) -> str:
     """Return a table's source and rules, and each figure that its rule does not print, with the reason."""
     found, cells = facts.figures[name]
     groups: dict[tuple[str, str], list[Judged]] = {}
@@ -83,13 +71,13 @@ def peaks(facts: Facts) -> str:
         for one in HARDWARE.values()
     ]
     places = [f"- *{key}*: <{one['address']}> ({one['read']})." for key, one in SOURCES.items()]
-    return "\n".join([text("training.peaks"), "", document.records(rows), "", *places])
+    return "\n".join([document.records(rows), "", *places])
 
 
 KEYS = ("table", "row", "figure", "printed", "by the rule", "verdict", "because")
 
 
-def data(facts: Facts) -> str:
+def _data(facts: Facts) -> str:
     """Return every printed figure with its verdict, as CSV."""
     rows = [
         (name, cell.row.name, cell.figure.head, cell.printed, cell.shown, cell.verdict, cell.because)
@@ -97,3 +85,11 @@ def data(facts: Facts) -> str:
         for cell in cells
     ]
     return document.table_as_csv([dict(zip(KEYS, row, strict=True)) for row in rows])
+
+
+figures_csv = File("training.csv", _data)
+
+
+def command(facts: Facts) -> str:
+    """Return the command that prints the tables."""
+    return document.fold(f"python -m bench.macs --table {' '.join(facts.figures)}")

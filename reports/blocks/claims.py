@@ -1,7 +1,6 @@
-"""The papers' sentences about cost with their verdicts: at their own sizes, for all sizes, and as released."""
+"""Blocks of the papers' sentences about cost, with verdicts at their own sizes, for all sizes, and as released."""
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -15,33 +14,45 @@ from headcount.formulas.published.proofs import Search
 from headcount.formulas.published.sentences import EXECUTED, PRINTED, Finding, results_by_length
 from headcount.formulas.symbols import format_sizes, symbol
 from headcount.reports import counting, document
-from headcount.reports.document import Page, Section, text
+from headcount.reports.document import File, link
 from headcount.reports.facts import Facts
 
-
-def page(facts: Facts) -> Page:
-    """Return the page."""
-    return Page(
-        "claims",
-        "The papers' sentences about cost",
-        f"{text('claims.how', largest_sum=facts.largest_sum)} {document.link_csv(DATA)}",
-        [
-            Section(paper.name, [partial(sentences, paper=key)])
-            for key, paper in facts.claims.papers.items()
-            if paper.page == "claims"
-        ],
-        {DATA: data},
-    )
-
-
-DATA = "claims.csv"
 VERDICT = {True: "holds", False: "fails"}
 
 
-def data(facts: Facts) -> str:
+def largest_sum(facts: Facts) -> int:
+    """Return the largest sum of the free letters of a point in the search."""
+    return facts.largest_sum
+
+
+def source(facts: Facts, paper: str) -> str:
+    """Return the authors, the title and the place of a paper."""
+    return facts.claims.papers[paper].source
+
+
+def _data(facts: Facts) -> str:
     """Return every sentence of every paper with its verdicts, as CSV."""
     rows = [{"paper": key, **row} for key in facts.claims.papers for _, row in _judged(facts, key)]
     return document.table_as_csv(rows)
+
+
+claims_csv = File("claims.csv", _data)
+
+
+def by_paper(facts: Facts) -> str:
+    """Return the number of each paper's sentences that hold, and those that fail at the paper's own sizes."""
+    rows, lines = [], []
+    for key, paper in facts.claims.papers.items():
+        judged = {one.name: row for one, row in _judged(facts, key)}
+        counts = {f"hold, {name}": holding(row[name] for row in judged.values()) for name in (OWN, ALL, RELEASED)}
+        rows.append({"paper": paper.name, "sentences": len(judged), **counts})
+        failing = [
+            f"{what} at its own sizes: {', '.join(names)}"
+            for what, start in (("does not hold", "fails"), ("holds in part", "holds in"))
+            if (names := [name for name, row in judged.items() if (row[OWN] or "").startswith(start)])
+        ]
+        lines.append(f"- {paper.name}, {'; '.join(failing)}. {link('Each with its numbers', paper.page, paper.name)}.")
+    return document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"})) + "\n\n" + "\n".join(lines)
 
 
 def sentences(facts: Facts, paper: str) -> str:
@@ -183,22 +194,15 @@ def at_own_layers(claim: Claim, facts: Facts) -> str:
     claim without such layers."""
     (number, points), tables = facts.own_layers(claim), ", ".join(claim.own)
     if not points:
-        return text("claims.no_layers", kinds=number, tables=tables) if number else ""
+        return f"Of the {number} kinds of layer in {tables} none meets the premise." if number else ""
     holding = {
         relation: sum(relation.holds(point, COSTS) for point in points.values())
         for relation in (claim.as_printed, claim.as_executed)
     }
+    held = ", ".join(f"`{relation}` holds at {count}" for relation, count in holding.items())
     name, largest = max(points.items(), key=lambda pair: claim.as_executed.right.value(pair[1], COSTS))
-    return text(
-        "claims.layers",
-        kinds=number,
-        tables=tables,
-        points=len(points),
-        holding=", ".join(f"`{relation}` holds at {count}" for relation, count in holding.items()),
-        name=name,
-        point=format_sizes(largest),
-        sides=format_sides(claim.as_executed, largest),
-    )
+    met = f"The premise is met by {len(points)} of the {number} kinds of layer in {tables}: {held}."
+    return f"{met} At {name} ({format_sizes(largest)}) {format_sides(claim.as_executed, largest)}."
 
 
 def threshold_at_own_layers(claim: Claim, facts: Facts) -> str:
@@ -214,7 +218,7 @@ def threshold_at_own_layers(claim: Claim, facts: Facts) -> str:
     side = f"from {letter} >= {max(1, *bounds)} on" if above else f"up to {letter} = {min(bounds)}"
     least, most = (choose(point[letter] for point in points) for choose in (min, max))
     sizes = f"{least}" if least == most else f"{least} to {most}"
-    return text("claims.threshold", says=claim.threshold.says, side=side, letter=letter, sizes=sizes)
+    return f" At the paper's own layers {claim.threshold.says} {side}; theirs have {letter} = {sizes}."
 
 
 def quote(sentence: Sentence) -> str:
@@ -241,7 +245,8 @@ def paragraph(sentence: Sentence, facts: Facts) -> str:
     lines += format_checks(sentence.checks, facts)
     if judged[SMALLEST] or any(not one.holds for check in sentence.checks for one in facts.findings(check)):
         if isinstance(sentence, Claim) and is_degenerate(sentence):
-            lines.append(text("claims.degenerate", bounds=_join(map(_bound, sentence.only_without))))
+            bounds = _join(map(_bound, sentence.only_without))
+            lines.append(f"It fails at degenerate sizes alone: with {bounds} no coefficient is negative.")
         lines.append(sentence.because)
     if sentence.not_tested:
         lines.append(f"Not tested here: {sentence.not_tested}")

@@ -1,21 +1,21 @@
-"""Report sections of the papers' tables: printed and counted costs with verdicts, parameters, quality and training."""
+"""Blocks of the papers' tables: printed and counted costs with verdicts, parameters, quality, training, departures."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from headcount.formulas.backward import backward
-from headcount.formulas.published.tables import DataTable
+from headcount.formulas.published.claims import load_departures
 from headcount.formulas.published.verdicts import VERDICTS
-from headcount.reports import document
+from headcount.reports import document, papers
+from headcount.reports.document import File
 from headcount.reports.facts import COUNTED, Facts
-from headcount.reports.papers import rated
 
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
 """Columns that compare the forms of a model; another table shows them."""
 
-DATA, QUALITY = "tables.csv", "quality.csv"
 SIZES = ("trainable_params", "params")
 
 
@@ -55,17 +55,17 @@ def counter_errors(facts: Facts, name: str) -> str:
         ]
         words = f"+{float(min(off)):.2f} to +{float(max(off)):.2f} %" if any(off) else "exact"
         parts.append(f"{' '.join(column.head_lines)} {words}")
-    return f"Raw counts, with what the counters add: {', '.join(parts)}. All of them: [{DATA}]({DATA})."
+    return f"Raw counts, with what the counters add: {', '.join(parts)}. All of them: {moa_csv(facts)}."
 
 
-def summary(facts: Facts, paper: str, name: str) -> str:
-    """Return the number of rows of a paper's tables by verdict, and the link to the CSV file ``name``."""
+def summary(facts: Facts, paper: str) -> str:
+    """Return the number of rows of a paper's tables by verdict."""
     found = Counter(row.values["verdict"] for table in facts.of_paper(paper) for row in facts.closed(table)[0].rows)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
-    return f"{found.total()} rows: {counts}. {document.link_csv(name)}"
+    return f"{found.total()} rows: {counts}."
 
 
-def data(facts: Facts, paper: str) -> str:
+def _data(facts: Facts, paper: str) -> str:
     """Return every row of a paper's tables as CSV: with every reported count of COUNTED, the others in closed form."""
     sections = {
         name: facts.counted(name) if paper == COUNTED else facts.closed(name)[0] for name in facts.of_paper(paper)
@@ -73,6 +73,10 @@ def data(facts: Facts, paper: str) -> str:
     return document.table_as_csv(
         [{"table": name, **row.values} for name, section in sections.items() for row in section.rows]
     )
+
+
+moa_csv = File("tables.csv", partial(_data, paper="moa"))
+moh_csv = File("moh.csv", partial(_data, paper="moh"))
 
 
 def vocabularies(facts: Facts, name: str) -> str:
@@ -99,7 +103,7 @@ def closed_form_tables(facts: Facts, paper: str) -> str:
 
 
 def _quality(facts: Facts) -> list[dict[str, Any]]:
-    found = rated(facts)
+    found = papers.rated(facts)
     measures = dict.fromkeys(measure for one in found for measure in one["quality"])
     return [{"table": one["table"], "row": one["row"], **measures, **one["quality"]} for one in found]
 
@@ -107,19 +111,10 @@ def _quality(facts: Facts) -> list[dict[str, Any]]:
 def quality(facts: Facts) -> str:
     """Return the quality figures that the MoA paper prints, such as BLEU and perplexity."""
     rows = _quality(facts)
-    table = document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"}))
-    return f"{document.text('moa.quality')} {document.link_csv(QUALITY)}\n\n{table}"
+    return document.records(rows, dict.fromkeys([*rows[0]][2:], {"align": "right"}))
 
 
-def quality_data(facts: Facts) -> str:
-    """Return the quality figures of the MoA paper as CSV."""
-    return document.table_as_csv(_quality(facts))
-
-
-def sizes(facts: Facts) -> str:
-    """Return Table 5 of the MoA paper, the sizes of its models."""
-    table = facts.data["moa-table5"]
-    return f"{_head(table)} Every preset has them.\n\n{data_table(table)}"
+quality_csv = File("quality.csv", lambda facts: document.table_as_csv(_quality(facts)))
 
 
 def training(facts: Facts) -> str:
@@ -135,14 +130,45 @@ def training(facts: Facts) -> str:
     name, *others = settings
     rows = [{settings[name]: settings[key]} | {run[name]: run.get(key) for run in runs} for key in others]
     right = dict.fromkeys((run[name] for run in runs), {"align": "right"})
-    return f"{_head(table)} {document.text('moa.training')}\n\n{document.records(rows, right)}"
+    return document.records(rows, right)
 
 
-def _head(table: DataTable) -> str:
+def about_data(facts: Facts, name: str) -> str:
+    """Return the source, the place and the note of a table of printed data."""
+    table = facts.data[name]
     return f"{table.source}, {table.place}. {table.about}".strip()
 
 
-def data_table(table: DataTable) -> str:
-    """Return a data table with empty cells where an entry has no value."""
+def place(facts: Facts, name: str) -> str:
+    """Return the place of a table of printed data in its paper."""
+    return facts.data[name].place
+
+
+def data(facts: Facts, name: str) -> str:
+    """Return a table of printed data, with empty cells where an entry has no value."""
+    table = facts.data[name]
     rows = [{head: entry.get(key) for key, head in table.columns.items()} for entry in table.entries]
     return document.records(rows, dict.fromkeys(rows[0], {}))
+
+
+def departures(facts: Facts, paper: str) -> str:
+    """Return a table of the departures from one paper's code, each with its consequence in numbers."""
+    numbers = papers.departure_numbers(facts)
+    rows = [
+        {
+            "what": one.what,
+            "the authors' code": one.theirs + (f" ({one.file})" if one.file else ""),
+            "here": f"{one.ours} ({f'field `{one.field}`' if one.field else f'no field: {one.no_field}'})",
+            "why": one.why,
+            "consequence": one.consequence.format(**numbers) or None,
+        }
+        for one in load_departures()
+        if one.paper == paper
+    ]
+    return document.records(rows)
+
+
+def command(facts: Facts, paper: str = "") -> str:
+    """Return the command that prints the tables of a paper, or those of all papers."""
+    names = facts.of_paper(paper) if paper else facts.tables
+    return document.fold(f"python -m bench.macs --counter closed-form --table {' '.join(names)}")

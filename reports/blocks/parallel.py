@@ -1,4 +1,4 @@
-"""Report page "Models on many devices": the MACs, memory and communication of one rank under parallel plans."""
+"""Blocks of models on many devices: the MACs, memory and communication of one rank under parallel plans."""
 
 import shlex
 from fractions import Fraction
@@ -13,48 +13,19 @@ from headcount.formulas.plan import Plan, parse
 from headcount.formulas.rank import INDEX, rank_costs
 from headcount.formulas.symbols import symbol
 from headcount.reports import document
-from headcount.reports.document import Page, Section, text
+from headcount.reports.blocks.claims import VERDICT
+from headcount.reports.document import File
 from headcount.reports.facts import Facts
-from headcount.reports.pages.claims import VERDICT
-from headcount.reports.plots import parallel
+from headcount.reports.plots import parallel as plots
+
+ranks_plot = plots.PLOT
+ranks_csv = File("parallel.csv", lambda facts: document.table_as_csv(plots.ranks()))
 
 SIZES = "moa-table3"
 TOKENS = 2048
 RANKS = 8
 PRODUCTS = "MACs of T x S products"
 GIGA = {"kind": "fixed", "scale": 10**9, "digits": 2}
-
-
-DATA = "parallel.csv"
-
-
-def page(facts: Facts) -> Page:
-    """Return the page with its sections, commands and files."""
-    return Page(
-        "parallel",
-        "Models on many devices",
-        text("parallel.about"),
-        [
-            Section("What a rank computes, holds and sends", [parallel.PLOT, ranks], _commands()),
-            Section("Experts on several ranks", [dispatch], [_command("moa-8K32E128D", {}, TOKENS, "cp=8,ep=8")]),
-            Section("Heads of MoH on several ranks", [heads], _commands("moh-llama3-8b")),
-            Section("Causal attention by blocks", [blocks], [_command("llama3-8b", {}, TOKENS, "cp=8:ring")]),
-        ],
-        {DATA: lambda facts: document.table_as_csv(parallel.ranks())},
-    )
-
-
-def _commands(preset: str = "") -> list[str]:
-    """Return the commands that print the costs of the plans of ``preset`` (default: of all presets)."""
-    planned = [one for one in parallel.PLANNED if preset in ("", one["preset"])]
-    return [_command(one["preset"], one.get("fields", {}), one["seq_len"], one["plan"]) for one in planned]
-
-
-def _command(preset: str, fields: dict[str, Any], seq_len: int, plan: str) -> str:
-    changed = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
-    is_default = Case.of(preset).lengths.get("seq_len") == seq_len
-    length = [] if is_default else ["--seq-len", str(seq_len)]
-    return shlex.join(["headcount", "count", preset, *changed, *length, "--plan", plan])
 
 
 HEADS = {
@@ -65,18 +36,36 @@ HEADS = {
 }
 
 
-def ranks(facts: Facts) -> str:
-    """Return the table of MACs, state and sent bytes of a rank by model and plan, with a summary."""
-    found = parallel.ranks()
-    spans = {
-        name: [choose(row[name] for row in found) / 10**9 for choose in (min, max)]
-        for name in ("state_bytes", "sent_bytes")
+def commands(facts: Facts, preset: str = "") -> str:
+    """Return the commands that print the costs of the plans of ``preset`` (default: of all presets)."""
+    planned = [one for one in plots.PLANNED if preset in ("", one.preset)]
+    return "\n".join(document.fold(_command(one)) for one in planned)
+
+
+def _command(one: plots.Planned) -> str:
+    changed = ["--set", *(f"{name}={value}" for name, value in one.fields.items())] if one.fields else []
+    is_default = Case.of(one.preset).lengths.get("seq_len") == one.seq_len
+    length = [] if is_default else ["--seq-len", str(one.seq_len)]
+    return shlex.join(["python", "-m", "bench.macs", "--preset", one.preset, *changed, *length, "--plan", one.plan])
+
+
+def spans(facts: Facts) -> dict[str, float]:
+    """Return the least and the most GB that a rank holds, and those that it sends."""
+    state = [row["state_bytes"] / 10**9 for row in plots.ranks()]
+    sent = [row["sent_bytes"] / 10**9 for row in plots.ranks()]
+    return {
+        "least_state": min(state),
+        "most_state": max(state),
+        "least_sent": min(sent),
+        "most_sent": max(sent),
     }
-    summary = text("parallel.span", **spans)
-    rows = [{HEADS.get(key, key): size for key, size in {**row, "plan": f"`{row['plan']}`"}.items()} for row in found]
-    formats = dict.fromkeys(HEADS.values(), GIGA) | {"GMACs": {**GIGA, "digits": 0}}
-    table = document.records(rows, formats)
-    return f"{text('parallel.ranks')}\n\n{summary} {document.link_csv(DATA)}\n\n{table}"
+
+
+def ranks(facts: Facts) -> str:
+    """Return a table of MACs, state and sent bytes of a rank by model and plan."""
+    rows = [{**row, "plan": f"`{row['plan']}`"} for row in plots.ranks()]
+    shown = [{HEADS.get(key, key): size for key, size in row.items()} for row in rows]
+    return document.records(shown, dict.fromkeys(HEADS.values(), GIGA) | {"GMACs": {**GIGA, "digits": 0}})
 
 
 def _sent(form: Ledger, plan: Plan) -> Size:
@@ -90,7 +79,7 @@ def _both_sent(form: Ledger, e: Size) -> tuple[Size, Size]:
     return _sent(form, Plan(cp=e, ep=e)), _sent(form, Plan(tp=e, ep=e, replicated=True))
 
 
-def dispatch(facts: Facts) -> str:
+def dispatch(facts: Facts) -> dict[str, str]:
     """Return the numbers of ranks for which dispatch of rows to experts sends less than replication of all tokens.
 
     Both are computed from the closed form, and their ratio is compared with a formula.
@@ -108,17 +97,16 @@ def dispatch(facts: Facts) -> str:
         shown = {"size": row.name.rpartition(" ")[2]} | {letter: own[letter] for letter in ("K", "E", "D", "d_m")}
         shown["less at e ="] = ", ".join(str(e) for e, one in ratios.items() if one < 1) or "none"
         rows.append(shown | {"equal at e =": ", ".join(str(e) for e, one in ratios.items() if one == 1) or "none"})
-    about = text(
-        "parallel.dispatch",
-        dispatched=sympy.latex(sympy.factor(dispatched)),
-        replicated=sympy.latex(sympy.factor(replicated)),
-        ratio=sympy.latex(ratio),
-        formula=VERDICT[agree],
-    )
-    return f"{about}\n\n{document.records(rows)}"
+    return {
+        "dispatched": sympy.latex(sympy.factor(dispatched)),
+        "replicated": sympy.latex(sympy.factor(replicated)),
+        "ratio": sympy.latex(ratio),
+        "formula": VERDICT[agree],
+        "table": document.records(rows),
+    }
 
 
-def heads(facts: Facts) -> str:
+def heads(facts: Facts) -> dict[str, Any]:
     """Return the MACs of the slowest of RANKS ranks of MoH-LLaMA3-8B, with contiguous heads and with dealt pairs."""
     dense, moh = (Case.of(name, lengths={"seq_len": TOKENS}) for name in ("llama3-8b", "moh-llama3-8b"))
     found = {
@@ -136,18 +124,17 @@ def heads(facts: Facts) -> str:
         row = {"form": name, "heads of a token": used, "key/value heads": keys}
         rows.append(row | {PRODUCTS: sum(entry.macs for entry in core), "MACs of the rank": cost.ledger.macs})
     whole, _, contiguous, dealt = (row[PRODUCTS] for row in rows)
-    about = text(
-        "parallel.heads",
-        ranks=RANKS,
-        contiguous=VERDICT[contiguous == whole],
-        dealt=VERDICT[4 * dealt == 3 * whole],
-        tokens=TOKENS,
-        nothing=VERDICT[rows[3]["MACs of the rank"] == rows[2]["MACs of the rank"]],
-    )
-    return f"{about}\n\n{document.records(rows)}"
+    return {
+        "ranks": RANKS,
+        "contiguous": VERDICT[contiguous == whole],
+        "dealt": VERDICT[4 * dealt == 3 * whole],
+        "tokens": TOKENS,
+        "nothing": VERDICT[rows[3]["MACs of the rank"] == rows[2]["MACs of the rank"]],
+        "table": document.records(rows),
+    }
 
 
-def blocks(facts: Facts) -> str:
+def causal_blocks(facts: Facts) -> dict[str, str]:
     """Return the share of its T x S scores that a rank computes in causal attention, for two divisions of tokens."""
     rows, holds = [], True
     for c in (2, 4, 8, 16):
@@ -158,7 +145,7 @@ def blocks(facts: Facts) -> str:
         shares = {"first of c blocks": contiguous[0], "last of c blocks": contiguous[-1], "head and tail": max(paired)}
         rows.append({"c": c} | {name: str(share) for name, share in shares.items()})
     right = dict.fromkeys(list(rows[0])[1:], {"align": "right"})
-    return f"{text('parallel.blocks', holds=VERDICT[holds])}\n\n{document.records(rows, right)}"
+    return {"holds": VERDICT[holds], "table": document.records(rows, right)}
 
 
 def _share(held: list[list[int]], rank: int) -> Fraction:

@@ -1,0 +1,76 @@
+"""Blocks of choosing an attention and its sizes: cost, cache, memory and decoding, and searches under a budget."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+from headcount.bench.table import Section as TableSection
+from headcount.reports import counting, document, papers
+from headcount.reports.document import File
+from headcount.reports.facts import Facts
+from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRAINING, TRANSLATION
+from headcount.reports.plots import choose as plots
+
+over_mha_plot, front_plot, roofline_plot = plots.OVER_MHA, plots.FRONT, plots.ROOFLINE
+
+ACCOUNTS = (*DECODING, *TRAINING)
+WIDTH, LENGTHS = 512, (128, 1024)
+
+
+def _layers(facts: Facts) -> TableSection:
+    """Return the accounts of attention layers of width 512, one sequence, by length."""
+    layers = [(name, f"{sizes} d_m={WIDTH}") for name, sizes in LAYERS.items()]
+    return facts.result(counting.layer_accounts, layers, LENGTHS, ACCOUNTS)
+
+
+layers_csv = File("layers.csv", lambda facts: document.table_as_csv([row.values for row in _layers(facts).rows]))
+
+
+def layers(facts: Facts) -> str:
+    """Return tables of the same."""
+    return "\n\n".join(document.rows_of(_layers(facts), "layer", "T", *part) for part in (DECODING, TRAINING))
+
+
+def reading(facts: Facts) -> dict[str, Any]:
+    """Return the highest intensity of decoding, and the layers with the largest and the smallest cache."""
+    rows = [row.values for row in _layers(facts).rows]
+    most, least = (choose(rows, key=lambda row: row["kv_token_bytes"]) for choose in (max, min))
+    return {
+        "element_bytes": counting.ASSUMED.element_bytes,
+        # round up to a bound
+        "highest": ceil(100 * max(row["decode_intensity"] for row in rows)) / 100,
+        "most": most["kv_token_bytes"],
+        "most_layer": most["layer"],
+        "least": least["kv_token_bytes"],
+        "least_layer": least["layer"],
+    }
+
+
+def translation_models(facts: Facts) -> str:
+    """Return the accounts of translation models that decode 128 tokens."""
+    return _models(facts, TRANSLATION, 128)
+
+
+def language_models(facts: Facts) -> str:
+    """Return the accounts of language models that decode a full context."""
+    return _models(facts, LANGUAGE, 2048)
+
+
+def _models(facts: Facts, names: Sequence[str], length: int) -> str:
+    shown = (document.rows_of(facts.model_accounts(names, length, columns)) for columns in (DECODING, GENERATION))
+    return "\n\n".join(shown)
+
+
+def budget(facts: Facts, variant: str) -> dict[str, str]:
+    """Return a search around a dense model: a table, and a sentence with the columns that are constant in it."""
+    found = facts.budget(papers.BUDGETS[variant])
+    shown, same = _varying_columns(found)
+    return {"constant": same, "table": document.rows_of(found, *shown, code="preset")}
+
+
+def _varying_columns(section: TableSection) -> tuple[list[str], str]:
+    """Return the keys of the columns that vary, and a sentence with the constant columns."""
+    columns, first = section.table.columns, section.rows[0].values
+    differ = {c.key: len({row.values[c.key] for row in section.rows}) > 1 for c in columns}
+    same = [f"{' '.join(c.head_lines)} = {c.text(first[c.key])}" for c in columns if not differ[c.key]]
+    return [key for key, does in differ.items() if does], f" In all rows {', '.join(same)}." if same else ""
