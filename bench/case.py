@@ -14,8 +14,8 @@ from headcount.formulas.ledger import Ledger, Size
 from headcount.formulas.plan import Plan
 from headcount.formulas.rank import RankCost, rank_costs
 from headcount.models.configs.base import AttentionConfig, ConfigError, Form, Layered, ModelConfig, as_model
-from headcount.models.configs.presets import preset
 from headcount.models.configs.registry import MODELS
+from headcount.models.configs.targets import is_layer, make
 
 Config = AttentionConfig | ModelConfig
 Sizes = Mapping[str, Size]
@@ -59,10 +59,12 @@ class Case:
     ) -> "Case":
         """Return the preset ``name`` with some fields and lengths replaced; ``called`` replaces its name.
 
-        Raises ConfigError for a name, field, value or length that does not exist.
+        ``name`` may be the variant of a layer, whose fields ``overrides`` are. Raises ConfigError for a name, field,
+        value or length that does not exist.
         """
-        config = preset(name, overrides)
-        return cls(called or name, config, resolve_lengths(config, lengths or {}), name, plan)
+        config = make(name, overrides or {})
+        known = None if is_layer(name) else name
+        return cls(called or name, config, resolve_lengths(config, lengths or {}), known, plan)
 
     @property
     def model(self) -> tuple:

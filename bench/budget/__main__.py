@@ -39,7 +39,8 @@ from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.numbers import parse_int
-from headcount.models.configs.presets import assignments, parse_overrides, preset
+from headcount.models.configs.presets import parse_overrides, preset
+from headcount.models.configs.targets import read
 
 MAXIMISED = ("params", "active-params")
 DEFAULT = "moa"
@@ -126,8 +127,8 @@ def _plan_search(args: argparse.Namespace) -> Work:
     """Return the search over parallel plans. Raises UsageError where it lacks the model, the batch or the bytes."""
     if not (args.preset and args.global_batch and args.bytes):
         raise UsageError("--ranks needs PRESET, --global-batch and --bytes")
-    lengths = {name: getattr(args, name) for name in LENGTHS}
-    case = Case.of(args.preset, parse_overrides(args.preset, args.set), lengths)
+    name, fields, lengths = read(args.preset, args.set)
+    case = Case.of(name, fields, lengths | _given_lengths(args))
     sizes = args.ranks, args.global_batch, args.ranks_per_node, parse(args.bytes).high
     found, result = plans.section(case, *sizes, args.limit, float(args.min_distance))
     return Work([found], result=lambda printed: result)
@@ -138,8 +139,8 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
     if args.match_model and args.preset:
         raise UsageError("--match-model brings its own model; PRESET goes without it")
     text = args.match_model or args.preset or SEARCHED[args.attention or DEFAULT].search.preset
-    name = text.partition(",")[0]
-    own = overrides = parse_overrides(name, assignments(text))
+    name, own, own_lengths = read(text)
+    overrides = own
     config = preset(name, own)
     wanted = args.attention or config.attention.variant
     searched = SEARCHED.get(wanted) or variant(wanted)
@@ -163,9 +164,13 @@ def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:
         overrides["d_model"] = args.d_model
     if args.layers is not None:
         overrides |= layer_fields(name, args.layers)
-    lengths = {name: getattr(args, name) for name in LENGTHS}
+    lengths = own_lengths | _given_lengths(args)
     host = HostModel(searched, name, overrides, lengths, Assumptions(cache_bytes=args.cache_bytes))
     return host, _match_target(args.match_model, config, own, host) if args.match_model else None
+
+
+def _given_lengths(args: argparse.Namespace) -> dict[str, int]:
+    return {name: size for name in LENGTHS if (size := getattr(args, name)) is not None}
 
 
 def _match_target(text: str, config: ModelConfig, own: Mapping[str, Any], host: HostModel) -> Case:

@@ -23,6 +23,7 @@ from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import PRESETS, format_overrides
 from headcount.models.configs.registry import ATTENTIONS, MODELS
+from headcount.models.configs.targets import length_words
 
 LAYERS = ("num_layers", "num_encoder_layers", "num_decoder_layers")
 
@@ -193,7 +194,7 @@ def section(args: Namespace, answer: Answer, target: Case | None) -> Section:
         [
             *columns,
             *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
-            Column("preset", "as a TARGET", priority=2, wraps=24),
+            Column("target", "as a TARGET", priority=2, wraps=24),
         ],
         notes_above=_notes(args, answer, timed, target),
     )
@@ -209,7 +210,7 @@ def section(args: Namespace, answer: Answer, target: Case | None) -> Section:
             "base": host.preset,
             "set": changed,
             "input": dict(host.example.lengths),
-            "preset": ",".join((host.preset, *changed)),
+            "target": ",".join((host.preset, *changed, *length_words(host.example.lengths))),
         }
         rows.append(Row(record, records=[record]))
     return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in answer.bounds.items()}})

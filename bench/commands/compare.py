@@ -11,12 +11,11 @@ from headcount.bench.commands.options import (
     assumptions_of,
     column_options,
     counter_options,
-    lengths_of,
     refuse,
 )
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.target import TARGET, add_target_options
+from headcount.bench.isolated.target import TARGET, add_target_options, parse_target
 from headcount.bench.macs import cases, columns, entries, results
 from headcount.bench.measure import check_device, parse_counters
 from headcount.bench.snapshot.sections import COMPARED
@@ -25,7 +24,8 @@ from headcount.bench.snapshot.snapshot import CountSnapshot, snapshot_of_rank
 from headcount.bench.table import Section
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.plan import parse as parse_plan
-from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
+from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.targets import split
 
 PROG = "headcount compare"
 DESCRIPTION = """The difference of two models by module and kind, and the sizes where it changes its sign.
@@ -98,7 +98,7 @@ def _plans(args: argparse.Namespace) -> list[Section]:
     if len(pairs) != 2:
         raise UsageError("--plan takes two plans for one preset, or one plan for two")
     for text in args.models:
-        if text.partition(",")[0] not in PRESETS:
+        if split(text)[0] not in PRESETS:
             raise UsageError(f"--plan compares presets, and {text} is none")
     found, sides = [], dict(zip(args.models, _sides(args), strict=True))
     for text, plan in pairs:
@@ -113,9 +113,8 @@ def _rules(args: argparse.Namespace) -> Section:
         raise UsageError(ONE_OR_TWO)
     (text,) = args.models
     refuse(args, ("input", "dtype", "counter", "device"), "--rules")
-    name = text.partition(",")[0]
-    overrides = parse_overrides(name, [*assignments(text), *args.set])
-    return entries.rules_section(Case.of(name, overrides, lengths_of(args)), args.rules)
+    target = parse_target(text, args)
+    return entries.rules_section(Case.of(target.spec, target.settings, target.lengths, called=text), args.rules)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

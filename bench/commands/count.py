@@ -15,7 +15,6 @@ from headcount.bench.commands.options import (
     column_options,
     counter_options,
     counters_of,
-    lengths_of,
     refuse,
 )
 from headcount.bench.counters import registry
@@ -34,11 +33,12 @@ from headcount.bench.measure import CLOSED_FORM, check_device, measure, parse_co
 from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import check_format
 from headcount.bench.result import Result
-from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import Section
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.rank import BYTES, REDUCTION
-from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
+from headcount.models.configs.presets import LISTED, PRESETS
+from headcount.models.configs.suggest import choices
+from headcount.models.configs.targets import has_closed_form
 
 PROG = "headcount count"
 DESCRIPTION = """MACs and parameters of a model, or of presets in closed form.
@@ -96,12 +96,14 @@ def command(args: argparse.Namespace) -> Result | Work:
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:
-    """Return the presets at the lengths of ``args``. Raises ConfigError for one that does not exist."""
+    """Return the presets and layers of ``args``. Raises ConfigError for one that does not exist."""
     found = []
     for text in args.target:
-        name = text.partition(",")[0]
-        overrides = parse_overrides(name, [*assignments(text), *args.set])
-        found.append(Case.of(name, overrides, lengths_of(args), called=text))
+        target = parse_target(text, args)
+        if not has_closed_form(target.spec):
+            valid = choices(text, PRESETS, LISTED)
+            raise UsageError(f"{text} has no closed form: it is no preset, and no layer as moa:K=8,…; {valid}")
+        found.append(Case.of(target.spec, target.settings, target.lengths, called=text))
     return found
 
 
@@ -129,10 +131,11 @@ def _ranks(args: argparse.Namespace) -> Result:
     if others := [name for name in counters if name != "headcount"]:
         raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")
     element_bytes = {**BYTES, REDUCTION: args.reduce_bytes or BYTES[REDUCTION]}
-    found, rows = [], []
-    for case in _cases(args):
-        case = replace(case, plan=parse_plan(args.plan))
-        target = Target(case.preset, parse_overrides(case.preset, args.set), lengths=case.lengths) if counters else None
+    plan, found, rows = parse_plan(args.plan), [], []
+    for text in args.target:
+        target = replace(parse_target(text, args), plan=None)
+        case = Case.of(target.spec, target.settings, target.lengths, plan=plan)
+        target = replace(target, lengths=case.lengths) if counters else None
         by_rank, *others = ranks.tables(case, args.columns, element_bytes, target=target, training=args.backward)
         rows += by_rank.rows
         found += [by_rank, *others]
@@ -151,7 +154,7 @@ def _module(args: argparse.Namespace) -> list[Section]:
     if args.backward and counters:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
     given, case, target = assumptions_of(args), None, parse_target(text, args)
-    if target.spec in PRESETS:
+    if has_closed_form(target.spec):
         case = Case.of(target.spec, target.settings, target.lengths)
         case.check_runs()
     check(args.columns, given, () if case else columns.OF_RUN)

@@ -14,14 +14,14 @@ PROG = "headcount grid"
 DESCRIPTION = """One attention layer at every combination of sizes.
 
     headcount grid 'K=1,2,4 E=8 D=64 T=10,128'
-    headcount grid 'h=8 d_h=64 T=128,8192' --counter closed-form --columns kv_bytes
+    headcount grid mha:h=8,d_h=64,T=128,8192 --counter closed-form --columns kv_bytes
 """
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line."""
     out = Parser(prog=prog, description=DESCRIPTION)
-    text = "'K=1,2,4 E=8 D=64 T=10,128', or a TOML file like it"
+    text = "moa:K=1,2,E=8,D=64,T=10; 'K=1,2 E=8 D=64 T=10'; a TOML file"
     out.add_argument("grid", nargs="+", metavar="SPEC", help=text)
     counter_options(out)
     column_options(out)

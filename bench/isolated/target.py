@@ -11,18 +11,11 @@ from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError
 from headcount.bench.snapshot.snapshot import Target
 from headcount.formulas.published.expressions import evaluate
+from headcount.models.configs import targets
 from headcount.models.configs.numbers import parse_int
-from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
+from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.targets import LENGTHS, has_closed_form, is_layer
 
-LENGTHS = {
-    "seq_len": "sequence length in tokens",
-    "src_len": "source length in tokens, of a preset",
-    "tgt_len": "target length in tokens, of an encoder-decoder",
-    "batch_size": "batch size",
-    "image_size": "height and width of an image in pixels",
-    "images": "images of a vision-language model",
-}
-"""Input lengths of a preset or a configuration by name, with the help text of their options."""
 DTYPES = (
     "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool complex64"
 ).split()
@@ -55,13 +48,13 @@ def parse_input(text: str) -> tuple[str, list[int], str | None]:
 
 
 def parse_settings(words: Sequence[str], spec: str = "") -> dict[str, Any]:
-    """Return values by name from NAME=VALUE words; the fields of a preset where ``spec`` names one.
+    """Return values by name from NAME=VALUE words; the fields of a preset or a layer where ``spec`` names one.
 
     A value is JSON, an integer, a float, true, false or null, or any other text itself.
-    Raises UsageError for any other word, and ConfigError for a field that the preset does not have.
+    Raises UsageError for any other word, and ConfigError for a field that the preset or layer does not have.
     """
-    if spec in PRESETS:
-        return parse_overrides(spec, words)
+    if has_closed_form(spec):
+        return targets.parse(spec, words)
     out = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -124,22 +117,28 @@ def _checked_input(text: str) -> str:
 def parse_target(text: str, args: argparse.Namespace, base: Target | None = None) -> Target:
     """Return the target that ``text``, TARGET or TARGET,NAME=VALUE,…, and the options of a command name.
 
-    What they do not give is that of ``base``: settings, lengths and formulas one by one, but ``text`` has all settings
-    of its target. Raises UsageError for what cannot be parsed, where plan and ranks do not go together or with the
-    target, and for a rank that does not exist, and ConfigError for a field of a preset that does not exist.
+    Words of lengths, T, S and B among them, are lengths of a preset, a layer and a configuration; of a user's function
+    they are keywords. What is not given is that of ``base``: settings, lengths and formulas one by one, but a ``text``
+    with words has all settings of its target. Raises UsageError for what cannot be parsed, where plan and ranks do not
+    go together or with the target, and for a rank that does not exist, and ConfigError for a field or a layer that does
+    not exist.
     """
-    spec = text.partition(",")[0] if "=" in text else text
+    spec, own = targets.split(text) if text or base is None else (base.spec, [])
     base = base or Target(spec)
-    settings = parse_settings((*assignments(text.removeprefix(spec)), *(args.set or ())), spec)
+    words, lengths = _split_lengths(spec, [*own, *(args.set or ())])
+    settings = parse_settings(words, spec)
+    lengths |= {name: size for name in LENGTHS if (size := getattr(args, name, None)) is not None}
     given = {
         "spec": spec,
-        "settings": settings if text != spec else {**base.settings, **settings},
+        "settings": settings if own else {**base.settings, **settings},
         "inputs": tuple(args.input or base.inputs),
-        "lengths": base.lengths | {name: size for name in LENGTHS if (size := getattr(args, name, None)) is not None},
+        "lengths": {**base.lengths, **lengths},
         "formulas": {**base.formulas, **parse_formulas(getattr(args, "formula", None) or ())},
     }
     options = {name: value for name in base.options() if (value := getattr(args, name, None)) is not None}
     target = replace(base, **options, **given)
+    if is_layer(spec) and not {"seq_len", "tgt_len"} & {*target.lengths}:
+        raise UsageError(f"{text} needs its length; write {text},T=128")
     ranks, rank, has_rank = target.ranks, target.rank, getattr(args, "rank", None) is not None
     if not target.plan and ranks is None and not has_rank:
         return target
@@ -150,6 +149,10 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
     if ranks is not None and not 0 <= rank < ranks:
         raise UsageError(f"--rank {rank}: the ranks of --ranks {ranks} are 0 to {ranks - 1}")
     return target
+
+
+def _split_lengths(spec: str, words: Sequence[str]) -> tuple[list[str], dict[str, int]]:
+    return targets.split_lengths(words) if has_closed_form(spec) or is_configuration(spec) else (list(words), {})
 
 
 def parse_formulas(words: Sequence[str]) -> dict[str, str]:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import headcount
 from headcount.bench.case import resolve_lengths
 from headcount.bench.isolated.target import is_configuration, parse_input
-from headcount.models.configs.presets import PRESETS, preset
+from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
+from headcount.models.configs.targets import has_closed_form, make
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -77,7 +78,7 @@ def check_spec(spec: str) -> None:
 
 def check_target(spec: str) -> None:
     """Raise UserCodeError where ``spec`` names no user module, preset or configuration, or a file that is missing."""
-    if spec in PRESETS or spec.startswith("hf:"):
+    if has_closed_form(spec) or spec.startswith("hf:"):
         return
     if not is_configuration(spec) and (":" in spec or spec.endswith(".py")):
         check_spec(spec)
@@ -86,8 +87,8 @@ def check_target(spec: str) -> None:
             hint = f"a function that loads it is a target: FILE.py:make returns ({loader.format(spec)}, inputs)"
             raise UserCodeError(f"{spec!r} is a saved model; {hint}")
         near = did_you_mean(spec, PRESETS).removeprefix("; ")
-        presets = f"a preset ({near or 'headcount table --list'})"
-        raise UserCodeError(f"unknown target {spec!r}; {presets}, FILE.py:FUNCTION, config.json or hf:NAME")
+        closed = f"a preset ({near or 'headcount table --list'}), a layer (moa:K=8,E=32,…)"
+        raise UserCodeError(f"unknown target {spec!r}; {closed}, FILE.py:FUNCTION, config.json or hf:NAME")
     elif not os.path.isfile(spec):
         raise UserCodeError(f"there is no file {spec}")
 
@@ -127,7 +128,7 @@ def import_folders(spec: str) -> list[str]:
     A preset and a configuration name no code, so nothing is imported from the current folder for them.
     """
     file, _, _ = spec.rpartition(":")
-    if spec in PRESETS or is_configuration(spec):
+    if has_closed_form(spec) or is_configuration(spec):
         return []
     return [*([str(_package_top(Path(file).resolve()))] if file.endswith(".py") else []), os.getcwd()]
 
@@ -243,11 +244,11 @@ def build_target(request: Mapping[str, Any]) -> Built:
         from headcount.bench.isolated.config_file import build_from_config
 
         return build_from_config(spec, settings, lengths, inputs, dtype, request.get("device") or "meta")
-    if spec in PRESETS:
+    if has_closed_form(spec):
         if inputs:
-            raise UserCodeError(f"{spec} is a preset: its lengths, and not --input, set its inputs")
+            raise UserCodeError(f"{spec} is no code of yours: its lengths, and not --input, set its inputs")
         options = {"device": request.get("device") or "meta", "initialise": request.get("random", False)}
-        return _build_preset(spec, settings, lengths, dtype or "bfloat16", **options)
+        return _build_config(spec, settings, lengths, dtype or "bfloat16", **options)
     function = load(spec, request.get("roots", {}).get(spec))
     if lengths:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in lengths)
@@ -277,10 +278,10 @@ def parse_inputs(texts: Sequence[str], dtype: str = "float32") -> "dict[str, Ten
     return found
 
 
-def _build_preset(
+def _build_config(
     spec: str, settings: Mapping[str, Any], lengths: Mapping[str, int], dtype: str, device: str, initialise: bool
 ) -> Built:
-    """Build a preset with weights of zeros unless ``initialise``, or none on meta, and its inputs."""
+    """Build a preset or a layer with weights of zeros unless ``initialise``, or none on meta, and its inputs."""
     import torch
 
     from headcount.models.build import build as build_model
@@ -291,7 +292,7 @@ def _build_preset(
     fields = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     options = {"device": device, "dtype": getattr(torch, dtype)}
     try:
-        config = preset(spec, fields)
+        config = make(spec, fields)
         inputs = example_inputs(config, resolve_lengths(config, lengths), **options)
         return Built(build_model(config, initialise=initialise, **options), (), inputs)
     except ConfigError as error:

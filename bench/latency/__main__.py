@@ -38,6 +38,7 @@ from headcount.bench.latency import estimate, implementations, schedule, targets
 from headcount.bench.latency.timing_cases import ROUTINGS, TimingCase, layer_cases, model_cases
 from headcount.bench.table import plural
 from headcount.models.configs import layers
+from headcount.models.configs.targets import is_layer, read
 
 PASSES = ("forward", "backward", "both", "decode")
 SEQ_LENS = {"cpu": (10, 128, 512), "cuda": (10, 128, 512, 2048, 8192)}
@@ -49,7 +50,7 @@ SUBCOMMANDS = ("compare", "gates", "campaign", "ranks")
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
     """Return the command line of bench.latency."""
     out = Parser(prog=prog, description=(__doc__ or "").replace(PROG, prog))
-    out.elsewhere = {"": prog}
+    out.add_argument("target", nargs="*", metavar="TARGET", help="with --estimate: moa:K=8,E=32,…,T=512 or PRESET,K=4")
     out.add_argument("--layer", nargs="+", metavar="NAME", help="layers of --list (default: all)")
     out.add_argument("--model", nargs="+", metavar="NAME", help="a preset, or all")
     known = dict.fromkeys(name for names in implementations.impls_by_variant().values() for name in names)
@@ -104,10 +105,12 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
 
 
 def _has_target(prog: str, argv: Sequence[str]) -> bool:
-    """Return whether ``argv`` names a target: a word that is no value of an option, and no option of layers."""
+    """Return whether ``argv`` names a target to time: a word that is no value of an option, without one of layers."""
+    if "--estimate" in argv:
+        return False
     if not argv or not argv[0].startswith("-"):
         return bool(argv)
-    if {"-h", "--help", "--version"} & {*argv}:
+    if {"-h", "--help"} & {*argv}:
         return False
     try:
         return any(not target.isdecimal() for target in targets.parser(prog).parse_args(argv).target)
@@ -130,6 +133,10 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Cal
         return _list_names()
     if args.estimate:
         return _estimate(args)
+    if args.target:
+        raise UsageError(
+            f"a TARGET goes with --estimate here; headcount latency {args.target[0]} --help has its options"
+        )
     args.device = args.device or "cpu"
     if args.device in HARDWARE:
         raise UsageError(f"--device {args.device} is named hardware, which only --estimate takes; choose cpu or cuda")
@@ -155,7 +162,7 @@ def _estimate(args: argparse.Namespace) -> Work:
     set_defaults(args)
     schedule.check_limits(args)
     hardware.check(args.dtype)
-    section = estimate.section(_make_cases(args), hardware)
+    section = estimate.section(_target_cases(args) if args.target else _make_cases(args), hardware)
     return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
 
 
@@ -182,6 +189,22 @@ def _make_cases(args: argparse.Namespace) -> list[TimingCase]:
         found += model_cases(names, args.seq_len, args.passes, **how)
     found = [replace(case, batch_size=args.batch_size or max(1, args.tokens // case.seq_len)) for case in found]
     return schedule.by_value(found) if args.order == "value" else found
+
+
+def _target_cases(args: argparse.Namespace) -> list[TimingCase]:
+    """Return the cases of layers by letters and of presets, each at the length that its TARGET or --seq-len states."""
+    how = {"dtype": args.dtype, "device": args.device, "requested": tuple(args.impl) if args.impl else None}
+    found = []
+    for text in args.target:
+        spec, _, lengths = read(text)
+        seq_lens = [lengths["seq_len"]] if "seq_len" in lengths else args.seq_len
+        if is_layer(spec):
+            cases = layer_cases([text], seq_lens or SEQ_LENS[args.device], args.passes, args.routing, **how)
+        else:
+            cases = model_cases([text], seq_lens, args.passes, **how)
+        batch_size = lengths.get("batch_size", args.batch_size)
+        found += [replace(case, batch_size=batch_size or max(1, args.tokens // case.seq_len)) for case in cases]
+    return found
 
 
 def _list_names() -> str:

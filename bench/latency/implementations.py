@@ -12,6 +12,7 @@ from headcount.models.configs.base import AttentionConfig, Implementation, Model
 from headcount.models.configs.layers import layer
 from headcount.models.configs.presets import PRESETS, preset, read_section
 from headcount.models.configs.registry import ATTENTIONS
+from headcount.models.configs.targets import make, read
 
 AUTO = "auto"
 """The implementation that a layer chooses itself."""
@@ -70,6 +71,16 @@ class ImplSpec:
         return with_attention(self.config, form=form) if form else self.config
 
 
+def find_config(subject: str, name: str) -> AttentionConfig | ModelConfig:
+    """Return the configuration of a layer or a model, by its name or by a TARGET: ``moa:K=8,…``, ``PRESET,K=4,…``."""
+    if subject == "layer" and ":" not in name:
+        return layer(name)
+    if subject == "model" and "," not in name:
+        return preset(name)
+    spec, fields, _ = read(name)
+    return make(spec, fields)
+
+
 def impl_of(config: AttentionConfig | ModelConfig, name: str) -> Implementation | None:
     """Return the implementation called ``name`` of an attention; None for ``auto``, which is any of them."""
     return next((impl for impl in getattr(config, "attention", config).implementations if impl.name == name), None)
@@ -77,7 +88,7 @@ def impl_of(config: AttentionConfig | ModelConfig, name: str) -> Implementation 
 
 def skips(name: str, impl: str) -> bool:
     """Return whether ``impl`` of the layer ``name`` computes nothing of a head for tokens that do not use it."""
-    known = impl_of(layer(name), impl)
+    known = impl_of(find_config("layer", name), impl)
     return known is not None and known.form is not None
 
 
@@ -88,7 +99,7 @@ def layer_impls(
 
     Without ``requested`` those implementations that run on ``device`` (None: on any); for few ``tokens`` more.
     """
-    config = layer(name)
+    config = find_config("layer", name)
     # where an implementation skips heads, the timed one that does not is what it is compared with
     skips = any(impl.form for impl in config.implementations)
     rows = []
@@ -109,7 +120,7 @@ def model_impls(
 
     UsageError for a model without a module.
     """
-    config = preset(name)
+    config = find_config("model", name)
     if not config.has_module:
         raise UsageError(f"{name} is a closed form only; headcount latency --list names the models that run")
     impls = _resolve_impls(config.attention, requested, device, tokens)
@@ -123,11 +134,14 @@ def model_impls(
 
 @cache
 def find_dense_preset(name: str) -> str | None:
-    """Return the dense preset that is nearest in MACs to the routed model ``name``; None for a dense one.
+    """Return the dense preset that is nearest in MACs to the routed model ``name``; None for a dense one, and for one
+    that is no preset.
 
     It has the attention of the preset that ``name`` is derived from, and the same fields but for the widths. None where
     no preset has.
     """
+    if name not in PRESETS:
+        return None
     config, dense = preset(name), preset(_origin(name)).attention
     if not config.attention.routing_letters or dense.routing_letters:
         return None

@@ -32,7 +32,7 @@ from headcount.bench.output.arguments import SET
 from headcount.bench.table import Column, Row, Section, Table, macs_column
 from headcount.formulas.plan import Plan, parse
 from headcount.formulas.rank import INDEX, PARAMETER, REDUCTION, RankCost, rank_costs
-from headcount.models.configs import presets
+from headcount.models.configs.targets import read
 
 PROG = "python -m bench.latency"
 KIND = "latency-ranks"
@@ -81,8 +81,9 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
         sys.stdout = sys.stderr = io.StringIO()
     schedule.prepare(args)
     args.dtype = args.dtype or schedule.DTYPE[args.device]
-    lengths = {"seq_len": args.seq_len, "batch_size": args.batch_size}
-    case = Case.of(args.preset, presets.parse_overrides(args.preset, args.set), lengths)
+    name, fields, lengths = read(args.preset, args.set)
+    lengths |= {name: size for name in ("seq_len", "batch_size") if (size := getattr(args, name)) is not None}
+    case = Case.of(name, fields, lengths, called=args.preset)
     args.lengths = dict(case.lengths)
     divided = parse(args.plan)
     cost = _cost(case, divided, args.plan)

@@ -15,7 +15,7 @@ from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval, 
 from headcount.bench.output.progress import stage
 from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, plural
-from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.targets import has_closed_form
 
 DESCRIPTION = """Time models, each with exact MACs.
 
@@ -79,7 +79,7 @@ def plan(args: argparse.Namespace) -> Work:
 
 def _with_lengths(target: Target, several: bool) -> Target:
     """Return ``target``, a user module of several targets without lengths: they are those of the configurations."""
-    has_lengths = is_configuration(target.spec) or target.spec in PRESETS
+    has_lengths = is_configuration(target.spec) or has_closed_form(target.spec)
     return replace(target, lengths={}) if several and not has_lengths else target
 
 

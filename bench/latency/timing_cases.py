@@ -6,11 +6,9 @@ from itertools import product
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
-from headcount.bench.latency.implementations import ImplSpec, layer_impls, model_impls
+from headcount.bench.latency.implementations import ImplSpec, find_config, layer_impls, model_impls
 from headcount.bench.table import Column
 from headcount.models.configs.base import AttentionConfig, ModelConfig
-from headcount.models.configs.layers import layer
-from headcount.models.configs.presets import preset
 
 ROUTINGS = ("balanced", "paper", "zipf", "one-expert")
 """Distributions of the timed tokens over experts (``case_tensors.expert_shares``)."""
@@ -63,7 +61,7 @@ class TimingCase:
     @property
     def config(self) -> AttentionConfig | ModelConfig:
         """The configuration of the layer or model."""
-        return layer(self.name) if self.subject == "layer" else preset(self.name)
+        return find_config(self.subject, self.name)
 
     @property
     def new_len(self) -> int:
@@ -103,7 +101,7 @@ def layer_cases(
     """Yield every combination, shapes outside, layers inside, without a batch size. Routings are swept for layers whose
     router can be steered."""
     for which, seq_len, name in product(passes, seq_lens, names):
-        for routing in routings if layer(name).steerable else routings[:1]:
+        for routing in routings if find_config("layer", name).steerable else routings[:1]:
             yield TimingCase("layer", name, seq_len, 0, which=which, routing=routing, **how)
 
 
@@ -116,7 +114,7 @@ def model_cases(
         if which not in ("forward", "both"):
             raise UsageError(f"a model is timed by --pass forward or both, not {which}")
         for name in names:
-            config = preset(name)
+            config = find_config("model", name)
             given = [value for key, value in config.lengths.items() if key != "batch_size"]
             # a model of images has a fixed length: its patches
             fixed = [] if given else [config.num_tokens]

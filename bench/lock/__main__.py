@@ -158,7 +158,7 @@ def _limit(text: str) -> tuple[str, int]:
 def _request(args: argparse.Namespace, locked: CountSnapshot | None, word: str) -> Target:
     """Return the request of the lock with the TARGET ``word``, if any, and the options of the command line."""
     base = (locked and locked.request) or Target("")
-    target = parse_target(word or base.spec, args, base)
+    target = parse_target(word, args, base)
     if not target.spec:
         reason = "a lock written by a program names no module; " if locked else ""
         raise UsageError(f"{reason}give a TARGET, as FILE.py:FUNCTION{'' if locked else ', --check or --update LOCK'}")

@@ -3,6 +3,8 @@
 Importable without torch.
 """
 
+import re
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,13 +16,13 @@ from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount, count_module
 from headcount.bench.isolated.run import run_isolated
-from headcount.bench.isolated.target import LENGTHS, flag, is_configuration, parse_settings
+from headcount.bench.isolated.target import LENGTHS, flag, is_configuration, parse_target
 from headcount.bench.measure import measure
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.snapshot import CountSnapshot, Target, snapshot_of
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
 from headcount.formulas.published.expressions import expression
-from headcount.models.configs.presets import PRESETS, assignments, parse_overrides
+from headcount.models.configs.targets import has_closed_form, split
 
 
 @dataclass(frozen=True)
@@ -132,29 +134,30 @@ def parse_sides(texts: Sequence[str], given: Mapping[str, Any]) -> list[Side]:
 
 def options_of(text: str) -> Sequence[str]:
     """Return the names of the options that change a model: none for the file of a count."""
-    spec = text.partition(",")[0]
     if is_saved(text):
         return ()
+    spec, _ = split(text)
     if is_configuration(spec):
         return ("set", "input", "dtype", *LENGTHS)
-    return ("set", "input", "dtype") if ":" in spec else ("set", *PRESET_LENGTHS)
+    if ":" in spec:
+        return ("set", "input", "dtype")
+    return ("set", *PRESET_LENGTHS)
 
 
-def parse(
-    text: str, set: Sequence[str] = (), input: Sequence[str] = (), dtype: str | None = None, **lengths: int
-) -> Side:
-    """Return the case of ``TARGET,NAME=VALUE,…`` with the assignments of ``set``, or the count in a file.
+def parse(text: str, **options: Any) -> Side:
+    """Return the case of ``TARGET,NAME=VALUE,…`` with the ``options`` of parse_target, or the count in a file.
 
     Raises ConfigError, with the valid names, for a preset, field, value or length that does not exist, and UsageError
     for a file that cannot be read.
     """
     if is_saved(text):
         return replace(file.read(text), name=text)
-    name = text.partition(",")[0]
-    if is_configuration(name) or ":" in name:
-        return of_target(Target(name, parse_settings([*assignments(text), *set]), tuple(input), dtype, lengths))
-    full = ",".join((text, *set))
-    case = Case.of(name, parse_overrides(name, assignments(full)), lengths, called=full)
+    given = dict.fromkeys(("set", "input", "dtype")) | options
+    target = parse_target(text, Namespace(**given))
+    if ":" in target.spec or is_configuration(target.spec):
+        return of_target(target)
+    called = ",".join((text, *(given["set"] or ())))
+    case = Case.of(target.spec, target.settings, target.lengths, called=called)
     # Raise for a length beyond the model's positions before anything is printed.
     _ = case.ledger
     return case
@@ -176,7 +179,7 @@ def counted(case: Case | ModuleCase, counters: Sequence[str], device: str | None
 
 def is_saved(text: str) -> bool:
     """Return whether ``text`` names a file of a count, existing or not, rather than a preset or a module."""
-    if text.partition(",")[0] in PRESETS:
+    if has_closed_form(re.split("[,:]", text)[0]):
         return False
     # the suffix identifies a file that does not exist, as b.txt
     path = Path(text)

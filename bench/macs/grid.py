@@ -19,7 +19,8 @@ from headcount.formulas.symbols import format_sizes
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import parse_int
-from headcount.models.configs.suggest import did_you_mean
+from headcount.models.configs.suggest import choices, did_you_mean
+from headcount.models.configs.targets import split_words
 
 DEFAULT_D_MODEL = 512
 MAX_POINTS = 100_000
@@ -44,10 +45,18 @@ class Grid:
 def parse(text: str) -> Grid:
     """Return the grid of a text such as ``'K=1,2 E=8 D=64 T=10,128'``, or of a TOML file with the same keys.
 
-    Raises UsageError, with the valid keys, for a key, a value or a file that cannot be used.
+    ``moa:K=1,2,E=8,D=64,T=10,128`` names the variant too, as a TARGET does. Raises UsageError, with the valid keys, for
+    a key, a value, a variant or a file that cannot be used.
     """
-    values = _read_words(_words_of(text) if text.endswith(".toml") else text)
-    variants = list(variants_with("grid").values())
+    known = variants_with("grid")
+    name, colon, sizes = text.partition(":")
+    if text.endswith(".toml"):
+        text = _words_of(text)
+    elif colon:
+        if name not in known:
+            raise UsageError(f"no grid of {name!r}; {choices(name, known)}")
+        known, text = {name: known[name]}, " ".join(split_words(sizes))
+    values, variants = _read_words(text), list(known.values())
     own = [key for key in values if key not in COMMON]
     # the first variant that has every letter: MHA where s and r are not given
     variant = next((variant for variant in variants if own and {*own} <= {*variant.grid.letters}), None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import headcount
 from headcount.formulas.ledger import MAC_KINDS, Entry
 from headcount.formulas.rank import RankCost, Transfer
+from headcount.models.configs.targets import is_layer
 
 if TYPE_CHECKING:
     from headcount.bench.isolated.module_count import ModuleCount
@@ -39,7 +40,7 @@ class Target:
     """A user module, a preset, a configuration file or a hub name, what is changed of it, and how it is counted.
 
     Args:
-        spec: FILE.py:NAME, package.module:NAME, a preset, ``config.json`` or ``hf:NAME``.
+        spec: FILE.py:NAME, package.module:NAME, a preset, the variant of a layer, ``config.json`` or ``hf:NAME``.
         settings: keywords of the function or class, or fields of the configuration.
         inputs: texts of --input, ``SIZES[:DTYPE]`` or ``NAME=SIZES[:DTYPE]``.
         dtype: type of the weights, one of isolated.target.DTYPES; None for the module's own.
@@ -66,9 +67,12 @@ class Target:
 
     @property
     def name(self) -> str:
-        """TARGET or TARGET,NAME=VALUE,… of a command."""
+        """TARGET or TARGET,NAME=VALUE,… of a command; that of a layer has its lengths."""
         values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in self.settings.items()}
-        return ",".join((self.spec, *(f"{name}={value}" for name, value in values.items())))
+        words = [f"{name}={value}" for name, value in values.items()]
+        if not is_layer(self.spec):
+            return ",".join((self.spec, *words))
+        return f"{self.spec}:{','.join((*words, *(f'{name}={size}' for name, size in self.lengths.items())))}"
 
     @property
     def code(self) -> tuple[str, ...]:

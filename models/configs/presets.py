@@ -98,38 +98,39 @@ def _base(name: str) -> dict[str, Any]:
     return PRESETS[name]
 
 
-def parse_overrides(name: str, assignments: Sequence[str]) -> dict[str, Any]:
-    """Parse ``FIELD=VALUE`` texts by the types of the fields of preset ``name``.
+def parse_overrides(name: str, words: Sequence[str]) -> dict[str, Any]:
+    """Parse ``FIELD=VALUE`` words by the types of the fields of preset ``name``; letters stand for their fields.
 
     With ``attention=VARIANT`` among them, the fields are those of the preset with that attention; ``recipe=NAME``
     stands for the fields that it sets.
     """
     base = _base(name)
-    parts = [text.partition("=") for text in assignments]
+    parts = [word.partition("=") for word in words]
     attention = next((value for field, _, value in parts if field == "attention"), base["attention"])
     types = _types(base["model"], attention)
-    values = {}
-    for field, equals, value in parts:
+    letters = {**MODELS[base["model"]].fields_by_letter, **ATTENTIONS[attention].fields_by_letter}
+    return apply_recipe(name, parse_fields(name, words, types, letters))
+
+
+def parse_fields(
+    name: str, words: Sequence[str], types: Mapping[str, Any], letters: Mapping[str, str]
+) -> dict[str, Any]:
+    """Parse ``FIELD=VALUE`` or ``LETTER=VALUE`` words by the ``types`` of fields.
+
+    Raises ConfigError, with the fields and letters of what ``name`` names, for any other.
+    """
+    settable = {letter: field for letter, field in letters.items() if field in types}
+    values: dict[str, Any] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        field = settable.get(key, key)
         if field not in types:
-            letters = {**MODELS[base["model"]].fields_by_letter, **ATTENTIONS[attention].fields_by_letter}
-            if field in letters:
-                raise ConfigError(f"{field} is {letters[field]}: --set {letters[field]}={value or 'VALUE'}")
-            raise ConfigError(f"unknown field {field!r} of {name}; {choices(field, sorted(types))}")
+            known = dict.fromkeys((*settable, *sorted(types)))
+            raise ConfigError(f"unknown field {key!r} of {name}; {choices(key, known)}; T, S and B are lengths")
         if not equals:
-            raise ConfigError(f"{field} has no value; write {field}=VALUE")
-        values[field] = _parse(field, value, types[field])
-    return apply_recipe(name, values)
-
-
-def assignments(text: str) -> list[str]:
-    """Return the ``FIELD=VALUE`` parts of ``NAME,FIELD=VALUE,…``; a value may hold commas."""
-    found: list[str] = []
-    for part in text.split(",")[1:]:
-        if "=" in part or not found:
-            found.append(part)
-        else:
-            found[-1] += f",{part}"
-    return found
+            raise ConfigError(f"{key} has no value; write {key}=VALUE")
+        values[field] = _parse(key, text, types[field])
+    return values
 
 
 def format_overrides(name: str, overrides: Mapping[str, Any]) -> list[str]:
@@ -151,7 +152,7 @@ def _text(value: Any) -> str:
 def _parse(field: str, text: str, kind: Any) -> Any:
     try:
         if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
+            return {"true": True, "false": False, "1": True, "0": False}[text.lower()]
         if kind is float:
             return parse_float(text)
         if kind is str or str in get_args(kind):

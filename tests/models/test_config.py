@@ -10,9 +10,10 @@ import pytest
 from headcount.models.configs.base import ConfigError
 from headcount.models.configs.make import field_types, make_config
 from headcount.models.configs.numbers import LONGEST, parse_element_bytes, parse_float, parse_int
-from headcount.models.configs.presets import PRESETS, assignments, format_overrides, parse_overrides, preset
+from headcount.models.configs.presets import PRESETS, format_overrides, parse_overrides, preset
 from headcount.models.configs.registry import ATTENTIONS, MODELS
 from headcount.models.configs.suggest import choices, did_you_mean, nearest
+from headcount.models.configs.targets import split
 from tests.cases import (
     GQA,
     JETMOE,
@@ -168,7 +169,7 @@ def test_default_sizes():
 )
 def test_overrides_round_trip(name, overrides, texts):
     assert sorted(format_overrides(name, overrides)) == sorted(texts)
-    assert assignments(",".join([name, *texts])) == texts
+    assert split(",".join([name, *texts])) == (name, texts)
     assert preset(name, parse_overrides(name, texts)) == preset(name, overrides)
 
 

@@ -47,16 +47,33 @@ SEARCHES = [
 ]
 
 
+COUNTED = [
+    ["--macs", "900M", "--params", "150M", "--seq-len", "7"],
+    ["moh-llm-s-75", "--macs", "40G", "--layers", "2", "--seq-len", "97", "--set", "form=released"],
+    ["transformer-base", "--attention", "mha", "--macs", "600M", "--src-len", "7", "--tgt-len", "5"],
+]
+
+
 @pytest.mark.parametrize("argv", SEARCHES, ids=" ".join)
-def test_rows_match_closed_form_of_their_preset(argv, capsys):
+def test_rows_are_targets_that_cost_the_same(argv, capsys):
     rows = rows_of(capsys, *argv, "--limit", "4")
     assert rows
     for row in rows:
-        lengths = [word for k, v in row["input"].items() for word in (f"--{k.replace('_', '-')}", str(v))]
-        counted = ["--counter", "closed-form", "--format", "json", *lengths]
-        _, out, err = run(capsys, row["preset"], *counted, main=count.main)
-        record = json.loads(out)["tables"][0]["rows"][0]
-        assert [record[m] for m in METRICS[:3]] == [row[m] for m in METRICS[:3]], err
+        words = [row["target"], "--counter", "closed-form", "--columns", "kv_bytes", "--format", "json"]
+        code, out, err = run(capsys, *words, main=count.main)
+        assert code == 0, err
+        ledger, *_, memory = json.loads(out)["tables"]
+        found = {**ledger["rows"][0], "kv_bytes": memory["rows"][0]["kv_bytes"]}
+        assert [found[metric] for metric in METRICS] == [row.get(metric) for metric in METRICS]
+
+
+@pytest.mark.parametrize("argv", COUNTED, ids=" ".join)
+def test_rows_are_targets_that_are_counted_the_same(argv, capsys, warm):
+    for row in rows_of(capsys, *argv, "--limit", "2"):
+        code, out, err = run(capsys, row["target"], "--format", "json", main=count.main)
+        assert code == 0, err
+        (tree,) = json.loads(out)["tables"]
+        assert (tree["macs"], tree["params"]) == (row["macs"], row["params"])
 
 
 def test_moh_is_counted_ideal_by_default(capsys):
