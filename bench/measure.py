@@ -3,7 +3,7 @@
 Imports torch only to count.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -38,6 +38,18 @@ class Measurement:
     def ledger(self) -> Ledger:
         """The exact ledger of the case."""
         return self.case.ledger
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the exact count, its ledger, and what each counter reported, as raw integers."""
+        return {
+            "input": dict(self.case.lengths),
+            "macs": self.ledger.macs,
+            "params": self.ledger.params,
+            "counted_params": self.counted_params,
+            "active_params": self.ledger.active_params,
+            "counts": list(map(base.as_record, self.counts)),
+            "ledger": self.ledger.as_records(),
+        }
 
     def disagreements(self, label: str) -> list[str]:
         """Return one line for each count that differs from its prediction, and for wrong parameters."""
@@ -177,6 +189,13 @@ def parse_counters(names: Sequence[str] | None) -> list[str]:
     for name in found:
         registry.check(name)
     return found
+
+
+def rule_agreement(counts: Iterable[Count]) -> list[str]:
+    """Return how many counts differ from their counter's rules, in words; nothing where nothing was counted."""
+    read = [count for count in counts if count.macs is not None]
+    wrong = sum(count.macs != count.predicted_macs for count in read)
+    return [f"counts that differ from their counter's rules: {wrong} of {len(read)}"] if read else []
 
 
 def as_records(preset: str | None, measured: Measurement, **facts: Any) -> list[dict[str, Any]]:

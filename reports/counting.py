@@ -21,7 +21,7 @@ from unittest.mock import patch
 from headcount.__main__ import COMMANDS
 from headcount.bench import accounts
 from headcount.bench.macs import cases, columns, compare, grid, published
-from headcount.bench.measure import parse_counters
+from headcount.bench.measure import Measurement, parse_counters
 from headcount.bench.output.files import write
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.published import claims, proofs, tables
@@ -94,17 +94,16 @@ def _regenerated(name: str) -> published.ReproducedTable:
 def grid_agreement(spec: str) -> dict[str, int]:
     """Count a grid by every counter, and return the numbers of points, of counts, of counts as predicted, and of
     points with a printed equation, by column heading."""
-    (section,) = check_sections([grid.section(grid.parse(spec), parse_counters(None), None)])
-    records = [record for row in section.rows for record in row.records]
-    counted = [record for record in records if record["counter"] != "closed-form"]
-    points = [record for record in records if record["counter"] == "closed-form"]
-    printed = [record for record in points if record["printed_equation_macs"] is not None]
+    rows = check_rows(grid.count_grid(grid.parse(spec), parse_counters(None)).rows)
+    forms = [form for row in rows for form in row.forms]
+    counts = [count for form in forms for count in form.counts]
+    printed = [row for row in rows if row.printed_equation_macs is not None]
     return {
-        "points": len(points),
-        "counts": len(counted),
-        "as predicted": sum(record["macs"] == record["predicted_macs"] for record in counted),
+        "points": len(forms),
+        "counts": len(counts),
+        "as predicted": sum(count.macs == count.predicted_macs for count in counts),
         "printed + left out = exact": sum(
-            one["printed_equation_macs"] + sum(one["omitted_macs"].values()) == one["macs"] for one in printed
+            row.printed_equation_macs + sum(row.omitted_macs.values()) == row.count.ledger.macs for row in printed
         ),
         "with a printed equation": len(printed),
     }
@@ -189,29 +188,29 @@ def countable(relation: Relation) -> bool:
 
 
 @cache
-def _layer(form: str, **sizes: int) -> Mapping[str, Any]:
-    """Return the record of one layer under PyTorch's own counter."""
+def _layer(**sizes: int) -> grid.GridRow:
+    """Return one layer under PyTorch's own counter."""
     spec = " ".join(f"{letter}={size}" for letter, size in sizes.items())
-    (section,) = check_sections([grid.section(grid.parse(spec), ["torch"], None)])
-    found = [record for row in section.rows for record in row.records if record["counter"] == "torch"]
-    return next(record for record in found if record.get("form", "released") == form)
+    (row,) = check_rows(grid.count_grid(grid.parse(spec), ["torch"]).rows)
+    return row
 
 
-def _layer_record(names: str, **fixed: int) -> Callable[..., Mapping[str, Any]]:
-    """Return a function that maps letters to the record of the layer with the sizes ``names``."""
-
-    def layer(form: str = "released", **letters: int) -> Mapping[str, Any]:
-        return _layer(form, **{name: letters[name] for name in names.split()}, **fixed)
-
-    return layer
+def _layer_of(names: str, **fixed: int) -> Callable[..., grid.GridRow]:
+    """Return a function that maps letters to the layer with the sizes ``names``."""
+    return lambda **letters: _layer(**{name: letters[name] for name in names.split()}, **fixed)
 
 
-_moa, _mha, _moh = _layer_record("d_m T K E D"), _layer_record("d_m T", h=1), _layer_record("h s r d_h g d_m T")
+_moa, _mha, _moh = _layer_of("d_m T K E D"), _layer_of("d_m T", h=1), _layer_of("h s r d_h g d_m T")
+
+
+def _macs(measured: Measurement) -> int:
+    (count,) = measured.counts
+    return count.macs
 
 
 def _multi_query(*, T: int, d_m: int, K: int, D: int, **_: int) -> int:
     # a MoA layer without its router: K query heads, one key/value head
-    return _layer("released", d_m=d_m, T=T, h=K, d_h=D, g=1)["macs"]
+    return _macs(_layer(d_m=d_m, T=T, h=K, d_h=D, g=1).count)
 
 
 def _multi_query_projections(**letters: int) -> int:
@@ -220,22 +219,22 @@ def _multi_query_projections(**letters: int) -> int:
     return (4 * once - twice) // 2
 
 
-def _params(record: Mapping[str, Any]) -> int:
+def _params(measured: Measurement) -> int:
     # the papers count layers without biases
-    biases = sum(entry["params"] for entry in record["ledger"] if entry["kind"] in ("bias", "expert_bias"))
-    return record["counted_params"] - biases
+    biases = sum(entry.params for entry in measured.ledger if entry.kind in ("bias", "expert_bias"))
+    return measured.counted_params - biases
 
 
 COSTS: dict[str, Callable[..., int]] = {
-    "moa_macs": lambda **letters: _moa(**letters)["macs"],
-    "mha_macs": lambda **letters: _mha(**letters)["macs"],
-    "moa_params": lambda **letters: _params(_moa(**letters)),
-    "mha_params": lambda **letters: _params(_mha(**letters)),
-    "moa_router_macs": lambda **letters: _moa(**letters)["macs"] - _multi_query(**letters),
+    "moa_macs": lambda **letters: _macs(_moa(**letters).count),
+    "mha_macs": lambda **letters: _macs(_mha(**letters).count),
+    "moa_params": lambda **letters: _params(_moa(**letters).count),
+    "mha_params": lambda **letters: _params(_mha(**letters).count),
+    "moa_router_macs": lambda **letters: _macs(_moa(**letters).count) - _multi_query(**letters),
     "moa_projection_macs": _multi_query_projections,
-    "moh_macs": lambda **letters: _moh(**letters)["macs"],
-    "moh_ideal_macs": lambda **letters: _moh("ideal", **letters)["macs"],
-    "moh_params": lambda **letters: _params(_moh(**letters)),
+    "moh_macs": lambda **letters: _macs(_moh(**letters).count),
+    "moh_ideal_macs": lambda **letters: _macs(_moh(**letters).ideal),
+    "moh_params": lambda **letters: _params(_moh(**letters).count),
 }
 """The costs of formulas/published/costs.py that can be counted on a built layer."""
 

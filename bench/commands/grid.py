@@ -2,13 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 
 from headcount.bench.accounts import check
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.commands.options import assumptions_of, column_options, counter_options, counters_of
 from headcount.bench.env import peak_memory
-from headcount.bench.macs import columns, grid, results
+from headcount.bench.macs import columns, grid
+from headcount.bench.result import Result
 
 PROG = "headcount grid"
 DESCRIPTION = """One attention layer at every combination of sizes.
@@ -29,18 +29,17 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def command(args: argparse.Namespace) -> Work:
+def command(args: argparse.Namespace) -> Result:
     """Count the grids of ``args``."""
     given = assumptions_of(args)
     check(args.columns, given)
     counters = counters_of(args)
-    sections = []
-    for number, text in enumerate(args.grid, 1):
-        name = "grid" if number == 1 else f"grid-{number}"
-        found = grid.section(grid.parse(text), counters, args.device, name)
-        sections.append(columns.extended(found, args.columns, given) if args.columns else found)
-    result = partial(results.grids_result, in_flops=args.flops)
-    return Work(sections, strict=args.check, remark=peak_memory, result=result)
+    grids = [grid.count_grid(grid.parse(text), counters, args.device) for text in args.grid]
+    tables = []
+    for number, counted in enumerate(grids, 1):
+        table = grid.table(counted, "grid" if number == 1 else f"grid-{number}")
+        tables.append(columns.with_accounts(table, args.columns, given) if args.columns else table)
+    return Result(tables, lambda: grid.sentence(grids), strict=args.check, remark=peak_memory)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

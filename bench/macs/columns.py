@@ -1,10 +1,12 @@
 """Columns of --columns: added to another table, or a table of cases. Importable without torch."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
+from headcount.bench import table as printed
 from headcount.bench.accounts import (
     ACCOUNTS,
     MODULE_ACCOUNTS,
@@ -21,13 +23,74 @@ from headcount.bench.accounts import (
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.module_count import ModuleCount
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.result import Table, to_json
+from headcount.bench.table import Column, Row, Section
 from headcount.bench.training_flops import CountedModule, first_input, input_tokens
 from headcount.formulas import prices
 from headcount.formulas.ledger import divide
 
 IDEAL = "_ideal"
 """The suffix of column keys for the ideal form."""
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Values of --columns of a row by name, and the reason for each that is None."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """The reasons, each once."""
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.missing.items():
+            by_reason.setdefault(reason, []).append(name)
+        return [f"no {', '.join(names)}: {reason}." for reason, names in by_reason.items()]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values by name, and ``missing``."""
+        return {**to_json(self.values), "missing": dict(self.missing)}
+
+
+def with_accounts(
+    table: Table,
+    names: Sequence[str],
+    given: Assumptions,
+    value: Callable[..., Any] = value_of,
+    model: str = "the reference implementation",
+) -> Table:
+    """Return ``table`` with the accounts ``names`` of its rows' cases, by ``value``, behind its columns.
+
+    Where cases have ideal forms, accounts that depend on heads have a second column for the ideal form. Notes give the
+    reason for each dash, and the assumptions; activations are measured of ``model``.
+    """
+    ideal = ideal_statement(row.case for row in table.rows)
+    of_heads = [name for name in names if ideal and ACCOUNTS[name].of_heads]
+    columns = [*table.columns]
+    for name in names:
+        column = OF_RUN.get(name) or ACCOUNTS[name].column(given)
+        columns.append(replace(column, value=partial(_account, name)))
+        if name in of_heads:
+            key, head = column.key + IDEAL, f"{column.head}\nideal"
+            columns.append(replace(column, key=key, head=head, value=partial(_account, key)))
+    rows = []
+    for row in table.rows:
+        found, missing = values(names, row.case, given, value)
+        if of_heads and row.case.ideal:
+            of_ideal, reasons = values(of_heads, row.case.ideal, given)
+        else:
+            of_ideal, reasons = dict.fromkeys(of_heads), dict.fromkeys(of_heads, "every head is used")
+        found |= {name + IDEAL: one for name, one in of_ideal.items()}
+        missing |= {name + IDEAL: reason for name, reason in reasons.items()}
+        rows.append(replace(row, accounts=Accounts(found, missing)))
+    about = statement([name for name in names if name in ACCOUNTS], given, model)
+    above = [*table.above, about, *([ideal] if ideal else [])]
+    return replace(table, columns=columns, rows=rows, above=above)
+
+
+def _account(name: str, row: Any) -> Any:
+    return row.accounts.values[name]
 
 
 def extended(
@@ -159,4 +222,4 @@ def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given:
 
 
 def _memory(heading: str, first: Column, notes: Sequence[str], rows: Sequence[Row]) -> Section:
-    return Section(Table("memory", f"{heading}: memory and decoding", [first], notes, note_column="row"), rows)
+    return Section(printed.Table("memory", f"{heading}: memory and decoding", [first], notes, note_column="row"), rows)

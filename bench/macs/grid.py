@@ -3,15 +3,18 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from operator import attrgetter
 
-from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError, read_toml
-from headcount.bench.measure import as_records, measure
-from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column, plural
+from headcount.bench.macs.columns import Accounts
+from headcount.bench.measure import Measurement, measure, rule_agreement
+from headcount.bench.output.progress import with_progress
+from headcount.bench.result import Row, Table
+from headcount.bench.table import Column, macs_column, params_column, plural
 from headcount.bench.variants.variant import Variant, variants_with
 from headcount.formulas import conventions, mha
 from headcount.formulas.ledger import Ledger
@@ -24,10 +27,8 @@ from headcount.models.configs.targets import split_words
 
 DEFAULT_D_MODEL = 512
 MAX_POINTS = 100_000
-"""Limit of the number of points; all layers are built before the first row is printed."""
+"""Limit of the number of points; all layers are built before the first one is counted."""
 COMMON = ("d_m", "T", "S", "B")
-OMITTED = "omitted_macs."
-"""The prefix of JSON keys of the terms that an equation omits."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,106 @@ class Grid:
     def points(self) -> list[dict[str, int]]:
         """Return every combination of values as a size for each letter."""
         return [dict(zip(self.values, point, strict=True)) for point in itertools.product(*self.values.values())]
+
+
+@dataclass(frozen=True)
+class GridRow(Row):
+    """One layer: its count, that of its ideal form if it has one, and what they are compared with.
+
+    Attributes:
+        point: the size of each letter.
+        count, ideal: what was counted.
+        printed_equation_macs: by the equation of the layer's paper; None where it prints none.
+        omitted_macs: MACs that Eq. 18 and 19 leave out, by name.
+        eq19_macs: dense attention of the same model width by Eq. 19; None where T and S differ.
+        mha_same_d_model_macs: dense attention of the same model width, exact.
+        mha_same_inner_width_macs: dense attention of the same inner width, exact.
+        to_mha, to_inner: the count over each of these two.
+        ideal_to_dense: the ideal form over dense attention with all heads.
+        accounts: the values of --columns.
+    """
+
+    point: Mapping[str, int]
+    count: Measurement
+    ideal: Measurement | None
+    printed_equation_macs: int | None
+    omitted_macs: Mapping[str, int]
+    eq19_macs: int | None
+    mha_same_d_model_macs: int
+    mha_same_inner_width_macs: int
+    to_mha: Fraction
+    to_inner: Fraction
+    ideal_to_dense: Fraction | None
+    accounts: Accounts = Accounts()
+
+    @property
+    def case(self) -> Case:
+        """The layer."""
+        return self.count.case
+
+    @property
+    def forms(self) -> list[Measurement]:
+        """The count, and that of the ideal form."""
+        return [self.count, self.ideal] if self.ideal else [self.count]
+
+    @property
+    def active_params(self) -> int:
+        """Parameters that a token uses, of the ideal form where there is one."""
+        return self.forms[-1].ledger.active_params
+
+    @property
+    def failures(self) -> list[str]:
+        """Counts that are not as their counter's rules predict."""
+        return [line for form in self.forms for line in form.disagreements(form.case.name)]
+
+    @property
+    def notes(self) -> list[str]:
+        """The failures, and the reasons for missing accounts."""
+        return [*self.failures, *self.accounts.notes]
+
+
+def columns(grid: Grid, first: GridRow) -> list[Column]:
+    """Return the columns of the rows of a grid, of which ``first`` is one, without those of --columns."""
+    printed, routed = grid.variant.printed, bool(grid.variant.config.routing_letters)
+    ratio = partial(Column, kind="fixed", digits=4)
+
+    found = [Column(letter, letter, kind="int", priority=0, value=partial(_size, letter)) for letter in grid.values]
+    if printed:
+        found.append(macs_column("printed_equation_macs", printed.name, priority=2))
+        found.append(_omitted_column("values", "+ second\nT*S product"))
+    if routed:
+        found.append(_omitted_column("router", "+ router" if printed else "of which\nrouters"))
+    exact = "= exact" if printed else "MACs\nas released" if first.ideal else "MACs\nexact"
+    found.append(macs_column("macs", exact, priority=0, value=attrgetter("count.ledger.macs")))
+    for count in first.count.counts:
+        head = count.counter.replace("-", "\n")
+        found.append(macs_column(count.counter, head, priority=3, value=partial(_reported, count.counter)))
+    if first.ideal:
+        found.append(macs_column("ideal_macs", "MACs\nideal", priority=0, value=attrgetter("ideal.ledger.macs")))
+    found.append(params_column("params", "params", priority=4, value=attrgetter("count.ledger.params")))
+    if routed:
+        found.append(params_column("active_params", "params\nactive", priority=5))
+    found.append(macs_column("eq19_macs", "Eq. 19\nsame d_m", priority=5))
+    found.append(ratio("to_mha", "exact / MHA\nsame d_m"))
+    found.append(ratio("to_inner", "exact / MHA\nsame inner width"))
+    if first.ideal:
+        found.append(ratio("ideal_to_dense", "ideal / MHA\nsame h, g"))
+    return found
+
+
+def _size(letter: str, row: GridRow) -> int:
+    return row.point[letter]
+
+
+def _reported(counter: str, row: GridRow) -> int | None:
+    return next(count.macs for count in row.count.counts if count.counter == counter)
+
+
+def _omitted_column(name: str, head: str) -> Column:
+    def omitted_macs(row: GridRow) -> int:
+        return row.omitted_macs.get(name, 0)
+
+    return macs_column(f"omitted_macs.{name}", head, priority=3, value=omitted_macs)
 
 
 def parse(text: str) -> Grid:
@@ -114,11 +215,28 @@ def case_at(variant: Variant, point: Mapping[str, int]) -> Case:
     return Case(format_sizes(point), config, lengths)
 
 
-def section(grid: Grid, counters: Sequence[str], device: str | None, name: str = "grid") -> Section:
-    """Return a row for each point that can be built; the others are listed below the table as left out.
+def omitted(ledger: Ledger) -> dict[str, int]:
+    """Return the MACs of an exact ledger that Eq. 18 and 19 omit, by name."""
+    missing = ledger.select(lambda entry: entry.macs and not conventions.equations_18_19(entry))
+    return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
 
-    Raises UsageError where no point can be built.
-    """
+
+@dataclass(frozen=True)
+class GridCount:
+    """The rows of a grid, and the points that cannot be built, each with its reason."""
+
+    grid: Grid
+    rows: Sequence[GridRow]
+    left_out: Sequence[str]
+
+    @property
+    def summary(self) -> str:
+        """The numbers of points."""
+        return f"{plural(len(self.rows), 'point')}, {len(self.left_out)} left out"
+
+
+def count_grid(grid: Grid, counters: Sequence[str] = (), device: str | None = None) -> GridCount:
+    """Return a row for each point that can be built. Raises UsageError where there is none."""
     buildable, left_out = [], []
     for point in grid.points():
         try:
@@ -127,126 +245,67 @@ def section(grid: Grid, counters: Sequence[str], device: str | None, name: str =
             left_out.append(f"left out {format_sizes(point)}: {error}")
     if not buildable:
         raise UsageError(f"no point of the grid can be built; {left_out[0]}")
-    cases = [case for _, case in buildable]
     if counters:
-        for case in cases:
+        for _, case in buildable:
             case.check_runs()
-    rows = (_row(grid.variant, point, case, counters, device) for point, case in buildable)
-    return Section(
-        replace(_layout(grid, counters, cases), name=name),
-        # without counters the rows are known now, and column widths fit them
-        rows if counters else list(rows),
-        below=[*left_out, f"{plural(len(buildable), 'point')}, {len(left_out)} left out."],
-        ideal=ideal_statement(cases),
-    )
+    points = with_progress(buildable, "grid", "row")
+    rows = [_row(grid.variant, point, case, counters, device) for point, case in points]
+    return GridCount(grid, rows, left_out)
 
 
-def omitted(ledger: Ledger) -> dict[str, int]:
-    """Return the MACs of an exact ledger that Eq. 18 and 19 omit, by name."""
-    missing = ledger.select(lambda entry: entry.macs and not conventions.equations_18_19(entry))
-    return missing.group(lambda entry: "router" if conventions.router(entry) else entry.kind)
-
-
-def _eq19(case: Case) -> int | None:
-    """Return Eq. 19 for dense attention of the same model width; None where there are not as many queries as keys."""
-    B, T, S = (case.lengths[name] for name in ("batch_size", "tgt_len", "src_len"))
-    return B * mha.macs_eq19(T=T, d_m=case.config.d_model) if T == S else None
-
-
-def _layout(grid: Grid, counters: Sequence[str], cases: Sequence[Case]) -> Table:
-    variant, config, ideal = grid.variant, cases[0].config, cases[0].ideal
-    printed, routed = variant.printed, bool(variant.config.routing_letters)
-    # a counter may report twice the count
-    width = max(13, len(f"{max(max(2 * case.ledger.macs, _eq19(case) or 0) for case in cases):,}"))
-    macs = partial(macs_column, width=width)
-    params = partial(params_column, width=max(11, len(f"{max(case.ledger.params for case in cases):,}")))
-    ratio = partial(Column, kind="fixed", digits=4)
-
-    columns = []
-    for letter, sizes in grid.values.items():
-        columns.append(Column(letter, letter, kind="int", width=max(4, len(f"{max(sizes):,}")), priority=0))
-    if printed:
-        columns.append(macs("printed_equation_macs", printed.name, priority=2))
-        columns.append(macs(f"{OMITTED}values", "+ second\nT*S product", priority=3))
-    if routed:
-        columns.append(macs(f"{OMITTED}router", "+ router" if printed else "of which\nrouters", priority=3))
-    exact = "= exact" if printed else "MACs\nas released" if ideal else "MACs\nexact"
-    columns.append(macs("macs", exact, priority=0))
-    columns += [macs(name, name.replace("-", "\n"), priority=3) for name in counters]
-    if ideal:
-        columns.append(macs("ideal_macs", "MACs\nideal", priority=0))
-    columns.append(params("params", "params", priority=4))
-    if routed:
-        columns.append(params("active_params", "params\nactive", priority=5))
-    columns.append(macs("eq19_macs", "Eq. 19\nsame d_m", priority=5))
-    columns.append(ratio("to_mha", "exact / MHA\nsame d_m"))
-    columns.append(ratio("to_inner", "exact / MHA\nsame inner width"))
-    if ideal:
-        columns.append(ratio("ideal_to_dense", "ideal / MHA\nsame h, g"))
-
-    defaults = {"d_m": DEFAULT_D_MODEL, "S": "T", "B": "1"}
-    fixed = [f"{letter} = {default}" for letter, default in defaults.items() if letter not in grid.values]
-    biased = "with biases" if getattr(config, "bias", False) else "without biases"
-    if printed:
-        about = f"B times {printed.name} as printed (S = T), what it leaves out by name, the exact count."
-    elif ideal:
-        about = f"Exact counts of both forms: {variant.forms}; the counters run the first and are checked on both."
-    else:
-        about = "Exact counts; its paper prints no equation."
-    return Table(
-        "grid",
-        f"{variant.config.module}: one layer" + ("" if "bias" in grid.values else f", {biased}"),
-        columns,
-        notes_above=["; ".join(fixed) + "." if fixed else "Every size is given.", about],
-        note_column="to_inner",
-    )
-
-
-def _row(variant: Variant, point: dict[str, int], case: Case, counters: Sequence[str], device: str | None) -> Row:
+def _row(
+    variant: Variant, point: Mapping[str, int], case: Case, counters: Sequence[str], device: str | None
+) -> GridRow:
     config, dense = case.config, variant.dense(case.config)
     B, T, S = (case.lengths[name] for name in ("batch_size", "tgt_len", "src_len"))
 
     def mha_macs(**letters: int) -> int:
         return mha.layer("", B=B, T=T, S=S, **letters).macs
 
-    measured = measure(case, counters, device=device)
-    exact = measured.ledger.macs
-    failures = measured.disagreements(case.name)
+    count = measure(case, counters, device=device)
+    ideal = measure(case.ideal, counters, device=device) if case.ideal else None
     printed = variant.printed.macs(config, T, S) if variant.printed else None
-    equation = None if printed is None else B * printed
-    missing = omitted(measured.ledger)
     same_width = mha_macs(d_m=config.d_model, h=1, d_h=config.d_model, g=1)
     same_inner = mha_macs(d_m=config.d_model, h=1, d_h=dense.num_heads * dense.head_dim, g=1)
-    ideal = measure(case.ideal, counters, device=device) if case.ideal else None
-    if ideal:
-        failures += ideal.disagreements(case.ideal.name)
-    ratios = {
-        "to_mha": Fraction(exact, same_width),
-        "to_inner": Fraction(exact, same_inner),
-        "ideal_to_dense": ideal and Fraction(ideal.ledger.macs, mha_macs(**dense.letters())),
-    }
-    equations = {"printed_equation_macs": equation, "eq19_macs": _eq19(case)}
-    facts = {
-        "point": point,
-        **equations,
-        "omitted_macs": missing,
-        "mha_same_d_model_macs": same_width,
-        "mha_same_inner_width_macs": same_inner,
-        **{name: ratio and float(ratio) for name, ratio in ratios.items()},
-    }
-    records = as_records(None, measured, **facts)
-    if ideal:
-        records += as_records(None, ideal, **facts, form="ideal")
-    values = {
-        **point,
-        **equations,
-        f"{OMITTED}router": 0,
-        **{f"{OMITTED}{name}": number for name, number in missing.items()},
-        "macs": exact,
-        "ideal_macs": ideal and ideal.ledger.macs,
-        **{count.counter: count.macs for count in measured.counts},
-        "params": measured.ledger.params,
-        "active_params": (ideal or measured).ledger.active_params,
-        **ratios,
-    }
-    return Row(values, notes=failures, records=records, failures=failures, case=case)
+    return GridRow(
+        point,
+        count,
+        ideal,
+        printed_equation_macs=None if printed is None else B * printed,
+        omitted_macs=omitted(count.ledger),
+        eq19_macs=B * mha.macs_eq19(T=T, d_m=config.d_model) if T == S else None,
+        mha_same_d_model_macs=same_width,
+        mha_same_inner_width_macs=same_inner,
+        to_mha=Fraction(count.ledger.macs, same_width),
+        to_inner=Fraction(count.ledger.macs, same_inner),
+        ideal_to_dense=ideal and Fraction(ideal.ledger.macs, mha_macs(**dense.letters())),
+    )
+
+
+def table(found: GridCount, name: str = "grid") -> Table[GridRow]:
+    """Return the table of a grid."""
+    grid, variant, first = found.grid, found.grid.variant, found.rows[0]
+    defaults = {"d_m": DEFAULT_D_MODEL, "S": "T", "B": "1"}
+    fixed = [f"{letter} = {default}" for letter, default in defaults.items() if letter not in grid.values]
+    if variant.printed:
+        about = f"B times {variant.printed.name} as printed (S = T), what it leaves out by name, the exact count."
+    elif first.ideal:
+        about = f"Exact counts of both forms: {variant.forms}; the counters run the first and are checked on both."
+    else:
+        about = "Exact counts; its paper prints no equation."
+    biased = "with biases" if getattr(first.case.config, "bias", False) else "without biases"
+    return Table(
+        name,
+        f"{variant.config.module}: one layer" + ("" if "bias" in grid.values else f", {biased}"),
+        columns(grid, first),
+        found.rows,
+        above=["; ".join(fixed) + "." if fixed else "Every size is given.", about],
+        below=[*found.left_out, f"{found.summary}."],
+        note_column="to_inner",
+    )
+
+
+def sentence(grids: Sequence[GridCount]) -> str:
+    """Return the numbers of points, and of wrong counts."""
+    counts = [count for grid in grids for row in grid.rows for form in row.forms for count in form.counts]
+    return "; ".join([*(grid.summary for grid in grids), *rule_agreement(counts)]) + "."

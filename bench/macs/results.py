@@ -40,11 +40,6 @@ def presets_result(printed: Sequence[Section], in_flops: bool) -> str:
     return _sentence([*parts, *_counts(printed)])
 
 
-def grids_result(printed: Sequence[Section], in_flops: bool) -> str:
-    """Return the result of grids: the number of their points, and of wrong counts."""
-    return _sentence([*(section.below[-1].rstrip(".") for section in printed), *_counts(printed)])
-
-
 def _sentence(parts: Iterable[str]) -> str:
     return "; ".join(parts) + "."
 

@@ -71,6 +71,6 @@ def test_sizes_are_read_exactly(number, form, folder):
     if ended.code == 0:
         rows = [row for table in json.loads(ended.out)["tables"] for row in table["rows"]]
         sizes = [1000 * int(size[:-1]) if size.endswith("k") else int(size) for size in text.split(",")]
-        assert [row["macs"] for row in rows] == [4 * T * 512 * 10 + 2 * T * T * 10 for T in sizes]
+        assert [row["count"]["macs"] for row in rows] == [4 * T * 512 * 10 + 2 * T * T * 10 for T in sizes]
     is_size = all(re.fullmatch("[+]?[0-9]+k?", size) and int(size.strip("k")) > 0 for size in text.split(","))
     assert (ended.code == 0) == is_size

@@ -8,6 +8,7 @@ CLOSED = ["--counter", "closed-form"]
 def test_grid_columns_match_hand_formulas(tables):
     argv = ["grid", "K=2 E=5 D=7 d_m=11 T=13 B=2", *CLOSED, "--element-bytes", "2", "--context", "17"]
     (row,) = tables(*argv, "--columns", "kv_bytes", "kv_token_bytes", "decode_macs", "generate_macs")["grid"]
+    row = row["accounts"]
     assert (row["kv_bytes"], row["kv_token_bytes"]) == (2 * 17 * 2 * 7 * 2, 2 * 7 * 2)
 
     def step(stored):
@@ -19,7 +20,8 @@ def test_grid_columns_match_hand_formulas(tables):
 
 def test_ideal_columns_match_hand_formulas(tables):
     sizes = "h=7 s=2 r=3 d_h=5 d_m=11 T=13 B=2"
-    row = tables("grid", sizes, *CLOSED, "--columns", "kv_bytes", "decode_macs", "decode_bytes")["grid"][0]
+    (row,) = tables("grid", sizes, *CLOSED, "--columns", "kv_bytes", "decode_macs", "decode_bytes")["grid"]
+    row = row["accounts"]
     routers, keys = 11 * (5 + 2 + 2), 2 * 11 * 35
     assert row["kv_bytes"] == 2 * 2 * 2 * 13 * 35
     assert row["decode_macs"] == 2 * (routers + keys + 2 * 11 * 35 + 2 * 13 * 35)

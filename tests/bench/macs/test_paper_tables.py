@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 from headcount.bench.case import Case
+from headcount.bench.macs.grid import count_grid, parse
 from headcount.models.configs.presets import parse_overrides
 
 CLOSED = ["--counter", "closed-form"]
@@ -25,15 +26,15 @@ def test_moh_llm_row_matches_hand_formula(tables):
     assert row["ideal_active_params"] == row["active_params"] - layers * 2 * d * idle
 
 
-def test_moh_grid_matches_hand_formula(tables):
-    rows = tables("grid", "h=6 s=0,2 r=3,5 d_h=5 g=3 d_m=7 T=11,13", "--counter", "torch", "--check")["grid"]
-    points = [row["point"] for row in rows if row["counter"] == "torch" and "form" not in row]
-    assert len(points) == 2 * 3  # s = 2 with r = 5 of 4 is left out
+def test_moh_grid_matches_hand_formula():
+    rows = count_grid(parse("h=6 s=0,2 r=3,5 d_h=5 g=3 d_m=7 T=11,13"), ["torch"]).rows
+    assert len(rows) == 2 * 3  # s = 2 with r = 5 of 4 is left out
     for row in rows:
-        h, s, r, d, g, dm, t = row["point"].values()
-        heads = s + r if row.get("form") == "ideal" else h
+        h, s, r, d, g, dm, t = row.point.values()
         routers = dm * t * (h - s + s + (2 if s else 0))
-        assert row["macs"] == routers + 2 * t * dm * d * (heads + g) + 2 * heads * t * t * d
+        for form, heads in ((row.count, h), (row.ideal, s + r)):
+            exact = routers + 2 * t * dm * d * (heads + g) + 2 * heads * t * t * d
+            assert exact == form.ledger.macs == form.counts[0].macs
 
 
 def test_jetmoe_sizes_are_reproduced(tables):

@@ -35,7 +35,8 @@ def test_tokens_and_recomputation(last_rows):
 def test_columns_of_a_grid(last_rows):
     argv = ["grid", "K=2 E=5 D=7 d_m=11 T=13 B=2", "--columns", "training_flops_per_step"]
     (row,) = last_rows(*argv, "--rules", "megatron_model")
-    assert row["training_flops_per_step"] == 6 * row["macs"] == 6 * 26 * (11 * 5 + 2 * 2 * 77 + 2 * 77 + 2 * 2 * 13 * 7)
+    flops = row["accounts"]["training_flops_per_step"]
+    assert flops == 6 * row["count"]["macs"] == 6 * 26 * (11 * 5 + 2 * 2 * 77 + 2 * 77 + 2 * 2 * 13 * 7)
 
 
 def test_other_models_have_a_dash(last_rows):
