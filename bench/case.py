@@ -72,6 +72,21 @@ class Case:
         return self.config, tuple(sorted(self.lengths.items()))
 
     @property
+    def length(self) -> int | None:
+        """The sequence length; None of a model without one, and of one with two."""
+        return self.lengths.get("seq_len")
+
+    @property
+    def samples(self) -> int:
+        """The number of sequences or images of the input."""
+        return self.lengths["batch_size"]
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all sequences; the number of samples of a model without a length."""
+        return (self.length or 1) * self.samples
+
+    @property
     def form(self) -> ModuleType:
         """The module of the closed form: of the model, or of a single layer as a model."""
         return model_form(as_model(self.config))

@@ -86,7 +86,7 @@ class Facts:
     @cached_property
     def tables(self) -> Mapping[str, PublishedTable]:
         """Return the published tables by name, in their order."""
-        return tables.load_tables()
+        return {name: again.table for name, again in self._regenerated.items()}
 
     def of_paper(self, paper: str) -> list[str]:
         """Return the tables of one paper."""
@@ -94,7 +94,7 @@ class Facts:
 
     @cached_property
     def _regenerated(self) -> Mapping[str, published.ReproducedTable]:
-        return {name: published.ReproducedTable(table) for name, table in self.tables.items()}
+        return {name: published.ReproducedTable(table) for name, table in tables.load_tables().items()}
 
     @cached_property
     def same_models(self) -> Sequence[tuple[tuple[str, str], ...]]:
@@ -191,19 +191,19 @@ class Facts:
     @cached_property
     def cases(self) -> Cases:
         """Return a function that makes a case of a preset once."""
-        return published.cached_cases()
+        return published.case_of
 
     @cached_property
     def figures(self) -> Mapping[str, tuple[PublishedTable, list[Judged]]]:
         """Return the tables of figures by name, each with its judged cells. Raises Disagreement as all methods do."""
         loaded = map(tables.load, tables.figure_names())
-        found = {table.name: (table, list(judge(table, self.cases))) for table in loaded}
-        check_rows(published.row_of(name, cell) for name, (_, cells) in found.items() for cell in cells)
+        found = {table.name: (table, judge(table, self.cases)) for table in loaded}
+        check_rows(published.row_of(f"{name},", cell) for name, (_, cells) in found.items() for cell in cells)
         return found
 
     def compared(self, check: Rows) -> Mapping[str, Ledger]:
         """Return the ledgers of a check's rows, by letter."""
-        return {letter: self.ledger(self.tables[name].row(row).preset) for letter, (name, row) in check.rows.items()}
+        return {letter: self.ledger(self.tables[name].row(row).target) for letter, (name, row) in check.rows.items()}
 
     def executed(self, check: Rows) -> Mapping[str, int | Fraction]:
         """Return what the models of a check's rows have of its quantity, by letter; nothing of quality."""

@@ -57,7 +57,7 @@ def rated(facts: Facts) -> list[dict[str, Any]]:
     for name in facts.of_paper(COUNTED):
         for row in facts.tables[name].rows:
             if row.quality:
-                form = facts.ledger(row.preset)
+                form = facts.ledger(row.target)
                 costs = {"macs": form.macs, "params": form.params}
                 routed = any(entry.kind == "expert_linear" for entry in form)
                 out.append({"table": name, "row": row.name, "quality": row.quality, **costs, "routed": routed})
@@ -70,7 +70,7 @@ def models(facts: Facts) -> list[dict[str, Any]]:
     for name in (name for name, table in facts.tables.items() if table.column("activated")):
         for made, row in zip(facts.closed(name)[0].rows, facts.tables[name].rows, strict=True):
             if made.values["released_macs"]:
-                found.setdefault(row.name, _against_baseline(made.values, facts.ledger(row.preset)))
+                found.setdefault(row.name, _against_baseline(made.values, facts.ledger(row.target)))
     return list(found.values())
 
 
@@ -95,7 +95,7 @@ def departure_numbers(facts: Facts) -> dict[str, Any]:
     big, llm, admin = facts.config(BIG).attention, facts.config(LLM), facts.config(ADMIN)
     heads, alpha = llm.layers[0], big.balance_loss_weight
     column = facts.tables["moa-table2"].column("params")
-    (row,) = (row for row in facts.tables["moa-table2"].rows if row.preset == MASKED_LM)
+    (row,) = (row for row in facts.tables["moa-table2"].rows if row.target == MASKED_LM)
     printed = row.printed["params"]
     biased, unbiased = facts.ledger(MASKED_LM).params, facts.ledger(MASKED_LM, bias=False).params
     tokens = facts.data["moa-table6"].entries[0]["tokens"]

@@ -87,7 +87,7 @@ def macs_by_rule(a: Compared, b: Compared) -> list[Quantity]:
     """Return MACs by the rule of the first published table that has both presets, if any, and exact MACs."""
     for table in tables.load_tables().values():
         # a table that prints no MACs has no rule for them
-        if (macs := table.column("macs")) and {a.preset, b.preset} <= {row.preset for row in table.rows}:
+        if (macs := table.column("macs")) and {a.preset, b.preset} <= {row.target for row in table.rows}:
             statement = f"Rule of {table.name}: {macs.multiplicity.about}"
             return [Quantity("rule", "rule", partial(_size_by, macs.multiplicity), "MACs", statement), EXACT]
     return [EXACT]

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.counters.base import CounterError
 from headcount.bench.errors import EnvironmentMissing, UsageError, read_file
@@ -17,7 +16,7 @@ from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import InternalError
 from headcount.bench.isolated.target import LENGTHS, is_configuration, parse_input, parse_settings
 from headcount.bench.isolated.user_code import UserCodeError, check_function, check_target, is_below
-from headcount.bench.macs.published import CELL_COLUMNS, row_of
+from headcount.bench.macs.published import CELL_COLUMNS, case_of, row_of
 from headcount.bench.macs.results import NOT_COUNTED, verdicts
 from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import Column, Row, Section, Table, plural
@@ -25,12 +24,16 @@ from headcount.bench.training_flops import CountedModule, first_input, flops_per
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import own
-from headcount.formulas.published.expressions import expression
+from headcount.formulas.published.figures import EMPTY
 from headcount.formulas.published.figures import Row as PrintedRow
-from headcount.formulas.published.own import OwnTable
+from headcount.formulas.published.rules import Tried, find_rule
+from headcount.formulas.published.tables import PublishedTable
+from headcount.formulas.published.verdicts import judge, with_digits
 from headcount.models.configs.numbers import parse_int
 from headcount.models.configs.presets import PRESETS
 
+MIN_ROWS = 4
+"""Number of rows below which a rule may fit by chance."""
 OPTIONS = {"--set", "--input", "--trust", "--rule", "--find-rule", "--check"}
 """Options that a table has, as keys or as such."""
 ERRORS = (UsageError, CounterError, EnvironmentMissing, InternalError, ValueError)
@@ -58,11 +61,8 @@ def sections(args: Namespace) -> list[Section]:
     for path in args.table:
         content = read_file(path).decode("utf-8-sig", "replace")
         try:
-            table = own.load(path, content, args.rule or "")
-            if not args.find_rule:
-                table.check_rules()
-            table.check_letters()
-            models = _Models(table, args.trust, args.find_rule)
+            table = own.load(path, content, args.rule or "", args.find_rule)
+            models = _Models(table, path, args.trust, args.find_rule)
             found += _rules_found(table, models) if args.find_rule else [_judged(table, models)]
         except ValueError as error:
             raise UsageError(f"{path}: {error}") from None
@@ -70,18 +70,15 @@ def sections(args: Namespace) -> list[Section]:
 
 
 @dataclass(frozen=True)
-class _Model:
-    """The ledger of a target; ``lengths`` has its tokens, 1 of a model without them; ``case``: what rules apply to."""
+class _Module:
+    """A counted target: the ledger of its products and parameters, and its tokens, 1 of a model without them."""
 
     ledger: Ledger
-    lengths: Mapping[str, int]
-    case: Case | CountedModule
+    tokens: int
+    samples: int
+    counted: CountedModule
     length: int | None = None
-
-    @property
-    def ideal_ledger(self) -> Ledger | None:
-        """The ledger of the ideal form; None of a user module and of a model without one."""
-        return getattr(self.case, "ideal_ledger", None)
+    ideal_ledger: Ledger | None = None
 
 
 class _Models:
@@ -92,37 +89,35 @@ class _Models:
     counted, or not all of those over which to ``find_rule``.
     """
 
-    def __init__(self, table: OwnTable, trust: bool, find_rule: bool) -> None:
-        self.folder, self.trust, self._model = Path(table.path).parent, trust, cache(_model_or_error)
-        self._inputs = {(row.preset, json.dumps(row.set)): row.input for row in table.rows}
-        self.failed: dict[int, Exception] = {}
+    def __init__(self, table: PublishedTable, path: str, trust: bool, find_rule: bool) -> None:
+        self.path, self.folder, self.trust = path, Path(path).parent, trust
+        self._model = cache(_model_or_error)
+        self._inputs = {(row.target, json.dumps(row.set)): row.input for row in table.rows}
+        self._figures = table.quantities
         # the rule of the table has no part in finding one
-        self._rules = {} if find_rule else {name: table.rule_of(table.figures[name]) for name in table.quantities()}
-        self._values = {name: figure.value for name, figure in table.figures.items()}
-        rows = list(zip(table.lines, table.rows, strict=True))
-        for line, row in rows:
+        self._rules = {} if find_rule else {name: table.rule_of(one) for name, one in self._figures.items()}
+        self.failed: dict[int, Exception] = {}
+        for row in table.rows:
             try:
                 self._check(row)
             except (UsageError, ValueError) as error:
-                raise ValueError(f"line {line}: {_in_table(error, table.path)}") from None
-        for number, (_, row) in enumerate(rows):
+                raise ValueError(self.message(row, error)) from None
+        for number, row in enumerate(table.rows):
             try:
                 self._count(row)
             except ERRORS as error:
                 self.failed[number] = error
-        if len(self.failed) == len(rows) or (self.failed and find_rule):
+        if len(self.failed) == len(table.rows) or (self.failed and find_rule):
             number, error = min(self.failed.items())
-            raise NotCounted(f"{table.path}: line {table.lines[number]}: {_in_table(error, table.path)}", error)
+            raise NotCounted(f"{path}: {self.message(table.rows[number], error)}", error)
 
-    def counted(self, table: OwnTable) -> OwnTable:
-        """Return the table with the rows whose models could be counted."""
-        kept = [number for number in range(len(table.rows)) if number not in self.failed]
-        rows, lines = (tuple(these[number] for number in kept) for these in (table.rows, table.lines))
-        return replace(table, rows=rows, lines=lines)
+    def message(self, row: PrintedRow, error: Exception) -> str:
+        """Return an error of a row with its line, in the words of a table."""
+        return f"line {row.line}: {_in_table(error, self.path)}"
 
     def _check(self, row: PrintedRow) -> None:
         """Raise for a name in a row that does not exist, and for a rule that its kind of target does not have."""
-        spec = _locate(row.preset, self.folder, self._root)
+        spec = _locate(row.target, self.folder, self._root)
         for text in row.input.split():
             parse_input(text)
         if spec in PRESETS:
@@ -132,20 +127,20 @@ class _Models:
             check_target(spec)
             check_function(spec)
         except UserCodeError as error:
-            raise ValueError(f"{row.preset}: {error}") from None
+            raise ValueError(f"{row.target}: {error}") from None
         for rule in self._rules_of(row):
-            if rule != "exact" and not CONVENTIONS[rule].backward:
-                raise ValueError(_needs_preset(rule, row.preset))
+            if _is_of_presets(rule):
+                raise ValueError(_needs_preset(rule, row.target))
 
     def _count(self, row: PrintedRow) -> None:
         """Count the model of a row. Raises what the count does, and ValueError for a rule that does not apply."""
-        model = self.of(row.preset, row.set)
+        model = self.of(row.target, row.set)
         for rule in self._rules_of(row):
             if reason := self.why_not(row, rule):
                 raise ValueError(reason)
-        needs_active = any("N_active" in expression(self._values[name]).letters for name in row.printed)
+        needs_active = any("N_active" in one.letters for name, one in self._figures.items() if name in row.printed)
         if needs_active and model.ledger.active_params is None:
-            raise ValueError(f"the active parameters of {row.preset} are not known")
+            raise ValueError(f"the active parameters of {row.target} are not known")
 
     def _rules_of(self, row: PrintedRow) -> list[str]:
         """Return the rules of the quantities that a row prints."""
@@ -156,7 +151,7 @@ class _Models:
         """The folder in which functions must be defined; None where any code is trusted."""
         return None if self.trust else str(self.folder.resolve())
 
-    def of(self, target: str, changed: Mapping[str, Any]) -> _Model:
+    def of(self, target: str, changed: Mapping[str, Any]) -> Case | _Module:
         """Return the model of a target with fields and lengths changed."""
         settings = json.dumps(changed)
         spec = _locate(target, self.folder, self._root)
@@ -167,17 +162,27 @@ class _Models:
 
     def why_not(self, row: PrintedRow, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
-        case = self.of(row.preset, row.set).case
-        if not CONVENTIONS[rule].backward:
-            fine = rule == "exact" or isinstance(case, Case)
-            return "" if fine else _needs_preset(rule, row.preset)
+        model = self.of(row.target, row.set)
+        if isinstance(model, Case):
+            case = model
+        elif _is_of_presets(rule):
+            return _needs_preset(rule, row.target)
+        else:
+            case = model.counted
+        if not (rule and CONVENTIONS[rule].backward):
+            return ""
         if isinstance(case, CountedModule) and not case.tokens:
-            return f"rules are per token, and the inputs of {row.preset} have none"
+            return f"rules are per token, and the inputs of {row.target} have none"
         try:
             flops_per_token(case, CONVENTIONS[rule])
         except UsageError as error:
             return str(error)
         return ""
+
+
+def _is_of_presets(rule: str) -> bool:
+    """Return whether a rule needs the paths of a closed form: one of a forward pass that is not exact."""
+    return rule not in ("", "exact") and not CONVENTIONS[rule].backward
 
 
 def _needs_preset(rule: str, target: str) -> str:
@@ -207,104 +212,92 @@ def _locate(target: str, folder: Path, root: str | None) -> str:
     return f"{folder / file}:{name}" if is_path else target
 
 
-def _model_or_error(*options: Any) -> "_Model | Exception":
+def _model_or_error(*options: Any) -> Case | _Module | Exception:
     try:
         return _model(*options)
     except ERRORS as error:
         return error
 
 
-def _model(spec: str, settings: str, inputs: str, root: str | None) -> _Model:
+def _model(spec: str, settings: str, inputs: str, root: str | None) -> Case | _Module:
     changed = json.loads(settings)
+    if spec in PRESETS:
+        return case_of(spec, changed)
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in changed.items()}
     # a function of the user may have keywords of these names
-    names = {*PRESET_LENGTHS, *LENGTHS} if spec in PRESETS or is_configuration(spec) else ()
+    names = LENGTHS if is_configuration(spec) else ()
     lengths = {name: parse_int(value) for name, value in texts.items() if name in names}
     fields = parse_settings([f"{name}={value}" for name, value in texts.items() if name not in names], spec)
-    if spec in PRESETS:
-        case = Case.of(spec, fields, lengths)
-        length = case.lengths.get("seq_len")
-        batch = case.lengths["batch_size"]
-        return _Model(case.ledger, {"seq_len": (length or 1) * batch, "batch_size": batch}, case, length)
-    for text in inputs.split():
-        parse_input(text)
     roots = {spec: root} if root else None
     count = count_module(Target(spec, fields, tuple(inputs.split()), None, lengths), roots=roots)
     tokens, (sizes, _) = input_tokens(count.inputs), first_input(count.inputs)
     samples = sizes[0] if len(sizes) > 1 else 1
-    products = module_ledger(count, count.active_params)
-    return _Model(products, {"seq_len": tokens or 1, "batch_size": samples}, CountedModule(count, tokens))
+    return _Module(module_ledger(count, count.active_params), tokens or 1, samples, CountedModule(count, tokens))
 
 
-def _layout(table: OwnTable, suffix: str, columns: Sequence[Column], note_column: str = "") -> Table:
-    name = Path(table.path).stem
+def _layout(table: PublishedTable, suffix: str, columns: Sequence[Column], note_column: str = "") -> Table:
     source = [f"Source: {table.source}."] if table.source else []
-    return Table(name + suffix, f"{name}: {table.title}", columns, source, note_column)
+    return Table(table.name + suffix, f"{table.name}: {table.title}", columns, source, note_column)
 
 
-def _judged(table: OwnTable, models: _Models) -> Section:
+def _judged(table: PublishedTable, models: _Models) -> Section:
     """Return the table with a row for each printed cell, and a sentence to quote for each quantity below."""
-    counted = models.counted(table)
-    digits = own.with_digits(counted, models.of)
+    counted = replace(table, rows=[row for number, row in enumerate(table.rows) if number not in models.failed])
+    cells = judge(counted, models.of, models.why_not)
     rows: list[Row] = []
-    for number, (line, row) in enumerate(zip(table.lines, table.rows, strict=True)):
+    for number, row in enumerate(table.rows):
         if error := models.failed.get(number):
-            rows += _not_counted(table, row, f"line {line}: {_in_table(error, table.path)}", _exit_code(error))
-            continue
-        for cell in own.judge(replace(digits, rows=(row,), lines=(line,)), models.of, models.why_not):
-            place = f"{table.path}: {cell.row.name}, {cell.figure.head}"
-            missed = cell.verdict == "no rule found"
-            failures = [f"{place}: no rule found that prints {cell.printed}"] if missed else []
-            rows.append(replace(row_of(table.path, cell), failures=failures))
-    quotes = []
-    for name in counted.quantities():
-        lengths = [models.of(row.preset, row.set).length for row in counted.rows if name in row.printed]
-        quotes.append(digits.quote(name, [length for length in lengths if length]))
+            rows += _not_counted(table, row, models.path, models.message(row, error), _exit_code(error))
+        else:
+            rows += [row_of(f"{models.path}:", cell) for cell in cells if cell.row is row]
+    counted, quotes = with_digits(counted, cells), []
+    for name, figure in counted.quantities.items():
+        lengths = [models.of(row.target, row.set).length for row in counted.rows if name in row.printed]
+        quotes.append(counted.quote(figure, [length for length in lengths if length]))
     return Section(_layout(table, "", CELL_COLUMNS, "verdict"), rows, below=quotes)
 
 
-def _not_counted(table: OwnTable, row: PrintedRow, reason: str, code: int) -> Iterator[Row]:
+def _not_counted(table: PublishedTable, row: PrintedRow, path: str, reason: str, code: int) -> Iterator[Row]:
     """Yield a row for each printed cell of a model that could not be counted."""
+    heads = {column.name: column.head for column in table.columns}
     for name, text in row.printed.items():
-        values = {"row": row.name, "figure": table.figures[name].head, "printed": text, "value": None}
-        values["verdict"] = NOT_COUNTED
-        failures = [f"{table.path}: {reason}"]
+        values = {"row": row.name, "figure": heads[name], "printed": text, "value": None, "verdict": NOT_COUNTED}
         records = [{**values, "because": reason, "expected_verdict": None}]
-        yield Row(values, notes=[reason], records=records, failures=failures, exit_code=code)
+        yield Row(values, notes=[reason], records=records, failures=[f"{path}: {reason}"], exit_code=code)
 
 
 def _exit_code(error: Exception) -> int:
     return getattr(error, "exit_code", UsageError.exit_code)
 
 
-def _rules_found(table: OwnTable, models: _Models) -> Iterator[Section]:
+def _rules_found(table: PublishedTable, models: _Models) -> Iterator[Section]:
     """Yield, for each quantity, the rules tried with the number of cells that each prints."""
     columns = [
         Column("rule", "rule"),
         Column("prints", "rows\nprinted", kind="int", priority=0),
         Column("deviation", "largest\ndeviation", unit="%", kind="fixed", digits=2, priority=0),
     ]
-    for name in table.quantities():
-        total = sum(row.printed.get(name, "") not in own.EMPTY for row in table.rows)
-        fits = own.find_rule(table, name, models.of, models.why_not)
-        rows = [Row(fit, records=[{**fit, "deviation": float(fit["deviation"])}]) for fit in fits]
-        below = [_found(table.figures[name].head, fits, total)]
-        if total < own.MIN_ROWS:
-            below.append(f"{plural(total, 'row')}: below {own.MIN_ROWS} rows a rule may fit by chance.")
+    for name, figure in table.quantities.items():
+        total = sum(row.printed.get(name, "") not in EMPTY for row in table.rows)
+        tried = find_rule(figure, table.rows, models.of, models.why_not)
+        rows = [Row(vars(one), records=[{**vars(one), "deviation": float(one.deviation)}]) for one in tried]
+        below = [_found(figure.head, tried, total)]
+        if total < MIN_ROWS:
+            below.append(f"{plural(total, 'row')}: below {MIN_ROWS} rows a rule may fit by chance.")
         yield Section(_layout(table, f"-{name}", columns), rows, below=below)
 
 
-def _found(head: str, fits: Sequence[Mapping[str, Any]], total: int) -> str:
+def _found(head: str, tried: Sequence[Tried], total: int) -> str:
     """Return which rules print every row of a column, or the nearest one, as a sentence."""
-    if not fits:
+    if not tried:
         return f"{head}: no rule applies to every row."
-    tried = plural(len(fits), "rule")
-    if whole := [fit["rule"] for fit in fits if fit["prints"] == total]:
-        return f"{head}: {len(whole)} of {tried} tried print every row: {', '.join(whole)}."
-    near = min(fits, key=lambda fit: fit["deviation"])
-    most = f"most: {fits[0]['rule']}, {fits[0]['prints']} of {total}; " if fits[0]["prints"] else ""
-    nearest = f"nearest: {near['rule']}, at most {float(near['deviation']):.2f} % off"
-    return f"{head}: none of {tried} tried prints every row; {most}{nearest}."
+    number = plural(len(tried), "rule")
+    if whole := [one.rule for one in tried if one.prints == total]:
+        return f"{head}: {len(whole)} of {number} tried print every row: {', '.join(whole)}."
+    best, near = tried[0], min(tried, key=lambda one: one.deviation)
+    most = f"most: {best.rule}, {best.prints} of {total}; " if best.prints else ""
+    nearest = f"nearest: {near.rule}, at most {float(near.deviation):.2f} % off"
+    return f"{head}: none of {number} tried prints every row; {most}{nearest}."
 
 
 def result(printed: Sequence[Section], in_flops: bool) -> str:

@@ -1,7 +1,8 @@
 """Published tables with verdicts: models as printed, under the table's rule, exact and counted; other printed cells."""
 
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -10,16 +11,25 @@ from typing import Any
 
 from headcount.bench import result_cache
 from headcount.bench.accounts import ideal_statement
-from headcount.bench.case import Case, describe_input
+from headcount.bench.case import LENGTHS, Case, describe_input
 from headcount.bench.measure import Measurement, as_records, measure
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
 from headcount.bench.trace.collector import keep_freed_memory
 from headcount.formulas import moh
 from headcount.formulas.published import figures, tables
-from headcount.formulas.published.figures import Cases, evaluate
+from headcount.formulas.published.figures import evaluate
 from headcount.formulas.published.rounding import Interval
-from headcount.formulas.published.tables import PublishedTable
-from headcount.formulas.published.verdicts import Judged, common_vocabulary, implied_vocabulary, judge, of_row
+from headcount.formulas.published.tables import PublishedTable, split_target
+from headcount.formulas.published.verdicts import (
+    Judged,
+    common_vocabulary,
+    implied_vocabulary,
+    judge,
+    of_row,
+    with_digits,
+)
+from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.presets import parse_overrides
 
 MIN_MODELS = 6
 """Number of models from which a second process saves time."""
@@ -118,19 +128,25 @@ def _operations(case: Case) -> int:
     return sum(entry.times for entry in case.ledger)
 
 
-def cached_cases() -> Cases:
-    """Return a function that makes a case once for each preset and fields."""
-    made = cache(lambda preset, fields: Case.of(preset, dict(fields)))
-    return lambda preset, fields: made(preset, tuple(sorted(fields.items())))
+def case_of(preset: str, changed: Mapping[str, Any]) -> Case:
+    """Return the case of a preset with fields and lengths changed, as values or as texts of --set, made once."""
+    return _case(preset, json.dumps(changed))
+
+
+@cache
+def _case(preset: str, changed: str) -> Case:
+    texts = {name: text if isinstance(text, str) else json.dumps(text) for name, text in json.loads(changed).items()}
+    lengths = {name: parse_int(texts.pop(name)) for name in LENGTHS if name in texts}
+    return Case.of(preset, parse_overrides(preset, [f"{name}={text}" for name, text in texts.items()]), lengths)
 
 
 class ReproducedTable:
     """A published table with the case and the verdict of each row."""
 
     def __init__(self, table: PublishedTable) -> None:
-        self.table, self._cases = table, cached_cases()
-        self.cases = {row.name: self._cases(row.preset, {}) for row in table.rows}
-        cells = list(judge(table, self._cases))
+        cells = judge(table, case_of)
+        self.table = with_digits(table, cells)
+        self.cases = {row.name: case_of(row.target, row.set) for row in table.rows}
         self.verdicts = {row.name: of_row([cell for cell in cells if cell.row is row]) for row in table.rows}
         self._params = [column for column in table.columns if column.quantity == "params"]
         self._implied = bool(self._params) and not self._params[0].judged
@@ -142,14 +158,14 @@ class ReproducedTable:
 
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
         """Return the table with ``rows`` made by :meth:`row`."""
-        facts = {"source": self.table.source, "place": self.table.place, "rule": self.table.rule}
+        facts = {"source": self.table.source, "place": self.table.place, "rule": self.table.statement}
         ideal = ideal_statement(self.cases.values())
         return Section(self._layout(counters), rows, facts=facts, ideal=ideal)
 
     def row(self, name: str, measured: Measurement) -> Row:
         """Return a row with its verdict. It has failures where the table expects another, or where a count is wrong."""
         row, case, (verdict, expected, because) = self.table.row(name), self.cases[name], self.verdicts[name]
-        failures = measured.disagreements(row.preset)
+        failures = measured.disagreements(row.target)
         reasons = [count.reason for count in measured.counts if count.reason]
         reasons += [f"{one.counter} on {one.device}: {one.why_there}" for one in measured.counts if one.why_there]
         if verdict != expected:
@@ -158,7 +174,7 @@ class ReproducedTable:
         printed = {column.name: row.printed.get(column.name) for column in self._params}
         facts: dict[str, Any] = {"macs_printed": None, "macs_under_rule": None}
         for column in self._quantities:
-            value = evaluate(row, column, self._cases).low
+            value = evaluate(row, column, case_of).low
             facts[f"{column.name}_printed"] = row.printed.get(column.name)
             facts[QUANTITIES[column.name][1].key] = int(value) if column.name in ("active", "macs") else value
         if self.table.column("activated"):
@@ -176,7 +192,7 @@ class ReproducedTable:
             },
             notes=[text for text in dict.fromkeys((because, *reasons, *failures)) if text],
             records=as_records(
-                row.preset,
+                row.target,
                 measured,
                 row=name,
                 params_printed={key: text for key, text in printed.items() if text},
@@ -219,7 +235,7 @@ class ReproducedTable:
         out += [macs_column(name, name.replace("-", "\n"), priority=2) for name in counters]
         out = [replace(one, width=len(f"{most[one.of]:,}")) if one.of else one for one in out]
         out.append(Column("verdict", "verdict", width=19, priority=0, tones=TONES))
-        notes = [f"Source: {table.source}, {table.place}. Input: {inputs}.", f"Rule: {table.rule}"]
+        notes = [f"Source: {table.source}, {table.place}. Input: {inputs}.", f"Rule: {table.statement}"]
         if self._implied:
             notes.append("Parameters depend on a vocabulary that is not printed: --params shows the sizes that fit.")
         notes.append(ABOUT_ACTIVATED if activated else ABOUT)
@@ -270,8 +286,7 @@ def _forms(row: figures.Row, case: Case, params: int) -> dict[str, Any]:
     """Return the costs of a model's forms and of its dense baseline; ``params`` are the module's, else the ledger's."""
     # a dense model is its own baseline and has no ideal form
     exact, ideal = case.ledger, case.ideal_ledger
-    fields = dict(row.baseline)
-    dense = Case.of(fields.pop("preset"), fields).ledger if fields else exact
+    dense = case_of(*split_target(row.baseline)).ledger if row.baseline else exact
     return {
         "trainable_params": params - exact.frozen_params,
         "activated_work": moh.activated_macs_percent(exact, ideal or exact),
@@ -289,17 +304,23 @@ def figures_section(name: str) -> Section:
     notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.columns]
-    rows = [row_of(table.name, cell) for cell in judge(table, cached_cases())]
+    rows = [row_of(f"{table.name},", cell) for cell in judge(table, case_of)]
     facts = {name: getattr(table, name) for name in ("source", "place", "read", "address", "second")}
     layout = Table(table.name, f"{table.name}: {table.title}", CELL_COLUMNS, notes, note_column="verdict")
     return Section(layout, rows, facts=facts)
 
 
-def row_of(table: str, cell: Judged) -> Row:
-    """Return the row of a cell of the table called ``table``."""
-    failures = []
+def row_of(place: str, cell: Judged) -> Row:
+    """Return the row of a cell of the table at ``place``.
+
+    It has a failure where its verdict is not as typed, and, where none is typed, if no rule is found.
+    """
+    where = f"{place} {cell.row.name}, {cell.figure.head}"
+    wrong, missed = [], []
     if cell.verdict != cell.expected:
-        failures = [f"{table}, {cell.row.name}, {cell.figure.head}: {cell.verdict!r}, typed as {cell.expected!r}"]
+        wrong = [f"{where}: {cell.verdict!r}, typed as {cell.expected!r}"]
+    elif cell.row.verdicts is None and cell.verdict == "no rule found":
+        missed = [f"{where}: no rule found that prints {cell.printed}"]
     values = {
         "row": cell.row.name,
         "figure": cell.figure.head,
@@ -308,5 +329,5 @@ def row_of(table: str, cell: Judged) -> Row:
         "verdict": cell.verdict,
     }
     record = {**values, "because": cell.because, "expected_verdict": cell.expected}
-    notes = [text for text in (cell.because, *failures) if text]
-    return Row(values, notes=notes, records=[record], failures=failures)
+    notes = [text for text in (cell.because, *wrong) if text]
+    return Row(values, notes=notes, records=[record], failures=wrong + missed)

@@ -1,12 +1,13 @@
-"""Printed cells: the expression that gives a column's values, the digits that it prints, and the models of its rows.
+"""Printed cells: the expression that gives a column's values, the digits that it prints, and the targets of its rows.
 
-The ``value`` of a figure is an expression of LETTERS, which are those of a row's model, and of letters ``given`` in
+The ``value`` of a figure is an expression of LETTERS, which are those of a row's target, and of letters ``given`` in
 the row. ``value`` may be an expression for each ``kind`` of row; a row with a ``part`` has the letters of that part of
 its model. A given text is a rounded number and stands for its interval, an integer or a quotient "3/4" is exact.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -19,20 +20,21 @@ from headcount.formulas.ledger import Ledger, flops
 from headcount.formulas.moh import activated_percent, shared_percent
 from headcount.formulas.published.expressions import expression
 from headcount.formulas.published.rounding import LARGEST, MOST_DIGITS, Interval, decimals, ends, fixed, read
+from headcount.formulas.published.typed import UNREAD
 
 Case = Any
-"""``ledger``, the exact ledger of a model, ``ideal_ledger``, that of its ideal form, None if it has none, and
-``lengths``."""
+"""The model of a target: ``ledger``, its exact ledger, ``ideal_ledger``, that of its ideal form, None if it has none,
+``tokens`` and ``samples`` of its input, and ``length``, its sequence length, None where no other can be asked for."""
 Cases = Callable[[str, Mapping[str, Any]], Case]
-"""Returns the case of a preset with fields replaced."""
+"""Returns the case of a target with fields and lengths replaced."""
 MOST_ROUNDED = 12
 """The most rounded numbers in an expression, which is evaluated at all their ends."""
 EMPTY = ("", "-", "–", "—")
 """Cells without a printed value."""
 
 LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
-    "T": lambda form, case, rule: case.lengths["seq_len"],
-    "samples": lambda form, case, rule: case.lengths["batch_size"],
+    "T": lambda form, case, rule: case.tokens,
+    "samples": lambda form, case, rule: case.samples,
     "N": lambda form, case, rule: form.params,
     "macs": lambda form, case, rule: form.total_under(rule),
     "N_active": lambda form, case, rule: form.active_params,
@@ -41,27 +43,47 @@ LETTERS: dict[str, Callable[[Ledger, Case, Rule], Any]] = {
     "N_router": lambda form, case, rule: form.select(conventions.router).params,
     "N_kv": lambda form, case, rule: form.select(lambda entry: re.search(r"\.[kv]_proj$", entry.path)).params,
     "looked_up": lambda form, case, rule: Fraction(
-        sum(entry.size for entry in form if entry.kind == "embedding"), case.lengths["seq_len"]
+        sum(entry.size for entry in form if entry.kind == "embedding"), case.tokens
     ),
     "attention": lambda form, case, rule: (
-        flops(sum(entry.macs for entry in form if entry.kind in ("scores", "values"))) // case.lengths["seq_len"]
+        flops(sum(entry.macs for entry in form if entry.kind in ("scores", "values"))) // case.tokens
     ),
-    "work": lambda form, case, rule: Fraction(rule.flops(form, case.lengths["seq_len"]), case.lengths["seq_len"]),
+    "work": lambda form, case, rule: Fraction(rule.flops(form, case.tokens), case.tokens),
     "activated": lambda form, case, rule: activated_percent(form, case.ideal_ledger or form),
     "shared": lambda form, case, rule: shared_percent(case.ideal_ledger or form),
 }
-"""The letters of a model: T; ``samples`` of its input; parameters N, N_router of its routers, N_kv of its key and value
-projections; ``macs`` of a forward pass under the rule; ``looked_up``, the elements of embeddings that a token looks up;
-``attention``, the FLOPs per token of both T x T products in a forward pass; ``work``, the FLOPs per token of a training
-step under the rule; percentages of heads of MoH."""
+"""The letters of a model: T tokens and ``samples`` of its input; parameters N, N_router of its routers, N_kv of its key
+and value projections; ``macs`` of a forward pass under the rule; ``looked_up``, the elements of embeddings that a token
+looks up; ``attention``, the FLOPs per token of both T x T products in a forward pass; ``work``, the FLOPs per token of
+a training step under the rule; percentages of heads of MoH."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a column prints: its ``head``, the expression of its ``value``, and ``about``, which says it in words."""
+
+    head: str
+    value: str
+    about: str = ""
+
+
 QUANTITIES = {
-    "macs": ("MACs", "macs"),
-    "params": ("All parameters, frozen ones included", "N"),
-    "active": ("Parameters that a token uses, without the embedding", "N_active - N_embedding"),
-    "activated": ("Heads that a token uses, of all heads of all layers", "activated"),
-    "shared": ("Shared heads, of the heads that a token uses in all layers", "shared"),
+    "macs": Quantity("MACs", "macs"),
+    "flops": Quantity("FLOPs", "2 * macs"),
+    "params": Quantity("parameters", "N", "All parameters, frozen ones included"),
+    "active_params": Quantity("active parameters", "N_active"),
+    "active": Quantity(
+        "active parameters without the embedding",
+        "N_active - N_embedding",
+        "Parameters that a token uses, without the embedding",
+    ),
+    "activated": Quantity("activated heads", "activated", "Heads that a token uses, of all heads of all layers"),
+    "shared": Quantity("shared heads", "shared", "Shared heads, of the heads that a token uses in all layers"),
+    "training_flops_per_token": Quantity("training FLOPs per token", "work"),
+    "training_flops": Quantity("training FLOPs", "work * tokens"),
+    "mfu": Quantity("MFU", "100 * work * tokens / (seconds * devices * peak)"),
 }
-"""Head and value of the columns of tables of MACs and parameters; bench/macs/published.py prints a new one."""
+"""The quantities that need no expression; ``macs`` are those of a forward pass under the rule."""
 
 
 class UnknownCostError(ValueError):
@@ -70,28 +92,34 @@ class UnknownCostError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A printed column, rounded half up or ``truncated`` to the digits of each cell.
+    """A printed column, rounded half up or ``truncated`` to the digits of each cell; its judge decides which.
 
-    ``scale``: what a printed number is multiplied by; ``tried``: rules tried where none fits; ``quantity``: one of
-    QUANTITIES; ``judged``: whether it decides the verdicts of rows. ``formula``: its cells are expressions of the
-    letters given in their rows, compared as integers. ``significant``: digits of an integer beyond which it has zeros;
-    ``multiple``: a printed number is a multiple of so many last digits; ``trailing_zeros``: zeros at the end of an
-    integer are no digits.
+    Attributes:
+        name: the key of its cells.
+        head: its heading.
+        value: the expression of its cells, or that of each kind of row.
+        rule: how often each entry counts, a name of formulas/conventions.py.
+        quantity: one of QUANTITIES, which gives name, head and value.
+        judged: whether it decides the verdicts of rows.
+        formula: its cells are expressions of the letters given in their rows, compared as integers.
+        scale: what a printed number is multiplied by.
+        significant: digits of an integer beyond which it has zeros.
+        multiple: a printed number is a multiple of so many last digits.
+        trailing_zeros: zeros at the end of an integer are no digits, in the whole table.
     """
 
     name: str
     head: str
     value: str | Mapping[str, str]
     rule: str = ""
-    tried: Sequence[str] = ()
     quantity: str = ""
     judged: bool = True
     formula: bool = False
     scale: int = 1
-    truncated: bool = False
     significant: int = 0
     multiple: int = 1
-    trailing_zeros: bool = False
+    truncated: bool = field(default=False, metadata=UNREAD)
+    trailing_zeros: bool = field(default=False, metadata=UNREAD)
 
     def _step(self, value: Fraction, digits: str) -> Fraction:
         """Return the last digit of a printed ``value`` as a number."""
@@ -108,19 +136,30 @@ class Figure:
         return Interval(low * unit * self.scale, (low + step) * unit * self.scale)
 
     @property
-    def other_digits(self) -> "Figure":
-        """The figure with its digits cut off where it rounds them, and rounded where it cuts them off."""
-        return replace(self, truncated=not self.truncated)
-
-    @property
     def digits(self) -> str:
         """What happens to the digits that are not printed, in words."""
         return "cut off" if self.truncated else "rounded half up"
+
+    @property
+    def values(self) -> list[str]:
+        """The expression, or that of each kind of row."""
+        return [self.value] if isinstance(self.value, str) else [*self.value.values()]
+
+    @property
+    def letters(self) -> frozenset[str]:
+        """The letters that its expressions need."""
+        return frozenset[str]().union(*(expression(value).letters for value in self.values))
 
     def prints(self, value: Interval, text: str) -> bool:
         """Return whether a number of ``value`` prints as ``text``; a tie rounds up."""
         cell = self.interval(text)
         return value.low < cell.high and value.high >= cell.low
+
+    def by_other_digits(self, value: Interval, text: str) -> str:
+        """Return that a cell is printed with its digits cut off where the column rounds them, or rounded where it cuts
+        them off; empty if not."""
+        other = replace(self, truncated=not self.truncated)
+        return f"{self.format(value, text)} prints {text} {other.digits}" if other.prints(value, text) else ""
 
     def text(self, value: int | Fraction, like: str) -> str:
         """Return ``value`` with the unit and the decimals of ``like``."""
@@ -155,7 +194,7 @@ class Figure:
             return f"{self.head}: {self.expression}{rule}"
         digits = f"{self.significant} significant" if self.significant else "the printed"
         digits = f"multiples of {self.multiple}" if self.multiple > 1 else f"{digits} digits"
-        what = self.multiplicity.about.rstrip(".") if self.rule else self.head
+        what = self.multiplicity.about.rstrip(".") if self.rule else QUANTITIES[self.quantity].about
         return f"{what}, {'truncated' if self.truncated else 'rounded half up'} to {digits}."
 
 
@@ -163,28 +202,44 @@ class Figure:
 class Row:
     """A printed row.
 
-    ``set``: changed fields of ``preset``; ``printed``: cells by figure; ``verdicts``: those other than reproduced, as
-    typed; ``part``: a regular expression of module paths. ``explain``: by figure, what prints it and why (``because``):
-    a ``set`` and ``given``, or ``truncated`` digits, or entries to ``adjust``, each a number of ``times`` of those that
-    a convention of formulas/conventions.py ``select``s, with some sizes ``dims`` replaced, and, where the cell was
-    rounded again, the number that it was ``rounded_from``. ``baseline``: the dense model that a routed one is compared
-    with, a ``preset`` and changed fields. ``quality``: other printed cells by column name. ``input``: the shapes
-    of the inputs of a user module in the place of ``preset``.
+    Attributes:
+        target: the model of its cells, with sizes behind commas; empty where all letters are given.
+        printed: cells by figure.
+        name: its label, by default the target.
+        set: changed fields and lengths of the target.
+        given: numbers of expressions by letter: exact integers and quotients, or rounded texts.
+        input: the shapes of the inputs of a user module.
+        note: a sentence below the table.
+        kind: chooses the expression of figures that have several.
+        part: a regular expression of module paths, of which alone the letters are.
+        verdicts: those other than reproduced, as typed; None where none are expected.
+        explain: by figure, what prints it and why (``because``): a ``set`` and ``given``, or ``truncated`` digits, or
+            entries to ``adjust``, each a number of ``times`` of those that a convention of formulas/conventions.py
+            ``select``s, with some sizes ``dims`` replaced, and, where the cell was rounded again, the number that it
+            was ``rounded_from``.
+        baseline: the dense model that a routed one is compared with, as a target.
+        quality: other printed cells by column name.
+        line: where it stands in its file.
     """
 
-    name: str
+    target: str = ""
     printed: Mapping[str, str] = field(default_factory=dict)
-    preset: str = ""
-    kind: str = ""
-    part: str = ""
+    name: str = ""
     set: Mapping[str, Any] = field(default_factory=dict)
     given: Mapping[str, int | str] = field(default_factory=dict)
-    verdicts: Mapping[str, str] = field(default_factory=dict)
-    explain: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    note: str = ""
-    baseline: Mapping[str, Any] = field(default_factory=dict)
     input: str = ""
+    note: str = ""
+    kind: str = ""
+    part: str = ""
+    verdicts: Mapping[str, str] | None = None
+    explain: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    baseline: str = ""
     quality: Mapping[str, str] = field(default_factory=dict)
+    line: int = field(default=0, metadata=UNREAD)
+
+    def value_of(self, figure: Figure) -> str:
+        """Return the expression of a cell."""
+        return figure.value if isinstance(figure.value, str) else figure.value[self.kind]
 
     def number(self, figure: Figure) -> str:
         """Return a printed number; of a formula, the integer that it denotes at the row's letters, and 1 of none."""
@@ -202,17 +257,17 @@ def evaluate(
     given: Mapping[str, int | str] | None = None,
 ) -> Interval:
     """Return the values of a cell at the ends of its rounded inputs, with some fields or givens replaced."""
-    formula = expression(figure.value if isinstance(figure.value, str) else figure.value[row.kind])
+    formula = expression(row.value_of(figure))
     inputs = {name: ends(value) for name, value in {**row.given, **(given or {})}.items()}
     letters: dict[str, Any] = {}
-    if row.preset:
-        case = cases(row.preset, {**row.set, **(changed or {})})
+    if row.target:
+        case = cases(row.target, {**row.set, **(changed or {})})
         form = case.ledger.select(lambda entry: re.search(row.part, entry.path)) if row.part else case.ledger
         needed = (formula.letters - inputs.keys()) & LETTERS.keys()
         # letters that the formula does not need are named where it needs others
         letters = dict.fromkeys(LETTERS) | {name: LETTERS[name](form, case, figure.multiplicity) for name in needed}
         if "N_active" in needed and letters["N_active"] is None:
-            raise UnknownCostError(f"the active parameters of {row.preset} are not known")
+            raise UnknownCostError(f"the active parameters of {row.target} are not known")
     used = {name: both if name in formula.letters else both[:1] for name, both in inputs.items()}
     if sum(len(both) > 1 for both in used.values()) > MOST_ROUNDED:
         raise ValueError(f"{formula} has more than {MOST_ROUNDED} rounded numbers")
@@ -220,3 +275,17 @@ def evaluate(
     if max(map(abs, values)) > LARGEST:
         raise ValueError(f"{formula} is a number of more than {MOST_DIGITS} digits")
     return Interval(Fraction(min(values)), Fraction(max(values)))
+
+
+def cut_off(cells: Iterable[tuple[Figure, Interval, str]]) -> set[str]:
+    """Return the names of the columns of a table that are cut off throughout: some of their cells are printed by
+    cutting digits off alone, none by rounding alone. One cell decides nothing, unless the rest of the table is cut too.
+    """
+    cut, only_cut, only_rounded = Counter[str](), Counter[str](), Counter[str]()
+    for figure, value, text in cells:
+        cuts, rounds = (replace(figure, truncated=truncated).prints(value, text) for truncated in (True, False))
+        cut[figure.name] += cuts
+        only_cut[figure.name] += cuts and not rounds
+        only_rounded[figure.name] += rounds and not cuts
+    whole = cut.total() > 1 and not only_rounded.total()
+    return {name for name in cut if only_cut[name] and not only_rounded[name] and (cut[name] > 1 or whole)}

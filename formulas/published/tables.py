@@ -1,24 +1,32 @@
-"""The published tables, read from one TOML file per table in this folder.
+"""Tables of printed numbers: those of the papers, one TOML file each in this folder, and what any such file means.
 
-A file with ``[[column]]`` and ``[[row]]`` prints MACs and parameters of models that are counted. One with
-``[[figure]]`` and ``[[model]]`` prints training FLOPs, utilisation, sizes, or formulas. One with ``[[entry]]`` prints
-no costs.
+A file with ``[[row]]`` prints costs: a row has a target and its printed cells, and a ``[[figure]]`` says what a column
+of cells is. One with ``[[entry]]`` prints no costs.
 """
 
-import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from headcount.formulas.conventions import CONVENTIONS
-from headcount.formulas.published.figures import QUANTITIES, Figure, Row
+from headcount.formulas.conventions import CONVENTIONS, TRAINING
+from headcount.formulas.published.expressions import expression
+from headcount.formulas.published.figures import EMPTY, QUANTITIES, Figure, Row
+from headcount.formulas.published.rounding import ends, number, read
+from headcount.formulas.published.rules import FORWARD
+from headcount.formulas.published.typed import from_data, parse_toml
 
 FOLDER = files("headcount.formulas.published")
 READ = ("pdf", "transcription", "repository file", "web page")
 """Kinds of sources from which tables were typed."""
+
+
+RULES = (*QUANTITIES, *FORWARD, *TRAINING)
+"""Names that the ``rule`` of a table may have: a rule, or the quantity of its cells that name none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +36,12 @@ class Printed:
     ``paper``: name that groups tables; ``order``: place among all tables; ``about``: a remark.
     """
 
-    name: str
-    title: str
-    paper: str
-    order: int
-    source: str
-    place: str
+    title: str = "printed numbers"
+    source: str = ""
+    place: str = ""
+    name: str = ""
+    paper: str = ""
+    order: int = 0
     about: str = ""
 
 
@@ -41,25 +49,45 @@ class Printed:
 class Fit:
     """Sizes found from printed figures: the ``sizes`` tried, the ``solutions`` that print every cell of ``models``."""
 
-    models: Sequence[str]
-    figures: Sequence[str]
-    sizes: Mapping[str, Sequence[int]]
+    models: tuple[str, ...]
+    figures: tuple[str, ...]
+    sizes: Mapping[str, tuple[int, ...] | Mapping[str, int]]
     solutions: int
     note: str = ""
+
+    @property
+    def tried(self) -> dict[str, Sequence[int]]:
+        """The sizes by name; a file lists them, or has the first and the last as ``{ from, to }``."""
+        listed = self.sizes.items()
+        return {name: range(one["from"], one["to"] + 1) if isinstance(one, Mapping) else one for name, one in listed}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedTable(Printed):
-    """A printed table: columns with their rules, rows.
+    """A table of printed costs: columns with their rules, rows.
 
-    ``read``: one of READ; ``address``: where it can be read; ``second``: the address of a second source, in which each
-    printed figure was read again, digit by digit; ``also``: other sources, or those of a part of its figures or sizes;
-    a table without both was read once.
+    Attributes:
+        rule: the rule of columns that state none.
+        peak: FLOP/s of a device, the ``peak`` of expressions.
+        trailing_zeros: zeros at the end of a printed integer are no digits.
+        set, given: those of every row.
+        columns: in a file each is a ``[[figure]]``; a quantity that a row prints needs none.
+        rows: in a file each is a ``[[row]]``.
+        fits: in a file each is a ``[[fit]]``.
+        read: one of READ.
+        address: where it can be read.
+        second: the address of a second source, in which each printed figure was read again, digit by digit.
+        also: other sources, or those of a part of its figures or sizes; a table without both was read once.
     """
 
-    columns: Sequence[Figure]
-    rows: Sequence[Row]
-    fits: Sequence[Fit] = ()
+    rule: str = ""
+    peak: int | str = ""
+    trailing_zeros: bool = False
+    set: Mapping[str, Any] = field(default_factory=dict)
+    given: Mapping[str, int | str] = field(default_factory=dict)
+    columns: tuple[Figure, ...] = field(default=(), metadata={"key": "figure"})
+    rows: tuple[Row, ...] = field(default=(), metadata={"key": "row"})
+    fits: tuple[Fit, ...] = field(default=(), metadata={"key": "fit"})
     read: str = ""
     address: str = ""
     second: str = ""
@@ -79,9 +107,51 @@ class PublishedTable(Printed):
         return [column for column in self.columns if column.judged]
 
     @property
-    def rule(self) -> str:
+    def statement(self) -> str:
         """The rules of the judged columns, in words."""
         return " ".join(column.statement for column in self.judged)
+
+    @property
+    def quantities(self) -> dict[str, Figure]:
+        """The columns of which a row prints a number, by name, in the order of the rows."""
+        columns = {column.name: column for column in self.columns}
+        cells = (cell for row in self.rows for cell in row.printed.items())
+        return {name: columns[name] for name, text in cells if text not in EMPTY}
+
+    @property
+    def only_quantity(self) -> str:
+        """The quantity of the cells that name none: what the rule counts."""
+        if self.rule in QUANTITIES:
+            return self.rule
+        return "training_flops_per_token" if self.rule in TRAINING else "macs"
+
+    def rule_of(self, figure: Figure) -> str:
+        """Return the rule of a column; empty where its value has none. Raises ValueError for one of training that has
+        no rule of training."""
+        if figure.rule:
+            return figure.rule
+        if "work" in figure.letters:
+            if self.rule not in TRAINING:
+                valid = f"choose from {', '.join(TRAINING)}; --find-rule tries all"
+                raise ValueError(f"{figure.name} needs a rule of training, not {self.rule!r}; {valid}")
+            return self.rule
+        if "macs" in figure.letters:
+            return self.rule if self.rule in FORWARD else "exact"
+        return ""
+
+    def quote(self, figure: Figure, lengths: Iterable[int]) -> str:
+        """Return a sentence for a paper: the quantity, its rule, what that counts, T, and the peak where it is used."""
+        digits = ["truncated to the printed digits"] if figure.truncated else []
+        name = self.rule_of(figure)
+        if not name:
+            return "; ".join([f"{figure.head}, embeddings included: {figure.expression}", *digits]) + "."
+        rule = CONVENTIONS[name]
+        parts = [f"{figure.head} by the rule {rule.name}: {rule.about.rstrip('.')}"]
+        parts += ["2 FLOPs for each multiply-accumulate"] if figure.quantity == "flops" else []
+        parts += [f"T = {', '.join(f'{length:,}' for length in sorted(set(lengths)))}"] if lengths else []
+        parts += [f"peak {self.peak} FLOP/s"] if "peak" in figure.letters else []
+        parts += digits
+        return "; ".join(parts) + (f" ({rule.source})." if rule.source else ".")
 
     @property
     def reading(self) -> str:
@@ -107,7 +177,7 @@ class DataTable(Printed):
 
 def load_data() -> dict[str, DataTable]:
     """Return the data tables by name, in order."""
-    return {data["name"]: _data_table(**data) for data in read_toml("entry")}
+    return {data["name"]: _data_table(**data) for data in _read_folder(FOLDER) if "entry" in data}
 
 
 def _data_table(*, column, entry, **texts) -> DataTable:
@@ -116,51 +186,140 @@ def _data_table(*, column, entry, **texts) -> DataTable:
 
 def load_tables(folder: Traversable = FOLDER) -> dict[str, PublishedTable]:
     """Return the tables of MACs and parameters in ``folder`` by name, in order."""
-    return {data["name"]: _table(**data) for data in read_toml("row", folder)}
+    return {name: load(name, folder) for name in names(folder=folder)}
 
 
 def names(paper: str | None = None, folder: Traversable = FOLDER) -> tuple[str, ...]:
     """Return the names of the tables of MACs and parameters, or of those of ``paper``, in order."""
-    return tuple(data["name"] for data in read_toml("row", folder) if paper in (None, data["paper"]))
+    found = [data for data in _read_folder(folder) if _has_rows_of_models(data)]
+    return tuple(data["name"] for data in found if paper in (None, data["paper"]))
 
 
 def figure_names(folder: Traversable = FOLDER) -> tuple[str, ...]:
     """Return the names of all other tables of figures, in order."""
-    return tuple(data["name"] for data in read_toml("model", folder))
+    return tuple(data["name"] for data in _read_folder(folder) if "row" in data and not _has_rows_of_models(data))
+
+
+def _has_rows_of_models(data: Mapping[str, Any]) -> bool:
+    """Return whether all columns of a table are quantities, so that a row of it is a model with its costs."""
+    return "row" in data and all("quantity" in one for one in data["figure"])
 
 
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     """Return the table called ``name``. Raises ValueError for an unknown name, rule or way of reading."""
-    found = {data["name"]: data for key in ("row", "model") for data in read_toml(key, folder)}
+    found = {data["name"]: data for data in _read_folder(folder) if "row" in data}
     if name not in found:
-        raise ValueError(f"unknown table {name!r}; choose from {', '.join(found)}")
-    return _table(**found[name])
+        known = (*names(folder=folder), *figure_names(folder))
+        raise ValueError(f"unknown table {name!r}; choose from {', '.join(known)}")
+    # a row of a paper that types no verdict is reproduced
+    rows = [{"verdicts": {}} | row for row in found[name]["row"]]
+    table = parse({**found[name], "row": rows}, [1] * len(rows))
+    if table.read not in ("", *READ):
+        raise ValueError(f"read of {name} must be one of {', '.join(READ)}, not {table.read!r}")
+    return table
 
 
 @cache
-def read_toml(key: str, folder: Traversable = FOLDER) -> list[dict[str, Any]]:
-    """Return the data of the TOML files in ``folder`` that have ``key``, in the order that they give."""
-    found = [tomllib.loads(file.read_text("utf-8")) for file in folder.iterdir() if file.name.endswith(".toml")]
-    return sorted((data for data in found if key in data), key=lambda data: (data["order"], data["name"]))
+def _read_folder(folder: Traversable) -> list[dict[str, Any]]:
+    """Return the data of the TOML files of tables in ``folder``, in the order that they give."""
+    texts = [file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".toml")]
+    found = [data for data in map(parse_toml, texts) if "order" in data]
+    return sorted(found, key=lambda data: (data["order"], data["name"]))
 
 
-def _table(*, column=(), row=(), figure=(), model=(), fits=(), **texts) -> PublishedTable:
-    columns = [_column(**one) for one in column] + [Figure(**one) for one in figure]
-    for rule in (rule for one in columns for rule in (one.rule, *one.tried)):
-        if rule and rule not in CONVENTIONS:
-            raise ValueError(f"unknown rule {rule!r} of {texts['name']}; choose from {', '.join(CONVENTIONS)}")
-    if texts.get("read", READ[0]) not in READ:
-        raise ValueError(f"read of {texts['name']} must be one of {', '.join(READ)}, not {texts['read']!r}")
-    rows = [Row(**one) for one in (*row, *model)]
-    return PublishedTable(columns=columns, rows=rows, fits=[_fit(**one) for one in fits], **texts)
+def parse(data: Mapping[str, Any], lines: Iterable[int]) -> PublishedTable:
+    """Return the table that the ``data`` of a file means; its rows stand at ``lines``.
+
+    Raises ValueError, with the line of the row, for anything that is not in the format.
+    """
+    if not data.get("row"):
+        raise ValueError("no row; a [[row]] has target and printed")
+    table = from_data(PublishedTable, {key: one for key, one in data.items() if key not in ("figure", "row")})
+    check(table.rule in ("", *RULES), f"unknown rule {table.rule!r}", RULES)
+    if table.peak:
+        peak = attempt("peak", number, str(table.peak))
+        table = replace(table, given={**table.given, "peak": f"{peak.numerator}/{peak.denominator}"})
+    columns = [_parse_figure(one) for one in data.get("figure", ())]
+    known = {name: _quantity(name) for name in QUANTITIES} | {column.name: column for column in columns}
+    check(len({column.name for column in columns}) == len(columns), "two figures have one name")
+    rows = []
+    for line, row in zip(lines, data["row"], strict=True):
+        try:
+            rows.append(replace(_parse_row(row, table, known), line=line))
+        except ValueError as error:
+            raise ValueError(f"line {line}: {error}") from None
+    printed = {name: known[name] for row in rows for name in row.printed}
+    columns = {column.name: column for column in columns} | printed
+    columns = [replace(column, trailing_zeros=table.trailing_zeros) for column in columns.values()]
+    return replace(table, columns=tuple(columns), rows=tuple(rows))
 
 
-def _column(*, quantity: str, name: str = "", **rule) -> Figure:
-    head, value = QUANTITIES[quantity]
-    return Figure(name=name or quantity, head=head, value=value, quantity=quantity, **rule)
+def check(fine: Any, what: str, valid: Iterable[str] = ()) -> None:
+    """Raise ValueError, with the valid choices, for what is not fine."""
+    if not fine:
+        raise ValueError(what + (f"; choose from {', '.join(valid)}" if valid else ""))
 
 
-def _fit(*, sizes, **others) -> Fit:
-    """Return a fit; sizes are listed, or given as ``{ from, to }``."""
-    tried = {name: range(one["from"], one["to"] + 1) if isinstance(one, dict) else one for name, one in sizes.items()}
-    return Fit(sizes=tried, **others)
+def attempt(key: str, parser: Callable[[str], Any], text: str) -> Any:
+    """Return ``text`` as ``parser`` reads it. Raises ValueError with the key."""
+    try:
+        return parser(text)
+    except ValueError as error:
+        raise ValueError(f"{key} {error}") from None
+
+
+def _quantity(name: str) -> Figure:
+    return Figure(name=name, quantity=name, head=QUANTITIES[name].head, value=QUANTITIES[name].value)
+
+
+def _parse_figure(data: Any) -> Figure:
+    """Return a column: a quantity, with the rules that it states, or an expression with name and head."""
+    check(isinstance(data, Mapping), "a figure is no table; write [[figure]]")
+    if quantity := data.get("quantity"):
+        check(quantity in QUANTITIES, f"unknown quantity {quantity!r}", QUANTITIES)
+        check(not data.keys() & {"head", "value"}, f"head and value of {quantity} follow from the quantity")
+        data = {"name": quantity, "head": QUANTITIES[quantity].head, "value": QUANTITIES[quantity].value, **data}
+    check({"name", "head", "value"} <= data.keys(), "a figure has name, head and value, or a quantity")
+    figure = from_data(Figure, data)
+    check(figure.rule in ("", *CONVENTIONS), f"unknown rule {figure.rule!r} of {figure.name}", CONVENTIONS)
+    for value in figure.values:
+        check(not attempt("value", expression, value).costs, f"value {value!r} calls a function")
+    return figure
+
+
+def _parse_row(data: Any, table: PublishedTable, known: Mapping[str, Figure]) -> Row:
+    """Return a row with the sizes of its ``table``; a number without a quantity is of that of the table's rule."""
+    check(isinstance(data, Mapping), "it is no table; write [[row]]")
+    printed = data.get("printed", {})
+    if not isinstance(printed, Mapping):
+        printed = {table.only_quantity: printed}
+    row = from_data(Row, {**data, "printed": {name: str(text) for name, text in printed.items()}})
+    for name, text in row.printed.items():
+        check(name in known, f"unknown quantity {name!r}", known)
+        values = known[name].value
+        check(isinstance(values, str) or row.kind in values, f"unknown kind {row.kind!r} of {name}", values)
+        if text not in EMPTY and not known[name].formula:
+            attempt("printed", read, text)
+    target, sizes = split_target(row.target)
+    given = {**table.given, **row.given}
+    for name, value in given.items():
+        attempt(name, lambda _, value=value: ends(value), "")
+    changed = {**table.set, **sizes, **row.set}
+    for name, value in changed.items():
+        check(_is_plain(value), f"{name} cannot be {value}")
+    return replace(row, name=row.name or row.target, target=target, set=changed, given=given)
+
+
+def split_target(text: str) -> tuple[str, dict[str, str]]:
+    """Return a target and the sizes behind its commas; a size may hold commas."""
+    target, *words = re.split(r",(?=[^\W\d][\w.]*=)", text)
+    return target, dict(word.partition("=")[::2] for word in words)
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether ``value`` can be an argument: numbers, texts and lists of them, but no dates."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True

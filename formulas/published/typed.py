@@ -3,7 +3,8 @@
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
+from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -11,7 +12,8 @@ from headcount.formulas.published.expressions import Expression, Relation, expre
 
 PARSERS = {Expression: expression, Relation: relation}
 """Functions that read a text as an object, by type."""
-
+UNREAD: Mapping[str, str] = {"key": ""}
+"""Metadata of a field that no key sets."""
 
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
 MOST_PARTS = 100
@@ -29,27 +31,47 @@ def parse_toml(text: str, parse_float: Callable[[str], Any] = float) -> dict[str
         raise ValueError("lists or tables are nested too deep") from None
 
 
-def from_data(kind: Any, value: Any, name: str) -> Any:
+def from_data(kind: Any, value: Any, name: str = "") -> Any:
     """Return ``value`` as the type of an annotation: mappings as dataclasses, lists as tuples, texts by PARSERS.
 
-    Objects of these dataclasses are read as their fields. Raises ValueError for an unknown key, with the valid ones,
-    and TypeError for a value of another type, with ``name``.
+    A field of a dataclass has the key of its metadata, its name without one; with UNREAD no key sets it. Objects of
+    these dataclasses are read as their fields. Raises ValueError for an unknown key, with the valid ones, and for a
+    value of another type, with ``name``.
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        return None if value is None else from_data(inner[0], value, name)
+        return from_data(next((one for one in inner if _is_of(one, value)), inner[0]), value, name)
     if kind in PARSERS:
         return PARSERS[kind](value)
-    fields = get_type_hints(kind) if is_dataclass(kind) else {}
-    if fields and isinstance(value, kind):
-        value = {key: getattr(value, key) for key in fields}
-    plain = Mapping if fields else (list, tuple) if origin is tuple else origin or kind
-    if plain is not Any and (not isinstance(value, plain) or (plain is int and isinstance(value, bool))):
-        raise TypeError(f"{name} has the wrong type: {value!r}")
-    if fields:
-        if unknown := value.keys() - fields.keys():
-            raise ValueError(f"unknown key {min(unknown)!r} of {name}; choose from {', '.join(fields)}")
-        return kind(**{key: from_data(fields[key], one, key) for key, one in value.items()})
+    names = _names_by_key(kind) if is_dataclass(kind) else {}
+    if names and isinstance(value, kind):
+        value = {key: getattr(value, field) for key, field in names.items()}
+    if not _is_of(kind, value):
+        raise ValueError(f"{name} has the wrong type: {value!r}")
+    if names:
+        if unknown := value.keys() - names.keys():
+            where = f" of {name}" if name else ""
+            raise ValueError(f"unknown key {min(unknown)!r}{where}; choose from {', '.join(names)}")
+        types = _types(kind)
+        return kind(**{names[key]: from_data(types[names[key]], one, key) for key, one in value.items()})
     if origin is tuple:
         return tuple(from_data(inner[0], one, name) for one in value)
     return {key: from_data(inner[1], one, name) for key, one in value.items()} if origin is Mapping else value
+
+
+_types = cache(get_type_hints)
+"""The types of the fields of a dataclass by name."""
+
+
+def _names_by_key(kind: Any) -> dict[str, str]:
+    """Return the fields of a dataclass by the key that a file has for them."""
+    names = {one.metadata.get("key", one.name): one.name for one in fields(kind)}
+    return {key: name for key, name in names.items() if key}
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Return whether plain data can be read as ``kind``, as far as the outermost type goes."""
+    origin = get_origin(kind)
+    plain = Mapping if is_dataclass(kind) else (list, tuple) if origin is tuple else origin or kind
+    # True is an integer of Python
+    return plain is Any or (isinstance(value, plain) and not (plain is int and isinstance(value, bool)))

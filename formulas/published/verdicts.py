@@ -1,7 +1,6 @@
 """Verdicts on printed cells: whether the expression of a column gives the printed number, and the arithmetic."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -10,9 +9,10 @@ from typing import Any
 
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
-from headcount.formulas.published.figures import Case, Cases, Figure, Row, evaluate
+from headcount.formulas.published.figures import EMPTY, Case, Cases, Figure, Row, cut_off, evaluate
 from headcount.formulas.published.impossible import PrintedRow, no_common_rule
 from headcount.formulas.published.rounding import Interval, fixed, number
+from headcount.formulas.published.rules import Applies, try_rules
 from headcount.formulas.published.tables import Fit, PublishedTable
 
 VERDICTS = (
@@ -29,18 +29,26 @@ class Judged:
     figure: Figure
     printed: str
     value: Interval
-    verdict: str
+    verdict: str = ""
     because: str = ""
 
     @property
     def expected(self) -> str:
-        """The verdict as typed."""
-        return self.row.verdicts.get(self.figure.name, "reproduced")
+        """The verdict as typed; the one found where the table has none."""
+        return self.verdict if self.row.verdicts is None else self.row.verdicts.get(self.figure.name, "reproduced")
 
     @property
     def shown(self) -> str:
         """The value, written as the cell is printed."""
         return self.figure.format(self.value, self.row.number(self.figure))
+
+    @property
+    def difference(self) -> str:
+        """What the value prints in place of the printed number; empty where it prints that."""
+        if self.verdict in ("reproduced", "no printed value"):
+            return ""
+        printed = self.row.number(self.figure)
+        return f"{_shown(self.value.low)} prints {self.figure.text(self.value.low, printed)}, not {printed}"
 
     @property
     def last_digits(self) -> Fraction:
@@ -53,23 +61,43 @@ class Judged:
         return (nearest - cell.middle) / (cell.high - cell.low)
 
 
-def judge(table: PublishedTable, cases: Cases) -> Iterator[Judged]:
-    """Yield every printed cell of the judged columns of ``table`` with its verdict; typed verdicts are not used."""
-    fitted = {(row, figure): fit for fit in table.fits for row in fit.models for figure in fit.figures}
-    found = {id(fit): solutions(table, fit, cases) for fit in table.fits}
-    contradictions = _contradictions(table, cases)
-    for row, figure in product(table.rows, table.judged):
-        if (text := row.printed.get(figure.name)) is None:
-            continue
-        value, printed = evaluate(row, figure, cases), row.number(figure)
-        if fit := fitted.get((row.name, figure.name)):
-            verdict = _fitted(fit, found[id(fit)])
-        elif figure.prints(value, printed):
-            verdict = "reproduced", row.note
-        else:
-            contradiction = contradictions.get(row.name, "") if figure.quantity == "macs" else ""
-            verdict = _explained(row, figure, printed, value, cases, contradiction)
-        yield Judged(row, figure, text, value, *verdict)
+def judge(table: PublishedTable, cases: Cases, why_not: Applies = lambda row, rule: "") -> list[Judged]:
+    """Return every printed cell of the judged columns of ``table`` with its verdict; typed verdicts are not used.
+
+    A column whose digits are cut off throughout is judged so. Raises ValueError for a value that cannot be computed.
+    """
+    figures = {figure.name: replace(figure, rule=table.rule_of(figure)) for figure in table.judged}
+    by_rule = [
+        Judged(row, figures[name], text, _by_rule(row, figures[name], cases))
+        for row in table.rows
+        for name, text in row.printed.items()
+        if name in figures
+    ]
+    numbers = [cell for cell in by_rule if cell.printed not in EMPTY and not cell.figure.formula]
+    cut = cut_off([(cell.figure, cell.value, cell.printed) for cell in numbers])
+    fitted, contradictions = _fitted(table, cases), _contradictions(table, cases)
+    found = []
+    for cell in by_rule:
+        name = cell.figure.name
+        cell = replace(cell, figure=replace(cell.figure, truncated=name in cut))
+        contradiction = contradictions.get(cell.row.name, "") if cell.figure.quantity == "macs" else ""
+        fit = fitted.get((cell.row.name, name))
+        verdict, because = fit or _verdict(cell, contradiction, cases, why_not)
+        found.append(replace(cell, verdict=verdict, because=because))
+    return found
+
+
+def _by_rule(row: Row, figure: Figure, cases: Cases) -> Interval:
+    try:
+        return evaluate(row, figure, cases)
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"line {row.line}: {error}") from None
+
+
+def with_digits(table: PublishedTable, cells: Sequence[Judged]) -> PublishedTable:
+    """Return a table whose judged columns have the digits of their ``cells``."""
+    figures = {cell.figure.name: cell.figure for cell in cells}
+    return replace(table, columns=[figures.get(column.name, column) for column in table.columns])
 
 
 def of_row(cells: Sequence[Judged]) -> tuple[str, str, str]:
@@ -78,23 +106,55 @@ def of_row(cells: Sequence[Judged]) -> tuple[str, str, str]:
         max(found, key=VERDICTS.index, default="no printed value")
         for found in ([cell.verdict for cell in cells], [cell.expected for cell in cells])
     )
-    return worst, typed, "; ".join(cell.because for cell in cells if cell.because)
+    return worst, typed, _join(*(text for cell in cells for text in (cell.difference, cell.because)))
 
 
 def _contradictions(table: PublishedTable, cases: Cases) -> dict[str, str]:
-    """Return, by row name, arguments that no rule prints the MACs of these rows."""
+    """Return, by row name, arguments that no rule prints the MACs of these rows, of a column that states its rule."""
     macs, rows = table.column("macs"), []
-    for row in table.rows if macs in table.judged else ():
+    for row in table.rows if macs in table.judged and macs.rule else ():
         if text := row.printed.get(macs.name):
-            cell, ledger = macs.interval(text), cases(row.preset, {}).ledger
+            cell, ledger = macs.interval(text), cases(row.target, row.set).ledger
             rows.append(PrintedRow(row.name, int(number(text)), int(cell.high - cell.low), ledger))
     return no_common_rule(rows)
 
 
-def _fitted(fit: Fit, found: int) -> tuple[str, str]:
-    tried = ", ".join(f"{name} {min(sizes)} to {max(sizes)}" for name, sizes in fit.sizes.items())
-    because = f"{found:,} of the sizes tried ({tried}) print every row" + (f"; {fit.note}" if fit.note else "")
-    return ("explained (sizes fitted)" if found == fit.solutions and found else "no rule found"), because
+def _fitted(table: PublishedTable, cases: Cases) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return the verdict on each cell of a fit, and how many sizes print it, by row and figure."""
+    verdicts = {}
+    for fit in table.fits:
+        found = solutions(table, fit, cases)
+        tried = ", ".join(f"{name} {min(sizes)} to {max(sizes)}" for name, sizes in fit.tried.items())
+        because = _join(f"{found:,} of the sizes tried ({tried}) print every row", fit.note)
+        verdict = "explained (sizes fitted)" if found == fit.solutions and found else "no rule found"
+        verdicts |= dict.fromkeys(product(fit.models, fit.figures), (verdict, because))
+    return verdicts
+
+
+def _verdict(cell: Judged, contradiction: str, cases: Cases, why_not: Applies) -> tuple[str, str]:
+    """Return the verdict on a cell that no fit explains, and the arithmetic with the row's note."""
+    row, figure, value = cell.row, cell.figure, cell.value
+    if cell.printed in EMPTY:
+        return "no printed value", row.note
+    printed = row.number(figure)
+    if figure.prints(value, printed):
+        return "reproduced", row.note
+    instead = row.explain.get(figure.name, {})
+    explain = _adjusted if "adjust" in instead else _changed
+    if instead and (because := explain(row, figure, printed, value, cases)):
+        fitted = " (sizes fitted)" if instead.get("fitted") else ""
+        return f"explained{fitted}", _join(because, instead.get("because", ""))
+    # a formula and a multiple have no last digits
+    has_digits = not figure.formula and figure.multiple == 1
+    if has_digits and replace(figure, trailing_zeros=True).prints(value, printed):
+        zeros = f"{figure.format(value, printed)} prints {printed} where its last zeros are no printed digits"
+        return "explained", _join(zeros, row.note)
+    if because := figure.by_other_digits(value, printed):
+        return "explained", _join(because, row.note)
+    if contradiction:
+        return "not reproducible", _join(contradiction, row.note)
+    verdict, because = try_rules(row, figure, value, cases, why_not)
+    return verdict, _join(because, row.note)
 
 
 def adjustments(row: Row, figure: Figure, case: Case) -> list[tuple[str, int]]:
@@ -109,53 +169,11 @@ def adjustments(row: Row, figure: Figure, case: Case) -> list[tuple[str, int]]:
     return found
 
 
-def _explained(
-    row: Row, figure: Figure, printed: str, value: Interval, cases: Cases, contradiction: str
-) -> tuple[str, str]:
-    """Return the verdict on a cell that its rule does not print, and the arithmetic."""
-    total, instead = value.low, row.explain.get(figure.name, {})
-    by_rule = f"{_shown(total)} prints {figure.text(total, printed)}, not {printed}" if figure.quantity else ""
-    explain = _adjusted if "adjust" in instead else _changed
-    if instead and (because := explain(row, figure, printed, value, cases)):
-        fitted = " (sizes fitted)" if instead.get("fitted") else ""
-        return f"explained{fitted}", _join(by_rule, because, instead.get("because", ""))
-    if because := by_other_digits(figure, value, printed):
-        return "explained", _join(by_rule, because, row.note)
-    if contradiction:
-        return "not reproducible", _join(by_rule, contradiction, row.note)
-    by_rules = {rule: evaluate(row, replace(figure, rule=rule), cases) for rule in figure.tried}
-    if prints := [rule for rule, one in by_rules.items() if figure.prints(one, printed)]:
-        shown = " and ".join(f"{rule} gives {figure.format(by_rules[rule], printed)}" for rule in prints)
-        return "explained", _join(by_rule, shown, row.note)
-    tried = ", ".join(f"{rule} {figure.format(one, printed)}" for rule, one in by_rules.items())
-    return "no rule found", _join(by_rule, f"no rule tried prints it: {tried}" if tried else "", row.note)
-
-
-def cut_off(cells: Sequence[tuple[Figure, Interval, str]]) -> set[str]:
-    """Return the names of the columns of a table that are cut off throughout: some of their cells are printed by
-    cutting digits off alone, none by rounding alone. One cell decides nothing, unless the rest of the table is cut too.
-    """
-    cut, only_cut, only_rounded = Counter[str](), Counter[str](), Counter[str]()
-    for figure, value, text in cells:
-        cuts, rounds = (replace(figure, truncated=truncated).prints(value, text) for truncated in (True, False))
-        cut[figure.name] += cuts
-        only_cut[figure.name] += cuts and not rounds
-        only_rounded[figure.name] += rounds and not cuts
-    whole = cut.total() > 1 and not only_rounded.total()
-    return {name for name in cut if only_cut[name] and not only_rounded[name] and (cut[name] > 1 or whole)}
-
-
-def by_other_digits(figure: Figure, value: Interval, printed: str) -> str:
-    """Return that a cell is printed with its digits cut off, or rounded where the figure cuts them; empty if not."""
-    other = figure.other_digits
-    return f"{figure.format(value, printed)} prints {printed} {other.digits}" if other.prints(value, printed) else ""
-
-
 def _adjusted(row: Row, figure: Figure, printed: str, value: Interval, cases: Cases) -> str:
     """Return the sum of the value and of entries that prints a cell; empty if it does not."""
     # if the cell was rounded twice, the sum must print the first rounding
     total, once = value.low, row.explain[figure.name].get("rounded_from", printed)
-    terms = adjustments(row, figure, cases(row.preset, row.set))
+    terms = adjustments(row, figure, cases(row.target, row.set))
     adjusted = total + sum(amount for _, amount in terms)
     if figure.text(adjusted, once) != once or figure.text(number(once), printed) != printed:
         return ""
@@ -200,11 +218,11 @@ def solutions(table: PublishedTable, fit: Fit, cases: Cases) -> int:
     def prints(sizes: Mapping[str, Any]) -> bool:
         # fields of the preset, or letters of a row without one
         return all(
-            figure.prints(evaluate(row, figure, cases, *((sizes, {}) if row.preset else ({}, sizes))), text)
+            figure.prints(evaluate(row, figure, cases, *((sizes, {}) if row.target else ({}, sizes))), text)
             for row, figure, text in cells
         )
 
-    return sum(prints(dict(zip(fit.sizes, sizes, strict=True))) for sizes in product(*fit.sizes.values()))
+    return sum(prints(dict(zip(fit.sizes, sizes, strict=True))) for sizes in product(*fit.tried.values()))
 
 
 def implied_vocabulary(printed: str, figure: Figure, ledger: Ledger) -> Interval:

@@ -90,7 +90,7 @@ def premises(facts: Facts) -> dict[str, Any]:
     rows = facts.tables["moa-table3"].rows
     widths = {}
     for row in rows:
-        dims = next(e.dims for e in facts.ledger(row.preset) if e.path.endswith("self_attn.q_proj"))
+        dims = next(e.dims for e in facts.ledger(row.target) if e.path.endswith("self_attn.q_proj"))
         widths[row.name] = Fraction(dims["K"] * dims["D"], dims["d_m"])
     meet = [name for name, width in widths.items() if width == 1]
     shown = [{"row": name, "K D / d_m": str(width)} for name, width in widths.items()]
@@ -101,7 +101,7 @@ def premises(facts: Facts) -> dict[str, Any]:
 def unlisted(facts: Facts) -> str:
     """Return the costs of models that the paper names outside its tables."""
     parts = []
-    presets = {row.preset for name in facts.of_paper(COUNTED) for row in facts.tables[name].rows}
+    presets = {row.target for name in facts.of_paper(COUNTED) for row in facts.tables[name].rows}
     table3 = facts.tables["moa-table3"]
     macs, params = table3.column("macs"), table3.column("params")
     for model in facts.claims.named_models:
@@ -121,11 +121,11 @@ def convolutions(facts: Facts) -> str:
     """Return the costs of the convolutions that Table 1 does not count, by its footnote."""
     table = facts.tables["moa-table1"]
     macs, lines = table.column("macs"), []
-    for row in (row for row in table.rows if row.preset in ("lightconv", "dynamicconv")):
-        form = facts.ledger(row.preset)
+    for row in (row for row in table.rows if row.target in ("lightconv", "dynamicconv")):
+        form = facts.ledger(row.target)
         counted = form.total_under(macs.multiplicity)
         convolved = sum(entry.macs for entry in form if entry.kind == "conv")
-        banded = convolved - form.macs + facts.ledger(row.preset, spelling="band").macs
+        banded = convolved - form.macs + facts.ledger(row.target, spelling="band").macs
         vocabulary = form.total_under(conventions.vocabulary_projection)
         printed = row.printed["macs"]
         without = macs.text(counted - vocabulary, printed)

@@ -89,7 +89,7 @@ def dispatch(facts: Facts) -> dict[str, str]:
     ratio = sympy.expand(sympy.simplify(dispatched / replicated))
     rows, agree = [], True
     for row in facts.tables[SIZES].rows:
-        config = Case.of(row.preset).config.attention
+        config = Case.of(row.target).config.attention
         own = config.letters()
         form = ledger_of(config, {"batch_size": 1, "tgt_len": TOKENS, "src_len": TOKENS})
         ratios = {e: Fraction(*_both_sent(form, e)) for e in range(2, own["E"] + 1) if own["E"] % e == 0}

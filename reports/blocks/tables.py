@@ -41,7 +41,7 @@ def counted(facts: Facts, name: str) -> str:
     section = facts.counted(name)
     keys = ("macs_printed", "macs_under_rule", "macs", "params", "active_params", "verdict")
     shown = document.rows_of(section, "row", *keys)
-    return f"Rule: {facts.tables[name].rule}\n\n{shown}"
+    return f"Rule: {facts.tables[name].statement}\n\n{shown}"
 
 
 def counter_errors(facts: Facts, name: str) -> str:

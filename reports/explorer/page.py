@@ -114,9 +114,9 @@ def _presets(facts: Facts) -> list[dict[str, Any]]:
     Omitted are models whose layers differ, and layers that their letters do not determine, such as a router without
     weights.
     """
-    rows = [(row.preset, table.paper) for table in facts.tables.values() for row in table.rows]
+    rows = [(row.target, table.paper) for table in facts.tables.values() for row in table.rows]
     whole = (model for table, _ in facts.figures.values() for model in table.rows)
-    rows += [(model.preset, DECODERS) for model in whole if model.preset]
+    rows += [(model.target, DECODERS) for model in whole if model.target]
     found: dict[tuple, list[dict[str, Any]]] = {}
     for preset, paper in dict.fromkeys(rows):
         kinds = set(layers_of(facts.config(preset)))

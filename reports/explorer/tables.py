@@ -37,12 +37,12 @@ def tables(facts: Facts) -> dict[str, Any]:
     for table in facts.tables.values():
         columns = [_of_model(facts, table, one, models) for one in table.columns if one.quantity in _PROPERTIES]
         served.append((table, columns, "headcount table {} --counter closed-form", QUOTIENTS))
-        for entry in (entry for row in table.rows if columns for entry in facts.ledger(row.preset)):
+        for entry in (entry for row in table.rows if columns for entry in facts.ledger(row.target)):
             parts[part(entry)] = parts.get(part(entry), False) or conventions.exact(entry)
     for table, cells in facts.figures.values():
         columns = [one for figure in table.columns if (one := _figures(facts, figure, cells, models))]
         served.append(
-            (table, columns, "headcount table {}", QUOTIENTS if any(c.row.preset for c in cells) else FORMULAS)
+            (table, columns, "headcount table {}", QUOTIENTS if any(c.row.target for c in cells) else FORMULAS)
         )
     found, absent = [], []
     for table, columns, command, why in served:
@@ -69,22 +69,23 @@ def _of_model(facts: Facts, table: PublishedTable, column: Figure, models: Model
     quantity, account = column.quantity, _PROPERTIES[column.quantity]
     multiplicity, rows = {}, []
     for row in table.rows:
-        form = facts.ledger(row.preset)
+        form = facts.ledger(row.target)
         totals = {label: size for label, size in form.group(part, account).items() if size}
-        models.setdefault(row.preset, {})[quantity] = totals
+        models.setdefault(row.target, {})[quantity] = totals
         counted = column.multiplicity if quantity == "macs" else lambda entry: 1
         multiplicity |= {part(entry): counted(entry) for entry in form if getattr(entry, account)}
         if column.name in row.printed:
             verdict = facts.verdicts(table.name)[row.name] if column.judged else ("", "")
-            adjust = adjustments(row, column, Case.of(row.preset))
-            rows.append([row.name, row.preset, row.printed[column.name], *verdict, adjust])
+            adjust = adjustments(row, column, Case.of(row.target))
+            rows.append([row.name, row.target, row.printed[column.name], *verdict, adjust])
     return _column(column, multiplicity, rows, quantity=quantity, suffix=column.name.removeprefix(quantity))
 
 
 def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) -> dict[str, Any] | None:
     """Return a column of figures with its rows that are sums of whole numbers over the parts of their models, which go
     into ``models``; None without such a row."""
-    found = [(cell, _totals(facts, cell, figure.rule)) for cell in cells if cell.figure is figure and cell.row.preset]
+    of_models = [cell for cell in cells if cell.figure.name == figure.name and cell.row.target]
+    found = [(cell, _totals(facts, cell, figure.rule)) for cell in of_models]
     sums = [(cell, counted) for cell, counted in found if sum(counted.values()) == cell.value.low == cell.value.high]
     if figure.formula or not sums:
         return None
@@ -93,7 +94,7 @@ def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) 
         others = _totals(facts, cell, UNCOUNTED) if figure.rule else {}
         totals = {label: size for label, size in others.items() if not multiplicity.get(label)} | counted
         multiplicity = dict.fromkeys(totals, 0) | multiplicity
-        name = f"{cell.row.preset}, {cell.row.name}"
+        name = f"{cell.row.target}, {cell.row.name}"
         models.setdefault(name, {})[figure.name] = totals
         rows.append([cell.row.name, name, cell.printed.replace(",", ""), cell.verdict, cell.because, []])
     return _column(figure, multiplicity, rows, quantity=figure.name, label=figure.head, suffix="")
@@ -101,13 +102,13 @@ def _figures(facts: Facts, figure: Figure, cells: list[Judged], models: Models) 
 
 def _totals(facts: Facts, cell: Judged, rule: str) -> dict[str, int]:
     """Return a cell's value by part, without zeros; nothing where the value of a part is no whole number."""
-    whole = facts.cases(cell.row.preset, cell.row.set)
+    whole = facts.cases(cell.row.target, cell.row.set)
     parts: dict[str, list[Entry]] = {}
     for entry in whole.ledger:
         parts.setdefault(part(entry), []).append(entry)
     found = {}
     for label, entries in parts.items():
-        only = SimpleNamespace(ledger=ledger(entries), lengths=whole.lengths)
+        only = SimpleNamespace(ledger=ledger(entries), tokens=whole.tokens, samples=whole.samples)
         try:
             found[label] = evaluate(cell.row, replace(cell.figure, rule=rule), lambda *_, only=only: only).low
         except (ValueError, ZeroDivisionError):  # a quotient of parts

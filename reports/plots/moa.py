@@ -27,7 +27,7 @@ def printed_data(facts: Facts) -> dict[str, list[Entry]]:
 
 
 def _entry(facts: Facts, table: PublishedTable, row: Row) -> Entry:
-    column, ledger = table.column("macs"), facts.ledger(row.preset)
+    column, ledger = table.column("macs"), facts.ledger(row.target)
     fitting = column.interval(row.printed["macs"])
     # the middle of the integers that round to the printed number
     printed = int(fitting.low + fitting.high - 1) / 2

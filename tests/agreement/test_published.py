@@ -32,25 +32,30 @@ def test_rows_have_typed_verdicts(name):
 
 def test_changed_number_changes_verdict():
     table = TABLES["moa-table3"]
-    because = {
-        "630M": ("no rule found", "628,879,360 prints 628M, not 630M"),
-        "629M": ("explained", "628,879,360 prints 628M, not 629M; 628.88M prints 629M rounded half up"),
-    }
-    for printed, verdict in because.items():
-        base = replace(table.rows[0], printed={"macs": printed})
-        (cell,) = judge(replace(table, rows=[base]), case_of)
-        assert (cell.row.name, cell.verdict, cell.because) == ("Base: 8K8E128D", *verdict)
+    base, *others = table.rows
+
+    def judged(printed):
+        cells = judge(replace(table, rows=[replace(base, printed={"macs": printed}), *others]), case_of)
+        return [cell for cell in cells if cell.figure.quantity == "macs"]
+
+    first, *_ = judged("630M")
+    assert first.verdict == "no rule found" and first.difference == "628,879,360 prints 628M, not 630M"
+    assert first.because.startswith("by the rule / printed = 0.9982; ")
+    # one rounded number, and no digits of the column are cut off
+    first, *others = judged("629M")
+    assert first.verdict == "reproduced" and not first.figure.truncated
+    assert [cell.printed for cell in others if cell.because.endswith(" cut off")] == ["841M", "524M", "654M"]
 
 
 def test_common_vocabulary_of_table_2():
     table = TABLES["moa-table2"]
     column = table.column("params")
     common = common_vocabulary(
-        [implied_vocabulary(row.printed["params"], column, Case.of(row.preset).ledger) for row in table.rows]
+        [implied_vocabulary(row.printed["params"], column, Case.of(row.target).ledger) for row in table.rows]
     )
     for size in (common.low, common.high):
         for row in table.rows:
-            config = preset(row.preset, {"vocab_size": size})
+            config = preset(row.target, {"vocab_size": size})
             form = ledger_of(config, resolve_lengths(config, {}))
             assert column.text(form.params, row.printed["params"]) == row.printed["params"]
 

@@ -47,9 +47,9 @@ def test_one_block(size, routed, stage):
     assert ideal.params == released.params
 
 
-@pytest.mark.parametrize("row", load("transnext").rows, ids=lambda row: row.preset)
+@pytest.mark.parametrize("row", load("transnext").rows, ids=lambda row: row.target)
 def test_table_convention_is_fvcores(row):
     # one block of each stage has every operation of the model
-    case = Case.of(row.preset, {"depths": (1, 1, 1, 1)})
+    case = Case.of(row.target, {"depths": (1, 1, 1, 1)})
     (count,) = measure(case, ["fvcore"], device="meta").counts
     assert count.macs == case.ledger.total_under(conventions.CONVENTIONS["exact_and_norms"])

@@ -15,27 +15,30 @@ from headcount.formulas.published.verdicts import adjustments, implied_vocabular
 class Case:
     ledger: Ledger
     ideal_ledger: Ledger | None = None
+    tokens: int = 1
+    samples: int = 1
+    length: int | None = None
 
 
 def figure(quantity, **printing):
-    head, value = QUANTITIES[quantity]
-    return Figure(name=quantity, head=head, value=value, quantity=quantity, **printing)
+    known = QUANTITIES[quantity]
+    return Figure(name=quantity, head=known.head, value=known.value, quantity=quantity, **printing)
 
 
 COLUMNS = {
-    "macs": figure("macs", truncated=True),
-    "params": figure("params", truncated=True),
+    "macs": figure("macs"),
+    "params": figure("params"),
     "activated": figure("activated", multiple=5),
 }
 
 
 def verdict(printed, case, judged=("macs",), **row):
     """Return the verdict on one row, and the arithmetic."""
-    own = Row(name="a", preset="none", printed=printed, **row)
+    own = Row(name="a", target="none", printed=printed, **row)
     columns = [COLUMNS[name] if isinstance(name, str) else name for name in judged]
     texts = dict.fromkeys(("title", "paper", "source", "place"), "-")
     table = PublishedTable(name="made-up", order=1, columns=columns, rows=[own], **texts)
-    status, _, because = of_row(list(judge(table, lambda preset, fields: case)))
+    status, _, because = of_row(list(judge(table, lambda target, fields: case)))
     return status, because
 
 
@@ -48,7 +51,9 @@ FORM = ledger(
 
 
 def test_typed_verdict_has_no_influence():
-    assert verdict({"macs": "9k"}, Case(FORM)) == ("no rule found", "7,000 prints 7k, not 9k")
+    tried = "7,000 prints 7k, not 9k; by the rule / printed = 0.7778; no rule tried prints it: exact MACs 7.00k, "
+    found, because = verdict({"macs": "9k"}, Case(FORM), verdicts={"macs": "explained"})
+    assert found == "no rule found" and because.startswith(tried)
     assert verdict({}, Case(FORM)) == ("no printed value", "")
 
 
@@ -56,8 +61,10 @@ def test_two_columns_give_worse_status():
     # of 4 heads each token uses 3
     released = ledger(Entry("x", "scores", {"h": 4, "T": 2000}, weight={"d_m": 5000}))
     case = Case(released, ledger(Entry("x", "scores", {"k": 3, "T": 2000})))
-    found = verdict({"macs": "9k", "params": "5k", "activated": "90%"}, case, COLUMNS, note="A note")
-    assert found == ("no rule found", "8,000 prints 8k, not 9k; A note; A note; 75 prints 75%, not 90%; A note")
+    found, because = verdict({"macs": "9k", "params": "5k", "activated": "90%"}, case, COLUMNS, note="A note")
+    assert found == "no rule found"
+    assert because.startswith("8,000 prints 8k, not 9k; by the rule / printed = 0.8889; ")
+    assert because.endswith("activated 75.00%; A note") and "; A note; A note; 75 prints 75%, not 90%; " in because
     assert verdict({"macs": "8k", "params": "5k", "activated": "75%"}, case, COLUMNS) == ("reproduced", "")
 
 
@@ -67,9 +74,9 @@ def test_explanation_shows_sum():
         {"times": -2, "select": "exact", "dims": {"T": 500, "E": 1}},
         {"times": 3, "select": "router"},
     ]
-    form = FORM + ledger(Entry("y.feed_forward", "bias", {"T": 1001}))
+    form = FORM + ledger(Entry("y.feed_forward", "bias", {"T": 501}))
     because = (
-        "7,000 prints 7k, not 6k; 7,000 + 1,001 (ffn biases) - 1,002 (exact with T = 500, E = 1) + 0 (router) = 6,999 "
+        "7,000 prints 7k, not 6k; 7,000 + 501 (ffn biases) - 1,002 (exact with T = 500, E = 1) + 0 (router) = 6,499 "
         "prints 6k"
     )
     found = verdict({"macs": "6k"}, Case(form), explain={"macs": {"adjust": adjust}})
@@ -83,7 +90,7 @@ def test_parameters_are_adjusted_by_parameters():
     )
     explain = {name: {"adjust": [{"times": -1, "select": "frozen"}]} for name in ("macs", "params")}
     found = verdict({"macs": "7k", "params": "3k"}, Case(form), ("macs", "params"), explain=explain)
-    assert found == ("explained", "4,700 prints 4k, not 3k; 4,700 - 1,700 (frozen) = 3,000 prints 3k")
+    assert found == ("explained", "4,700 prints 5k, not 3k; 4,700 - 1,700 (frozen) = 3,000 prints 3k")
     assert adjustments(Row(name="a", explain=explain), COLUMNS["macs"], Case(form)) == [("frozen", -11)]
 
 
@@ -94,7 +101,7 @@ def test_implied_vocabulary(printed, low, high):
         Entry("e", "embedding", {"T": 7}, weight={"V": 29, "d_m": 2}),
         Entry("x", "linear", {"T": 7}, weight={"d_m": 16}),
     )
-    assert implied_vocabulary(printed, COLUMNS["params"], form) == Interval(low, high)
+    assert implied_vocabulary(printed, figure("params", truncated=True), form) == Interval(low, high)
 
 
 @pytest.mark.parametrize(

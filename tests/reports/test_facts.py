@@ -41,7 +41,7 @@ def test_equal_models_are_counted_once():
         assert [(row.values["table"], row.values["row"]) for row in section.rows] == [(name, row) for row in typed]
     places = [place for _, (group,) in executor.calls for place in group]
     assert Counter(places) == {(n, row.name): 1 for n in facts.of_paper("moa") for row in facts.tables[n].rows}
-    presets = [{facts.tables[name].row(row).preset for name, row in group} for _, (group,) in executor.calls]
+    presets = [{facts.tables[name].row(row).target for name, row in group} for _, (group,) in executor.calls]
     for preset in ("moa-8K8E128D", "transformer-big"):
         assert sum(preset in own for own in presets) == 1
 
@@ -86,5 +86,5 @@ def test_published_counts_are_current():
     assert by_table.keys() == {"moa-table1", "moa-table2", "moa-table3"}
     for name, rows in by_table.items():
         least = min(rows, key=lambda row: int(row["macs"]))
-        found = measure(Case.of(tables.load(name).row(least["row"]).preset), registry.NAMES)
+        found = measure(Case.of(tables.load(name).row(least["row"]).target), registry.NAMES)
         assert {count.counter: str(count.macs) for count in found.counts}.items() <= least.items()

@@ -22,23 +22,22 @@ order = 3
 source = "Nobody"
 place = "Table 9"
 
-[[column]]
+[[figure]]
 quantity = "macs"
 rule = "exact"
-truncated = true
 
-[[column]]
+[[figure]]
 quantity = "params"
 
 [[row]]
 name = "base"
-preset = "transformer-base"
+target = "transformer-base"
 printed = { macs = "606M", params = "60.5M" }
 
 [[row]]
 name = "base, misprinted"
-preset = "transformer-base"
-printed = { macs = "600M" }
+target = "transformer-base"
+printed = { macs = "601M" }
 """
 
 
@@ -57,8 +56,8 @@ def test_added_file_is_a_table(folder):
     assert tables.names(folder=folder) == (*known[:2], "made-up", *known[2:])
     assert tables.names("somebody", folder) == ("made-up",)
     assert "made-up" not in known
-    assert tables.load("made-up", folder).rule == (
-        "Every multiply-accumulate of the forward pass once, truncated to the printed digits. "
+    assert tables.load("made-up", folder).statement == (
+        "Every multiply-accumulate of the forward pass once, rounded half up to the printed digits. "
         "All parameters, frozen ones included, rounded half up to the printed digits."
     )
 
@@ -88,8 +87,11 @@ def test_every_counter_counts_a_row(folder, capsys, monkeypatch):
 
 
 def test_unknown_quantity_or_key_raises(folder):
-    for wrong, error in (('quantity = "mass"', KeyError), ('quantity = "macs"\nflavour = 1', TypeError)):
+    for wrong, error in (
+        ('quantity = "mass"', "^unknown quantity 'mass'; choose from macs, flops, "),
+        ('quantity = "macs"\nflavour = 1', "^unknown key 'flavour'; choose from name, head, "),
+    ):
         (folder / "made_up.toml").write_text(TOML.replace('quantity = "macs"', wrong, 1))
-        tables.read_toml.cache_clear()
-        with pytest.raises(error, match="mass|flavour"):
+        tables._read_folder.cache_clear()
+        with pytest.raises(ValueError, match=error):
             tables.load("made-up", folder)

@@ -1,0 +1,156 @@
+"""Rules tried on a printed cell that its own rule does not print, or on a whole column whose rule is sought."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from headcount.formulas.conventions import TRAINING
+from headcount.formulas.published.figures import EMPTY, Cases, Figure, Row, UnknownCostError, cut_off, evaluate
+from headcount.formulas.published.rounding import Interval, fixed, number
+
+FORWARD = ("exact", "exact_and_norms", "projections", "projections_and_ffn_biases", "equations_18_19")
+"""Rules of a forward pass."""
+PARAMETERS = {
+    "all": "N",
+    "active": "N_active",
+    "all without embeddings": "N - N_embedding",
+    "active without embeddings": "N_active - N_embedding",
+}
+LENGTHS = tuple(2**power for power in range(7, 18))
+"""Sequence lengths tried where a rule does not print a cost."""
+Applies = Callable[[Row, str], str]
+"""Returns why a rule does not apply to the target of a row; empty where it does, as no rule does."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A column under another rule, in another unit or at another length; ``change`` is what the latter are called."""
+
+    figure: Figure
+    rule: str
+    change: str = ""
+
+    @property
+    def name(self) -> str:
+        """The rule and the change, in words."""
+        return self.rule + self.change
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A rule tried on a column: the number of cells that it prints, and its largest deviation in percent."""
+
+    rule: str
+    prints: int
+    deviation: Fraction
+
+
+def _units(figure: Figure) -> dict[str, str]:
+    """Return the values of a cost in each unit by the words that name it, its own first."""
+    value, quantity = figure.value, figure.quantity
+    if quantity in ("macs", "flops"):
+        # a column of FLOPs may hold MACs, and the other way round
+        costs = {" MACs": "macs", " FLOPs": "2 * macs"}
+        own = next(name for name, text in costs.items() if text == value)
+        costs = {own: value, **costs}
+        return costs | {f"{own} per token": f"{value} / T", f"{own} per sample": f"{value} / samples"}
+    if quantity in ("training_flops", "training_flops_per_token"):
+        costs = {"": value, " MACs for FLOPs": f"{value} / 2"}
+        if quantity == "training_flops_per_token":
+            costs[" per sample"] = f"{value} * T / samples"
+        return costs
+    return {"": value}
+
+
+def attempts(figure: Figure, every: bool = False) -> list[Attempt]:
+    """Return a column under each change to try: another rule, or another unit.
+
+    ``every``: each rule in each unit, and rules of training too for a cost of a forward pass.
+    """
+    if not figure.letters & {"work", "macs"}:
+        values = PARAMETERS if figure.value in PARAMETERS.values() else {figure.expression: figure.value}
+        return [Attempt(replace(figure, value=value), name) for name, value in values.items()]
+    units = _units(figure)
+    own = next(iter(units))
+    tried = [
+        Attempt(replace(figure, value=value, rule=rule), rule, unit)
+        for rule in (TRAINING if "work" in figure.letters else FORWARD)
+        for unit, value in units.items()
+        if every or unit == own or rule == figure.rule
+    ]
+    if every and "macs" in figure.letters:
+        costs = {" per token": "work", " per token, forward": "work / 3", " per batch": "work * T"}
+        costs[" per token, MACs for FLOPs"] = "work / 2"
+        for change, value in costs.items():
+            tried += [Attempt(replace(figure, value=value, rule=rule), rule, change) for rule in TRAINING]
+    return tried
+
+
+def _distinct(tried: Iterable[tuple[Attempt, Any]]) -> list[tuple[Attempt, Any]]:
+    """Return attempts with their values, without those whose rule has the value already, as per token of one token."""
+    kept: list[tuple[Attempt, Any]] = []
+    for attempt, value in tried:
+        if all(other.rule != attempt.rule or known != value for other, known in kept):
+            kept.append((attempt, value))
+    return kept
+
+
+def try_rules(row: Row, figure: Figure, value: Interval, cases: Cases, why_not: Applies) -> tuple[str, str]:
+    """Return the verdict on a cell of which its rule gives ``value``, and each single change tried."""
+    printed = row.number(figure)
+    changed = _distinct(_at_other_rules(row, figure, cases, why_not))
+    longer = list(_at_lengths(row, figure, cases))
+    prints = [(one, found) for one, found in changed + longer if one.figure.prints(found, printed)]
+    # the column's own rule, in another unit or at another length, comes before other rules
+    prints = [(one, found) for one, found in prints if one.rule == figure.rule] or prints
+    if prints:
+        shown = " and ".join(f"{one.name} gives {figure.format(found, printed)}" for one, found in prints)
+        return "explained", f"by the rule {figure.format(value, printed)}; {shown}"
+    shown = ", ".join(f"{one.name} {figure.format(found, printed)}" for one, found in changed)
+    lengths = f", nor is it printed at T = {LENGTHS[0]}, {LENGTHS[1]}, … {LENGTHS[-1]:,}" if longer else ""
+    ratio = fixed(value.low / figure.scale / number(printed), 4)
+    return "no rule found", f"by the rule / printed = {ratio}; no rule tried prints it: {shown}{lengths}"
+
+
+def _at_other_rules(row: Row, figure: Figure, cases: Cases, why_not: Applies) -> Iterator[tuple[Attempt, Interval]]:
+    """Yield each attempt that applies to a model whose costs it needs are known, with the cell by it."""
+    for one in attempts(figure):
+        if not why_not(row, one.figure.rule):
+            try:
+                yield one, evaluate(row, one.figure, cases)
+            except UnknownCostError:
+                continue
+
+
+def _at_lengths(row: Row, figure: Figure, cases: Cases) -> Iterator[tuple[Attempt, Interval]]:
+    """Yield a cost by its rule at each of LENGTHS for which the model has positions; none where it has no length."""
+    if not figure.letters & {"work", "macs"} or cases(row.target, row.set).length is None:
+        return
+    for size in LENGTHS:
+        try:
+            yield Attempt(figure, figure.rule, f" at T = {size:,}"), evaluate(row, figure, cases, {"seq_len": size})
+        except ValueError:
+            continue
+
+
+def find_rule(figure: Figure, rows: Sequence[Row], cases: Cases, why_not: Applies) -> list[Tried]:
+    """Return the rules tried on a column of ``rows``, best first: most cells printed, then least deviation."""
+    cells = [(row, row.printed[figure.name]) for row in rows if row.printed.get(figure.name, "") not in EMPTY]
+    tried = []
+    for one in attempts(figure, every=True):
+        # a rule that does not apply to a row is no rule of the column
+        if not any(why_not(row, one.figure.rule) for row, _ in cells):
+            try:
+                tried.append((one, [evaluate(row, one.figure, cases) for row, _ in cells]))
+            except UnknownCostError:
+                continue
+    fits = []
+    for one, values in _distinct(tried):
+        judged = [(one.figure, value, text) for value, (_, text) in zip(values, cells, strict=True)]
+        cut = bool(cut_off(judged))
+        under = replace(one.figure, truncated=cut)
+        prints = sum(under.prints(value, text) for _, value, text in judged)
+        far = max(abs(value.low / figure.scale / number(text) - 1) for _, value, text in judged)
+        fits.append(Tried(f"{one.name}, digits cut off" if cut else one.name, prints, 100 * far))
+    return sorted(fits, key=lambda fit: (-fit.prints, fit.deviation))
