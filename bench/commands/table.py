@@ -25,7 +25,7 @@ from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published import tables
-from headcount.formulas.published.own import RULES
+from headcount.formulas.published.tables import RULES
 from headcount.models.configs.presets import PRESETS
 
 PROG = "headcount table"

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from headcount.__main__ import COMMANDS
 from headcount.bench.lock import workflow as lock_workflow
 from headcount.bench.render import SCHEMA_VERSION
-from headcount.formulas.published.own import QUANTITIES
+from headcount.formulas.published.figures import QUANTITIES
 from headcount.reports import counting, document
 from headcount.reports.facts import Facts
 
