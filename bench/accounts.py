@@ -10,20 +10,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.bench.case import Case, layers_of
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.hardware import Peak
 from headcount.bench.table import Column, plural
-from headcount.bench.training_flops import (
-    CountedModule,
-    find_rule,
-    flops_per_token,
-    model_rule,
-    tokens_of,
-    utilisation,
-)
+from headcount.bench.training_flops import find_rule, flops_per_token, model_rule, tokens_of, utilisation
 from headcount.bench.variants.variant import variant
 from headcount.formulas import backward, decoding, prices
 from headcount.formulas.conventions import CONVENTIONS, Rule
@@ -33,6 +26,9 @@ from headcount.models.configs.base import ConfigError
 from headcount.models.configs.numbers import whole_bytes
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
+
+if TYPE_CHECKING:
+    from headcount.bench.counting.result import Count
 
 RECIPES = {
     "adamw-mixed": {"weights": 2, "gradients": 2, "master weights": 4, "two moments": 8},
@@ -404,26 +400,26 @@ def training_recompute_macs(case: Case, given: Assumptions) -> int:
 
 
 @Account("training\nFLOPs per token", "rule", **FLOPS)
-def training_flops_per_token(case: Case | CountedModule, given: Assumptions) -> Size:
+def training_flops_per_token(case: "Case | Count", given: Assumptions) -> Size:
     """Return the FLOPs per token of a training step that the rule counts."""
     return flops_per_token(case, find_rule(given.rule))
 
 
 @Account("training\nFLOPs per step", "rule", **FLOPS)
-def training_flops_per_step(case: Case | CountedModule, given: Assumptions) -> Size:
+def training_flops_per_step(case: "Case | Count", given: Assumptions) -> Size:
     """Return the FLOPs of a training step over the whole input that the rule counts."""
     rule = find_rule(given.rule)
     return flops_per_token(case, rule) * tokens_of(case, rule)
 
 
 @Account("MFU", "rule", "utilisation", **PERCENT)
-def mfu(case: Case | CountedModule, given: Assumptions) -> Fraction:
+def mfu(case: "Case | Count", given: Assumptions) -> Fraction:
     """Return model FLOPs utilisation in percent: the rule's FLOPs without recomputation over the peak."""
     return _utilisation(case, model_rule(find_rule(given.rule)), given)
 
 
 @Account("HFU", "rule", "utilisation", **PERCENT)
-def hfu(case: Case | CountedModule, given: Assumptions) -> Fraction:
+def hfu(case: "Case | Count", given: Assumptions) -> Fraction:
     """Return hardware FLOPs utilisation in percent. Raises NoAccount for a rule without recomputation."""
     rule = find_rule(given.rule)
     if model_rule(rule) == rule:
@@ -431,7 +427,7 @@ def hfu(case: Case | CountedModule, given: Assumptions) -> Fraction:
     return _utilisation(case, rule, given)
 
 
-def _utilisation(case: Case | CountedModule, rule: Rule, given: Assumptions) -> Fraction:
+def _utilisation(case: "Case | Count", rule: Rule, given: Assumptions) -> Fraction:
     tokens = given.tokens or tokens_of(case, rule)
     return 100 * utilisation(flops_per_token(case, rule), tokens, given.seconds, given.devices, given.peak)
 
@@ -533,7 +529,7 @@ def check(names: Sequence[str], given: Assumptions, more: Collection[str] = ()) 
 
 
 MODULE_ACCOUNTS = ("training_flops_per_token", "training_flops_per_step", "mfu", "hfu")
-"""Accounts whose functions take a CountedModule too."""
+"""Accounts whose functions take a Count too."""
 
 
 def read_prices(path: str | Path) -> dict[str, int]:
@@ -574,7 +570,7 @@ def ideal_statement(cases: Iterable[Case]) -> str:
     return " ".join(f"Ideal: {text}" for text in texts)
 
 
-def value_of(name: str, case: Case | CountedModule, given: Assumptions) -> Any:
+def value_of(name: str, case: "Case | Count", given: Assumptions) -> Any:
     """Return the value of an account. Raises NoAccount or UsageError where there is none."""
     account = ACCOUNTS[name]
     value = account.value(case, given)
@@ -585,7 +581,7 @@ def value_of(name: str, case: Case | CountedModule, given: Assumptions) -> Any:
 
 
 def values(
-    names: Sequence[str], case: Case | CountedModule, given: Assumptions, value: Callable[..., Any] = value_of
+    names: Sequence[str], case: "Case | Count", given: Assumptions, value: Callable[..., Any] = value_of
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the raw values of accounts by name, each as ``value`` gives it, and the reason for each that is None."""
     found, missing = {}, {}

@@ -9,22 +9,21 @@ def test_my_attention_costs_what_the_paper_says():
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from headcount.bench.contractions.count import REPORT, ContractionCount, Formula, count_contractions
 from headcount.bench.contractions.elementwise import CONTRACTION
+from headcount.bench.contractions.linalg import Formula
 from headcount.bench.contractions.summary import merged
+from headcount.bench.counting.contractions import REPORT, count_contractions, inputs_of
+from headcount.bench.counting.result import Count
+from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.trace.collector import no_full_gc
 from headcount.bench.trace.record import record
 from headcount.formulas.published.expressions import evaluate
-
-ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
-"""A module, its positional inputs and its keyword inputs."""
 
 
 class FunctionModule(nn.Module):
@@ -143,7 +142,7 @@ def count_macs(
     formula_set: str | None = None,
     elementwise: str = REPORT,
     **forward: Any,
-) -> ContractionCount:
+) -> Count:
     """Run ``module(*inputs, **kwargs)`` once and count every contraction: ``.macs``, ``.ledger``, ``.audit``.
 
     Other keywords go to ``forward`` (``input_ids=ids``); ``kwargs`` holds those whose names are options here. A single
@@ -169,14 +168,14 @@ def count_macs(
     raises passes through.
     """
     options = {"allow_unsupported": allow_unsupported, "formulas": formulas, "formula_set": formula_set}
-    call = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
-    trace = record(*call, backward=backward, training=training)
-    return count_contractions(trace, elementwise=elementwise, **options)
+    module, args, kwargs = resolve_call(module, inputs, {**(kwargs or {}), **forward}, input_size, dtypes)
+    trace = record(module, args, kwargs, backward=backward, training=training)
+    return count_contractions(trace, elementwise=elementwise, inputs=inputs_of(args, kwargs), **options)
 
 
-def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) -> ContractionCount:
+def summary(module: Any, *inputs: Any, depth: int | None = 3, **options: Any) -> Count:
     """Count as ``count_macs`` does; the result prints as a tree of ``depth`` levels, all of them for None."""
-    return replace(count_macs(module, *inputs, **options), depth=depth)
+    return count_macs(module, *inputs, **options).with_values(depth=depth)
 
 
 def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any) -> None:
@@ -199,5 +198,6 @@ def assert_macs(module: Any, *inputs: Any, expected: str | int, **keywords: Any)
             sizes_text = " ".join(f"{letter}={size}" for letter, size in entry.dims.items())
             lines.append(f"  {entry.size:>15,}  {entry.path or '(model)'}  {entry.kind}  {entry.times} x {sizes_text}")
         if not counted.included:
-            lines += [f"  not in it: {part.text()}" for part in counted.elementwise if part.kind == CONTRACTION]
+            products = counted.run.elementwise_products
+            lines += [f"  not in it: {part.text()}" for part in products if part.kind == CONTRACTION]
         raise AssertionError("\n".join(lines))

@@ -38,8 +38,8 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def counting_libraries() -> dict[str, str]:
-    """Return the versions of libraries in this process that decide which operations torch runs.
+def counting_versions() -> dict[str, str]:
+    """Return the versions of headcount, torch without its build, Python, and libraries that decide what torch runs.
 
     opt_einsum orders the products of an einsum of three or more operands; transformers holds the code of models.
     """
@@ -47,7 +47,12 @@ def counting_libraries() -> dict[str, str]:
 
     einsum = torch.backends.opt_einsum
     used = {"opt_einsum": einsum.is_available() and einsum.enabled, "transformers": "transformers" in sys.modules}
-    return versions(name for name, is_used in used.items() if is_used)
+    return {
+        "headcount": headcount.__version__,
+        "torch": version("torch").partition("+")[0],
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        **versions(name for name, is_used in used.items() if is_used),
+    }
 
 
 def environment(device: str = "cpu", argv: list[str] | None = None) -> dict[str, Any]:

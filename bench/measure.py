@@ -11,7 +11,7 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
-from headcount.bench.counters.base import Count, version_note
+from headcount.bench.counters.base import ToolCount, version_note
 from headcount.bench.errors import EnvironmentMissing
 from headcount.bench.result_cache import RESULTS
 from headcount.bench.trace.collector import importing
@@ -32,7 +32,7 @@ class Measurement:
 
     case: Case
     counted_params: int | None
-    counts: tuple[Count, ...]
+    counts: tuple[ToolCount, ...]
 
     @property
     def ledger(self) -> Ledger:
@@ -78,7 +78,7 @@ def measure(case: Case, counters: Sequence[str], *, device: str | None = None, c
         return Measurement(case, None, ())
     if not case.config.has_module:
         reason = "closed form only: no module to count, so the parameters are the closed form's too"
-        return Measurement(case, None, tuple(Count(name, ledger.macs, None, reason) for name in counters))
+        return Measurement(case, None, tuple(ToolCount(name, ledger.macs, None, reason) for name in counters))
     check_device(device)
 
     with importing():
@@ -114,10 +114,10 @@ class _Call:
         """Return the module's parameters."""
         return self._once("params", lambda: sum(weight.numel() for weight in self._built[0].parameters()))
 
-    def count(self, tool: ModuleType, causes: bool, note: str | None) -> Count:
+    def count(self, tool: ModuleType, causes: bool, note: str | None) -> ToolCount:
         """Return the count of ``tool``; ``causes`` derives the explanation from a trace, which all tools share."""
         ledger, where = self._case.ledger, self._where
-        return Count(
+        return ToolCount(
             tool.NAME,
             ledger.macs,
             self._once(tool.NAME, lambda: self._read(tool)),
@@ -152,7 +152,7 @@ class _Call:
 
     @cached_property
     def _recorded(self) -> Any:
-        from headcount.bench.counters.results import RecordedCall
+        from headcount.bench.counting.tools import RecordedCall
 
         model, inputs = self._built
         return RecordedCall(model, tuple(inputs.values()), {}, self.tools)
@@ -191,7 +191,7 @@ def parse_counters(names: Sequence[str] | None) -> list[str]:
     return found
 
 
-def rule_agreement(counts: Iterable[Count]) -> list[str]:
+def rule_agreement(counts: Iterable[ToolCount]) -> list[str]:
     """Return how many counts differ from their counter's rules, in words; nothing where nothing was counted."""
     read = [count for count in counts if count.macs is not None]
     wrong = sum(count.macs != count.predicted_macs for count in read)

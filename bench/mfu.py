@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from headcount.bench.contractions.count import ContractionCount
 from headcount.bench.count import count_macs
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import EnvironmentMissing, UsageError, require_package
 from headcount.bench.hardware import parse_peak
-from headcount.bench.training_flops import CountedModule, find_rule, flops_per_token, model_rule, utilisation
+from headcount.bench.training_flops import find_rule, flops_per_token, model_rule, utilisation
 
 
 class MFU:
@@ -67,10 +67,10 @@ class MFU:
         first = next((leaf for leaf in tree_leaves((sample, forward)) if isinstance(leaf, Tensor)), None)
         self._sequences = 1 if first is None or first.ndim < 2 else len(first)
         self._sample_tokens = sample_tokens or _tokens(first)
-        count = model if isinstance(model, ContractionCount) else count_macs(model, *sample, **forward)
-        module = CountedModule(count, self._sample_tokens, active_params)
-        self.flops_per_token = flops_per_token(module, model_rule(self.rule))
-        self.hardware_flops_per_token = flops_per_token(module, self.rule)
+        count = model if isinstance(model, Count) else count_macs(model, *sample, **forward)
+        how = {"tokens": self._sample_tokens, "active_params": active_params}
+        self.flops_per_token = flops_per_token(count, model_rule(self.rule), **how)
+        self.hardware_flops_per_token = flops_per_token(count, self.rule, **how)
         self.tokens, self.seconds, self.value = 0, 0.0, 0.0
         self.metrics: dict[str, float] = {}
 

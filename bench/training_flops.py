@@ -1,10 +1,8 @@
 """Training FLOPs of a closed form or of a counted module under a named rule, and their share of a peak. No torch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
@@ -15,27 +13,13 @@ from headcount.formulas.mha import causal_half
 from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
 
+if TYPE_CHECKING:
+    from headcount.bench.counting.result import Count
+
 WEIGHTS = ("linear", "expert_linear", "conv")
 """Kinds of a counted product with a parameter; every other product has two computed tensors."""
 SQUARES = {"scores": {"m": "T", "j": "S"}, "values": {"m": "T", "i": "S"}}
 """Letters of a ledger for those of a counted product of attention, by kind."""
-
-
-@dataclass(frozen=True)
-class CountedModule:
-    """The count of a module's forward pass over ``tokens`` tokens: a ContractionCount or a ModuleCount.
-
-    ``given_active``: the parameters that a token uses, where the user knows them.
-    """
-
-    count: Any
-    tokens: int
-    given_active: int | None = None
-
-    @property
-    def active_params(self) -> int | None:
-        """Parameters that one token uses, given or counted; None where neither is known."""
-        return self.count.active_params if self.given_active is None else self.given_active
 
 
 def find_rule(name: str) -> Rule:
@@ -45,12 +29,12 @@ def find_rule(name: str) -> Rule:
     return CONVENTIONS[name]
 
 
-def tokens_of(case: Case | CountedModule, rule: Rule) -> int:
+def tokens_of(case: "Case | Count", rule: Rule) -> int:
     """Return the tokens of a step. Raises UsageError where ``rule`` does not apply.
 
     Rules are per token of one sequence, and a rule of causal pairs is of models with causal attention.
     """
-    if isinstance(case, CountedModule):
+    if not isinstance(case, Case):
         return case.tokens
     tokens = case.lengths.get("seq_len" if case.config.variant in MODELS else "tgt_len")
     if tokens is None:
@@ -71,20 +55,26 @@ def model_rule(rule: Rule) -> Rule:
     return replace(rule, terms=tuple(replace(term, recompute=0) for term in rule.terms))
 
 
-def flops_per_token(case: Case | CountedModule, rule: Rule) -> Size:
-    """Return the FLOPs per token of a training step. Raises UsageError where ``rule`` does not apply."""
-    tokens = tokens_of(case, rule)
-    total = _module_flops(case, rule) if isinstance(case, CountedModule) else rule.flops(case.ledger, tokens)
-    return divide(total, tokens)
+def flops_per_token(
+    case: "Case | Count", rule: Rule, *, tokens: int | None = None, active_params: int | None = None
+) -> Size:
+    """Return the FLOPs per token of a training step. Raises UsageError where ``rule`` does not apply.
+
+    ``tokens`` of a count, and the parameters that a token uses, are its own where they are not given.
+    """
+    tokens = tokens or tokens_of(case, rule)
+    if isinstance(case, Case):
+        return divide(rule.flops(case.ledger, tokens), tokens)
+    active = case.active_params if active_params is None else active_params
+    return divide(_module_flops(case, rule, tokens, active), tokens)
 
 
-def _module_flops(module: CountedModule, rule: Rule) -> Size:
-    """Return the FLOPs of a training step of a counted module.
+def _module_flops(count: "Count", rule: Rule, tokens: int, active_params: int | None) -> Size:
+    """Return the FLOPs of a training step of a counted module over ``tokens`` tokens.
 
     A product with a parameter is weight, and one of two computed tensors is attention. Raises UsageError for a rule
     that needs more than the run of a module shows.
     """
-    count = module.count
     kinds = {entry.kind for entry in count.ledger}
     if not kinds <= set(FORWARD_KINDS):
         raise UsageError("rules add the backward pass themselves; count the forward pass only")
@@ -98,15 +88,15 @@ def _module_flops(module: CountedModule, rule: Rule) -> Size:
                 f"rule {rule.name} treats routers, embeddings, the vocabulary projection or softmax apart, which the "
                 "products of a module do not name"
             )
-    if not module.active_params and any(term.of == "active_params" for term in terms):
+    if not active_params and any(term.of == "active_params" for term in terms):
         raise UsageError(f"rule {rule.name} needs the parameters that a token uses, which this run does not show")
-    products = module_ledger(count, module.active_params)
+    products = module_ledger(count, active_params)
     if rule.pairs != "whole" and (why_not := _why_not_causal(count, products)):
         raise UsageError(f"rule {rule.name} counts causal pairs, and {why_not}; {_whole()}")
-    return replace(rule, terms=terms).flops(products, module.tokens)
+    return replace(rule, terms=terms).flops(products, tokens)
 
 
-def _why_not_causal(count: Any, products: Ledger) -> str:
+def _why_not_causal(count: "Count", products: Ledger) -> str:
     """Return why the masks of a module are not those of causal attention; empty where they are."""
     if count.causal_macs is None:
         return "a mask of this module is not known"
@@ -116,7 +106,7 @@ def _why_not_causal(count: Any, products: Ledger) -> str:
     return "its masks hide other pairs than those" if hidden else "no mask of this module hides any"
 
 
-def module_ledger(count: Any, active_params: int | None) -> Ledger:
+def module_ledger(count: "Count", active_params: int | None) -> Ledger:
     """Return a count as entries of a closed form without paths, so that rules apply: its products, its parameters.
 
     The parameters are one entry, of which a token uses ``active_params``, None where they are not known.
@@ -130,22 +120,6 @@ def _as_entry(entry: Entry) -> Entry:
     letters = SQUARES.get(entry.kind, {})
     dims = {letters.get(letter, letter): size for letter, size in entry.dims.items()}
     return replace(entry, path="", kind=entry.kind if letters else "scores", dims=dims)
-
-
-def first_input(inputs: Sequence[str]) -> tuple[list[int], str]:
-    """Return sizes and type of the ids among the inputs of a ModuleCount, a decoder's first; else of input 1."""
-    found = {place: text.split() for place, _, text in (line.partition(": ") for line in inputs)}
-    ids = (found[name] for name in ("decoder_input_ids", "input_ids") if name in found)
-    shape, dtype = next(ids, next(iter(found.values()), ("scalar", "")))
-    return [int(size) for size in shape.split("x") if size.isdecimal()], dtype
-
-
-def input_tokens(inputs: Sequence[str]) -> int | None:
-    """Return the tokens of the first input: its integers, or B T of B x T x width; None where they are unknown."""
-    sizes, dtype = first_input(inputs)
-    if "int" in dtype:
-        return prod(sizes)
-    return sizes[0] * sizes[1] if len(sizes) == 3 else None
 
 
 def utilisation(flops_per_token: Size, tokens: int, seconds: float, devices: int, peak: Peak) -> Fraction:

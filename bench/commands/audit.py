@@ -7,8 +7,8 @@ from functools import partial
 from headcount.bench.cli import Parser, Work, add_output, serve
 from headcount.bench.commands.options import MODEL, counter_options, counters_of, refuse
 from headcount.bench.counters import registry
+from headcount.bench.counting.count import count_module
 from headcount.bench.env import peak_memory
-from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.target import (
     OPERATORS,
     TARGET,
@@ -46,7 +46,7 @@ def command(args: argparse.Namespace) -> Work:
     counters = [name for name in counters_of(args) if name in registry.NAMES]
     if args.target:
         count = count_module(parse_target(args.target, args), counters)
-        sections = module.sections(args.target, count, args.depth or 3, bool(args.elementwise), args.check)
+        sections = module.sections(count, args.depth or 3, bool(args.elementwise), args.check)
         result = results.module_result
     else:
         refuse(args, (*TARGET, *OPERATORS, "depth"), "the formulations; it needs a TARGET")

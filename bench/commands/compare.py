@@ -13,6 +13,7 @@ from headcount.bench.commands.options import (
     counter_options,
     refuse,
 )
+from headcount.bench.counting.result import Count, closed_form
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.target import TARGET, add_target_options, parse_target
@@ -20,7 +21,6 @@ from headcount.bench.macs import cases, columns, entries, results
 from headcount.bench.measure import check_device, parse_counters
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
-from headcount.bench.snapshot.snapshot import CountSnapshot, snapshot_of_rank
 from headcount.bench.table import Section
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.plan import parse as parse_plan
@@ -69,10 +69,12 @@ def _models(args: argparse.Namespace) -> Iterable[Section]:
     if len(args.models) != 2:
         raise UsageError(ONE_OR_TWO)
     given, (a, b) = assumptions_of(args), _sides(args)
-    if any(isinstance(side, CountSnapshot) for side in (a, b)):
+    if any(isinstance(side, Count) for side in (a, b)):
         if args.counter or args.columns:
             raise UsageError("--counter and --columns go with models that are counted now, and no file of a count")
-        return saved_sections(*(getattr(side, "saved", side) for side in (a, b)), COMPARED)
+        counts = [side if isinstance(side, Count) else side.count for side in (a, b)]
+        names = [text if isinstance(side, Count) else side.name for text, side in zip(args.models, (a, b), strict=True)]
+        return saved_sections(*counts, COMPARED, names=names)
     # it imports sympy
     from headcount.bench.macs import compare
 
@@ -100,11 +102,12 @@ def _plans(args: argparse.Namespace) -> list[Section]:
     for text in args.models:
         if split(text)[0] not in PRESETS:
             raise UsageError(f"--plan compares presets, and {text} is none")
-    found, sides = [], dict(zip(args.models, _sides(args), strict=True))
+    found, names, sides = [], [], dict(zip(args.models, _sides(args), strict=True))
     for text, plan in pairs:
         slowest = max(replace(sides[text], plan=parse_plan(plan)).ranks, key=lambda cost: cost.step_macs)
-        found.append(snapshot_of_rank(f"{text}, {plan}, stage {slowest.stage}", slowest))
-    return saved_sections(*found, COMPARED)
+        names.append(f"{text}, {plan}, stage {slowest.stage}")
+        found.append(closed_form(text, slowest.ledger, slowest.transfers))
+    return saved_sections(*found, COMPARED, names=names)
 
 
 def _rules(args: argparse.Namespace) -> Section:

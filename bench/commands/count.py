@@ -18,9 +18,9 @@ from headcount.bench.commands.options import (
     refuse,
 )
 from headcount.bench.counters import registry
+from headcount.bench.counting.count import MEASURED, count_module
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
-from headcount.bench.isolated.module_count import MEASURED, count_module
 from headcount.bench.isolated.target import (
     OPERATORS,
     add_operator_options,
@@ -172,9 +172,9 @@ def _module(args: argparse.Namespace) -> list[Section]:
         bytes_each=given.bytes_each,
     )
     # its bytes need no count, so that a reason is of the step
-    if args.decode and isinstance(why_not := count.measured.get("kv_bytes"), str):
+    if args.decode and isinstance(why_not := count.columns.get("kv_bytes"), str):
         raise UsageError(why_not)
-    found = module.sections(text, count, args.depth or 3, bool(args.elementwise), args.check)
+    found = module.sections(count, args.depth or 3, bool(args.elementwise), args.check)
     if args.plot:
         module.plot(args.plot, count, args.depth)
     if args.columns and case:

@@ -42,71 +42,38 @@ class ModuleRecord:
     calls: int = 0
 
 
-class Modules:
-    """Sums over ``modules``, each tensor once."""
-
-    modules: Sequence[ModuleRecord]
-
-    @property
-    def name(self) -> str:
-        """The class of the counted model."""
-        return self.modules[0].type if self.modules else ""
-
-    @property
-    def params(self) -> int:
-        """All parameters."""
-        return sum(module.params for module in self.modules)
-
-    @property
-    def trainable_params(self) -> int:
-        """Parameters that require gradients."""
-        return sum(module.trainable_params for module in self.modules)
-
-    @property
-    def active_params(self) -> int | None:
-        """Parameters that one token uses, see :func:`active_shares`; None where that is unknown."""
-        parts = [module.active_params for module in self.modules]
-        return None if None in parts else sum(parts)
-
-    @property
-    def used_params(self) -> int:
-        """Parameters that an operation of the run read."""
-        return sum(module.used_params for module in self.modules)
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of all parameters, in their dtypes."""
-        return sum(module.weight_bytes for module in self.modules)
-
-    def uncalled_modules(self) -> tuple[str, ...]:
-        """Return the topmost modules with parameters that did not run and none of whose parameters was read."""
-        ran, holding = set(), {}
-        for module in self.modules:
-            outer = tuple(outer_paths(module.path))
-            if module.calls or module.used_params:
-                ran.update(outer)
-            if module.params:
-                holding |= dict.fromkeys(outer)
-        return tuple(path for path in holding if path not in ran and (not path or path.rpartition(".")[0] in ran))
-
-
 def outer_paths(path: str) -> Iterator[str]:
     """Iterate over the paths of the modules around a module and its own: the model, which is the empty path, first."""
     yield ""
     yield from accumulate(path.split(".") if path else (), "{}.{}".format)
 
 
+def uncalled_modules(modules: Sequence[ModuleRecord]) -> tuple[str, ...]:
+    """Return the topmost modules with parameters that did not run and none of whose parameters was read."""
+    ran, holding = set(), {}
+    for module in modules:
+        outer = tuple(outer_paths(module.path))
+        if module.calls or module.used_params:
+            ran.update(outer)
+        if module.params:
+            holding |= dict.fromkeys(outer)
+    return tuple(path for path in holding if path not in ran and (not path or path.rpartition(".")[0] in ran))
+
+
+def used_weights(trace: Trace) -> set[str]:
+    """Return the names of the weights that an operation of the run read, without those that are only copied."""
+    read = {fact.storage for event in trace.events if event.what == OPERATION for fact in event.tensors()}
+    read -= _copied_weights(trace)
+    return {weight.name for weight in trace.weights if any(one in read or one < 0 for one in weight.storages)}
+
+
 def module_records(trace: Trace, by_event: "ProductsByEvent") -> tuple[ModuleRecord, ...]:
     """Return a record of each module that was called or holds parameters, itself or in a module inside."""
     calls: defaultdict[str, list[Event]] = defaultdict(list)
-    read: set[int] = set()
     for event in trace.events:
-        if event.what == OPERATION:
-            read.update(fact.storage for fact in event.tensors())
-        elif event.what == MODULE and not (event.backward or event.failed):
+        if event.what == MODULE and not (event.backward or event.failed):
             calls[event.path].append(event)
-    read -= _copied_weights(trace)
-    used = {weight.name for weight in trace.weights if any(one in read or one < 0 for one in weight.storages)}
+    used = used_weights(trace)
     active = active_shares(trace, by_event)
     own: defaultdict[str, Counter[str]] = defaultdict(Counter)
     holding: set[str] = set()

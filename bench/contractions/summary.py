@@ -160,13 +160,13 @@ COLUMNS_OF_TREE = (
 
 
 def section(count: Any, notes: Sequence[str], depth: int | None, name: str = "modules") -> Section:
-    """Return the tree of a count's modules and its totals; ``count`` is a ContractionCount or a ModuleCount."""
+    """Return the tree of a count's modules and its totals; ``count`` is a counting.result.Count."""
     rows = []
-    for line in _lines(MODEL, [tree(count.ledger, count.modules)], depth):
+    for line in _lines(MODEL, [tree(count.ledger, count.modules or ())], depth):
         part = Fraction(100 * line["macs"], count.macs) if line["macs"] is not None and count.macs else None
         values = {**line, "share": part}
         rows.append(Row(values, records=[{**line, "module": line["module"].strip()}]))
-    uncalled = count.uncalled_modules()
+    uncalled = count.uncalled or ()
     totals = {"Total params": count.params, "Trainable params": count.trainable_params}
     totals |= {"Active params": count.active_params, "Bytes of weights": count.weight_bytes}
     totals |= {f"MACs, {count.headline}": count.macs, "FLOPs": flops(count.macs)}

@@ -26,13 +26,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headcount.formulas.ledger import Ledger, Size
-
-if TYPE_CHECKING:
-    from headcount.bench.counters.explain import Explanation
-
 
 PRODUCT = "product"
 """Name of the multiply-accumulates among the parts of a call count; the other parts are additions."""
@@ -68,7 +64,7 @@ class CounterResult:
     version: str
     device: str
     macs: int
-    unsupported: dict[str, int] | None = None
+    unsupported: Mapping[str, int] | None = None
 
 
 Reported = Mapping[str, Any]
@@ -97,7 +93,39 @@ class CallCount:
 
 
 @dataclass(frozen=True)
-class Count:
+class Cause:
+    """``calls`` calls that together change the reported count by ``macs``.
+
+    ``what`` is a kind of counters.explain; ``name`` the operation and why it is so; ``place`` the lines of the
+    counter's source, or of torch's, that do it.
+    """
+
+    what: str
+    name: str
+    place: str
+    calls: int
+    macs: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The count that a counter's rules predict on a trace, and the causes of its difference from headcount's.
+
+    ``unverified``: installed versions of tools for which the rules were not verified.
+    """
+
+    predicted_macs: int
+    causes: tuple[Cause, ...]
+    unverified: tuple[str, ...]
+
+    @property
+    def difference(self) -> int:
+        """Predicted MACs minus headcount's: the sum of the causes."""
+        return sum(cause.macs for cause in self.causes)
+
+
+@dataclass(frozen=True)
+class ToolCount:
     """One counter's result compared with ``exact``, in multiply-accumulates; without a result, the ``reason``.
 
     ``predicted_macs`` is predicted from the ledger by the counter's rules, ``additions`` are the parts of it that
@@ -112,7 +140,7 @@ class Count:
     device: str | None = None
     predicted_macs: int | None = None
     additions: Mapping[str, int] = field(default_factory=dict)
-    explanation: "Explanation | None" = None
+    explanation: Explanation | None = None
     why_there: str | None = None
 
     @property
@@ -156,7 +184,7 @@ def too_large_for_cpu(macs: int, stored_bytes: int) -> str | None:
     return None
 
 
-def as_record(count: Count) -> dict[str, Any]:
+def as_record(count: ToolCount) -> dict[str, Any]:
     """Return one counter's count as JSON: raw integers, whether it is as predicted, and the causes of its difference.
 
     There are none where they were not requested.

@@ -1,11 +1,10 @@
 """Explain why another counter's MACs differ from headcount's: causes whose MACs sum to the difference."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import ModuleType
 
-from headcount.bench.contractions.count import ContractionCount
-from headcount.bench.counters.base import PRODUCT, CallCount, total, unverified
+from headcount.bench.contractions.classify import ProductsByEvent
+from headcount.bench.counters.base import PRODUCT, CallCount, Cause, Explanation, total, unverified
 from headcount.bench.counters.rules import subclass_call
 from headcount.bench.trace.events import FUNCTION, MODULE, OPERATION, Event, Trace
 
@@ -13,45 +12,15 @@ TWICE, MISSED, ADDED, DIFFERS = "counted twice", "missed", "added", "differs"
 """Kinds of causes; a product that differs is counted with another size."""
 
 
-@dataclass(frozen=True)
-class Cause:
-    """``calls`` calls that together change the reported count by ``macs``.
+def explain(tool: ModuleType, trace: Trace, by_event: ProductsByEvent) -> Explanation:
+    """Return what the counter ``tool``, a module of bench.counters, should report for a run, and why.
 
-    ``what`` is TWICE, MISSED, ADDED or DIFFERS; ``name`` the operation and why it is so; ``place`` the lines of the
-    counter's source, or of torch's, that do it.
+    ``by_event`` are the run's contractions.
     """
-
-    what: str
-    name: str
-    place: str
-    calls: int
-    macs: int
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The count that a counter's rules predict on a trace, and the causes of its difference from headcount's.
-
-    ``unverified``: installed versions of tools for which the rules were not verified.
-    """
-
-    predicted_macs: int
-    causes: tuple[Cause, ...]
-    unverified: tuple[str, ...]
-
-    @property
-    def difference(self) -> int:
-        """Predicted MACs minus headcount's: the sum of the causes."""
-        return sum(cause.macs for cause in self.causes)
-
-
-def explain(tool: ModuleType, count: ContractionCount) -> Explanation:
-    """Return what the counter ``tool``, a module of bench.counters, should report for the run of ``count``, and why."""
-    trace = count.trace
     call_counts = tool.call_counts(trace)
     predicted = tool.sum_counts(trace, call_counts) if hasattr(tool, "sum_counts") else total(call_counts)
     merged: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
-    for cause, amount, call in _differences(tool, count, call_counts):
+    for cause, amount, call in _differences(tool, trace, by_event, call_counts):
         if amount:
             merged.setdefault(cause, []).append((amount, call))
     causes = (
@@ -62,14 +31,13 @@ def explain(tool: ModuleType, count: ContractionCount) -> Explanation:
 
 
 def _differences(
-    tool: ModuleType, count: ContractionCount, call_counts: list[CallCount]
+    tool: ModuleType, trace: Trace, by_event: ProductsByEvent, call_counts: list[CallCount]
 ) -> Iterator[tuple[tuple[str, str, str], int, int]]:
     """Yield what, name and place of each difference, its amount and the index of its call.
 
     The outermost counted call around a contraction covers it.
     """
-    trace = count.trace
-    macs = {index: sum(product.macs for _, product in parts) for index, parts in count.by_event.items()}
+    macs = {index: sum(product.macs for _, product in parts) for index, parts in by_event.items()}
     within: dict[int, list[int]] = {}
     for index in macs:
         for event in (trace.events[index], *trace.around(trace.events[index])):

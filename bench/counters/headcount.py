@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from headcount.bench.contractions.count import count_contractions
+from headcount.bench.contractions.classify import find_contractions
 from headcount.bench.counters.base import PRODUCT, TORCH, CallCount, Reported
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.record import record
@@ -23,14 +23,18 @@ def read(model: nn.Module, inputs: Mapping[str, Tensor]) -> Reported:
 
     It fails for an unsupported operator.
     """
-    found = count_contractions(record(model, tuple(inputs.values())))
+    by_event, _ = find_contractions(record(model, tuple(inputs.values())))
     # its version is that of torch, which decides which operations run
-    return {"tool": NAME, "macs": found.macs, "unsupported": {}}
+    return {
+        "tool": NAME,
+        "macs": sum(product.macs for parts in by_event.values() for _, product in parts),
+        "unsupported": {},
+    }
 
 
 def call_counts(trace: Trace) -> list[CallCount]:
     """Return every contraction once."""
-    by_event = count_contractions(trace, allow_unsupported=True).by_event
+    by_event, _ = find_contractions(trace, allow_unsupported=True)
     return [
         CallCount(
             index, {PRODUCT: sum(product.macs for _, product in parts)}, f"aten.{trace.events[index].name}", _PRODUCTS

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from headcount.bench.contractions.count import UnsupportedError
+from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.derive.guards import Domain, format_guard
 from headcount.bench.derive.interpolate import LINE, Count, Grid, NoPolynomial, fit_polynomial, validate_at

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, disable_fake_tensor_ca
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.nn.modules import normalization
 
-from headcount.bench.contractions.count import UnsupportedError, contraction_parts
+from headcount.bench.contractions.classify import UnsupportedError, contraction_parts
 from headcount.bench.derive.guards import ROUNDED, Domain, simplify_guards
 from headcount.bench.trace.names import patched
 from headcount.bench.trace.record import record

@@ -16,8 +16,8 @@ from headcount.bench.errors import DISK_FULL, EnvironmentMissing, UsageError, re
 from headcount.bench.isolated.user_code import UserCodeError, check_spec, check_target
 
 TASKS = {
-    "count": "headcount.bench.isolated.count_module",
-    "rank": "headcount.bench.isolated.count_rank",
+    "count": "headcount.bench.counting.module",
+    "rank": "headcount.bench.counting.rank",
     "derive": "headcount.bench.derive.derivation",
     "time": "headcount.bench.latency.time_targets",
 }

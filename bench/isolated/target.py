@@ -3,13 +3,12 @@
 import argparse
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headcount.bench.contractions import linalg
 from headcount.bench.errors import UsageError
-from headcount.bench.snapshot.snapshot import Target
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs import targets
 from headcount.models.configs.numbers import parse_int
@@ -20,6 +19,66 @@ DTYPES = (
     "float float16 float32 float64 bfloat16 half double int int8 int16 int32 int64 long short uint8 bool complex64"
 ).split()
 """Types of tensors by torch's names."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A user module, a preset, a configuration file or a hub name, what is changed of it, and how it is counted.
+
+    Args:
+        spec: FILE.py:NAME, package.module:NAME, a preset, the variant of a layer, ``config.json`` or ``hf:NAME``.
+        settings: keywords of the function or class, or fields of the configuration.
+        inputs: texts of --input, ``SIZES[:DTYPE]`` or ``NAME=SIZES[:DTYPE]``.
+        dtype: type of the weights, one of isolated.target.DTYPES; None for the module's own.
+        lengths: input lengths by their names in isolated.target.LENGTHS.
+        device, allow_unsupported, elementwise, formulas, formula_set, backward: options of the count.
+        plan: divides the target over ranks, of which ``rank`` is counted: a function FILE.py:FUNCTION, with ``ranks``,
+            or of a preset a plan as formulas.plan reads it.
+    """
+
+    spec: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    dtype: str | None = None
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    device: str | None = None
+    allow_unsupported: bool = False
+    elementwise: str = "report"
+    formulas: Mapping[str, str] = field(default_factory=dict)
+    formula_set: str | None = None
+    backward: bool = False
+    plan: str | None = None
+    ranks: int | None = None
+    rank: int = 0
+
+    @property
+    def name(self) -> str:
+        """TARGET or TARGET,NAME=VALUE,… of a command; that of a layer has its lengths."""
+        values = {name: value if isinstance(value, str) else json.dumps(value) for name, value in self.settings.items()}
+        words = [f"{name}={value}" for name, value in values.items()]
+        if not is_layer(self.spec):
+            return ",".join((self.spec, *words))
+        return f"{self.spec}:{','.join((*words, *(f'{name}={size}' for name, size in self.lengths.items())))}"
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The specs of the code that the count runs: the target's, and that of a function that divides it."""
+        return (self.spec, self.plan) if self.plan and self.ranks else (self.spec,)
+
+    def options(self) -> dict[str, Any]:
+        """Return all but the spec and its settings by name."""
+        return {name: value for name, value in vars(self).items() if name not in ("spec", "settings")}
+
+    def described(self) -> dict[str, str]:
+        """Return the spec, its settings and the options that differ from their defaults, as text."""
+        defaults = Target("").options()
+        found = {f"--set {name}": value for name, value in self.settings.items()}
+        for name, value in self.options().items():
+            if name == "lengths":
+                found |= {f"--{length.replace('_', '-')}": size for length, size in value.items()}
+            elif value != defaults[name]:
+                found[name] = " ".join(value) if name == "inputs" else value
+        return {"module": self.spec, **{name: str(value) for name, value in found.items()}}
 
 
 def is_configuration(spec: str) -> bool:

@@ -6,14 +6,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from headcount.bench.cli import Parser, Work, add_output
+from headcount.bench.counting.count import count_module
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import run_isolated
-from headcount.bench.isolated.target import add_target_options, is_configuration, parse_target
+from headcount.bench.isolated.target import Target, add_target_options, is_configuration, parse_target
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval, paired_ratio, verdict
 from headcount.bench.output.progress import stage
-from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, plural
 from headcount.models.configs.targets import has_closed_form
 

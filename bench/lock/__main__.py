@@ -25,10 +25,12 @@ from pathlib import Path
 
 from headcount.bench.cli import Parser, Work, add_output, check_not_input, exit_process, serve
 from headcount.bench.contractions import linalg
+from headcount.bench.counting.count import count_module
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_file
-from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.target import (
     POLICIES,
+    Target,
     add_operator_options,
     add_ranks,
     add_target_options,
@@ -41,9 +43,8 @@ from headcount.bench.lock.workflow import workflow
 from headcount.bench.measure import DEVICES, check_device
 from headcount.bench.output.files import write
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.difference import equal, failures, summary
+from headcount.bench.snapshot.difference import LIMITED, contractions, equal, failures, summary, unmet_limits
 from headcount.bench.snapshot.sections import LOCKED, merge_targets, sections
-from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot, Target, snapshot_of
 from headcount.bench.table import plural
 from headcount.models.configs.numbers import parse_amount
 
@@ -110,7 +111,8 @@ def plan(args: argparse.Namespace) -> Work | str:
         raise UsageError("--update writes the file that it reads; --out goes with TARGET and --check")
     path = args.check or args.update
     locked = file.parse(read_file(path), path) if path else ()
-    if args.update and not all(one.versions for one in locked):
+    # a lock has no modules, as what headcount count prints
+    if args.update and any(one.modules is not None for one in locked):
         raise UsageError(f"{args.update} is no lock; TARGET --out FILE writes one")
     jobs = [(old, _request(args, old, word), word) for old, word in _choose(args, locked)]
     if args.input and len(jobs) > 1:
@@ -124,24 +126,24 @@ def plan(args: argparse.Namespace) -> Work | str:
             roots |= _roots(path, {*request.code} - {request.spec if word else None, args.plan})
     found = []
     for old, request, _ in jobs:
-        counted = snapshot_of(count_module(request, roots=roots), request)
+        counted = count_module(request, roots=roots)
         found.append((old, replace(counted, limits={**(old.limits if old else {}), **dict(args.max)})))
     if args.check:
         return _compare(args, found)
-    again = {old.target: new for old, new in found if old}
-    written = [again.get(old.target, old) for old in locked] or [new for _, new in found]
-    return _write([*{one.target: one for one in written}.values()], path or args.out)
+    again = {old.label: new for old, new in found if old}
+    written = [again.get(old.label, old) for old in locked] or [new for _, new in found]
+    return _write([*{one.label: one for one in written}.values()], path or args.out)
 
 
-def _choose(args: argparse.Namespace, locked: Sequence[CountSnapshot]) -> list[tuple[CountSnapshot | None, str]]:
+def _choose(args: argparse.Namespace, locked: Sequence[Count]) -> list[tuple[Count | None, str]]:
     """Return the locked counts, or None, with the TARGET that is counted instead of theirs, or an empty text."""
     words = args.target
     if not locked or len(locked) == 1 >= len(words):
         return [(locked[0] if locked else None, word) for word in words or [""]]
-    names = [one.target for one in locked]
+    names = [one.label for one in locked]
     if unknown := [word for word in words if word not in names]:
         raise UsageError(f"{args.check or args.update} has no target {unknown[0]}; it has {', '.join(names)}")
-    return [(one, "") for one in locked if not words or one.target in words]
+    return [(one, "") for one in locked if not words or one.label in words]
 
 
 def _limit(text: str) -> tuple[str, int]:
@@ -155,9 +157,9 @@ def _limit(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
-def _request(args: argparse.Namespace, locked: CountSnapshot | None, word: str) -> Target:
+def _request(args: argparse.Namespace, locked: Count | None, word: str) -> Target:
     """Return the request of the lock with the TARGET ``word``, if any, and the options of the command line."""
-    base = (locked and locked.request) or Target("")
+    base = (locked and locked.target) or Target("")
     target = parse_target(word, args, base)
     if not target.spec:
         reason = "a lock written by a program names no module; " if locked else ""
@@ -190,7 +192,7 @@ def _place(package: str) -> Path | None:
     return found and Path(found.origin or next(iter(found.submodule_search_locations)))
 
 
-def _compare(args: argparse.Namespace, found: Sequence[tuple[CountSnapshot, CountSnapshot]]) -> Work | str:
+def _compare(args: argparse.Namespace, found: Sequence[tuple[Count, Count]]) -> Work | str:
     """Return the tables of the difference, or a line for each target where all counts are as locked.
 
     A table that people read leaves out the targets that are as locked.
@@ -199,9 +201,9 @@ def _compare(args: argparse.Namespace, found: Sequence[tuple[CountSnapshot, Coun
     for start, (old, new) in zip(_starts(args.check, [new for _, new in found]), found, strict=True):
         why = failures(old, new)
         lines.append(f"{start}as locked, {_totals(new)}")
-        words.append(f"{new.target} " * (len(found) > 1) + summary(old, new))
+        words.append(f"{new.label} " * (len(found) > 1) + summary(old, new))
         if why or not equal(old, new) or args.format not in ("text", "md"):
-            parts.append((new.target, sections(old, new, LOCKED, [start + one for one in why])))
+            parts.append((new.label, sections(old, new, LOCKED, [start + one for one in why])))
     if not parts:
         if args.out:
             write(args.out, "".join(f"{line}\n" for line in lines))
@@ -210,27 +212,27 @@ def _compare(args: argparse.Namespace, found: Sequence[tuple[CountSnapshot, Coun
     return Work(tables, result=lambda printed: f"{args.check}: {'; '.join(words)}.")
 
 
-def _write(counted: Sequence[CountSnapshot], path: str | None) -> str:
+def _write(counted: Sequence[Count], path: str | None) -> str:
     """Write the lock to ``path`` and return a line for each target; return the lock itself without a ``path``."""
     for one in counted:
-        for why in one.unmet_limits.values():
-            raise AboveLimit(f"{path or 'the lock'} is not written: {one.target} has {why}; --max raises the limit")
+        for why in unmet_limits(one).values():
+            raise AboveLimit(f"{path or 'the lock'} is not written: {one.label} has {why}; --max raises the limit")
     if path is None:
         return file.text(*counted).removesuffix("\n")
     write(path, file.text(*counted))
     return "\n".join(
-        f"{start}{_totals(one)}, {plural(len(one.terms), 'contraction')} and "
+        f"{start}{_totals(one)}, {plural(len(contractions(one)), 'contraction')} and "
         f"{plural(len(one.parameters), 'parameter tensor')}"
         for start, one in zip(_starts(path, counted), counted, strict=True)
     )
 
 
-def _starts(path: str, counted: Sequence[CountSnapshot]) -> list[str]:
+def _starts(path: str, counted: Sequence[Count]) -> list[str]:
     """Return the beginning of a line about each count: the lock and, where it has several targets, the target."""
-    return [f"{path}: {one.target}: " if len(counted) > 1 else f"{path}: " for one in counted]
+    return [f"{path}: {one.label}: " if len(counted) > 1 else f"{path}: " for one in counted]
 
 
-def _totals(counted: CountSnapshot) -> str:
+def _totals(counted: Count) -> str:
     return f"{counted.macs:,} MACs and {counted.params:,} parameters"
 
 

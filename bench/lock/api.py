@@ -10,21 +10,19 @@ from typing import Any
 import torch
 
 from headcount.bench.count import count_macs, resolve_call
-from headcount.bench.isolated.count_module import module_count
-from headcount.bench.isolated.user_code import Built
+from headcount.bench.counting.result import Count
 from headcount.bench.output.files import write
 from headcount.bench.render import emit
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import failures, summary
 from headcount.bench.snapshot.sections import LOCKED, sections
-from headcount.bench.snapshot.snapshot import CountSnapshot, snapshot_of
 
 
 class CostChanged(AssertionError):
     """The count of a module is not as locked; the message is a table of the changes, by name."""
 
 
-class Lock(CountSnapshot):
+class Lock(Count):
     """The count of a module, to write to a file or to check against one."""
 
     def write(self, path: str | Path) -> None:
@@ -76,6 +74,4 @@ def lock(
         one.name: keywords.pop(one.name) for one in parameters if one.kind is one.KEYWORD_ONLY and one.name in keywords
     }
     call = resolve_call(module, inputs, {**(kwargs or {}), **keywords}, input_size, dtypes)
-    counted = count_macs(call[0], *call[1], kwargs=call[2], **options)
-    count = module_count(counted, Built(*call), device="")
-    return Lock(**vars(snapshot_of(count)))
+    return Lock(**vars(count_macs(call[0], *call[1], kwargs=call[2], **options)))

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.cli import Work
+from headcount.bench.counting.result import Count
 from headcount.bench.env import run_git
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.output.figure import figure
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.difference import summary
-from headcount.bench.snapshot.snapshot import LIMITED, CountSnapshot
+from headcount.bench.snapshot.difference import LIMITED, summary
 from headcount.bench.table import Column, Row, Section, Table, escape_controls, plural
 
 UNITS = {"P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3}
@@ -47,7 +47,7 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
     if not lines:
         raise UsageError(f"no commit of {revisions} changed {path}")
     rows: list[Row] = []
-    series: dict[str, list[tuple[int, CountSnapshot]]] = {}
+    series: dict[str, list[tuple[int, Count]]] = {}
     for place, line in enumerate(lines):
         commit, date, subject = line.split("\t", 2)
         values: dict[str, Any] = dict.fromkeys(column.key for column in TABLE.columns)
@@ -58,8 +58,8 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
             rows.append(Row(values, [str(error)], [values | {"commit": commit}]))
             continue
         for new in found:
-            one = values | {"target": new.target} | {key: getattr(new, key) for key in LIMITED}
-            earlier = series.setdefault(new.target, [])
+            one = values | {"target": new.label} | {key: getattr(new, key) for key in LIMITED}
+            earlier = series.setdefault(new.label, [])
             if earlier:
                 one |= {f"{key}_change": one[key] - getattr(earlier[-1][1], key) for key in LIMITED}
             rows.append(Row(one, records=[one | {"commit": commit}]))
@@ -75,7 +75,7 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
     return Work([Section(table, rows)], result=lambda _: result)
 
 
-def _plot(plot: str, commits: Sequence[str], series: Mapping[str, Sequence[tuple[int, CountSnapshot]]]) -> None:
+def _plot(plot: str, commits: Sequence[str], series: Mapping[str, Sequence[tuple[int, Count]]]) -> None:
     """Draw the counts of each target by the place of their commit in ``commits``."""
     from matplotlib.ticker import EngFormatter
 
@@ -96,7 +96,7 @@ def badge(path: str) -> str:
     """Return an SVG with the MACs and parameters of each target of the lock ``path``, to show in a README."""
     locked = file.parse(read_file(path), path)
     # XML has no control characters, not even as references
-    targets = [escape_controls(one.target, kept="") for one in locked]
+    targets = [escape_controls(one.label, kept="") for one in locked]
     costs = [f"{one.macs:,} MACs, {one.params:,} parameters" for one in locked]
     title = "; ".join(f"{target}: {cost}" for target, cost in zip(targets, costs, strict=True))
     names = [f"{target}: " * (len(locked) > 1) for target in targets]

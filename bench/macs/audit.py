@@ -9,8 +9,9 @@ import torch
 
 from headcount.bench.counters import registry
 from headcount.bench.counters.base import as_record, version_note
-from headcount.bench.counters.results import LONGEST, ReportedCounts, read
 from headcount.bench.counters.run_context import one_line, one_thread
+from headcount.bench.counting.result import Count
+from headcount.bench.counting.tools import LONGEST, read
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
 from headcount.bench.macs.entries import CAUSE_COLUMNS, causes_section
@@ -32,7 +33,7 @@ def sections(counters: Sequence[str], device: str | None) -> Iterator[Section]:
     yield _causes([record for row in rows for record in row.records])
 
 
-def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> ReportedCounts | str:
+def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> Count | str:
     try:
         module, inputs = formulation.build(device)
         options = {"counters": counters, "label": formulation.name, "exact": formulation.exact.macs}
@@ -68,7 +69,7 @@ def _matrix_table(counters: Sequence[str]) -> Table:
     return Table("audit", "audit: error of each counter", columns, notes, note_column="spelling")
 
 
-def _row(formulation: Formulation, device: str, found: ReportedCounts | str, counters: Sequence[str]) -> Row:
+def _row(formulation: Formulation, device: str, found: Count | str, counters: Sequence[str]) -> Row:
     exact, where = formulation.exact.macs, f"{formulation.name} on {device}"
     place = {"spelling": formulation.name, "device": device, "exact": exact}
     values: dict[str, Any] = {**place, "written": formulation.written}
@@ -79,11 +80,11 @@ def _row(formulation: Formulation, device: str, found: ReportedCounts | str, cou
         failures = [f"{where}: {found}"] if _runs(formulation, device) else []
         return Row(values | dict.fromkeys(names, "failed"), [found], records, failures)
     failures, notes = [], []
-    values["headcount"] = found.headcount.macs - exact
-    records = [{**place, "counter": "headcount", "macs": found.headcount.macs}]
+    values["headcount"] = found.macs - exact
+    records = [{**place, "counter": "headcount", "macs": found.macs}]
     if values["headcount"]:
-        failures.append(f"{where}: headcount counts {found.headcount.macs:,}, exact {exact:,}")
-    for cell in found.counters:
+        failures.append(f"{where}: headcount counts {found.macs:,}, exact {exact:,}")
+    for cell in found.tools:
         records.append({**as_record(cell), **place})
         values[cell.counter] = "failed" if cell.reason else cell.difference
         if cell.reason:

@@ -6,43 +6,59 @@ Importable without torch.
 import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.contractions.modules import outer_paths
+from headcount.bench.counting.count import count_module
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.module_count import ModuleCount, count_module
 from headcount.bench.isolated.run import run_isolated
-from headcount.bench.isolated.target import LENGTHS, flag, is_configuration, parse_target
+from headcount.bench.isolated.target import LENGTHS, Target, flag, is_configuration, parse_target
 from headcount.bench.measure import measure
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.snapshot import CountSnapshot, Target, snapshot_of
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
 from headcount.formulas.published.expressions import expression
 from headcount.models.configs.targets import has_closed_form, split
 
 
 @dataclass(frozen=True)
-class ModuleCase:
-    """A user module or a configuration, counted in another process.
+class CountedCase:
+    """A user module or a configuration, counted in another process, as a side of a comparison."""
 
-    Its ledger is the count of one run. ``saved`` is the count, term by term. ``blocks`` are those of modules by path.
-    """
-
-    name: str
-    target: Target
-    ledger: Ledger
-    saved: CountSnapshot
-    blocks: Mapping[str, str] = field(default_factory=dict)
+    count: Count
     preset: None = None
 
     @property
+    def target(self) -> Target:
+        """What was counted."""
+        return self.count.target
+
+    @property
+    def name(self) -> str:
+        """TARGET or TARGET,NAME=VALUE,… of a command."""
+        return self.count.label
+
+    @property
     def lengths(self) -> Mapping[str, Any]:
-        """Return the given lengths as text that follows the name."""
+        """The given lengths as text that follows the name."""
         return {**self.target.settings, **self.target.lengths}
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The products of the run, and an entry for the parameters of each module."""
+        modules = [one for one in self.count.modules if one.params]
+        weights = (counted_weights(one.path, one.params, one.active_params) for one in modules)
+        return Ledger((*self.count.ledger, *weights))
+
+    @cached_property
+    def blocks(self) -> Mapping[str, str]:
+        """The block of each module by its path."""
+        return blocks_of(self.count)
 
     def check_runs(self) -> None:
         """Do nothing: the module has already run."""
@@ -62,28 +78,19 @@ class ModuleCase:
         forms = {kind: expression(text).value({letter: size}) for kind, text in found["by_kind"].items()}
         return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in forms.items()))
 
-    def at(self, letter: str, size: int) -> "ModuleCase":
+    def at(self, letter: str, size: int) -> "CountedCase":
         """Return the module built with another size."""
-        return of_target(replace(self.target, settings={**self.target.settings, letter: size}))
+        return CountedCase(count_module(replace(self.target, settings={**self.target.settings, letter: size})))
 
 
-Side = Case | ModuleCase | CountSnapshot
-"""A model of a comparison; a snapshot is the count in a file."""
-
-
-def of_target(target: Target) -> ModuleCase:
-    """Count a user module or a configuration. Raises what isolated.module_count.count_module does."""
-    count = count_module(target)
-    weights = [counted_weights(one.path, one.params, one.active_params) for one in count.modules if one.params]
-    saved = snapshot_of(count, target)
-    ledger = Ledger((*count.ledger, *weights))
-    return ModuleCase(target.name, target, ledger, replace(saved, name=target.name), blocks_of(count))
+Side = Case | CountedCase | Count
+"""A model of a comparison; a Count is that in a file."""
 
 
 ATTENTION, FEED_FORWARD, VOCABULARY, OTHER = "attention", "feed-forward", "vocabulary", "other"
 
 
-def blocks_of(count: ModuleCount) -> dict[str, str]:
+def blocks_of(count: Count) -> dict[str, str]:
     """Return the block of each module of a count by its products, whatever its name.
 
     Attention is what runs inside a module with scores and values. A matrix that no product reads is a table, and the
@@ -95,16 +102,16 @@ def blocks_of(count: ModuleCount) -> dict[str, str]:
         kinds.setdefault(entry.path, set()).add(entry.kind)
     mixers = {path for path, own in kinds.items() if own & {"scores", "values"}}
     others = {path for path, own in kinds.items() if own & {"contraction", "conv"}} - mixers
-    tables = [one for one in count.parameters if len(one["shape"]) == 2 and one["path"] not in kinds]
-    words = max((one["shape"] for one in tables), default=None)
+    tables = [one for one in count.parameters if len(one.shape) == 2 and one.module not in kinds]
+    words = max((one.shape for one in tables), default=None)
     found = {}
-    for path in dict.fromkeys((*kinds, *(one["path"] for one in count.parameters))):
+    for path in dict.fromkeys((*kinds, *(one.module for one in count.parameters))):
         around = set(outer_paths(path))
         outputs = {(entry.dims.get("j"), entry.dims.get("i")) for entry in count.ledger if entry.path == path}
-        is_table = any(one["path"] == path and one["shape"] == words for one in tables)
+        is_table = any(one.module == path and one.shape == words for one in tables)
         if path in mixers or around & mixers - {""}:
             found[path] = ATTENTION
-        elif words and (is_table or tuple(words) in outputs):
+        elif words and (is_table or words in outputs):
             found[path] = VOCABULARY
         elif around & others or not kinds.get(path, set()) & {"linear", "expert_linear"}:
             found[path] = OTHER
@@ -127,7 +134,7 @@ def parse_sides(texts: Sequence[str], given: Mapping[str, Any]) -> list[Side]:
     # files first: a missing one is the error, not the preset on the other side
     order = sorted(takes, key=is_saved, reverse=True)
     found = {text: parse(text, **{name: given[name] for name in takes[text] if name in given}) for text in order}
-    if isinstance(found[order[0]], CountSnapshot) and isinstance(found[order[-1]], Case):
+    if isinstance(found[order[0]], Count) and isinstance(found[order[-1]], Case):
         raise UsageError(f"{order[0]} is compared with a file of a count or a module FILE.py:FUNCTION, not {order[-1]}")
     return [found[text] for text in texts]
 
@@ -151,11 +158,11 @@ def parse(text: str, **options: Any) -> Side:
     for a file that cannot be read.
     """
     if is_saved(text):
-        return replace(file.read(text), name=text)
+        return file.read(text)
     given = dict.fromkeys(("set", "input", "dtype")) | options
     target = parse_target(text, Namespace(**given))
     if ":" in target.spec or is_configuration(target.spec):
-        return of_target(target)
+        return CountedCase(count_module(target))
     called = ",".join((text, *(given["set"] or ())))
     case = Case.of(target.spec, target.settings, target.lengths, called=called)
     # Raise for a length beyond the model's positions before anything is printed.
@@ -163,12 +170,12 @@ def parse(text: str, **options: Any) -> Side:
     return case
 
 
-def counted(case: Case | ModuleCase, counters: Sequence[str], device: str | None) -> dict[str, int | str]:
+def counted(case: Case | CountedCase, counters: Sequence[str], device: str | None) -> dict[str, int | str]:
     """Return each counter's reported count minus its known additions, or the reason why there is none.
 
     For a user module it is headcount's count under the name of every counter.
     """
-    if isinstance(case, ModuleCase):
+    if isinstance(case, CountedCase):
         return dict.fromkeys(counters, case.ledger.macs)
     counts = measure(case, counters, device=device).counts
     return {

@@ -21,11 +21,10 @@ from headcount.bench.accounts import (
     values,
 )
 from headcount.bench.case import Case, describe_input
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.module_count import ModuleCount
 from headcount.bench.result import Table, to_json
 from headcount.bench.table import Column, Row, Section
-from headcount.bench.training_flops import CountedModule, first_input, input_tokens
 from headcount.formulas import prices
 from headcount.formulas.ledger import divide
 
@@ -174,33 +173,32 @@ OF_RUN = {
 """Columns of a user module that no preset has: of its operations as executed, each by itself."""
 
 
-def _module_value(name: str, module: CountedModule, given: Assumptions) -> Any:
+def _module_value(name: str, count: Count, given: Assumptions) -> Any:
     """Return the value of an account or of a column of OF_RUN. Raises NoAccount where a module has none."""
-    count = module.count
-    if name in ("macs_per_token", *MODULE_ACCOUNTS) and not module.tokens:
+    if name in ("macs_per_token", *MODULE_ACCOUNTS) and not count.tokens:
         raise NoAccount("the inputs have no tokens: no input_ids, integers, nor B x T x width")
     if name in MODULE_ACCOUNTS:
-        return value_of(name, module, given)
-    sizes, _ = first_input(count.inputs)
+        return value_of(name, count, given)
+    sizes, _ = count.first_input
     known = {
-        "macs_per_token": divide(count.macs, module.tokens or 1),
+        "macs_per_token": divide(count.macs, count.tokens or 1),
         "macs_per_sample": divide(count.macs, sizes[0] if sizes else 1),
         "training_state_bytes": state_bytes(count.trainable_params, count.params - count.trainable_params, given),
         "bytes_moved": count.bytes_moved,
         "intensity": Fraction(count.macs, count.bytes_moved or 1),
     }
-    if given.prices == prices.PRICES:
+    if count.other_flops is not None and given.prices == prices.PRICES:
         known |= {key: sum(count.other_flops.get(kind, 0) for kind in kinds) for key, kinds in OTHER_FLOPS.items()}
     # a text is the reason why there is no number
-    found = (known | dict(count.measured)).get(name, "known of presets alone")
+    found = (known | dict(count.columns)).get(name, "known of presets alone")
     if isinstance(found, str):
         raise NoAccount(found)
     return found
 
 
-def of_module(count: ModuleCount, heading: str, names: Sequence[str], given: Assumptions) -> Section:
+def of_module(count: Count, heading: str, names: Sequence[str], given: Assumptions) -> Section:
     """Return a table of one row, with a reason for each column that is not known of a user module."""
-    row = Row({"row": count.name}, records=[{"model": heading}], case=CountedModule(count, input_tokens(count.inputs)))
+    row = Row({"row": count.name}, records=[{"model": heading}], case=count)
     section = _memory(heading, Column("row", "model", code=True), [], [row])
     return extended(section, names, given, _module_value, "the model")
 

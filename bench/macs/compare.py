@@ -9,7 +9,7 @@ from sympy import expand, sign
 
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
-from headcount.bench.macs.cases import ModuleCase
+from headcount.bench.macs.cases import CountedCase
 from headcount.bench.macs.crossover import Crossover, crossovers
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
@@ -27,7 +27,7 @@ BLOCKS: dict[str, Callable[[Entry], int]] = {
 }
 NEAR = 64
 """Distance from a crossover that cannot be built within which a buildable one is searched."""
-Compared = Case | ModuleCase
+Compared = Case | CountedCase
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ CROSSOVER_COLUMNS = [
 
 def block_in(side: Compared) -> Callable[[Entry], str]:
     """Return the function of the block of an entry: attention, feed-forward, vocabulary or other."""
-    if isinstance(side, ModuleCase):
+    if isinstance(side, CountedCase):
         return lambda entry: side.blocks[entry.path]
     return lambda entry: next((name for name, holds in BLOCKS.items() if holds(entry)), "other")
 
@@ -107,9 +107,9 @@ def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | No
     notes = [f"A: {a.name}. B: {b.name}. Input: {'; '.join(inputs)}."]
     notes += lengths_note(a, b)
     notes += [f"{rule.head}: {rule.statement}" for rule in macs]
-    modules = isinstance(a, ModuleCase) and isinstance(b, ModuleCase)
+    modules = isinstance(a, CountedCase) and isinstance(b, CountedCase)
     if modules:
-        yield from saved_sections(a.saved, b.saved, COMPARED)
+        yield from saved_sections(a.count, b.count, COMPARED, names=(a.name, b.name))
     else:
         yield _by_part(Table("compare-block", "MACs by block", [Column("block", "block")], notes), block_in, a, b, macs)
     table = Table("compare-kind", "MACs by kind", [Column("kind", "kind")], notes)

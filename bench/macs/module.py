@@ -6,7 +6,8 @@ from dataclasses import replace
 from headcount.bench import result
 from headcount.bench.contractions import summary
 from headcount.bench.contractions.summary import folded, merged
-from headcount.bench.isolated.module_count import ModuleCount
+from headcount.bench.counters.base import as_record
+from headcount.bench.counting.result import Count
 from headcount.bench.macs.entries import CAUSES, causes_section, counters_section
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, transfer_rows
 from headcount.bench.output.figure import figure
@@ -17,24 +18,25 @@ LONGEST = 50
 """The most characters of a label of a plot."""
 
 
-def sections(spec: str, count: ModuleCount, depth: int, elementwise: bool, check: bool) -> list[Section]:
-    """Return the tree of the target ``spec``, ``depth`` levels deep, every counter, and why each count differs.
+def sections(count: Count, depth: int, elementwise: bool, check: bool) -> list[Section]:
+    """Return the tree of a counted target, ``depth`` levels deep, every counter, and why each count differs.
 
     Products written elementwise are listed where ``elementwise``. A counter that fails is a failure; with ``check`` so
     is a count that the trace does not explain.
     """
-    found = [_tree(spec, count, depth)]
+    found = [_tree(count, depth)]
     if count.collectives:
         rows = transfer_rows(count.collectives, _dtype_bytes)
         found.append(result.Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS, rows))
-    if count.counters:
-        found.append(counters_section("module-counters", "counters", count.counters, check))
-        found.append(causes_section("module-causes", CAUSES, count.counters))
+    if count.tools:
+        tools = list(map(as_record, count.tools))
+        found.append(counters_section("module-counters", "counters", tools, check))
+        found.append(causes_section("module-causes", CAUSES, tools))
     if count.elementwise and elementwise:
         found.append(_elementwise_section(count))
     if count.unsupported:
         columns = [Column("text", "operation", wraps=20, code=True)]
-        rows = [Row({"text": line["text"]}, records=[line]) for line in count.unsupported]
+        rows = [Row({"text": line.text()}, records=[vars(line)]) for line in count.unsupported]
         found.append(Section(Table("unsupported", "unsupported operators", columns), rows))
     return found
 
@@ -45,32 +47,24 @@ def _dtype_bytes(name: str) -> int:
     return int(bits[0]) // 8 if bits else 1
 
 
-def _tree(spec: str, count: ModuleCount, depth: int) -> Section:
-    """Return the tree of modules with totals and notes below; JSON has products, parameters and operations too."""
-    reason = [f"Not on meta: {count.why_not_meta.rstrip('.')}."] if count.why_not_meta else []
-    notes = [f"Counted on {count.device}, {count.passes} over the whole batch.", *reason]
+def _tree(count: Count, depth: int) -> Section:
+    """Return the tree of modules with totals and notes below; JSON has the whole count."""
+    reason = [f"Not on meta: {count.why_there.rstrip('.')}."] if count.why_there else []
+    passes = "one forward and backward pass" if count.target and count.target.backward else "one forward pass"
+    notes = [f"Counted on {count.device}, {passes} over the whole batch.", *reason]
     if count.with_elementwise != count.macs:
         apart = count.with_elementwise - count.dispatched
         notes.append(f"Not in it: {apart:,} MACs written elementwise and summed (--elementwise include counts them).")
     if count.unsupported:
-        calls = sum(line["calls"] for line in count.unsupported)
+        calls = sum(line.calls for line in count.unsupported)
         notes.append(f"A partial count, without {plural(calls, 'unsupported call')}.")
-    names = "device why_not_meta macs headline dispatched with_elementwise params trainable_params active_params"
-    names += " weight_bytes inputs parameters audit libraries notes bytes_moved causal_macs other_flops measured"
-    facts = {name: getattr(count, name) for name in names.split()}
-    facts |= {
-        "class": count.name,
-        "spec": spec,
-        "ledger": count.ledger.as_records(),
-        "uncalled_modules": count.uncalled_modules(),
-    }
-    return replace(summary.section(count, [*notes, *count.notes], depth), facts=facts)
+    return replace(summary.section(count, [*notes, *count.notes], depth), facts={"count": count.to_json()})
 
 
 _NOTE = "A tensor with itself (norms, variances) and a product added to another term (gates) are named, never counted."
 
 
-def _elementwise_section(count: ModuleCount) -> Section:
+def _elementwise_section(count: Count) -> Section:
     """Return the products written elementwise, contractions and others, with repeated layers as one row."""
     layout = Table(
         "module-elementwise",
@@ -91,7 +85,7 @@ def _elementwise_section(count: ModuleCount) -> Section:
     return Section(layout, rows)
 
 
-def plot(path: str, count: ModuleCount, depth: int | None) -> None:
+def plot(path: str, count: Count, depth: int | None) -> None:
     """Draw the share of MACs of each module with products of its own, of ``depth`` names, in the order of the model.
 
     Raises what output.figure.figure does.

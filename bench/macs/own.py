@@ -11,16 +11,16 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.counters.base import CounterError
+from headcount.bench.counting.count import count_module
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import EnvironmentMissing, UsageError, read_file
-from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import InternalError
-from headcount.bench.isolated.target import LENGTHS, is_configuration, parse_input, parse_settings
+from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
 from headcount.bench.isolated.user_code import UserCodeError, check_function, check_target, is_below
 from headcount.bench.macs.published import CELL_COLUMNS, case_of, row_of
 from headcount.bench.macs.results import NOT_COUNTED, verdicts
-from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import Column, Row, Section, Table, plural
-from headcount.bench.training_flops import CountedModule, first_input, flops_per_token, input_tokens, module_ledger
+from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import own
@@ -76,7 +76,7 @@ class _Module:
     ledger: Ledger
     tokens: int
     samples: int
-    counted: CountedModule
+    counted: Count
     length: int | None = None
     ideal_ledger: Ledger | None = None
 
@@ -171,7 +171,7 @@ class _Models:
             case = model.counted
         if not (rule and CONVENTIONS[rule].backward):
             return ""
-        if isinstance(case, CountedModule) and not case.tokens:
+        if isinstance(case, Count) and not case.tokens:
             return f"rules are per token, and the inputs of {row.target} have none"
         try:
             flops_per_token(case, CONVENTIONS[rule])
@@ -230,9 +230,9 @@ def _model(spec: str, settings: str, inputs: str, root: str | None) -> Case | _M
     fields = parse_settings([f"{name}={value}" for name, value in texts.items() if name not in names], spec)
     roots = {spec: root} if root else None
     count = count_module(Target(spec, fields, tuple(inputs.split()), None, lengths), roots=roots)
-    tokens, (sizes, _) = input_tokens(count.inputs), first_input(count.inputs)
+    sizes, _ = count.first_input
     samples = sizes[0] if len(sizes) > 1 else 1
-    return _Module(module_ledger(count, count.active_params), tokens or 1, samples, CountedModule(count, tokens))
+    return _Module(module_ledger(count, count.active_params), count.tokens or 1, samples, count)
 
 
 def _layout(table: PublishedTable, suffix: str, columns: Sequence[Column], note_column: str = "") -> Table:

@@ -8,10 +8,11 @@ from typing import Any
 
 from headcount.bench.accounts import Assumptions, NoAccount, context, step
 from headcount.bench.case import Case, describe_input
+from headcount.bench.counting.count import count_ranks
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.module_count import ModuleCount, count_ranks
+from headcount.bench.isolated.target import Target
 from headcount.bench.result import Row, Table, columns_of, shown
-from headcount.bench.snapshot.snapshot import Target
 from headcount.bench.table import Column, macs_column, params_column
 from headcount.formulas.backward import backward
 from headcount.formulas.decoding import cache_elements
@@ -112,7 +113,7 @@ def tables(
         row = replace(_closed_form(case.name, cost, cache, element_bytes), notes=reasons)
         if count := counts.get(cost.stage):
             row = replace(row, verdict=verdict(cost, count, training))
-            row = replace(row, saved_by=COUNTED, saved_bytes=count.saved_bytes) if saved else row
+            row = replace(row, saved_by=COUNTED, saved_bytes=count.columns["saved_bytes"]) if saved else row
         rows.append(row)
         moved += transfer_rows(cost.transfers, element_bytes.__getitem__, cost.stage)
     heading = f"{case.name} on {case.plan.ranks:,} ranks, {case.plan}"
@@ -154,7 +155,7 @@ def sentence(rows: Iterable[RankRow]) -> str:
     return f"Classes of equal ranks: {counted.count(EQUAL)} of {len(counted)} counted are equal to the closed form."
 
 
-def verdict(cost: RankCost, count: ModuleCount, training: bool) -> str:
+def verdict(cost: RankCost, count: Count, training: bool) -> str:
     """Return ``equal``, or the first module or collective in which the count of a rank differs from its closed form."""
     entries = [*cost.ledger, *(backward(cost.ledger) if training else ())]
     phases = ("forward",) + ("backward",) * training + ("sync",) * (training and cost.plan.zero == 3)

@@ -93,11 +93,11 @@ def conversion_result(printed: Sequence[Section], in_flops: bool) -> str:
 
 def module_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a module: its count, and how many reported counts are explained."""
-    facts = printed[0].facts
+    count = printed[0].facts["count"]
     cells = _rows(printed, "module-counters")
     explained = sum(row.values["verdict"] not in ("failed", "unexplained") for row in cells)
     reported = f"; {explained} of {plural(len(cells), 'reported count')} explained by the trace" if cells else ""
-    return f"{macs(facts['macs'], in_flops)} ({facts['headline']}), {facts['params']:,} parameters{reported}."
+    return f"{macs(count['macs'], in_flops)} ({count['headline']}), {count['params']:,} parameters{reported}."
 
 
 def audit_result(printed: Sequence[Section], in_flops: bool) -> str:

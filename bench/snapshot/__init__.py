@@ -1,1 +1,1 @@
-"""Count snapshots: the count of one module, its file, and the difference of two of them."""
+"""Locks: the file of a count, and the difference of two counts."""

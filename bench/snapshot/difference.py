@@ -1,4 +1,4 @@
-"""Compare two recorded counts of a module: contractions and parameters that changed, were added or were removed."""
+"""Compare two counts of a module: contractions and parameters that changed, were added or were removed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -7,20 +7,23 @@ from itertools import zip_longest
 from math import prod
 
 from headcount.bench.contractions.summary import folded, ranges
-from headcount.bench.snapshot.snapshot import CountSnapshot, natural
+from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count
+from headcount.formulas.ledger import MAC_KINDS, Entry
 
 CHANGED, ADDED, REMOVED = "changed", "added", "removed"
 MACS, ELEMENTWISE, PARAMS, SENT = "MACs", "elementwise", "params", "sent"
 """Compared quantities: contractions in ``macs``, contractions written elementwise that are not in it, parameters, and
 elements that collectives send."""
 
+LIMITED = {"macs": "MACs", "params": "parameters"}
+"""Quantities that a lock may limit, and their units in texts."""
 LETTERS = "bmijn"
 """The order in which sizes are printed: b products of (m, i) by (i, j), n times."""
 
 Sizes = tuple[tuple[str, int], ...]
 """Sizes by letter."""
 Side = tuple[Sizes, int]
-"""Sizes and repetitions of a term in one of two snapshots."""
+"""Sizes and repetitions of a term in one of two counts."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Change:
 
     @property
     def amounts(self) -> tuple[int, int]:
-        """MACs, or parameter elements, of all ``paths`` in the old and in the new snapshot."""
+        """MACs, or parameter elements, of all ``paths`` in the old and in the new count."""
         old, new = (side[1] * prod(dict(side[0]).values()) if side else 0 for side in (self.old, self.new))
         return len(self.paths) * old, len(self.paths) * new
 
@@ -60,25 +63,38 @@ class Change:
         return _times(str(len(self.paths)), text)
 
 
-def amounts(snapshot: CountSnapshot) -> Counter[tuple[str, str, str, Sizes]]:
+def natural(path: str) -> list[tuple[bool, int, str]]:
+    """Return the sort key of a module path that puts layers.2 before layers.10."""
+    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in path.split(".")]
+
+
+def contractions(count: Count) -> list[tuple[str, Entry]]:
+    """Return each entry of a contraction, those written elementwise too, with its quantity: MACS or ELEMENTWISE."""
+    kinds = (*MAC_KINDS, WRITTEN_ELEMENTWISE)
+    found = [(MACS, entry) for entry in count.ledger if entry.kind in kinds]
+    if not count.included:
+        found += [(ELEMENTWISE, entry) for entry in count.elementwise if entry.kind == WRITTEN_ELEMENTWISE]
+    return found
+
+
+def amounts(count: Count) -> Counter[tuple[str, str, str, Sizes]]:
     """Return the repetitions of each term and parameter, by quantity, module path, kind and sizes.
 
     Frozen and trained parameters are different kinds.
     """
     found: Counter = Counter()
-    for term in snapshot.terms:
-        quantity = MACS if snapshot.counts(term) else ELEMENTWISE
+    for quantity, term in contractions(count):
         sizes = sorted(term.dims.items(), key=lambda size: (LETTERS.find(size[0]), size))
         found[quantity, term.path, term.kind, tuple(sizes)] += term.times
-    for one in snapshot.collectives:
+    for one in count.collectives:
         found[SENT, one.path, f"{one.kind} {one.axis} {one.phase}", (("sent", one.sent),)] += 1
-    for one in snapshot.parameters:
+    for one in count.parameters:
         sizes = tuple((f"n{axis}", size) for axis, size in enumerate(one.shape))
         found[PARAMS, one.path, "trained" if one.trainable else "frozen", sizes] += 1
     return found
 
 
-def changes(old: CountSnapshot, new: CountSnapshot) -> list[Change]:
+def changes(old: Count, new: Count) -> list[Change]:
     """Return the differences by quantity and path; equal ones of modules that differ in indices alone are merged."""
     before, after = amounts(old).items(), amounts(new).items()
     sides: dict[tuple[str, str, str], tuple[list[Side], list[Side]]] = defaultdict(lambda: ([], []))
@@ -93,31 +109,43 @@ def changes(old: CountSnapshot, new: CountSnapshot) -> list[Change]:
     return sorted(found, key=lambda one: (one.quantity, natural(one.paths[0]), one.kind, one.what, one.sizes))
 
 
-def equal(old: CountSnapshot, new: CountSnapshot) -> bool:
+def equal(old: Count, new: Count) -> bool:
     """Return whether both have the same terms, parameters, unsupported operations and uncalled modules."""
-    sides = [(amounts(one), set(one.unsupported)) for one in (old, new)]
+    sides = [(amounts(one), {line.text() for line in one.unsupported}) for one in (old, new)]
     return sides[0] == sides[1] and not uncalled_changes(old, new)
 
 
-def failures(locked: CountSnapshot, counted: CountSnapshot) -> list[str]:
+def failures(locked: Count, counted: Count) -> list[str]:
     """Return why ``counted`` fails the check of a lock: the limits that it does not meet; without limits, a change."""
     if counted.limits:
-        return [*counted.unmet_limits.values()]
+        return [*unmet_limits(counted).values()]
     return [] if equal(locked, counted) else ["the count is not as locked"]
 
 
-def uncalled_changes(old: CountSnapshot, new: CountSnapshot) -> list[str]:
-    """Return the modules that ran in only one of two snapshots; none if a snapshot has no list of uncalled modules."""
+def uncalled_changes(old: Count, new: Count) -> list[str]:
+    """Return the modules that ran in only one of two counts; none if a count has no list of uncalled modules."""
     return [] if None in (old.uncalled, new.uncalled) else sorted({*old.uncalled} ^ {*new.uncalled}, key=natural)
 
 
-def total(snapshot: CountSnapshot, quantity: str) -> int:
+def unmet_limits(count: Count) -> dict[str, str]:
+    """Return why a count does not meet its limits, by quantity. MACs that are incomplete meet none."""
+    found = {}
+    for name, most in count.limits.items():
+        if (value := getattr(count, name)) > most:
+            found[name] = f"{value:,} {LIMITED[name]}, above the limit of {most:,}"
+        elif name == "macs" and count.unsupported:
+            lines = ", ".join(line.text() for line in count.unsupported)
+            found[name] = f"its MACs lack those of {lines}, which --formula gives"
+    return found
+
+
+def total(count: Count, quantity: str) -> int:
     """Return the total of a quantity."""
-    separate = 0 if snapshot.included else snapshot.elementwise_macs
-    return {MACS: snapshot.macs, ELEMENTWISE: separate, PARAMS: snapshot.params, SENT: snapshot.sent}[quantity]
+    separate = 0 if count.included else count.elementwise_macs
+    return {MACS: count.macs, ELEMENTWISE: separate, PARAMS: count.params, SENT: count.sent}[quantity]
 
 
-def summary(old: CountSnapshot, new: CountSnapshot) -> str:
+def summary(old: Count, new: Count) -> str:
     """Return one line with the old and new totals."""
     found = changes(old, new)
     parts = []

@@ -1,17 +1,17 @@
-"""Tables of the difference of two count snapshots: the changes by name, the equal rest and the totals."""
+"""Tables of the difference of two counts: the changes by name, the equal rest and the totals."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from headcount.bench.counting.result import Count
 from headcount.bench.snapshot import difference
 from headcount.bench.snapshot.difference import ADDED, CHANGED, ELEMENTWISE, MACS, PARAMS, REMOVED, SENT
-from headcount.bench.snapshot.snapshot import CountSnapshot
 from headcount.bench.table import Column, Row, Section, Table, plural
 
 
 @dataclass(frozen=True)
 class Sides:
-    """The names of two snapshots, of their difference and of a change.
+    """The names of two counts, of their difference and of a change.
 
     ``sign`` is 1 where the difference is the second minus the first, -1 where it is the first minus the second.
     """
@@ -28,11 +28,13 @@ LOCKED = Sides("lock", "locked", "counted", "change", {what: what for what in (C
 COMPARED = Sides("compare", "A", "B", "A - B", {CHANGED: "changed", ADDED: "only B", REMOVED: "only A"}, -1)
 
 
-def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Sequence[str] = ()) -> list[Section]:
+def sections(
+    old: Count, new: Count, sides: Sides, failures: Sequence[str] = (), names: Sequence[str] = ("", "")
+) -> list[Section]:
     """Return the changes of contractions and parameters, with the ``failures``, and how they were counted.
 
-    The limits of ``new`` are the first rows of a lock. The total of MACs is the last row. Other quantities have a total
-    where they changed.
+    ``names`` are those of the two counts, where they are not those of what was counted. The limits of ``new`` are the
+    first rows of a lock. The total of MACs is the last row. Other quantities have a total where they changed.
     """
     heads = {side.lower(): side for side in (sides.old, sides.new)}
     columns = [
@@ -49,7 +51,8 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
     lines = []
     for name, most in new.limits.items() if sides is LOCKED else ():
         value = getattr(new, name)
-        what = "above limit" if value > most else "incomplete" if name in new.unmet_limits else "within limit"
+        unmet = name in difference.unmet_limits(new)
+        what = "above limit" if value > most else "incomplete" if unmet else "within limit"
         lines.append(("(model)", MACS if name == "macs" else PARAMS, "", what, "", most, value))
     lines += [
         (one.path or "(model)", one.quantity, one.kind, sides.words[one.what], one.sizes, *one.amounts) for one in found
@@ -63,14 +66,14 @@ def sections(old: CountSnapshot, new: CountSnapshot, sides: Sides, failures: Seq
             lines.append(("", quantity, "", "equal", others, rest, rest))
             lines.append(("", quantity, "", "total", "", before, after))
     rows = []
-    for *names, before, after in lines:
-        cells = (*names, before, after, sides.sign * (after - before))
+    for *texts, before, after in lines:
+        cells = (*texts, before, after, sides.sign * (after - before))
         values = {column.key: cell for column, cell in zip(columns, cells, strict=True)}
         rows.append(Row(values, records=[values], total=not values["path"]))
     rows[-1] = replace(rows[-1], failures=failures)
     title = f"{sides.old} against {sides.new}"
     out = [Section(Table(f"{sides.name}-changes", f"{title}: contractions and parameters", columns), rows)]
-    facts = [dict(zip(("what", *heads), line, strict=True)) for line in _how(old, new) if line[1] != line[2]]
+    facts = [dict(zip(("what", *heads), line, strict=True)) for line in _how(old, new, names) if line[1] != line[2]]
     if facts:
         columns = [Column("what", "what"), *(Column(key, heads[key], code=True, wraps=16) for key in heads)]
         table = Table(f"{sides.name}-how", f"{title}: how they were counted", columns)
@@ -91,20 +94,22 @@ def merge_targets(parts: Iterable[tuple[str, Sequence[Section]]]) -> list[Sectio
     return list(found.values())
 
 
-def _how(old: CountSnapshot, new: CountSnapshot) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yield unsupported operations, modules that did not run, name, inputs, versions and request of both snapshots, as
+def _how(old: Count, new: Count, names: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yield unsupported operations, modules that did not run, name, inputs, versions and target of both counts, as
     far as both have them."""
-    for line in dict.fromkeys((*old.unsupported, *new.unsupported)):
-        yield "unsupported", *(line if line in side.unsupported else None for side in (old, new))
+    before, after = ([line.text() for line in side.unsupported] for side in (old, new))
+    for line in dict.fromkeys((*before, *after)):
+        yield "unsupported", line if line in before else None, line if line in after else None
     for path in difference.uncalled_changes(old, new):
         yield "did not run", *(path if path in side.uncalled else None for side in (old, new))
-    for before, after in zip(_facts(old), _facts(new), strict=True):
+    for before, after in zip(_facts(old, names[0]), _facts(new, names[1]), strict=True):
         if before and after:
             yield from ((name, before.get(name), after.get(name)) for name in before | after)
 
 
-def _facts(snapshot: CountSnapshot) -> list[dict[str, str]]:
-    """Return name, inputs, versions and request as text by name; what is unknown is empty."""
-    inputs = {f"input {name}": text for name, _, text in (line.partition(": ") for line in snapshot.inputs)}
-    request = snapshot.request.described() if snapshot.request else {}
-    return [{"count": snapshot.name}, inputs, dict(snapshot.versions), request]
+def _facts(count: Count, name: str) -> list[dict[str, str]]:
+    """Return name, inputs, versions and target as text by name; what is unknown is empty."""
+    inputs = {f"input {name}": text for name, _, text in (line.partition(": ") for line in count.inputs)}
+    target = count.target.described() if count.target else {}
+    name = name or (count.target.spec if count.target else count.name)
+    return [{"count": name}, inputs, dict(count.versions), target]

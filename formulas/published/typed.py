@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -75,3 +75,17 @@ def _is_of(kind: Any, value: Any) -> bool:
     plain = Mapping if is_dataclass(kind) else (list, tuple) if origin is tuple else origin or kind
     # True is an integer of Python
     return plain is Any or (isinstance(value, plain) and not (plain is int and isinstance(value, bool)))
+
+
+def to_data(value: Any) -> Any:
+    """Return plain data that :func:`from_data` reads: of dataclasses, the fields without their default value."""
+    if is_dataclass(value):
+        given = {one: getattr(value, one.name) for one in fields(value)}
+        return {one.name: to_data(own) for one, own in given.items() if own != _default(one)}
+    if isinstance(value, Mapping):
+        return {key: to_data(one) for key, one in value.items()}
+    return [to_data(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def _default(field: Field) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()

@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import headcount as hc
 from headcount.bench.case import ledger_of
-from headcount.bench.isolated.count_rank import saved_bytes
+from headcount.bench.counting.rank import saved_bytes
 from headcount.formulas import moe_ffn
 from headcount.formulas.plan import PlanError, parse
 from headcount.formulas.rank import rank_costs

@@ -9,8 +9,8 @@ import pytest
 from headcount.bench import measure, result_cache
 from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.counters import registry
-from headcount.bench.isolated.module_count import count_module
-from headcount.bench.snapshot.snapshot import Target
+from headcount.bench.counting.count import count_module
+from headcount.bench.isolated.target import Target
 from headcount.formulas.ledger import Entry, Ledger
 from headcount.models.configs.make import make_config
 from headcount.models.configs.presets import PRESETS, preset
@@ -77,8 +77,8 @@ def test_counters_run_on_the_same_device_by_both_ways():
     """A preset, as a ledger and as a module, is counted on one device, with one integer."""
     case = Case.of("moh-vit-s-75")
     (count,) = measure.measure(case, ["ptflops-pytorch"]).counts
-    (record,) = count_module(Target("moh-vit-s-75"), ["ptflops-pytorch"]).counters
-    assert (count.device, count.macs) == (record["device"], record["macs"]) == ("cpu", 10_475_011_272)
+    (tool,) = count_module(Target("moh-vit-s-75"), ["ptflops-pytorch"]).tools
+    assert (count.device, count.macs) == (tool.device, tool.macs) == ("cpu", 10_475_011_272)
 
 
 @pytest.mark.parametrize("name", PRESETS)

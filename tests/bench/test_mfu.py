@@ -13,7 +13,7 @@ from headcount.bench import accounts
 from headcount.bench.case import Case
 from headcount.bench.errors import EnvironmentMissing, UsageError
 from headcount.bench.hardware import Peak
-from headcount.bench.training_flops import CountedModule, flops_per_token
+from headcount.bench.training_flops import flops_per_token
 from headcount.formulas.conventions import CONVENTIONS
 
 V, d, h, g, d_h, F, L, T, B = 101, 28, 2, 1, 10, 44, 2, 13, 5
@@ -70,7 +70,7 @@ def test_rule_that_needs_more_than_a_run_is_refused(count, rule):
 
 def test_columns_of_a_module(count):
     given = accounts.Assumptions(rule="megatron_hardware", seconds=0.5, devices=3, peak=Peak(1e12))
-    found, missing = accounts.values(accounts.MODULE_ACCOUNTS, CountedModule(count, B * T), given)
+    found, missing = accounts.values(accounts.MODULE_ACCOUNTS, count, given)
     model, hardware = 6 * (PRODUCTS + SQUARE), 6 * (PRODUCTS + 2 * SQUARE)
     assert found == {
         "training_flops_per_token": hardware,
@@ -79,7 +79,7 @@ def test_columns_of_a_module(count):
         "hfu": Fraction(100 * hardware * B * T * 2, 3 * 10**12),
     }
     assert not missing
-    assert "apart" in accounts.values(["mfu"], CountedModule(count, B * T), replace(given, rule="kaplan"))[1]["mfu"]
+    assert "apart" in accounts.values(["mfu"], count, replace(given, rule="kaplan"))[1]["mfu"]
 
 
 def test_backward_pass_is_not_counted_twice():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from headcount.bench.count import count_macs
-from headcount.bench.counters.results import read
+from headcount.bench.counting.tools import read
 
 transformers = pytest.importorskip("transformers", reason="the optional extra hf is not installed")
 
@@ -138,5 +138,5 @@ def test_jetmoe_is_explained():
     kv = G * width
     inside = ROWS * (D * E + 2 * D * kv + K * 2 * D * kv) + 2 * B * T * T * K * kv
     found = read(model, (), {"input_ids": ids}, label="jetmoe")
-    assert found.headcount.macs == L * (inside + ROWS * D * E + K * glu()) + VOCABULARY
-    assert all(cell.explained and not cell.reason for cell in found.counters), found.counters
+    assert found.macs == L * (inside + ROWS * D * E + K * glu()) + VOCABULARY
+    assert all(cell.explained and not cell.reason for cell in found.tools), found.tools

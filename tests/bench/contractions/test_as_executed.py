@@ -8,9 +8,9 @@ import torch.autograd.forward_ad as forward_ad
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from headcount.bench.contractions.count import UnsupportedError
+from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.count import count_macs
-from headcount.bench.counters.results import read
+from headcount.bench.counting.tools import read
 from tests.bench.contractions.function_modules import Calls, module
 
 pytestmark = [
@@ -24,8 +24,8 @@ A, B = torch.ones(M, K), torch.ones(K, N)
 def assert_explained(model, args, macs):
     """Assert the MACs, and that the trace explains the count of every counter."""
     found = read(model, args, label="called")
-    assert found.headcount.macs == macs
-    assert all(cell.explained for cell in found.counters), found.counters
+    assert found.macs == macs
+    assert all(cell.explained for cell in found.tools), found.tools
 
 
 SPARSE = torch.where((torch.arange(M * K) % 9 == 0).view(M, K), 1.0, 0.0)
@@ -215,5 +215,5 @@ def test_dataclass_result():
         y: torch.Tensor
 
     found = read(module(lambda a, b: Out(a @ b)), (A, B), label="fields")
-    assert [cell.macs for cell in found.counters if cell.counter == "fvcore"] == [M * K * N]
-    assert all(cell.explained for cell in found.counters)
+    assert [cell.macs for cell in found.tools if cell.counter == "fvcore"] == [M * K * N]
+    assert all(cell.explained for cell in found.tools)

@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import headcount as hc
+from headcount.bench.contractions.costs import other_flops
 from tests.bench.contractions.function_modules import module
 
 B, H, T, S, D, V = 2, 3, 7, 11, 5, 5
@@ -24,10 +25,10 @@ def attend(**options):
 def test_bytes_of_linear_and_view():
     count = hc.count(nn.Linear(5, 7), torch.ones(3, 5))
     # input, weight, bias, result; the transposed weight is a view
-    assert count.bytes_moved() == 4 * (3 * 5 + 5 * 7 + 7 + 3 * 7)
+    assert count.bytes_moved == 4 * (3 * 5 + 5 * 7 + 7 + 3 * 7)
     assert count.intensity == Fraction(3 * 5 * 7, 4 * (3 * 5 + 5 * 7 + 7 + 3 * 7))
     half = hc.count(nn.Linear(5, 7, bias=False).half(), torch.ones(3, 5, dtype=torch.half))
-    assert half.bytes_moved() == 2 * (3 * 5 + 5 * 7 + 3 * 7)
+    assert half.bytes_moved == 2 * (3 * 5 + 5 * 7 + 3 * 7)
 
 
 @pytest.mark.parametrize("program, elements", [
@@ -42,12 +43,12 @@ def test_bytes_of_linear_and_view():
     (lambda x: x @ x.T, 35 + 35 + 49),
 ])  # fmt: skip
 def test_bytes_of_operations(program, elements):
-    assert hc.count(module(program), torch.ones(7, 5)).bytes_moved() == 4 * elements
+    assert hc.count(module(program), torch.ones(7, 5)).bytes_moved == 4 * elements
 
 
 def test_bytes_of_embedding_are_gathered_rows():
     count = hc.count(nn.Embedding(41, 5), torch.zeros(3, 7, dtype=torch.long))
-    assert count.bytes_moved() == 8 * 21 + 4 * (21 * 5 + 21 * 5) and count.intensity == 0
+    assert count.bytes_moved == 8 * 21 + 4 * (21 * 5 + 21 * 5) and count.intensity == 0
     assert hc.count(nn.Identity(), torch.ones(3)).intensity is None
 
 
@@ -73,7 +74,7 @@ def test_causal_macs_of_backward():
     # forward, and the five products of a fused backward
     assert count.macs == 7 * B * H * T * T * D and count.causal_macs == 7 * B * H * D * T * (T + 1) // 2
     # softmax, once more in the backward pass, and its gradient
-    assert count.other_flops()["softmax"] == 3 * 3 * B * H * T * T
+    assert count.other_flops["softmax"] == 3 * 3 * B * H * T * T
 
 
 def test_causal_macs_without_values_are_unknown():
@@ -122,18 +123,19 @@ def test_other_flops_by_kind():
     layer = nn.Sequential(
         nn.LayerNorm(5), nn.Linear(5, 7), nn.GELU(), nn.Softmax(-1), module(lambda x: (x + 1).sum(-1))
     )
-    found = hc.count(layer, torch.ones(3, 5)).other_flops()
+    found = hc.count(layer, torch.ones(3, 5)).other_flops
     expected = {"norm": 5 * 15, "bias": 21, "activation": 21, "softmax": 3 * 21, "elementwise": 21, "reduction": 21}
     assert {kind: flops for kind, flops in found.items() if flops} == expected
-    cheap = hc.count(layer, torch.ones(3, 5)).other_flops({"norm": 0, "softmax": 1})
+    run = hc.count(layer, torch.ones(3, 5)).run
+    cheap = other_flops(run.trace, run.by_event, {"norm": 0, "softmax": 1})
     assert {kind: flops for kind, flops in cheap.items() if flops} == {
         "bias": 21, "activation": 21, "softmax": 21, "elementwise": 21, "reduction": 21,
     }  # fmt: skip
 
 
 def test_other_flops_of_fused_attention_and_moves():
-    assert sum(attend().other_flops().values()) == attend().other_flops()["softmax"] == 3 * B * H * T * S
+    assert sum(attend().other_flops.values()) == attend().other_flops["softmax"] == 3 * B * H * T * S
     moves = module(lambda x: torch.where(x > 0, x, 0).transpose(0, 1).contiguous()[[0, 2]].double())
-    assert not any(hc.count(moves, torch.ones(3, 5)).other_flops().values())
+    assert not any(hc.count(moves, torch.ones(3, 5)).other_flops.values())
     with pytest.raises(ValueError, match="softmaxx.*softmax, norm"):
-        attend().other_flops({"softmaxx": 2})
+        other_flops(attend().trace, {}, {"softmaxx": 2})

@@ -5,16 +5,13 @@ import torch
 from torch import nn
 
 import headcount as hc
-from headcount.bench.contractions.count import (
-    UNKNOWN,
-    ContractionCount,
-    UnsupportedError,
-    contraction_parts,
-    count_contractions,
-)
+from headcount.bench.contractions.audit import UNKNOWN
+from headcount.bench.contractions.classify import UnsupportedError, contraction_parts
 from headcount.bench.contractions.products import RULES
 from headcount.bench.contractions.zero_mac_ops import KNOWN, base
 from headcount.bench.count import assert_macs, count_macs
+from headcount.bench.counting.contractions import count_contractions
+from headcount.bench.counting.result import Count
 from headcount.bench.trace.record import record
 from headcount.formulas.ledger import Ledger
 from tests.bench.contractions.function_modules import module
@@ -143,5 +140,5 @@ def test_dataframe_rows(blocks):
     assert abs(frame["share"].sum() - 100) < 1e-9
     assert frame["sizes"][0] == f"m={B * T} i={D} j={H}" and frame["times"][0] == 1
     assert [str(frame[name].dtype) for name in ("times", "macs", "flops")] == ["int64"] * 3
-    empty = ContractionCount(Ledger(()), (), {}).to_dataframe()
+    empty = Count("", Ledger(())).to_dataframe()
     assert len(empty) == 0 and list(empty.columns) == list(frame.columns)

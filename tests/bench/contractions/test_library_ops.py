@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from headcount.bench.contractions.count import UnsupportedError
+from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.count import count_macs
 from tests.bench.contractions.function_modules import module
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import linalg
 
-from headcount.bench.contractions.count import UnsupportedError
+from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.count import assert_macs, count_macs
 from tests.bench.contractions.function_modules import module
 

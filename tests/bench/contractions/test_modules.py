@@ -46,7 +46,7 @@ def net():
 def test_parameters_are_counted_once(net):
     assert (net.params, net.trainable_params, net.active_params) == (USED + IDLE, USED + IDLE - D, USED)
     assert net.weight_bytes == 4 * (USED + IDLE) + 4 * D
-    assert net.uncalled_modules() == ("vision",)
+    assert net.uncalled == ("vision",)
     frame = net.to_dataframe()
     assert frame["params"].sum() == net.params and frame["macs"].sum() == net.macs
 
@@ -97,7 +97,7 @@ def test_encoder_fast_path_uses_its_parameters():
     encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(12, 2, 17, batch_first=True), 2)
     count = hc.count(encoder, torch.ones(3, 11, 12))
     params = 2 * (4 * (12 * 12 + 12) + 2 * 12 * 17 + 17 + 12 + 4 * 12)
-    assert (count.params, count.active_params, count.uncalled_modules()) == (params, params, ())
+    assert (count.params, count.active_params, count.uncalled) == (params, params, ())
     # the long class name of out_proj leaves the outputs visible
     lines = [line.split() for line in str(count).splitlines()]
     assert ["layers.0-1", "(2x)", "TransformerEncoderLayer", "3x11x12", f"{params:,}"] in [line[:5] for line in lines]

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from headcount.bench.contractions.count import count_contractions
-from headcount.bench.counters.results import read
+from headcount.bench.counting.contractions import count_contractions
+from headcount.bench.counting.tools import read
 from headcount.bench.trace.record import record
 from tests.bench.contractions.function_modules import Calls, module
 
@@ -275,5 +275,5 @@ def modules(draw, d, depth=2):
 def test_random_module_is_the_sum_of_its_parts(data, d, device):
     model, macs = data.draw(modules(d))
     found = read(model.to(device), (torch.ones(B, T, d, device=device),), label="random")
-    assert found.headcount.macs == macs
-    assert all(cell.explained and cell.reason is None for cell in found.counters), (found.counters, model)
+    assert found.macs == macs
+    assert all(cell.explained and cell.reason is None for cell in found.tools), (found.tools, model)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import headcount as hc
-from headcount.bench.contractions.count import UnsupportedError
+from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.trace.memory import measure_activations
 
 

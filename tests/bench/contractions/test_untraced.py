@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils import _python_dispatch
 
-from headcount.bench.contractions.count import UnsupportedError
+from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.count import count_macs
 from tests.bench.contractions.function_modules import Calls, module
 

@@ -10,7 +10,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from headcount.bench.counters import registry
 from headcount.bench.counters.explain import ADDED, DIFFERS, MISSED, TWICE
-from headcount.bench.counters.results import read
+from headcount.bench.counting.tools import read
 from tests.bench.contractions.function_modules import Calls, module
 
 PTFLOPS, ATEN, FVCORE, TORCH, DEEPSPEED = "ptflops-pytorch", "ptflops-aten", "fvcore", "torch", "deepspeed"
@@ -217,7 +217,7 @@ def test_count_is_explained(name, device):
     """The counts in MODULES are those on the CPU; None where the tool's handler takes no such keyword."""
     build, shapes, macs = MODULES[name]
     inputs = [torch.ones(shape, device=device) for shape in shapes]
-    cells = read(build().to(device).eval(), inputs, label=name).counters
+    cells = read(build().to(device).eval(), inputs, label=name).tools
     assert all(cell.explained for cell in cells), cells
     if device == "cpu":
         given = {cell.counter: cell.macs for cell in cells if cell.counter in macs}
@@ -294,7 +294,7 @@ def test_cause_of_difference(counter, function, inputs, what, amount, name):
         pytest.skip(f"{counter} is not installed")
     made = function if isinstance(function, nn.Module) else module(function)
     inputs = [given if isinstance(given, torch.Tensor) else torch.ones(given) for given in inputs]
-    (cell,) = read(made, inputs, counters=[counter], label="cause").counters
+    (cell,) = read(made, inputs, counters=[counter], label="cause").tools
     assert [(c.what, c.macs, c.name) for c in cell.explanation.causes] == [(what, amount, name)]
 
 
@@ -310,7 +310,7 @@ def test_cause_of_difference(counter, function, inputs, what, amount, name):
 def test_operands_by_keyword_in_any_order(function):
     tools = [name for name in (PTFLOPS, ATEN, FVCORE, TORCH, DEEPSPEED) if registry.installed(name)]
     inputs = [torch.ones(shape) for shape in ((5, 7), (7, 11), (11,))]
-    cells = read(module(function), inputs, counters=tools, label="keywords").counters
+    cells = read(module(function), inputs, counters=tools, label="keywords").tools
     assert {cell.counter: cell.explained for cell in cells} == dict.fromkeys(tools, True)
 
 
@@ -328,7 +328,7 @@ def test_subclass_is_one_call(counter, name, inference):
         linear = nn.Linear(7, 11, bias=False)
         weight = linear.weight.detach()
         linear.weight = nn.Parameter(TwoTensor(weight, weight.clone()))
-        (cell,) = read(linear, [torch.ones(5, 7)], counters=[counter], label="two").counters
+        (cell,) = read(linear, [torch.ones(5, 7)], counters=[counter], label="two").tools
     assert (cell.exact, cell.macs, cell.explained) == (2 * 5 * 7 * 11, 5 * 7 * 11, True)
     assert [cause.name for cause in cell.explanation.causes] == [
         f"{name}: the call of TwoTensor, not the operations that it runs"
@@ -346,7 +346,7 @@ OUTSIDE = {
 def test_library_operation_is_explained(macs):
     formulas = {"headcount_counters.linear": lambda event: macs}
     inputs = [torch.ones(5, 7), torch.ones(WEIGHT)]
-    cells = read(module(library_linear), inputs, label="library", formulas=formulas).counters
+    cells = read(module(library_linear), inputs, label="library", formulas=formulas).tools
     causes = {cell.counter: [(c.what, c.name, c.macs) for c in cell.explanation.causes] for cell in cells}
     assert all(cell.explained for cell in cells)
     assert {name: causes[name] for name in OUTSIDE} == {name: [(MISSED, why, -macs)] for name, why in OUTSIDE.items()}
@@ -356,7 +356,7 @@ def test_library_operation_is_explained(macs):
 
 def test_shared_module_counts_per_parent():
     # Three calls of one layer, registered under two parents; the ReLU counts by its hook and by the F.relu in it.
-    (cell,) = read(shared_layer(), [torch.ones(X)], label="shared", counters=[PTFLOPS]).counters
+    (cell,) = read(shared_layer(), [torch.ones(X)], label="shared", counters=[PTFLOPS]).tools
     causes = [(cause.what, cause.macs) for cause in cell.explanation.causes]
     assert causes == [(TWICE, 3 * SQUARE), (ADDED, ELEMENTS), (ADDED, ELEMENTS)]
 
@@ -364,7 +364,7 @@ def test_shared_module_counts_per_parent():
 def test_failing_tool_has_reason():
     # fvcore's handle for matmul refuses a vector (jit_handles.py:224), ptflops' hook a call by keyword.
     layer = Calls(lambda m, x: torch.matmul(m.a(input=x), x[0]), a=nn.Linear(7, 7, bias=False))
-    cells = {c.counter: c for c in read(layer, [torch.ones(5, 7)], label="by keyword").counters}
+    cells = {c.counter: c for c in read(layer, [torch.ones(5, 7)], label="by keyword").tools}
     assert cells[FVCORE].reason.startswith("IndexError") and cells[FVCORE].macs is None
     assert cells[PTFLOPS].reason.startswith("IndexError")
     assert (cells[TORCH].macs, cells[TORCH].exact) == (5 * 7 * 7, 5 * 7 * 7 + 5 * 7)

@@ -10,8 +10,8 @@ from torch import nn
 
 from headcount.bench.counters import ptflops_run, registry
 from headcount.bench.counters.base import CounterError, exact_int, macs_from_flops
-from headcount.bench.counters.results import read
 from headcount.bench.counters.run_context import one_line, run_counter
+from headcount.bench.counting.tools import read
 from tests.bench.contractions.function_modules import module
 
 TOOLS = (*registry.NAMES, "headcount")
@@ -31,7 +31,7 @@ def test_last_ptflops_exception_is_the_reason(monkeypatch):
 def test_random_module_is_seeded_for_each_counter():
     rows = module(lambda x, w: x[: torch.randint(1, 1000, ())] @ w)
     found = read(rows, [torch.ones(1000, 3), torch.ones(3, 5)], counters=["torch", "ptflops-aten"], label="drawn")
-    assert [cell.macs for cell in found.counters] == [found.headcount.macs] * 2
+    assert [cell.macs for cell in found.tools] == [found.macs] * 2
 
 
 def test_nested_inputs():
@@ -43,9 +43,9 @@ def test_nested_inputs():
 
     a, b, c = (torch.ones(shape) for shape in ((3, 5), (5, 7), (7, 11)))
     found = read(Nested(), [[a, b]], {"options": {"third": (c,), "scale": 2}}, label="nested")
-    assert found.headcount.macs == 3 * 5 * 7 + 3 * 7 * 11
-    by_operator = {cell.counter: cell.macs for cell in found.counters if cell.counter != "ptflops-pytorch"}
-    assert by_operator.values() and set(by_operator.values()) == {found.headcount.macs}
+    assert found.macs == 3 * 5 * 7 + 3 * 7 * 11
+    by_operator = {cell.counter: cell.macs for cell in found.tools if cell.counter != "ptflops-pytorch"}
+    assert by_operator.values() and set(by_operator.values()) == {found.macs}
 
 
 class Block(nn.Module):

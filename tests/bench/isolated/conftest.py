@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from headcount.bench.isolated import count_module
-from headcount.bench.snapshot.snapshot import Target
+from headcount.bench.counting import module
+from headcount.bench.counting.result import Count
+from headcount.bench.isolated.target import Target
 
 LLAMA = dict(
     model_type="llama", architectures=["LlamaForCausalLM"], hidden_size=24, head_dim=6, intermediate_size=32,
@@ -23,8 +24,8 @@ def count(tmp_path, monkeypatch):
         spec = target if isinstance(target, str) else write(tmp_path, target)
         request = {**vars(Target(spec, dict(settings), **options)), "counters": list(counters), "columns": columns}
         each = dict.fromkeys(("weight", "cached", "other"), 2)
-        found = count_module.answer({**request, "bytes_each": each, "context": context, "window": window, "roots": {}})
-        return json.loads(json.dumps(found["stages"]["all"], default=vars))
+        found = module.answer({**request, "bytes_each": each, "context": context, "window": window, "roots": {}})
+        return Count.from_json(json.loads(json.dumps(found["stages"]["all"])))
 
     return answer
 

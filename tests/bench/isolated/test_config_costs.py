@@ -45,7 +45,7 @@ def test_decode_reads_selected_experts_alone(count, name, batch):
     config, number, top_k, expert, rest = MIXTURES[name]
     heads, tokens = (H if name == "olmoe" else G), 11
     columns = ["decode_bytes", "forward_bytes"]
-    found = count(config, columns=columns, lengths={"seq_len": tokens, "batch_size": batch})["measured"]
+    found = count(config, columns=columns, lengths={"seq_len": tokens, "batch_size": batch}).columns
     rest += N * NORMS.get(name, 0)
     cache = batch * N * 2 * heads * D_H * (tokens + 1)
     step = rest + N * min(number, batch * top_k) * expert + batch * D + cache
@@ -57,7 +57,7 @@ def test_biases_of_experts_are_read_once(count):
     number, top_k, tokens = 7, 2, 11
     fields = dict(num_local_experts=number, num_experts_per_tok=top_k, sliding_window=31)
     config = family("gpt_oss", "GptOssForCausalLM", **fields, layer_types=["full_attention"] * N)
-    found = count(config, columns=["decode_bytes", "forward_bytes"], lengths={"seq_len": tokens})["measured"]
+    found = count(config, columns=["decode_bytes", "forward_bytes"], lengths={"seq_len": tokens}).columns
     expert = 3 * D * FF + 2 * FF + D
     biases = H * D_H + 2 * G * D_H + D + number + H
     rest = N * (ATTENTION + biases + D * number + 2 * D) + D + D * V
@@ -90,7 +90,7 @@ def make(experts, top_k): return Experts(experts, top_k), (torch.randn(1, 5),)
 def test_module_list_of_experts_reads_selected_ones(count, tmp_path, number, top_k):
     (tmp_path / "module_list.py").write_text(MODULE_LIST)
     found = count("module_list:make", {"experts": number, "top_k": top_k}, columns=["forward_bytes"])
-    assert found["measured"] == {"forward_bytes": 2 * (5 * number + top_k * 5 * 7 + 5 + 7)}
+    assert found.columns == {"forward_bytes": 2 * (5 * number + top_k * 5 * 7 + 5 + 7)}
 
 
 T = 13
@@ -129,7 +129,7 @@ def test_masks_hide_pairs_of_configurations(count, name, length, batch, window):
     found = count(config, columns=["causal_macs"], lengths={"seq_len": length, "batch_size": batch})
     pairs = sum(visible(length, window if kind == SLIDING else None) for kind in kinds)
     hidden = 2 * batch * H * D_H * (N * length**2 - pairs)
-    assert found["measured"]["causal_macs"] == found["macs"] - hidden
+    assert found.columns["causal_macs"] == found.macs - hidden
 
 
 @pytest.mark.parametrize("window", [2, 5, 12, 13, 40])
@@ -140,9 +140,9 @@ def test_given_window_of_a_configuration(count, window):
         pairs = 2 * N * H * D_H
         kept, stored = min(T, window), N * 2 * G * D_H
         linear = N * (ATTENTION + 3 * D * FF) + D * V
-        assert found["measured"] == {
-            "causal_macs": found["macs"] - pairs * (T * T - visible(T, None)),
-            "windowed_macs": found["macs"] - pairs * (T * T - visible(T, window)),
+        assert found.columns == {
+            "causal_macs": found.macs - pairs * (T * T - visible(T, None)),
+            "windowed_macs": found.macs - pairs * (T * T - visible(T, window)),
             "kv_bytes": 2 * stored * kept,
             "decode_macs": linear + pairs * kept,
             "decode_bytes": 2 * (linear + N * 2 * D + D + D + stored * (kept + 1)),
@@ -155,19 +155,19 @@ def test_own_window_of_a_configuration(count, name):
     config = {**config, "sliding_window": 5}
     columns = ["windowed_macs", "causal_macs", "kv_bytes", "decode_macs"]
     found = count(config, columns=columns, window=5, lengths={"seq_len": T})
-    assert found["measured"] == count(config, columns=columns, lengths={"seq_len": T})["measured"]
-    assert found["measured"]["windowed_macs"] == found["measured"]["causal_macs"]
+    assert found.columns == count(config, columns=columns, lengths={"seq_len": T}).columns
+    assert found.columns["windowed_macs"] == found.columns["causal_macs"]
     token, full = 2 * 2 * G * D_H, kinds.count(FULL)
     # the library stores one key fewer than a query sees
     stored, read = (token * (full * T + (N - full) * keys) for keys in (4, 5))
-    assert found["measured"]["kv_bytes"] == stored
-    assert any(f"{stored:,} bytes" in note and f"{read:,} bytes" in note for note in found["notes"])
+    assert found.columns["kv_bytes"] == stored
+    assert any(f"{stored:,} bytes" in note and f"{read:,} bytes" in note for note in found.notes)
     with pytest.raises(UserCodeError, match="--window 4: the configuration has a window of 5"):
         count(config, columns=columns, window=4, lengths={"seq_len": T})
 
 
 def test_window_needs_a_value(count):
-    found = count(WINDOWED["llama"][0], columns=["windowed_macs"], lengths={"seq_len": T})["measured"]
+    found = count(WINDOWED["llama"][0], columns=["windowed_macs"], lengths={"seq_len": T}).columns
     assert "--window" in found["windowed_macs"]
 
 
@@ -196,9 +196,9 @@ def test_masks_index_tensors_without_values(count, images, side):
     )  # fmt: skip
     lengths = {"seq_len": 43} | ({"images": images, "image_size": side} if images else {})
     found, executed = (count(config, lengths=lengths, device=device) for device in (None, "cpu"))
-    assert found["macs"] == executed["macs"] and found["device"].startswith("meta")
+    assert found.macs == executed.macs and found.device.startswith("meta")
     patches = (side // 14) ** 2
     tower = patches * (3 * 2 * 14**2 * 32 + 3 * (4 * 32**2 + 2 * 32 * 48 + 2 * patches * 32))
     mergers = 3 * patches // 4 * (128 * 128 + 128 * D)
     words = N * (43 * (ATTENTION + 3 * D * FF) + 2 * 43**2 * H * D_H) + 43 * D * 97
-    assert found["macs"] == words + images * (tower + mergers)
+    assert found.macs == words + images * (tower + mergers)

@@ -266,4 +266,4 @@ def test_macs_of_family_match_formula(count, family, monkeypatch):
     if kind is None and not (find_spec(name) and (name != "timm" or find_spec("torchvision"))):
         pytest.skip(f"{name} is not installed")
     named = {"model_type": kind, "architectures": [name]} if kind else {}
-    assert count({**named, **config}, inputs=inputs, lengths=lengths)["macs"] == macs
+    assert count({**named, **config}, inputs=inputs, lengths=lengths).macs == macs

@@ -6,8 +6,9 @@ import time
 import pytest
 import torch
 
+from headcount.bench.counting.module import FAKE
 from headcount.bench.errors import EnvironmentMissing
-from headcount.bench.isolated import config_file, count_module
+from headcount.bench.isolated import config_file
 from headcount.bench.isolated.config_file import build_from_config
 from headcount.bench.isolated.user_code import UserCodeError
 from tests.bench.isolated.conftest import LLAMA, write
@@ -182,15 +183,15 @@ def weights(): return Outer(Reads(True)), (torch.ones(3, 5),)
 def test_fake_weights_and_real_inputs(count, tmp_path):
     (tmp_path / "fake_weights.py").write_text(OWN)
     found = count("fake_weights:inputs")
-    assert (found["macs"], found["device"]) == (2 * 5 * 7, count_module.FAKE)
-    assert found["why_not_meta"].startswith("a run on meta raised ")
+    assert (found.macs, found.device) == (2 * 5 * 7, FAKE)
+    assert found.why_there.startswith("a run on meta raised ")
     with pytest.raises(UserCodeError, match="no values .--device cpu gives them some. raised DataDependentOutput"):
         count("fake_weights:weights")
 
 
 def test_configuration_is_counted_on_cpu(count):
     found = count(LLAMA, device="cpu", lengths=LENGTH)
-    assert (found["macs"], found["device"]) == (MACS, "cpu")
+    assert (found.macs, found.device) == (MACS, "cpu")
 
 
 @pytest.fixture
@@ -212,7 +213,7 @@ def test_hub_name_is_read_from_cache(cache, count):
     built = build_from_config("hf:some/llama", {}, LENGTH, {})
     assert "hf:some/llama is revision abc123" in built.notes
     found = count("hf:some/llama@abc123", lengths=LENGTH)
-    assert (found["macs"], found["libraries"]["hf:some/llama@abc123"]) == (MACS, "abc123")
+    assert (found.macs, found.versions["hf:some/llama@abc123"]) == (MACS, "abc123")
 
 
 def test_unreachable_hub_raises(cache, monkeypatch):

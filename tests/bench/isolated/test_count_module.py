@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from headcount.bench.counters import base
-from headcount.bench.isolated import count_module
-from headcount.bench.isolated.module_count import ModuleCount
+from headcount.bench.counting import module as count_module
+from headcount.bench.counting.contractions import inputs_of
+from headcount.bench.counting.result import Parameter
 from headcount.bench.isolated.user_code import UserCodeError
 
 FACTORY = """
@@ -80,14 +81,13 @@ def answer(count, tmp_path):
     (tmp_path / "a_factory_of_modules.py").write_text(FACTORY)
 
     def answer(function, device=None, counters=(), **options):
-        found = count(f"a_factory_of_modules.py:{function}", device=device, counters=counters, **options)
-        return ModuleCount.from_record(found)
+        return count(f"a_factory_of_modules.py:{function}", device=device, counters=counters, **options)
 
     return answer
 
 
 def macs_and_device(found):
-    return found.macs, found.device, found.why_not_meta
+    return found.macs, found.device, found.why_there
 
 
 @pytest.mark.parametrize("device", [None, "meta"])
@@ -134,34 +134,34 @@ def test_failing_module_is_a_user_error(answer, monkeypatch):
 def test_tools_run_on_the_cpu_and_headcount_on_meta(answer, function, device, there, biases):
     """On meta ptflops counts a biased linear layer twice, on the CPU once; weights of meta are zeros there."""
     found = answer(function, device, ["ptflops-pytorch", "headcount"])
-    (tool, own), macs = found.counters, 3 * 5 * 7
-    assert (tool["device"], tool["macs"], tool["explained"]) == (there, macs + biases, True)
-    assert (tool["tool"], tool["version"]) == ("ptflops", version("ptflops"))
-    assert (own["device"], own["macs"], found.device) == ("meta", macs, "meta")
+    (tool, own), macs = found.tools, 3 * 5 * 7
+    assert (tool.device, tool.macs, tool.explained) == (there, macs + biases, True)
+    assert (tool.result.tool, tool.result.version) == ("ptflops", version("ptflops"))
+    assert (own.device, own.macs, found.device) == ("meta", macs, "meta")
 
 
 def test_tools_count_large_models_on_meta(answer, monkeypatch):
     monkeypatch.setattr(base, "MAX_CPU_MACS", 3 * 5 * 7 - 1)
-    (tool,) = answer("linear", counters=["torch"]).counters
-    assert (tool["device"], tool["counted_there_because"]) == ("meta", "the model has more than 0 GMACs")
+    (tool,) = answer("linear", counters=["torch"]).tools
+    assert (tool.device, tool.why_there) == ("meta", "the model has more than 0 GMACs")
     monkeypatch.setattr(base, "MAX_CPU_MACS", 3 * 5 * 7)
     stored = 4 * (3 * 5 + 5 * 7 + 7)
     for free, where in ((2 * stored, "cpu"), (2 * stored - 1, "meta")):
         memory = SimpleNamespace(available=free)
         monkeypatch.setattr(psutil, "virtual_memory", lambda memory=memory: memory)
-        (tool,) = answer("linear", counters=["torch"]).counters
-        assert tool["device"] == where
-    assert tool["counted_there_because"] == "weights and inputs take more than half of the free memory"
+        (tool,) = answer("linear", counters=["torch"]).tools
+        assert tool.device == where
+    assert tool.why_there == "weights and inputs take more than half of the free memory"
 
 
 def test_tools_count_on_a_device_that_runs_the_module(answer):
     """Tools use the CPU for a module that needs values, and meta, with the reason, for one that fails on the CPU."""
     for function in ("of_values", "of_numbers"):
-        (tool,) = answer(function, counters=["torch"]).counters
-        assert (tool["device"], tool["counted_there_because"], tool["explained"]) == ("cpu", None, True)
-    (tool,) = answer("meta_alone", counters=["torch"]).counters
-    assert (tool["device"], tool["macs"]) == ("meta", 3 * 5 * 7)
-    assert tool["counted_there_because"] == "a run on cpu raised AssertionError: it has values"
+        (tool,) = answer(function, counters=["torch"]).tools
+        assert (tool.device, tool.why_there, tool.explained) == ("cpu", None, True)
+    (tool,) = answer("meta_alone", counters=["torch"]).tools
+    assert (tool.device, tool.macs) == ("meta", 3 * 5 * 7)
+    assert tool.why_there == "a run on cpu raised AssertionError: it has values"
 
 
 def test_in_place_changes_are_noted(answer):
@@ -181,8 +181,8 @@ def test_failure_on_own_device_is_noted(answer):
 @pytest.mark.parametrize("function", ["no_copy", "of_numbers"])
 def test_module_without_a_copy_on_meta_counts_on_cpu(answer, function):
     found = answer(function)
-    assert macs_and_device(found)[:2] == (3 * 5 * 7, "cpu") and "raised TypeError" in found.why_not_meta
-    assert found.notes == []
+    assert macs_and_device(found)[:2] == (3 * 5 * 7, "cpu") and "raised TypeError" in found.why_there
+    assert found.notes == ()
 
 
 @pytest.mark.parametrize(("function", "words"), [
@@ -211,7 +211,7 @@ def test_traceback_has_frames_of_user_code_only(answer):
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested")
 def test_nested_input_is_described_by_its_parts(answer):
     found = answer("nested")
-    assert (found.macs, found.inputs) == ((3 + 2) * 5 * 7, ["0: 3x5, 2x5 float32"])
+    assert (found.macs, found.inputs) == ((3 + 2) * 5 * 7, ("0: 3x5, 2x5 float32",))
 
 
 def test_negative_formula_is_a_user_error(answer):
@@ -220,15 +220,13 @@ def test_negative_formula_is_a_user_error(answer):
 
 
 def test_shared_parameters_are_listed_once(answer):
-    first = {"path": "0.0", "name": "weight", "shape": [7, 7], "params": 49, "trainable": False}
-    norm = {"path": "2", "name": "weight", "shape": [7], "params": 7, "trainable": True}
-    assert answer("shares").parameters == [first, norm]
+    assert answer("shares").parameters == (Parameter("0.0.weight", (7, 7), False), Parameter("2.weight", (7,)))
 
 
 def test_inputs_are_described_by_position():
     x, ids = torch.ones(7, 11), torch.zeros(3, dtype=torch.long)
-    found = count_module.inputs_of((x, [ids, 5], {"deep": (x,)}), {"scale": torch.tensor(2.0), "flag": True})
-    assert found == ["0: 7x11 float32", "1[0]: 3 int64", "2['deep'][0]: 7x11 float32", "scale: scalar float32"]
+    found = inputs_of((x, [ids, 5], {"deep": (x,)}), {"scale": torch.tensor(2.0), "flag": True})
+    assert found == ("0: 7x11 float32", "1[0]: 3 int64", "2['deep'][0]: 7x11 float32", "scale: scalar float32")
 
 
 def test_meta_copy_keeps_sharing_and_frozen():

@@ -34,7 +34,7 @@ def measure_columns(count, tmp_path):
     (tmp_path / "decoding_net.py").write_text(CODE)
 
     def measure(target, columns, context=STORED, **request):
-        return count(target, columns=columns, context=context, **request)["measured"]
+        return count(target, columns=columns, context=context, **request).columns
 
     return measure
 

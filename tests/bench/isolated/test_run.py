@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from headcount.bench.commands.count import main
+from headcount.bench.counting.count import count_module
 from headcount.bench.errors import EnvironmentMissing, UsageError
-from headcount.bench.isolated.module_count import count_module
 from headcount.bench.isolated.run import _run, run_isolated
-from headcount.bench.snapshot.snapshot import Target
+from headcount.bench.isolated.target import Target
 
 ROOT = Path(__file__).parents[3]
 FACTORY = """
@@ -22,7 +22,7 @@ import os, sys, time
 import torch
 
 def breaks_headcount(T=3):
-    import headcount.bench.contractions.count as ours
+    import headcount.bench.contractions.classify as ours
     ours.Kinds = None                      # from here on headcount's own code raises
     return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
 

@@ -5,7 +5,6 @@ import pytest
 from headcount.bench.accounts import ACCOUNTS, Assumptions, NoAccount
 from headcount.bench.case import Case
 from headcount.bench.count import count_macs
-from headcount.bench.isolated.module_count import ModuleCount
 from headcount.models.build import build, example_inputs
 from headcount.models.configs.presets import preset
 
@@ -80,10 +79,9 @@ def check(costs, closed, reasons=()):
         assert value == closed[name] or unknown and (name in reasons or closed[name] is None), name
 
 
-def costs_of_count(record):
+def costs_of_count(found):
     """Return parameters, MACs and columns of a module's count."""
-    found = ModuleCount.from_record(record)
-    return {name: getattr(found, name) for name in COSTS} | found.measured
+    return {name: getattr(found, name) for name in COSTS} | found.columns
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name][2]])
@@ -113,10 +111,10 @@ IMAGES = {"transnext-micro": 2 * 56**2 * (7 * 7 * 3) * 48}
 def test_class_costs_what_a_preset_does(name, count, tmp_path):
     settings, lengths, _ = MODELS[name]
     (tmp_path / "own.py").write_text(CLASS.format(name=name, settings=settings, lengths=lengths))
-    record, closed = count("own.py:make", columns=COLUMNS), costs_of_preset(name)
-    costs = costs_of_count(record)
+    found, closed = count("own.py:make", columns=COLUMNS), costs_of_preset(name)
+    costs = costs_of_count(found)
     costs["training_macs"] -= IMAGES.get(name, 0)
-    assert any("Gradients of floating-point inputs" in note for note in record["notes"]) == (name in IMAGES)
+    assert any("Gradients of floating-point inputs" in note for note in found.notes) == (name in IMAGES)
     # convolutions have no pairs to hide, so that all MACs are left
     assert costs["causal_macs"] == costs["macs"] or isinstance(costs.pop("causal_macs"), str)
     if name in SELECTS_HEADS:

@@ -6,17 +6,17 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.lock.__main__ import main
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.snapshot import CountSnapshot, Parameter
-from headcount.formulas.ledger import Entry
+from headcount.formulas.ledger import Entry, Ledger
 
 
 def dense(layers, rows=5, name="model.py:make"):
     """Return the count of ``layers`` linear layers of width 7 on ``rows`` rows."""
     terms = [Entry(str(number), "linear", {"m": rows, "i": 7, "j": 7}) for number in range(layers)]
     parameters = [Parameter(f"{number}.weight", (7, 7)) for number in range(layers)]
-    return CountSnapshot(name, tuple(terms), tuple(parameters), versions={"torch": "2.13.0"})
+    return Count(name, Ledger(tuple(terms)), parameters=tuple(parameters), versions={"torch": "2.13.0"})
 
 
 def commit(subject):

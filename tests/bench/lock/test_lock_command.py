@@ -3,11 +3,11 @@
 import json
 import os
 import textwrap
-from types import SimpleNamespace
 
 import pytest
 
 from headcount.bench.commands.count import main as count
+from headcount.bench.counting.result import Count
 from headcount.bench.lock import __main__ as command
 from headcount.bench.lock.__main__ import main
 from headcount.formulas.ledger import Ledger
@@ -56,10 +56,7 @@ def test_options_reach_count_and_lock(folder, monkeypatch):
 
     def count(target, roots):
         counted.append((target.spec, target.settings, target.options(), roots))
-        return SimpleNamespace(
-            ledger=Ledger(()), elementwise=(), parameters=(), unsupported=[], inputs=(), libraries={}, collectives=(),
-            uncalled_modules=lambda: (), included=True,
-        )  # fmt: skip
+        return Count("Net", Ledger(()), target)
 
     monkeypatch.setattr(command, "count_module", count)
     given = ["--device", "meta", "--allow-unsupported", "--elementwise", "include", "--formula", "mylib.op=a0*o"]
@@ -86,7 +83,7 @@ def test_module_that_no_longer_runs_is_named(folder, capsys):
     words = ["parts.py:Net", "--input", "5,7"]
     (folder / "parts.py").write_text(textwrap.dedent(code))
     assert main([*words, "-o", "parts.lock"]) == 0
-    assert json.loads((folder / "parts.lock").read_text())["uncalled"] == []
+    assert json.loads((folder / "parts.lock").read_text())["targets"][0]["uncalled"] == []
     (folder / "parts.py").write_text(
         textwrap.dedent(code).replace("self.norm(super().forward(x))", "super().forward(x)")
     )
@@ -98,14 +95,15 @@ def test_module_that_no_longer_runs_is_named(folder, capsys):
 
 def rename_module(lock, spec):
     data = json.loads(lock.read_text())
-    lock.write_text(json.dumps({**data, "module": spec}))
+    data["targets"][0]["target"]["spec"] = spec
+    lock.write_text(json.dumps(data))
 
 
 @pytest.mark.parametrize("target", [[], ["model.py:make"]])
 def test_foreign_plan_needs_trust(target, folder, capsys):
     assert main(["model.py:make", "-o", "macs.lock"]) == 0
     data = json.loads((folder / "macs.lock").read_text())
-    data["options"] |= {"plan": "os:abort", "ranks": 2}
+    data["targets"][0]["target"] |= {"plan": "os:abort", "ranks": 2}
     (folder / "macs.lock").write_text(json.dumps(data))
     capsys.readouterr()
     assert main(["--check", "macs.lock", *target]) == 2
@@ -197,13 +195,14 @@ def test_options_replace_those_of_the_same_name(net):
     formula = ["--formula", "mylib.a=a"]
     assert main([*NET, *formula, "-o", "net.lock"]) == 0
     assert main(["--update", "net.lock", "--set", "out_features=5", "--formula", "mylib.b=b"]) == 0
-    found = json.loads((net / "net.lock").read_text())
-    assert found["settings"] == {"in_features": 7, "out_features": 5, "bias": False} and found["macs"] == 5 * 7 * 5
-    assert found["options"]["formulas"] == {"mylib.a": "a", "mylib.b": "b"}
+    (found,) = json.loads((net / "net.lock").read_text())["targets"]
+    assert found["target"]["settings"] == {"in_features": 7, "out_features": 5, "bias": False}
+    assert found["macs"] == 5 * 7 * 5
+    assert found["target"]["formulas"] == {"mylib.a": "a", "mylib.b": "b"}
 
 
 def limits(path):
-    return json.loads(path.read_text())["limits"]
+    return json.loads(path.read_text())["targets"][0]["limits"]
 
 
 def test_limits_of_a_lock_allow_changes_below_them(net, capsys):

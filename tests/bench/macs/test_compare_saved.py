@@ -2,9 +2,10 @@
 
 import pytest
 
+from headcount.bench.counting.result import Count, Parameter
+from headcount.bench.isolated.target import Target
 from headcount.bench.snapshot.file import text
-from headcount.bench.snapshot.snapshot import CountSnapshot, Parameter, Target
-from headcount.formulas.ledger import Entry
+from headcount.formulas.ledger import Entry, Ledger
 
 FACTORY = """
 import torch
@@ -17,10 +18,10 @@ def make(width=13, n=7):
 pytestmark = pytest.mark.usefixtures("warm")
 
 
-def make_snapshot(width):
+def make_count(width):
     term = Entry("", "linear", {"m": 7, "i": 11, "j": width})
     parameters = (Parameter("weight", (width, 11)), Parameter("bias", (width,)))
-    return CountSnapshot("net", (term,), parameters, request=Target("x.py:net"))
+    return Count("net", Ledger((term,)), Target("x.py:net"), parameters=parameters)
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def folder(tmp_path, monkeypatch):
     """Return a folder with a module, and the locks of two modules that differ in width."""
     (tmp_path / "model.py").write_text(FACTORY)
     for width in (13, 17):
-        (tmp_path / f"{width}.lock").write_text(text(make_snapshot(width)))
+        (tmp_path / f"{width}.lock").write_text(text(make_count(width)))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -43,7 +44,7 @@ def test_json_lock_and_module_are_equal(folder, command, tables):
 
 
 def test_preset_name_wins_over_file(folder, tables):
-    (folder / "transformer-base").write_text(text(make_snapshot(13)))
+    (folder / "transformer-base").write_text(text(make_count(13)))
     assert "compare-block" in tables("compare", "transformer-base", "transformer-big", "--counter", "closed-form")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from headcount.bench.case import Case
-from headcount.bench.isolated.module_count import count_ranks
+from headcount.bench.counting.count import count_ranks
 from headcount.bench.lock.__main__ import main as lock
 from headcount.bench.macs import ranks
 from headcount.bench.macs.ranks import verdict
@@ -181,7 +181,7 @@ def test_lock_holds_the_collectives_of_a_rank(folder, capsys):
 
 def test_lock_names_the_stages_of_a_plan(folder):
     assert lock([*PRESET, "--plan", "pp=1+1,tp=2", "-o", "a.lock"]) == lock(["--check", "a.lock"]) == 0
-    saved = json.loads((folder / "a.lock").read_text())
+    (saved,) = json.loads((folder / "a.lock").read_text())["targets"]
     assert {one["path"].partition(".")[0] for one in saved["collectives"]} == {"first", "last"}
     # of two ranks, each sends 42 rows of 28 for the embedding and for both blocks of 2 layers
     assert saved["sent"] == 5 * 42 * 28

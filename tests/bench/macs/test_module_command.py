@@ -75,10 +75,11 @@ def test_project_with_our_package_names_is_counted(project, capfd, monkeypatch):
         capfd, f"{project}/factory.py:net", "--set", f"d={D}", "--counter", "all", "--format", "json", "--check"
     )
     assert code == 0 and "printed by the project" not in err
-    ledger, counters, _ = json.loads(out)["tables"]
+    modules, counters, _ = json.loads(out)["tables"]
+    count = modules["count"]
     linear, product = 2 * B * T * D * D, B * T * T * D
-    assert (ledger["macs"], ledger["params"], ledger["device"]) == (linear + product, 2 * (D * D + D), "meta")
-    assert {row["path"]: row["macs"] for row in ledger["ledger"]} == {
+    assert (count["macs"], count["params"], count["device"]) == (linear + product, 2 * (D * D + D), "meta")
+    assert {entry["path"]: entry["size"] for entry in count["ledger"]} == {
         "layers.0": linear // 2,
         "layers.1": linear // 2,
         "": product,
@@ -96,15 +97,15 @@ def test_project_with_our_package_names_is_counted(project, capfd, monkeypatch):
 
 def test_crashed_counter_fails_alone(project, capfd):
     code, out, _ = run(capfd, f"{project}/factory.py:tried", "--format", "json", "--counter", "fvcore", "torch")
-    ledger, counters, *_ = json.loads(out)["tables"]
+    modules, counters, *_ = json.loads(out)["tables"]
     rows = {row["counter"]: row for row in counters["rows"]}
-    assert code == 1 and ledger["macs"] == rows["torch"]["macs"] == 7 * 13 * 11
+    assert code == 1 and modules["count"]["macs"] == rows["torch"]["macs"] == 7 * 13 * 11
     assert (rows["fvcore"]["macs"], rows["fvcore"]["failed"]) == (None, "it ended its process, with exit code -11")
 
 
 def test_formula_counts_unknown_operation(project, capfd):
     spec = f"{project}/factory.py:spectrum"
     code, out, _ = run(capfd, spec, "--counter", "torch", "--format", "json", "--formula", "_fft_r2c=3*a*o1")
-    assert code == 0 and json.loads(out)["tables"][0]["macs"] == 3 * 64 * 5 + 8 * 5 * 8
+    assert code == 0 and json.loads(out)["tables"][0]["count"]["macs"] == 3 * 64 * 5 + 8 * 5 * 8
     code, out, _ = run(capfd, spec, "--counter", "torch", "--format", "json", "--formula-set", "linalg")
-    assert code == 0 and json.loads(out)["tables"][0]["macs"] == 2 * 8 * 8 * 3 + 8 * 5 * 8
+    assert code == 0 and json.loads(out)["tables"][0]["count"]["macs"] == 2 * 8 * 8 * 3 + 8 * 5 * 8

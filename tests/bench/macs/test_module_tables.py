@@ -2,7 +2,7 @@
 
 import pytest
 
-from headcount.bench.isolated.module_count import ModuleCount
+from headcount.bench.counting.result import Count
 from headcount.bench.macs import module
 from headcount.bench.macs.entries import counters_section
 from headcount.bench.output.figure import drawing
@@ -10,17 +10,6 @@ from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.output.printed_cells import columns
 
 pytestmark = pytest.mark.usefixtures("warm")
-
-COST = 7 * 13 * 11
-
-
-def count(**fields):
-    """Return a count of 1,001 MACs with some ``fields`` replaced."""
-    usual = {"device": "cpu", "why_not_meta": None, "headline": "exact", "inputs": ()}
-    usual |= dict.fromkeys(("macs", "dispatched", "with_elementwise"), COST) | {"ledger": Ledger(())}
-    usual |= dict.fromkeys(("elementwise", "parameters", "counters", "audit"), ()) | {"libraries": {}}
-    usual |= {"bytes_moved": 0, "causal_macs": None, "other_flops": {}}
-    return ModuleCount(**usual | fields)
 
 
 def test_unexplained_count_fails():
@@ -49,7 +38,7 @@ def test_plot_has_a_bar_for_each_innermost_module(monkeypatch, tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (headcount[report] brings it)")
     sizes = {"attn.q": 200, "attn": 300, "idle": 0, "mlp": 500}
     ledger = Ledger(tuple(Entry(path, "scores", {"i": size}) for path, size in sizes.items() if size))
-    found = count(ledger=ledger, macs=1000)
+    found = Count("Net", ledger)
     pyplot, figures = drawing(), []
     with monkeypatch.context() as patch:
         patch.setattr(pyplot, "close", figures.append)

@@ -4,19 +4,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headcount.bench.contractions.audit import UNKNOWN, AuditLine
+from headcount.bench.counting.result import WRITTEN_ELEMENTWISE, Count, Parameter
 from headcount.bench.snapshot import difference, file
 from headcount.bench.snapshot.difference import ELEMENTWISE, MACS, PARAMS, equal, summary
 from headcount.bench.snapshot.sections import COMPARED, LOCKED, sections
-from headcount.bench.snapshot.snapshot import WRITTEN_ELEMENTWISE, CountSnapshot, Parameter
-from headcount.formulas.ledger import Entry
+from headcount.formulas.ledger import Entry, Ledger
 
 
 def linear(path, m, i, j, times=1, kind="linear"):
     return Entry(path, kind, {"m": m, "i": i, "j": j}, times=times)
 
 
-def snapshot(*terms, parameters=(), **how):
-    return CountSnapshot("a model", tuple(terms), tuple(parameters), **how)
+def count(*entries, elementwise=(), parameters=(), **how):
+    """Return a count; one written elementwise is in its ledger where it is ``included``."""
+    return Count(
+        "a model", Ledger(entries), elementwise=Ledger(tuple(elementwise)), parameters=tuple(parameters), **how
+    )
 
 
 def changes(old, new, quantity=MACS):
@@ -24,28 +28,28 @@ def changes(old, new, quantity=MACS):
     return [(c.path, c.what, c.sizes, *c.amounts) for c in found if c.quantity == quantity]
 
 
-ONE = snapshot(linear("proj", 7, 11, 13), linear("out", 7, 13, 5))
+ONE = count(linear("proj", 7, 11, 13), linear("out", 7, 13, 5))
 
 
 CHANGES = {
     "repetitions": (
-        snapshot(*[linear("proj", 7, 11, 13)] * 3),
-        snapshot(linear("proj", 7, 11, 13, 5)),
+        count(*[linear("proj", 7, 11, 13)] * 3),
+        count(linear("proj", 7, 11, 13, 5)),
         [("proj", "changed", "3->5 x m=7 i=11 j=13", 3 * 1001, 5 * 1001)],
     ),
     "added and removed": (
         ONE,
-        snapshot(linear("proj", 7, 11, 13), linear("gate", 7, 11, 3)),
+        count(linear("proj", 7, 11, 13), linear("gate", 7, 11, 3)),
         [("gate", "added", "m=7 i=11 j=3", 0, 231), ("out", "removed", "m=7 i=13 j=5", 455, 0)],
     ),
     "other letters": (
-        snapshot(linear("proj", 7, 11, 13)),
-        snapshot(Entry("proj", "linear", {"b": 2, "m": 7, "i": 11, "j": 13})),
+        count(linear("proj", 7, 11, 13)),
+        count(Entry("proj", "linear", {"b": 2, "m": 7, "i": 11, "j": 13})),
         [("proj", "changed", "m=7 i=11 j=13 -> b=2 m=7 i=11 j=13", 1001, 2002)],
     ),
     "paired in order of sizes": (
-        snapshot(linear("attn", 7, 6, 18, 3), linear("attn", 7, 6, 17)),
-        snapshot(linear("attn", 7, 6, 19)),
+        count(linear("attn", 7, 6, 18, 3), linear("attn", 7, 6, 17)),
+        count(linear("attn", 7, 6, 19)),
         [("attn", "changed", "m=7 i=6 j=17->19", 714, 798), ("attn", "removed", "3 x m=7 i=6 j=18", 2268, 0)],
     ),
 }
@@ -59,59 +63,59 @@ def test_changes_are_named(what):
 
 def test_equal_changes_of_layers_are_merged():
     def stack(width, layers):
-        return snapshot(*(linear(f"layers.{n}.proj", 7, 11, width) for n in layers))
+        return count(*(linear(f"layers.{n}.proj", 7, 11, width) for n in layers))
 
     many = changes(stack(13, range(12)), stack(17, range(12)))
     assert many == [("layers.0-11.proj", "changed", "12 x m=7 i=11 j=13->17", 12 * 1001, 12 * 1309)]
     assert changes(stack(13, range(5)), stack(13, (0, 3))) == [
         ("layers.1-2,4.proj", "removed", "3 x m=7 i=11 j=13", 3003, 0)
     ]
-    grid = snapshot(*(linear(f"layers.{n}.experts.{e}", 7, 11, 13) for n in range(3) for e in range(2)))
-    assert changes(grid, snapshot())[0][:3] == ("layers.*.experts.*", "removed", "6 x m=7 i=11 j=13")
-    one = snapshot(*(linear(f"layers.{n}.proj", 7, 11, 17 if n == 2 else 13) for n in range(12)))
+    grid = count(*(linear(f"layers.{n}.experts.{e}", 7, 11, 13) for n in range(3) for e in range(2)))
+    assert changes(grid, count())[0][:3] == ("layers.*.experts.*", "removed", "6 x m=7 i=11 j=13")
+    one = count(*(linear(f"layers.{n}.proj", 7, 11, 17 if n == 2 else 13) for n in range(12)))
     assert [row[0] for row in changes(stack(13, range(12)), one)] == ["layers.2.proj"]
 
 
 def test_parameters_differ_by_name_shape_trainable():
     weight, bias = Parameter("proj.weight", (13, 11)), Parameter("proj.bias", (13,))
-    old = snapshot(parameters=[weight, bias])
-    wider = snapshot(parameters=[Parameter("proj.weight", (17, 11)), bias])
+    old = count(parameters=[weight, bias])
+    wider = count(parameters=[Parameter("proj.weight", (17, 11)), bias])
     assert changes(old, wider, PARAMS) == [("proj.weight", "changed", "n0=13->17 n1=11", 143, 187)]
-    frozen = snapshot(parameters=[weight, Parameter("proj.bias", (13,), trainable=False)])
+    frozen = count(parameters=[weight, Parameter("proj.bias", (13,), trainable=False)])
     assert not equal(old, frozen)
     assert [(c.path, c.kind, c.what) for c in difference.changes(old, frozen)] == [
         ("proj.bias", "frozen", "added"),
         ("proj.bias", "trained", "removed"),
     ]
     # a transposed matrix has the same MACs and is another parameter
-    assert not equal(old, snapshot(parameters=[Parameter("proj.weight", (11, 13)), bias]))
+    assert not equal(old, count(parameters=[Parameter("proj.weight", (11, 13)), bias]))
 
 
 def test_elementwise_contractions_are_separate():
     written = Entry("mix", WRITTEN_ELEMENTWISE, {"m": 7, "i": 3})
-    old, new = ONE, snapshot(*ONE.terms, written)
+    old, new = ONE, count(*ONE.ledger, elementwise=[written])
     assert old.macs == new.macs == 1001 + 455 and new.elementwise_macs == 21
     assert not equal(old, new)
     assert changes(old, new) == []
     assert changes(old, new, ELEMENTWISE) == [("mix", "added", "m=7 i=3", 0, 21)]
-    included = snapshot(*new.terms, included=True)
+    included = count(*ONE.ledger, written, elementwise=[written], included=True)
     assert included.macs == 1456 + 21
     assert changes(old, included) == [("mix", "added", "m=7 i=3", 0, 21)]
 
 
 def test_unsupported_operation_is_a_difference():
-    assert not equal(ONE, snapshot(*ONE.terms, unsupported=("mylib.op on 7x3 (in mix)",)))
+    assert not equal(ONE, count(*ONE.ledger, audit=(AuditLine("mylib.op", UNKNOWN, "mix", 1, ((7, 3),)),)))
 
 
 def test_uncalled_modules_are_a_difference_where_both_are_known():
-    ran, skipped = snapshot(*ONE.terms, uncalled=()), snapshot(*ONE.terms, uncalled=("vision",))
+    ran, skipped = count(*ONE.ledger, uncalled=()), count(*ONE.ledger, uncalled=("vision",))
     assert not equal(ran, skipped) and equal(ONE, skipped) and equal(skipped, skipped)
     (table, how) = sections(skipped, ran, LOCKED)
     assert [row.values for row in how.rows] == [{"what": "did not run", "locked": "vision", "counted": None}]
 
 
 def test_inputs_and_versions_are_no_difference():
-    other = snapshot(*ONE.terms, inputs=("0: 7x11 float32",), versions={"torch": "2.99"})
+    other = count(*ONE.ledger, inputs=("0: 7x11 float32",), versions={"torch": "2.99"})
     assert equal(ONE, other)
     assert summary(ONE, other) == "1,456 MACs (none changed), 0 parameters (none changed)"
 
@@ -127,7 +131,7 @@ TERMS = st.lists(
 @UNTIMED
 @given(TERMS, TERMS)
 def test_differences_add_up(left, right):
-    old, new = snapshot(*left), snapshot(*right)
+    old, new = count(*left), count(*right)
     for sides, sign in ((LOCKED, 1), (COMPARED, -1)):
         rows = [row.values for row in sections(old, new, sides)[0].rows]
         before, after = (side.lower() for side in (sides.old, sides.new))
@@ -142,8 +146,8 @@ def test_differences_add_up(left, right):
 @UNTIMED
 @given(TERMS)
 def test_file_roundtrip_in_any_order(terms):
-    one = snapshot(*terms, inputs=("x: 7x11 float32",), versions={"torch": "2.13.0"})
+    one = count(*terms, inputs=("x: 7x11 float32",), versions={"torch": "2.13.0"})
     (again,) = file.parse(file.text(one), "macs.lock")
     assert equal(one, again) and again.macs == one.macs
-    assert file.text(one) == file.text(snapshot(*reversed(terms), inputs=one.inputs, versions=one.versions))
+    assert file.text(one) == file.text(count(*reversed(terms), inputs=one.inputs, versions=one.versions))
     assert file.text(again) == file.text(one)

@@ -1,42 +1,57 @@
-"""The file of a count snapshot: sorted JSON; a broken file is an error of one line."""
+"""The file of a lock: sorted JSON; a broken file is an error of one line."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
+from headcount.bench.contractions.audit import COUNTED, UNKNOWN, AuditLine
+from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.errors import UsageError
+from headcount.bench.isolated.target import Target
 from headcount.bench.snapshot import file
-from headcount.bench.snapshot.snapshot import CountSnapshot, Parameter, Target
 from headcount.formulas.ledger import Entry, Ledger
 
-LOCK = CountSnapshot(
-    "model.py:make",
-    (
-        Entry("layers.10", "linear", {"m": 7, "i": 11, "j": 13}),
-        Entry("layers.2", "linear", {"m": 7, "i": 11, "j": 13}),
-        Entry("attn", "values", {"b": 3, "m": 7, "i": 7, "j": 5}),
-        Entry("attn", "scores", {"b": 3, "m": 7, "i": 5, "j": 7}, times=2),
+WRITTEN = Entry("mix", "elementwise_contraction", {"m": 7, "i": 3}, times=2)
+FFT = AuditLine("_fft_r2c", UNKNOWN, "mix", 1, ((7, 13),))
+LOCK = Count(
+    "Net",
+    Ledger(
+        (
+            Entry("layers.10", "linear", {"m": 7, "i": 11, "j": 13}),
+            Entry("layers.2", "linear", {"m": 7, "i": 11, "j": 13}),
+            Entry("attn", "values", {"b": 3, "m": 7, "i": 7, "j": 5}),
+            Entry("attn", "scores", {"b": 3, "m": 7, "i": 5, "j": 7}, times=2),
+        )
     ),
-    (Parameter("layers.2.weight", (13, 11)), Parameter("layers.10.weight", (13, 11), trainable=False)),
+    Target("model.py:make", {"n": 7}, formulas={"mylib.op": "a0*o"}),
+    "meta",
+    elementwise=Ledger((WRITTEN, Entry("norm", "square_sum", {"m": 7, "i": 3}))),
+    parameters=(Parameter("layers.2.weight", (13, 11)), Parameter("layers.10.weight", (13, 11), trainable=False)),
+    audit=(FFT, AuditLine("addmm", COUNTED, "layers.2", 1, ((13,), (7, 11), (11, 13)))),
+    uncalled=("vision",),
     inputs=("0: 7x11 float32",),
     versions={"headcount": "0.2.0", "torch": "2.13.0", "python": "3.12"},
-    request=Target("model.py:make", {"n": 7}, formulas={"mylib.op": "a0*o"}),
 )
+MACS, PARAMS = 2 * 7 * 11 * 13 + 3 * 3 * 7 * 5 * 7, 2 * 13 * 11
 TEXT = file.text(LOCK)
-OLD = TEXT.replace('"lock_version": 2', '"lock_version": 1').replace("unsupported", "uncounted")
-"""The same lock in version 1."""
 
 
-@pytest.mark.parametrize("text", [TEXT, OLD], ids=["new", "old"])
-def test_read_returns_what_was_written(text, tmp_path):
-    (tmp_path / "macs.lock").write_text(text)
-    found = file.read(tmp_path / "macs.lock")
-    assert found.request == LOCK.request and file.text(found) == TEXT
+def test_lock_holds_what_a_check_compares():
+    (found,) = file.parse(TEXT, "macs.lock")
+    assert file.text(found) == TEXT
+    same = ("name", "target", "included", "parameters", "collectives", "inputs", "versions", "uncalled", "limits")
+    assert {name: getattr(found, name) for name in same} == {name: getattr(LOCK, name) for name in same}
+    in_order = [LOCK.ledger.entries[place] for place in (3, 2, 1, 0)]
+    assert found.ledger == Ledger(tuple(in_order))
+    assert (found.elementwise, found.unsupported) == (Ledger((WRITTEN,)), (FFT,))
+    rest = ("device", "modules", "tools", "columns", "bytes_moved", "causal_macs", "other_flops", "notes")
+    assert {getattr(found, name) for name in rest} == {None}
+    assert (found.macs, found.params, found.elementwise_macs, found.active_params) == (MACS, PARAMS, 2 * 7 * 3, None)
 
 
 def test_several_targets_are_read_by_name(tmp_path):
-    other = replace(LOCK, request=replace(LOCK.request, settings={}), limits={"macs": 5000})
+    other = replace(LOCK, target=replace(LOCK.target, settings={}), limits={"macs": 5000})
     (tmp_path / "two.lock").write_text(file.text(LOCK, other))
     assert file.text(*file.parse(file.text(LOCK, other), "two.lock")) == file.text(LOCK, other)
     for target, one in {"model.py:make,n=7": LOCK, "model.py:make": other}.items():
@@ -46,70 +61,77 @@ def test_several_targets_are_read_by_name(tmp_path):
             file.read(tmp_path / "two.lock", target)
 
 
-def edit_lock(**fields):
+def edit_file(**fields):
     return json.dumps({**json.loads(TEXT), **fields})
 
 
+def edit_lock(**fields):
+    (target,) = json.loads(TEXT)["targets"]
+    return edit_file(targets=[{**target, **fields}])
+
+
 def drop_field(name):
-    data = json.loads(TEXT)
-    del data[name]
-    return json.dumps(data)
+    (target,) = json.loads(TEXT)["targets"]
+    return edit_file(targets=[{key: value for key, value in target.items() if key != name}])
 
 
-def edit_term(**fields):
-    first, *others = json.loads(TEXT)["contractions"]
-    return edit_lock(contractions=[{**first, **fields}, *others])
+def edit_first(field, **values):
+    (target,) = json.loads(TEXT)["targets"]
+    first, *others = target[field]
+    return edit_lock(**{field: [{**first, **values}, *others]})
 
 
-FIELDS = [name for name in json.loads(TEXT) if name not in ("lock_version", "uncalled")]
-"""Fields that every lock has; earlier versions have no field ``uncalled``."""
-CONFLICT = TEXT.replace(' "macs": 4207,', '<<<<<<< HEAD\n "macs": 4207,\n=======\n "macs": 1,\n>>>>>>> theirs')
-OPTIONS = LOCK.request.options()
+(TARGET,) = json.loads(TEXT)["targets"]
+CONFLICT = TEXT.replace(f'"macs": {MACS},', f'<<<<<<< HEAD\n"macs": {MACS},\n=======\n"macs": 1,\n>>>>>>> theirs')
 BROKEN = {
     "merge conflict": (CONFLICT, "is not JSON: "),
     "key twice": (
-        TEXT.replace(' "macs": 4207,', ' "macs": 1,\n "macs": 4207,'),
+        TEXT.replace(f'"macs": {MACS},', f'"macs": 1,\n"macs": {MACS},'),
         "is not JSON: an object has a key twice",
     ),
     "half a surrogate pair": (TEXT.replace("model.py", r"\ud800.py"), "is not JSON: "),
     "other JSON": ('{"name": "x"}', "is neither "),
-    "later version": (edit_lock(lock_version=4), "has lock_version 4"),
-    "no targets": (edit_lock(lock_version=3, targets=[]), "is broken: it has a target twice, or none"),
-    "target twice": (
-        edit_lock(lock_version=3, targets=[json.loads(TEXT)] * 2),
-        "is broken: it has a target twice, or none",
-    ),
+    "earlier version": (edit_file(lock_version=2), "has lock_version 2; this software reads 4"),
+    "later version": (edit_file(lock_version=5), "has lock_version 5"),
+    "boolean version": (edit_file(lock_version=True), "has lock_version True"),
+    "no targets": (edit_file(targets=[]), "is broken: it has a target twice, or none"),
+    "target twice": (edit_file(targets=[TARGET] * 2), "is broken: it has a target twice, or none"),
     "misspelt limit": (
         edit_lock(limits={"macs": 7, "param": 3}),
         "is broken: limits are of macs and params, not of param",
     ),
-    "boolean version": (edit_lock(lock_version=True), "is "),
-    "other sum": (edit_lock(macs=4208), "is broken: sum of macs"),
-    "other elementwise sum": (edit_lock(elementwise_macs=1), "is broken: sum of elementwise_macs"),
-    "other sum of params": (edit_lock(params=1), "is broken: sum of params"),
-    "edited size": (edit_term(sizes={"b": 3}), "is broken: macs of attn scores: the sizes give 6, the file has 1470"),
+    "misspelt field": (edit_lock(parametres=[]), "is broken: unknown key 'parametres' of count"),
     **{
-        f"macs of a contraction: {macs}": (edit_term(macs=macs), "is broken: macs of attn scores: the sizes give 1470")
-        for macs in (1, 1470.0, float("nan"), True, None, "1470")
+        f"other sum of {name}": (edit_lock(**{name: 1}), f"is broken: {name}: ")
+        for name in ("macs", "elementwise_macs", "params", "sent")
     },
-    "params of a parameter": (
-        TEXT.replace('"params": 143', '"params": 144', 1),
-        "is broken: params of layers.2.weight: the sizes give 143, the file has 144",
+    "edited size": (edit_first("ledger", dims={"b": 3}), "is broken: size of attn scores: 6 "),
+    "edited shape": (edit_first("parameters", shape=[13, 12]), f"is broken: params: {PARAMS + 13} "),
+    **{
+        f"size of an entry: {size}": (edit_first("ledger", size=size), "is broken: size of attn scores: 1470 ")
+        for size in (1, 1470.0, float("nan"), True, None, "1470")
+    },
+    "fractional size": (edit_first("ledger", times=2.0), "is broken: size of attn scores: 1470.0 "),
+    "unknown kind": (edit_first("ledger", kind="speed"), "is broken: unknown kind 'speed'"),
+    "no size": (edit_lock(ledger=[{"path": "", "kind": "linear", "dims": {}}]), "is not the count of a module"),
+    "option of another type": (
+        edit_lock(target={**TARGET["target"], "device": 7}),
+        "is broken: device has the wrong type: 7",
     ),
-    "fractional size": (edit_term(times=2.0), "is broken: sum of macs"),
-    "unknown kind": (edit_term(kind="speed"), "is broken: unknown kind 'speed'"),
-    "option of another type": (edit_lock(options={**OPTIONS, "device": 7}), "is broken: device has the wrong type: 7"),
     "misspelt option": (
-        edit_lock(options={**OPTIONS, "dtipe": "half"}),
-        "is broken: unknown key 'dtipe' of request",
+        edit_lock(target={**TARGET["target"], "dtipe": "half"}),
+        "is broken: unknown key 'dtipe' of target",
     ),
     "boolean length": (
-        edit_lock(options={**OPTIONS, "lengths": {"n": True}}),
+        edit_lock(target={**TARGET["target"], "lengths": {"n": True}}),
         "is broken: lengths has the wrong type: True",
     ),
-    "terminal codes": (edit_term(path=["\x1b[2J\nx"]), "is broken: path has the wrong type: ['\\x1b[2J\\nx']"),
-    **{f"{name} of another type": (edit_lock(**{name: 7.5}), "is broken: ") for name in FIELDS},
-    **{f"no {name}": (drop_field(name), f"is not the count of a module: it has no '{name}'") for name in FIELDS},
+    "terminal codes": (
+        edit_first("ledger", path=["\x1b[2J\nx"]),
+        "is broken: path has the wrong type: ['\\x1b[2J\\nx']",
+    ),
+    **{f"{name} of another type": (edit_lock(**{name: 7.5}), "is broken: ") for name in TARGET},
+    **{f"no {name}": (drop_field(name), f"is not the count of a module: it has no '{name}'") for name in TARGET},
     "other tables": ('{"schema_version": 1, "tables": [{"name": "grid"}]}', "is not the count of a module"),
     "later schema": ('{"schema_version": 99}', "has schema_version 99"),
 }
@@ -124,40 +146,14 @@ def test_broken_file_is_an_error_of_one_line(what):
     assert message.startswith(f"macs.lock {reason}") and "\n" not in message and message.isprintable()
 
 
-LINEAR = Entry("up", "linear", {"m": 7, "i": 11, "j": 13})
-WRITTEN = Entry("", "elementwise_contraction", {"m": 7, "i": 3}, times=2)
+def printed(**fields):
+    """Return what ``headcount count --format json`` prints of the count, with other fields."""
+    count = json.loads(json.dumps(LOCK.to_json()))
+    return json.dumps({"schema_version": 1, "tables": [{"name": "modules", "count": count | fields}]})
 
 
-def count_as_json(*terms, macs, elementwise=()):
-    """Return what ``headcount count`` prints as JSON of these terms, with an operation in each state."""
-    states = {"addmm": "counted", "relu": "no contraction", "_fft_r2c": "unknown"}
-    audit = [{"operation": name, "state": state, "text": f"{name} on 7x13"} for name, state in states.items()]
-    main = {"name": "module", "spec": "m.py:make", "dispatched": 1001, "params": 0, "parameters": [], "audit": audit}
-    main |= {"macs": macs, "rows": Ledger(terms).as_records()}
-    return {"schema_version": 1, "tables": [main, {"name": "module-elementwise", "rows": list(elementwise)}]}
-
-
-def read(data):
-    (found,) = file.parse(json.dumps(data), "count.json")
-    return found
-
-
-def test_macs_json_is_read():
-    data = count_as_json(LINEAR, macs=7 * 11 * 13)
-    del data["tables"][1]
-    weight = {"path": "up", "name": "weight", "shape": [13, 11], "trainable": False}
-    data["tables"][0] |= {"params": 144, "parameters": [weight, weight | {"path": "", "shape": []}]}
-    found = read(data)
-    assert (found.name, found.terms, found.unsupported) == ("m.py:make", (LINEAR,), ("_fft_r2c on 7x13",))
-    assert found.parameters == (Parameter("up.weight", (13, 11), False), Parameter("weight", (), False))
-    for wrong in ({"macs": 1002}, {"params": "7"}, {"rows": 7}, {"spec": 7.5}, {"audit": [7]}):
-        with pytest.raises(UsageError, match="count.json is broken: "):
-            read({**data, "tables": [data["tables"][0] | wrong]})
-
-
-def test_macs_json_with_elementwise_included():
-    line = {"path": "", "kind": WRITTEN.kind, "dims": {"m": 7, "i": 3}, "times": 2}
-    apart = read(count_as_json(LINEAR, macs=1001, elementwise=[line, line | {"kind": "square_sum"}]))
-    within = read(count_as_json(LINEAR, WRITTEN, macs=1001 + 2 * 7 * 3, elementwise=[line]))
-    assert apart.terms == within.terms == (LINEAR, WRITTEN)
-    assert (apart.macs, apart.included) == (1001, False) and (within.macs, within.included) == (1043, True)
+def test_output_of_count_is_read():
+    assert file.parse(printed(), "count.json") == (LOCK,)
+    for wrong in ({"macs": MACS + 1}, {"params": "7"}, {"ledger": 7}, {"name": 7.5}, {"audit": [7]}):
+        with pytest.raises(UsageError, match="^count.json is broken: "):
+            file.parse(printed(**wrong), "count.json")

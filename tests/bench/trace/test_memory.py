@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from headcount.bench.count import count_macs
 from headcount.bench.trace.memory import measure_activations
 from tests.bench.contractions.function_modules import module
 
@@ -38,9 +37,9 @@ def test_attention_on_meta_stores_no_scores():
     assert found.peak_bytes == (2 * 13 * 8 + 2 * 13) * 4
 
 
-def test_peak_bytes_of_a_count_restores_module():
+def test_measurement_restores_module():
     model, x = perceptron().train(), torch.ones(5, 7)
-    count = count_macs(model, x)
-    assert (count.peak_bytes(model, x), count.saved_bytes(model, x)) == (2 * HIDDEN * 4, (HIDDEN + OUT) * 4)
-    assert count.peak_bytes(model, x, training=True) == (3 * HIDDEN + OUT + 11 * 3 + 3) * 4
+    forward, step = (measure_activations(model, (x,), {}, training=training) for training in (False, True))
+    assert (forward.peak_bytes, step.saved_bytes) == (2 * HIDDEN * 4, (HIDDEN + OUT) * 4)
+    assert step.peak_bytes == (3 * HIDDEN + OUT + 11 * 3 + 3) * 4
     assert model.training and all(p.grad is None for p in model.parameters())

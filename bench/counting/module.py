@@ -1,4 +1,4 @@
-"""Count the MACs and parameters of a user module, in the process that runs user code."""
+"""Count a target in the process that runs user code: its device, the tools' devices, and columns of further runs."""
 
 import copy
 import logging
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
-from math import ceil, prod
+from math import ceil
 from typing import Any
 
 import psutil
@@ -18,29 +18,23 @@ from torch import Tensor, nn
 from torch._subclasses import fake_tensor
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map_only
+from torch.utils._pytree import tree_map_only
 
+from headcount.bench.contractions.audit import merge_equal_lines
+from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.costs import causal_macs, weights_read
-from headcount.bench.contractions.count import (
-    ContractionCount,
-    ElementwiseError,
-    Formula,
-    UnsupportedError,
-    merge_equal_lines,
-)
-from headcount.bench.contractions.linalg import formula_advice
-from headcount.bench.count import ModuleCall
-from headcount.bench.counters.base import Count, CounterError, as_record, too_large_for_cpu
-from headcount.bench.counters.results import ReportedCounts, read
+from headcount.bench.contractions.linalg import Formula, formula_advice
+from headcount.bench.counters.base import CounterError, ToolCount, too_large_for_cpu
 from headcount.bench.counters.run_context import one_thread
-from headcount.bench.env import counting_libraries
-from headcount.bench.isolated.decode_step import DecodeStep, decode_step
-from headcount.bench.isolated.module_count import ACTIVATIONS, DECODING, MASKED, ModuleCount
+from headcount.bench.counting.contractions import ElementwiseError
+from headcount.bench.counting.count import ACTIVATIONS, DECODING, MASKED
+from headcount.bench.counting.decode_step import DecodeStep, decode_step
+from headcount.bench.counting.result import Count
+from headcount.bench.counting.tools import ModuleCall, read
 from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, build_target, run_user_code
-from headcount.bench.trace.events import Event, Trace, shapes_text, tensors_in
+from headcount.bench.trace.events import Event, Trace, tensors_in
 from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.modes import tensors_of
-from headcount.bench.trace.weights import own_tensor, represented_shape
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs.numbers import whole_bytes
 
@@ -52,10 +46,10 @@ FAKE = "meta, with the inputs' values"
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the count of a user module, as of one stage.
 
-    ``request`` holds the arguments of module_count.count_module. Raises UserCodeError and NotCounted.
+    ``request`` holds the arguments of counting.count.count_module. Raises UserCodeError and NotCounted.
     """
     with refusals():
-        return {"stages": {"all": _count(request)}}
+        return {"stages": {"all": _count(request).to_json()}}
 
 
 class NotCounted(Exception):
@@ -79,41 +73,56 @@ def refusals() -> Iterator[None]:
         raise NotCounted(f"contractions written elementwise: {lines} (--elementwise report names them)") from error
 
 
-def _count(request: Mapping[str, Any]) -> ModuleCount:
+def _count(request: Mapping[str, Any]) -> Count:
     built, run = build_and_run(request)
     call, counters = built.call, request["counters"]
     # the other tools run where their users run them, unless a device is given
-    tools = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
-    columns, window = request["columns"], _window(request.get("window"), built.window)
-    step = cache(lambda: decode_step(*_meta_call(call), request["context"], window))
+    others = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
     with one_thread():
-        first = partial(run, counters=[name for name in counters if name not in tools])
+        first = partial(run, counters=[name for name in counters if name not in others])
         found, device, why = _run_on_device(first, call, request["device"])
+    notes = [*built.notes]
     if why and device == META:
-        built, why = replace(built, notes=(*built.notes, why)), None
-    reported = {one.counter: replace(one, device=device) for one in found.counters}
-    if tools:
-        exact = found.headcount.macs
-        reported |= {one.counter: one for one in _read_tools(partial(run, counters=tools), call, exact, device)}
-    records = [as_record(reported[name]) for name in counters]
+        notes.append(why)
+        why = None
+    reported = {one.counter: replace(one, device=device) for one in found.tools}
+    if others:
+        exact = found.macs
+        reported |= {one.counter: one for one in _read_tools(partial(run, counters=others), call, exact, device)}
+    columns, more = _measure_columns(request, built, run, found)
+    return found.with_values(
+        device=device,
+        why_there=why,
+        tools=tuple(reported[name] for name in counters),
+        columns=columns,
+        versions={**found.versions, **built.versions},
+        notes=(*notes, *more, *found.notes),
+    )
+
+
+def _measure_columns(
+    request: Mapping[str, Any], built: Built, run: Callable[..., Count], count: Count
+) -> tuple[dict[str, int | str], list[str]]:
+    """Return the columns that need a further run, and sentences about them."""
+    call, window = built.call, _window(request.get("window"), built.window)
     each = {kind: Fraction(size) for kind, size in request["bytes_each"].items()}
-    measured = {}
-    forward = None if request["backward"] else found.headcount.trace
-    for name in columns:
+    step = cache(lambda: decode_step(*_meta_call(call), request["context"], window))
+    forward = None if request["backward"] else count.trace
+    found: dict[str, int | str] = {}
+    for name in request["columns"]:
         if name in MASKED:
-            measured[name] = _measure_masked(name, found.headcount, run, call, window, built.window)
+            found[name] = _measure_masked(name, count, run, call, window, built.window)
         else:
-            measured[name] = _whole(_measure(name, run, call, step, each, forward))
-    if type(measured.get("kv_bytes")) is int:
-        notes = _cache_notes(step(), each["cached"])
-        built = replace(built, notes=(*built.notes, *notes))
-    if type(measured.get("training_macs")) is int and any(x.is_floating_point() for x in tensors_of(call[1:])):
-        built = replace(built, notes=(*built.notes, _INPUT_GRADIENTS))
-    how = {"device": device, "why_not_meta": why, "counters": records, "measured": measured}
-    return module_count(found.headcount, built, **how, backward=request["backward"])
+            found[name] = _whole(_measure(name, run, call, step, each, forward))
+    notes: list[str] = []
+    if type(found.get("kv_bytes")) is int:
+        notes += _cache_notes(step(), each["cached"])
+    if type(found.get("training_macs")) is int and any(x.is_floating_point() for x in tensors_of(call[1:])):
+        notes.append(_INPUT_GRADIENTS)
+    return found, notes
 
 
-def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., ReportedCounts]]:
+def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., Count]]:
     """Return what ``request`` names, and the function that counts a call with its options."""
     built = build_target(request)
     run_user_code("reading the module", lambda: _materialize(*built.call), (UserCodeError,))
@@ -125,27 +134,9 @@ def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., Repo
 _INPUT_GRADIENTS = "Gradients of floating-point inputs are in the training step, as of a layer in a larger model"
 
 
-def module_count(count: ContractionCount, built: Built, **how: Any) -> ModuleCount:
-    """Return the record of a count of ``built``; ``how`` are further fields."""
-    names = ("macs", "headline", "included", "dispatched", "with_elementwise", "ledger", "modules", "collectives")
-    return ModuleCount(
-        **{name: getattr(count, name) for name in names},
-        inputs=inputs_of(built.args, built.kwargs),
-        elementwise=count.elementwise_ledger,
-        parameters=list(_parameters(built.module)),
-        audit=[{**vars(line), "text": line.text()} for line in count.audit],
-        bytes_moved=count.bytes_moved(),
-        causal_macs=count.causal_macs,
-        other_flops=count.other_flops(),
-        libraries={**counting_libraries(), **built.versions},
-        notes=(*built.notes, *count.trace.notes()),
-        **how,
-    )
-
-
 def _measure(
     name: str,
-    run: Callable[..., ReportedCounts],
+    run: Callable[..., Count],
     call: ModuleCall,
     step: Callable[[], DecodeStep],
     each: Mapping[str, Fraction],
@@ -161,15 +152,15 @@ def _measure(
             new = found.after - found.before
             if name in ("kv_bytes", "kv_token_bytes"):
                 return (found.after if name == "kv_bytes" else new // found.batch) * each["cached"]
-            count = run(found.module, (), found.kwargs, counters=()).headcount
+            count = run(found.module, (), found.kwargs, counters=())
             if name == "decode_macs":
                 return count.macs
             return weights_read(count.trace) * each["weight"] + (found.read + found.new) * each["cached"]
         if name == "training_macs":
-            count = run(*_meta_call(call), counters=(), backward=True).headcount
+            count = run(*_meta_call(call), counters=(), backward=True)
             return count.macs - sum(entry.size for entry in count.ledger if entry.kind.endswith("_recompute"))
         if name == "forward_bytes":
-            trace = forward or run(*_meta_call(call), counters=()).headcount.trace
+            trace = forward or run(*_meta_call(call), counters=()).trace
             return weights_read(trace) * each["weight"] + _input_and_output(trace) * each["other"]
         field, training = ACTIVATIONS[name]
         options = {"training": training, "element_bytes": each["other"]}
@@ -200,8 +191,8 @@ MAX_MASK_BYTES = 8
 
 def _measure_masked(
     name: str,
-    count: ContractionCount,
-    run: Callable[..., ReportedCounts],
+    count: Count,
+    run: Callable[..., Count],
     call: ModuleCall,
     window: int | None,
     own: int | None,
@@ -215,15 +206,15 @@ def _measure_masked(
         return "attention has no window; --window N gives it one"
     window = window if name == "windowed_macs" else None
     unknown = "a mask is not known" if window is None else "attention has a mask that is neither causal nor the window"
-    macs = causal_macs(count.trace, count.by_event, window)
+    macs = causal_macs(count.trace, count.run.by_event, window)
     _, *inputs = call
     if macs is not None or any(tensor.is_meta for tensor in tensors_of(inputs)):
         return unknown if macs is None else macs
     if reason := _masks_too_large(inputs):
         return reason
     try:
-        found = run(*_fake_call(call), counters=()).headcount
-        macs = causal_macs(found.trace, found.by_event, window)
+        found = run(*_fake_call(call), counters=())
+        macs = causal_macs(found.trace, found.run.by_event, window)
     except Exception as error:
         return f"a run with weights that have no values raised {_first_line(error)}"
     return unknown if macs is None else macs
@@ -293,9 +284,7 @@ MAX_CHECKED_MACS = 10**9
 """A model up to this size runs once more on its own device, to check that both counts are equal."""
 
 
-def _run_on_device(
-    run: Callable[..., ReportedCounts], call: ModuleCall, device: str | None
-) -> tuple[ReportedCounts, str, str | None]:
+def _run_on_device(run: Callable[..., Count], call: ModuleCall, device: str | None) -> tuple[Count, str, str | None]:
     """Return the counts, their device, and the reason where that is not meta, or why the module fails on its own.
 
     The default is meta; where that fails, or counts a small module differently, the device of the module's tensors. A
@@ -317,11 +306,11 @@ def _run_on_device(
         if META in own:
             return _run_on_fake(run, call), FAKE, str(error)
         return _run_on_own(run, call, own), own, str(error)
-    on_meta = found.headcount
+    on_meta = found
     if device == META or META in own or on_meta.macs > MAX_CHECKED_MACS:
         return found, META, None
     try:
-        there = run_user_code(f"a run on {own}", lambda: run(*call, counters=()).headcount)
+        there = run_user_code(f"a run on {own}", lambda: run(*call, counters=()))
     except UserCodeError as error:
         return found, META, f"Not verified: {str(error).rstrip('.')}."
     if (there.dispatched, there.with_elementwise) == (on_meta.dispatched, on_meta.with_elementwise):
@@ -329,7 +318,7 @@ def _run_on_device(
     return _run_on_own(run, call, own), own, f"it counts {on_meta.macs:,} there and {there.macs:,} on {own}"
 
 
-def _run_on_own(run: Callable[..., ReportedCounts], call: ModuleCall, where: str) -> ReportedCounts:
+def _run_on_own(run: Callable[..., Count], call: ModuleCall, where: str) -> Count:
     """Return the counts on ``where``, the device of the call's tensors. Raise UserCodeError where it does not run."""
     module, args, kwargs = call
     try:
@@ -341,7 +330,7 @@ def _run_on_own(run: Callable[..., ReportedCounts], call: ModuleCall, where: str
         raise
 
 
-def _run_on_fake(run: Callable[..., ReportedCounts], call: ModuleCall) -> ReportedCounts:
+def _run_on_fake(run: Callable[..., Count], call: ModuleCall) -> Count:
     """Return the counts with weights that have no values and inputs that do. Raise UserCodeError where it fails."""
     reason = "a run with weights that have no values (--device cpu gives them some)"
     return run_user_code(reason, lambda: run(*_fake_call(call)), FINAL)
@@ -388,7 +377,7 @@ def _fake_call(call: ModuleCall) -> ModuleCall:
     return fake, args, kwargs
 
 
-def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int, device: str) -> Iterator[Count]:
+def _read_tools(run: Callable[..., Count], call: ModuleCall, exact: int, device: str) -> Iterator[ToolCount]:
     """Yield what each tool reports where its users run it: on the module's device, or on the CPU for one on meta.
 
     On meta, with the reason, where the module is too large for the CPU or does not run there; ``exact`` is headcount's
@@ -408,7 +397,7 @@ def _read_tools(run: Callable[..., ReportedCounts], call: ModuleCall, exact: int
             why = str(error)
     if why is not None:
         where, found = META, run(*_meta_call(call), exact=exact)
-    for count in found.counters:
+    for count in found.tools:
         yield replace(count, device=where, why_there=why)
 
 
@@ -451,27 +440,3 @@ def copy_module(module: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Mo
 def _zeros(tensor: Tensor) -> Tensor:
     """Return a tensor of meta as zeros on the CPU, and any other as it is."""
     return torch.zeros_like(tensor, device="cpu") if tensor.is_meta else tensor
-
-
-def _parameters(module: nn.Module) -> Iterator[dict[str, Any]]:
-    """Yield a record of each parameter tensor, or of the rank's part, once, at the first module that owns it."""
-    for name, parameter in module.named_parameters():
-        (path, _, own), shape = name.rpartition("."), represented_shape(own_tensor(parameter))
-        sizes = {"shape": list(shape), "params": prod(shape)}
-        yield {"path": path, "name": own, **sizes, "trainable": parameter.requires_grad}
-
-
-def _sizes(tensor: Tensor) -> str:
-    # a nested tensor has no shape as a whole
-    parts = tensor.unbind() if tensor.is_nested else [tensor]
-    return shapes_text((part.shape for part in parts), ", ")
-
-
-def inputs_of(args: tuple, kwargs: dict) -> list[str]:
-    """Return the place, shape and type of each tensor among the inputs."""
-    places = tree_flatten_with_path({str(number): value for number, value in enumerate(args)} | kwargs)[0]
-    return [
-        f"{place[0].key}{keystr(place[1:])}: {_sizes(value)} {str(value.dtype).removeprefix('torch.')}"
-        for place, value in places
-        if isinstance(value, Tensor)
-    ]

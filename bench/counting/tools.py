@@ -10,26 +10,21 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from headcount.bench.contractions.count import ContractionCount, count_contractions
 from headcount.bench.counters import registry
-from headcount.bench.counters.base import Count, CounterError
-from headcount.bench.counters.explain import Explanation, explain
+from headcount.bench.counters.base import CounterError, Explanation, ToolCount
+from headcount.bench.counters.explain import explain
 from headcount.bench.counters.run_context import run_counter, seed_generators
+from headcount.bench.counting.contractions import count_contractions, inputs_of
+from headcount.bench.counting.result import Count
 from headcount.bench.trace.copies import Copier
 from headcount.bench.trace.events import Trace
 from headcount.bench.trace.modes import results_of
 from headcount.bench.trace.record import record
 
+ModuleCall = tuple[nn.Module, tuple, dict[str, Any]]
+"""A module, its positional inputs and its keyword inputs."""
 LONGEST = 160
 """Maximum characters of a tool's message in a table; JSON has the whole message."""
-
-
-@dataclass(frozen=True)
-class ReportedCounts:
-    """headcount's count of a module and every counter's result."""
-
-    headcount: ContractionCount
-    counters: tuple[Count, ...]
 
 
 @dataclass
@@ -58,12 +53,13 @@ class RecordedCall:
         return record(self.module, self.args, self.kwargs, **options)
 
     @cached_property
-    def headcount(self) -> ContractionCount:
+    def headcount(self) -> Count:
         """headcount's count: every contraction once."""
-        return count_contractions(self._record(hooked=False), **self.options)
+        inputs = inputs_of(self.args, self.kwargs)
+        return count_contractions(self._record(hooked=False), inputs=inputs, **self.options)
 
     @cached_property
-    def _hooked(self) -> ContractionCount:
+    def _hooked(self) -> Count:
         """The count for tools that set hooks: it differs only for torch's encoder layer."""
         if not any(isinstance(part, nn.TransformerEncoderLayer) for part in self.module.modules()):
             return self.headcount
@@ -71,7 +67,8 @@ class RecordedCall:
 
     def explain(self, tool: ModuleType) -> Explanation:
         """Return why the count of ``tool`` differs from headcount's."""
-        return explain(tool, self._hooked if tool.HOOKS else self.headcount)
+        run = (self._hooked if tool.HOOKS else self.headcount).run
+        return explain(tool, run.trace, run.by_event)
 
 
 def read(
@@ -85,8 +82,8 @@ def read(
     backward: bool = False,
     input_gradients: bool = True,
     **options: Any,
-) -> ReportedCounts:
-    """Record ``module`` once and run each counter on the same call, with the random numbers of seed 0.
+) -> Count:
+    """Record ``module`` once and run each of ``counters`` on the same call, with the random numbers of seed 0.
 
     For commands: the process' generators are seeded.
 
@@ -109,8 +106,8 @@ def read(
         except CounterError as error:
             failed = error.reason
         explanation = call.explain(tool) if result else None
-        out.append(Count(tool.NAME, exact, result, failed, explanation=explanation))
-    return ReportedCounts(call.headcount, tuple(out))
+        out.append(ToolCount(tool.NAME, exact, result, failed, explanation=explanation))
+    return call.headcount.with_values(tools=tuple(out))
 
 
 class Positional(nn.Module):

@@ -20,8 +20,9 @@ from torch.distributed.tensor.experimental import implicit_replication
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from headcount.bench.case import Case
-from headcount.bench.isolated import count_module
-from headcount.bench.isolated.module_count import ModuleCount
+from headcount.bench.counting.module import FINAL, META, build_and_run, copy_module, refusals
+from headcount.bench.counting.result import Count
+from headcount.bench.counting.tools import ModuleCall
 from headcount.bench.isolated.user_code import Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.weights import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
@@ -37,21 +38,21 @@ _NOT_COUNTED = {
     "recompute": "activation checkpointing is not run here",
 }
 """Why a rank of a whole model is not counted, by word of the plan."""
-_run = partial(run_user_code, unchanged=(*count_module.FINAL, ConfigError), traces_torch=False)
+_run = partial(run_user_code, unchanged=(*FINAL, ConfigError), traces_torch=False)
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the count of a rank by stage. Raises UserCodeError and count_module.NotCounted."""
-    with count_module.refusals():
-        return {"stages": dict(_counts(request))}
+    """Return the count of a rank by stage. Raises UserCodeError and counting.module.NotCounted."""
+    with refusals():
+        return {"stages": {stage: count.to_json() for stage, count in _counts(request)}}
 
 
-def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, ModuleCount]]:
+def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, Count]]:
     """Iterate over the classes of equal ranks, with the count of a rank of each."""
     user_function = load(request["plan"], request["roots"].get(request["plan"])) if request["ranks"] else None
-    with torch.device(count_module.META):
-        built, run = count_module.build_and_run(request)
-    count = partial(_count, run=run, backward=request["backward"], saved=request["saved"])
+    with torch.device(META):
+        built, run = build_and_run(request)
+    count = partial(_count, run=run, saved=request["saved"])
     if user_function:
         how = f"rank {request['rank']} of {request['ranks']}, divided by {request['plan']}"
         built = replace(built, notes=(*built.notes, how))
@@ -111,7 +112,7 @@ def _stage(built: Built, cost: RankCost) -> Built:
     stage = sharded.Stage(model, *cost.layers, length)
     if stage.embedding is None:
         rows = length // plan.tp if plan.sp else length
-        tokens = torch.zeros(batch, rows, model.config.d_model, dtype=model.norm.weight.dtype, device=count_module.META)
+        tokens = torch.zeros(batch, rows, model.config.d_model, dtype=model.norm.weight.dtype, device=META)
     return replace(built, module=stage, args=(tokens,), kwargs={})
 
 
@@ -125,31 +126,31 @@ def _divide_by_plan(plan: Plan, module: nn.Module) -> nn.Module:
     return module
 
 
-def _count(
-    built: Built, divide: Callable[[nn.Module], nn.Module], *, run: Callable, backward: bool, saved: bool
-) -> ModuleCount:
+def _count(built: Built, divide: Callable[[nn.Module], nn.Module], *, run: Callable[..., Count], saved: bool) -> Count:
     """Return the count of a rank of ``built``, whose copy ``divide`` divides over the ranks of the process group.
 
     It runs on meta, or with FakeTensors where FSDP wraps it, which takes no meta tensors. ``saved``: count the saved
     activations too.
     """
 
-    def divided(convert: Callable[[Tensor], Tensor]) -> count_module.ModuleCall:
-        module = _run("dividing the module", lambda: divide(count_module.copy_module(built.module, convert)))
+    def divided(convert: Callable[[Tensor], Tensor]) -> ModuleCall:
+        module = _run("dividing the module", lambda: divide(copy_module(built.module, convert)))
         return module, *tree_map_only(Tensor, convert, built.call[1:])
 
-    call, fake = divided(lambda tensor: tensor.to(count_module.META)), nullcontext()
+    call, fake = divided(lambda tensor: tensor.to(META)), nullcontext()
     if any(isinstance(part, FSDPModule) for part in call[0].modules()):
         fake = FakeTensorMode(allow_non_fake_inputs=True)
-        call = divided(lambda tensor: FakeTensor(fake, tensor.to(count_module.META), torch.device("cpu")))
+        call = divided(lambda tensor: FakeTensor(fake, tensor.to(META), torch.device("cpu")))
     with fake:
-        count = _run("running a rank", lambda: run(*call, counters=())).headcount
-        count = replace(count, collectives=tuple(_named_axes(count.collectives, call[0])))
-        stored = _run("running a rank", lambda: saved_bytes(*call)) if saved else None
-    module, args, kwargs = call
-    built = replace(built, module=module, args=args, kwargs=kwargs)
-    how = {"device": count_module.META, "backward": backward, "saved_bytes": stored}
-    return count_module.module_count(count, built, **how)
+        count = _run("running a rank", lambda: run(*call, counters=()))
+        columns = {"saved_bytes": _run("running a rank", lambda: saved_bytes(*call))} if saved else {}
+    return count.with_values(
+        device=META,
+        collectives=tuple(_named_axes(count.collectives, call[0])),
+        columns=columns,
+        versions={**count.versions, **built.versions},
+        notes=(*built.notes, *count.notes),
+    )
 
 
 def _named_axes(collectives: Iterable[Transfer], module: nn.Module) -> Iterator[Transfer]:

@@ -1,0 +1,178 @@
+"""Count the contractions of a recorded run: every contraction once, every other operation classified."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import keystr, tree_flatten_with_path
+
+from headcount.bench.contractions import costs, summary
+from headcount.bench.contractions.classify import ProductsByEvent, find_contractions
+from headcount.bench.contractions.collectives import collectives
+from headcount.bench.contractions.elementwise import CONTRACTION, ElementwiseProduct, find_elementwise_products
+from headcount.bench.contractions.linalg import SETS, Formula
+from headcount.bench.contractions.modules import ModuleRecord, module_records, uncalled_modules, used_weights
+from headcount.bench.contractions.products.product import Product
+from headcount.bench.counting.result import Count, Parameter
+from headcount.bench.env import counting_versions
+from headcount.bench.trace.collector import no_full_gc
+from headcount.bench.trace.events import Trace, shapes_text
+from headcount.formulas.ledger import Entry, Ledger
+
+INCLUDE, REPORT, REFUSE = "include", "report", "refuse"
+POLICIES = (REPORT, INCLUDE, REFUSE)
+"""Policies for contractions written elementwise: reported separately, included in the count, or an error."""
+
+
+class ElementwiseError(RuntimeError):
+    """A run contains contractions written elementwise under the policy "refuse"; ``elementwise`` are these."""
+
+    def __init__(self, elementwise: tuple[ElementwiseProduct, ...]) -> None:
+        self.elementwise = elementwise
+        lines = "; ".join(dict.fromkeys(part.text() for part in elementwise))
+        super().__init__(
+            f"contractions written elementwise: {lines}; elementwise='include' counts them, 'report' names them"
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recorded run and its contractions by event; what of a Count takes long to find."""
+
+    trace: Trace
+    by_event: ProductsByEvent
+
+    @cached_property
+    @no_full_gc
+    def elementwise_products(self) -> tuple[ElementwiseProduct, ...]:
+        """The products written elementwise, each with its operation (bench.contractions.elementwise)."""
+        dispatched = [index for index, parts in self.by_event.items() if any(kind != CONTRACTION for kind, _ in parts)]
+        return tuple(find_elementwise_products(self.trace, dispatched))
+
+    @property
+    def elementwise(self) -> Ledger:
+        """The products written elementwise, equal ones of a module as one entry."""
+        products = self.elementwise_products
+        return summary.merge_equal(Entry(one.event.path, one.kind, one.dims) for one in products)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The parameters of the module, and those that it does not register and the run used."""
+        weights = self.trace.weights
+        used = set() if all(weight.registered for weight in weights) else used_weights(self.trace)
+        return tuple(
+            Parameter(weight.name, weight.shape, weight.trainable)
+            for weight in weights
+            if weight.registered or weight.name in used
+        )
+
+    @cached_property
+    def modules(self) -> tuple[ModuleRecord, ...]:
+        """Each module that was called or holds parameters."""
+        return module_records(self.trace, self.by_event)
+
+    @property
+    def uncalled(self) -> tuple[str, ...]:
+        """The topmost modules with parameters that did not run."""
+        return uncalled_modules(self.modules)
+
+    @property
+    def bytes_moved(self) -> int:
+        """The bytes that operations move, unfused (bench.contractions.costs)."""
+        return costs.bytes_moved(self.trace)
+
+    @property
+    def causal_macs(self) -> int | None:
+        """The MACs without the pairs that masks of attention hide; None where a mask is not known."""
+        return costs.causal_macs(self.trace, self.by_event)
+
+    @property
+    def other_flops(self) -> Mapping[str, int]:
+        """The FLOPs of operations without MACs by kind, at the prices of formulas/prices.toml."""
+        return costs.other_flops(self.trace, self.by_event)
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of what decides which operations run."""
+        return counting_versions()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what the run changed."""
+        return tuple(self.trace.notes())
+
+
+@no_full_gc
+def count_contractions(
+    trace: Trace,
+    *,
+    allow_unsupported: bool = False,
+    formulas: Mapping[str, Formula] | None = None,
+    formula_set: str | None = None,
+    elementwise: str = REPORT,
+    inputs: tuple[str, ...] = (),
+) -> Count:
+    """Count the contractions of ``trace``, a run on ``inputs``.
+
+    ``formulas`` give the MACs of further operations by name ("mylib.my_op"). ``formula_set`` adds the
+    formulas of bench.contractions.linalg; ``formulas`` come first.
+
+    Raises UnsupportedError for unsupported operators, which neither have a rule nor are known to be free of
+    contractions; with ``allow_unsupported`` they are only in the audit. ``elementwise`` is one of POLICIES; "refuse"
+    raises ElementwiseError if a contraction is written elementwise, and a formula without a whole number ValueError.
+    """
+    if elementwise not in POLICIES:
+        raise ValueError(f"elementwise={elementwise!r} is none of {', '.join(POLICIES)}")
+    if formula_set not in (None, *SETS):
+        raise ValueError(f"formula_set={formula_set!r} is none of {', '.join(SETS)}")
+    given = formulas or {}
+    formulas = {**SETS.get(formula_set, {}), **given}
+    sources = {**dict.fromkeys(formulas, f"formula_set {formula_set}"), **dict.fromkeys(given, "formulas")}
+    by_event, audit = find_contractions(trace, formulas, sources, allow_unsupported=allow_unsupported)
+    if elementwise != REPORT:
+        products = Run(trace, by_event).elementwise_products
+        contractions = tuple(one for one in products if one.kind == CONTRACTION)
+        if contractions and elementwise == REFUSE:
+            raise ElementwiseError(contractions)
+        by_event = _with_elementwise(by_event, contractions)
+    entries = (
+        Entry(trace.events[index].path, kind, product.dims)
+        for index, parts in by_event.items()
+        for kind, product in parts
+    )
+    return Count(
+        name=trace.modules[0].kind.__name__ if trace.modules else "",
+        ledger=summary.merge_equal(entries),
+        included=elementwise == INCLUDE,
+        collectives=collectives(trace),
+        audit=audit,
+        inputs=inputs,
+        run=Run(trace, by_event),
+    )
+
+
+def _with_elementwise(by_event: ProductsByEvent, contractions: tuple[ElementwiseProduct, ...]) -> ProductsByEvent:
+    """Return the contractions by event with those written elementwise."""
+    found = dict(by_event)
+    for one in contractions:
+        index = one.event.index
+        found[index] = [*found.get(index, ()), (one.kind, Product(one.dims, ()))]
+    return dict(sorted(found.items()))
+
+
+def inputs_of(args: tuple, kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the place, shape and type of each tensor among the inputs."""
+    places = tree_flatten_with_path({str(number): value for number, value in enumerate(args)} | dict(kwargs))[0]
+    return tuple(
+        f"{place[0].key}{keystr(place[1:])}: {_sizes(value)} {str(value.dtype).removeprefix('torch.')}"
+        for place, value in places
+        if isinstance(value, Tensor)
+    )
+
+
+def _sizes(tensor: Tensor) -> str:
+    # a nested tensor has no shape as a whole
+    parts = tensor.unbind() if tensor.is_nested else [tensor]
+    return shapes_text((part.shape for part in parts), ", ")

@@ -1,0 +1,347 @@
+"""``Count``: what one run of a target costs, or its closed form. Imports no torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fractions import Fraction
+from html import escape
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from headcount.bench.contractions import summary
+from headcount.bench.contractions.audit import UNKNOWN, AuditLine, merge_equal_lines
+from headcount.bench.contractions.modules import ModuleRecord, outer_paths
+from headcount.bench.counters.base import ToolCount
+from headcount.bench.errors import excerpt
+from headcount.bench.isolated.target import Target
+from headcount.formulas.ledger import Ledger, flops, total_of
+from headcount.formulas.published.typed import from_data, to_data
+from headcount.formulas.rank import Transfer
+from headcount.formulas.summary import sizes
+
+if TYPE_CHECKING:
+    import pandas
+
+
+DISPATCHED, WITH_ELEMENTWISE = "dispatched contractions", "with elementwise contractions"
+WRITTEN_ELEMENTWISE = "elementwise_contraction"
+"""Kind of a contraction that is written as an elementwise product and a sum."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter tensor: its name in the module, ``layers.0.weight``, and its shape."""
+
+    path: str
+    shape: tuple[int, ...]
+    trainable: bool = True
+
+    @property
+    def params(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def module(self) -> str:
+        """The path of the module that holds it."""
+        return self.path.rpartition(".")[0]
+
+
+class FromRun:
+    """A field that takes long to find: where it is not given, the run of the count gives it at the first use.
+
+    ``without``: its value where there is no run.
+    """
+
+    def __init__(self, without: Any = None) -> None:
+        self._without = without
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, count: "Count | None", owner: type) -> Any:
+        if count is None:
+            # the default of the field: not given
+            return self
+        values = vars(count)
+        if values[self._name] is self:
+            values[self._name] = getattr(count.run, self._name) if count.run else self._without
+        return values[self._name]
+
+    def __set__(self, count: "Count", value: Any) -> None:
+        vars(count)[self._name] = value
+
+
+@dataclass(frozen=True, repr=False)
+class Count:
+    """The count of one forward pass over the whole batch, or of forward and backward. What is unknown is None.
+
+    Prints as a tree of ``modules``, ``depth`` levels deep (None for all), with outputs, parameters, MACs and shares, in
+    notebooks too.
+
+    Attributes:
+        name: class of the model.
+        ledger: all contractions by module path and kind.
+        target: what a command counted; None for a module that a program counted.
+        device: where it was counted.
+        why_there: why not on meta.
+        included: whether ``ledger`` and ``macs`` have the contractions written elementwise too.
+        elementwise: products written elementwise: contractions, squares and scaled additions.
+        parameters: parameter tensors, each once.
+        modules: modules that were called or hold parameters.
+        uncalled: topmost modules with parameters that did not run and none of whose parameters was read.
+        collectives: of a module that is divided over ranks, each with the elements that it sends.
+        audit: every operation by module, and whether a rule counts it.
+        tools: what each other tool reports, with the causes of its difference.
+        columns: values of columns that need a further run, or the reason why there is none.
+        bytes_moved: bytes that operations move, unfused.
+        causal_macs: ``macs`` without the pairs that masks of attention hide.
+        other_flops: FLOPs of operations without MACs by kind, at the prices of formulas/prices.toml.
+        inputs: place, shape and type of each input tensor.
+        versions: of headcount, Python, torch and the libraries that decide which operations torch runs.
+        notes: sentences about how the module was made and what the run changed.
+        limits: the most MACs and parameters that a lock allows, instead of the same count.
+        run: the recorded run, in the process that counted; it is not compared.
+    """
+
+    name: str
+    ledger: Ledger
+    target: Target | None = None
+    device: str | None = None
+    why_there: str | None = None
+    included: bool = False
+    elementwise: Ledger = FromRun(Ledger(()))
+    parameters: tuple[Parameter, ...] = FromRun(())
+    modules: tuple[ModuleRecord, ...] | None = FromRun()
+    uncalled: tuple[str, ...] | None = FromRun()
+    collectives: tuple[Transfer, ...] = ()
+    audit: tuple[AuditLine, ...] | None = ()
+    tools: tuple[ToolCount, ...] | None = ()
+    columns: Mapping[str, int | str] | None = field(default_factory=dict)
+    bytes_moved: int | None = FromRun()
+    causal_macs: int | None = FromRun()
+    other_flops: Mapping[str, int] | None = FromRun()
+    inputs: tuple[str, ...] = ()
+    versions: Mapping[str, str] = FromRun({})
+    notes: tuple[str, ...] | None = FromRun(())
+    limits: Mapping[str, int] | None = field(default_factory=dict)
+    run: Any = field(default=None, compare=False)
+    depth: int | None = field(default=3, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields for another process, without the run."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"run": None}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+
+    @property
+    def trace(self) -> Any:
+        """The recorded run, operation by operation; None of a count of another process or of a file."""
+        return self.run and self.run.trace
+
+    @property
+    def label(self) -> str:
+        """TARGET or TARGET,NAME=VALUE,… of a command; the class of a module that a program counted."""
+        return self.target.name if self.target else self.name
+
+    @property
+    def macs(self) -> int:
+        """Dispatched contractions, and with ``included`` those written elementwise too."""
+        return self.with_elementwise if self.included else self.dispatched
+
+    @property
+    def headline(self) -> str:
+        """A label that states what ``macs`` includes."""
+        return WITH_ELEMENTWISE if self.included else DISPATCHED
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations, two for each of ``macs``."""
+        return flops(self.macs)
+
+    @property
+    def dispatched(self) -> int:
+        """Multiply-accumulates of operations that are contractions."""
+        return self.ledger.macs
+
+    @property
+    def elementwise_macs(self) -> int:
+        """MACs of contractions written elementwise, whether ``macs`` includes them or not."""
+        return sum(entry.size for entry in self.elementwise if entry.kind == WRITTEN_ELEMENTWISE)
+
+    @property
+    def with_elementwise(self) -> int:
+        """Dispatched contractions and those written elementwise."""
+        return self.dispatched + self.elementwise_macs
+
+    @property
+    def intensity(self) -> Fraction | None:
+        """``macs`` per byte moved; None where nothing moves."""
+        return Fraction(self.macs, self.bytes_moved) if self.bytes_moved else None
+
+    @property
+    def params(self) -> int:
+        """All parameters, each tensor once."""
+        return sum(one.params for one in self.parameters)
+
+    @property
+    def trainable_params(self) -> int:
+        """Parameters that require gradients."""
+        return sum(one.params for one in self.parameters if one.trainable)
+
+    @property
+    def active_params(self) -> int | None:
+        """Parameters that one token uses: of a run by contractions.modules.active_shares, of a closed form its own."""
+        weights = self.ledger.select(lambda entry: entry.weight)
+        return weights.active_params if self.modules is None and len(weights) else self._sum("active_params")
+
+    @property
+    def used_params(self) -> int | None:
+        """Parameters that an operation of the run read."""
+        return self._sum("used_params")
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """Bytes of all parameters, in their dtypes."""
+        return self._sum("weight_bytes")
+
+    def _sum(self, name: str) -> int | None:
+        return None if self.modules is None else total_of(getattr(module, name) for module in self.modules)
+
+    @property
+    def sent(self) -> int:
+        """Elements that leave the rank."""
+        return sum(one.sent for one in self.collectives)
+
+    @property
+    def unsupported(self) -> tuple[AuditLine, ...]:
+        """The audit lines of unsupported operators."""
+        return tuple(line for line in self.audit or () if line.state == UNKNOWN)
+
+    def by_module(self) -> dict[str, int]:
+        """Return multiply-accumulates by module path, submodules included; the model is the empty path."""
+        found: dict[str, int] = {"": 0}
+        for entry in self.ledger:
+            for path in outer_paths(entry.path):
+                found[path] = found.get(path, 0) + entry.size
+        return found
+
+    def by_kind(self) -> dict[str, int]:
+        """Return multiply-accumulates by kind of product."""
+        return self.ledger.group(lambda entry: entry.kind, of="size")
+
+    def by_type(self) -> dict[str, int]:
+        """Return multiply-accumulates by class of the module that runs them, without those of modules inside."""
+        types = {module.path: module.type for module in self.modules or ()}
+        return self.ledger.group(lambda entry: types.get(entry.path) or entry.path.rpartition(".")[2], of="size")
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return a row for each product: path, class, kind, sizes, times, macs, flops, share in percent and params.
+
+        Parameters are in the first row of their module, or in one of their own without a product.
+        """
+        import pandas
+
+        types = {module.path: module.type for module in self.modules or ()}
+        params: dict[str, int] = {}
+        for one in self.parameters:
+            params[one.module] = params.get(one.module, 0) + one.params
+        rows = []
+        for entry in self.ledger:
+            share = 100 * entry.size / self.ledger.macs if self.ledger.macs else None
+            values = (entry.path, entry.kind, sizes(entry), entry.times, entry.size, flops(entry.size), share)
+            rows.append((*values, types.get(entry.path, ""), params.pop(entry.path, 0)))
+        rows += [(path, "", "", 0, 0, 0, 0.0, types.get(path, ""), own) for path, own in params.items()]
+        names = ["path", "kind", "sizes", "times", "macs", "flops", "share", "type", "params"]
+        return pandas.DataFrame(rows, columns=names)
+
+    def with_values(self, **values: Any) -> "Count":
+        """Return this count with some other values; unlike dataclasses.replace it finds no others meanwhile."""
+        found = object.__new__(type(self))
+        vars(found).update(vars(self), **values)
+        return found
+
+    def to_json(self, names: Sequence[str] = ()) -> dict[str, Any]:
+        """Return fields and sums as plain data, all or those of ``names``; :meth:`from_json` reads it."""
+        names = names or (*(one.name for one in fields(self) if one.compare), *SUMS)
+        data = {name: getattr(self, name) for name in names}
+        return {name: _entries(one) if isinstance(one, Ledger) else to_data(one) for name, one in data.items()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Count":
+        """Return the count that :meth:`to_json` wrote. Fields that it has not are None, and sums are checked.
+
+        Raises TypeError and ValueError for values of wrong types and for sums of other entries, with the word.
+        """
+        names = [one.name for one in fields(cls) if one.compare]
+        given = {**dict.fromkeys(names), **{name: value for name, value in data.items() if name not in SUMS}}
+        for name in ("ledger", "elementwise"):
+            given[name] = {"entries": _without_sizes(data[name], name)}
+        count = from_data(cls, given, "count")
+        for name in ("ledger", "elementwise"):
+            for entry, record in zip(getattr(count, name), data[name], strict=True):
+                _check_sum(f"size of {entry.path} {entry.kind}", entry.size, record["size"])
+        for name in SUMS:
+            if name in data:
+                _check_sum(name, getattr(count, name), data[name])
+        return count
+
+    def __str__(self) -> str:
+        notes = []
+        if self.elementwise_macs and not self.included:
+            notes.append(f"Not in it: {self.elementwise_macs:,} MACs written elementwise and summed.")
+        notes += [f"Not counted: {line.text()}." for line in merge_equal_lines(self.unsupported)]
+        return summary.text(summary.section(self, [*notes, *(self.notes or ())], self.depth))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens of the first input: its integers, or B T of B x T x width; None where they are unknown."""
+        sizes, dtype = self.first_input
+        if "int" in dtype:
+            return prod(sizes)
+        return sizes[0] * sizes[1] if len(sizes) == 3 else None
+
+    @property
+    def first_input(self) -> tuple[list[int], str]:
+        """Sizes and type of the ids among the inputs, a decoder's first; else of input 1."""
+        found = {place: text.split() for place, _, text in (line.partition(": ") for line in self.inputs)}
+        ids = (found[name] for name in ("decoder_input_ids", "input_ids") if name in found)
+        shape, dtype = next(ids, next(iter(found.values()), ("scalar", "")))
+        return [int(size) for size in shape.split("x") if size.isdecimal()], dtype
+
+
+def closed_form(name: str, ledger: Ledger, collectives: Sequence[Transfer] = ()) -> Count:
+    """Return the count of a ledger in closed form, whose entries have their parameters."""
+    weights = [entry for entry in ledger if entry.weight for _ in range(entry.times)]
+    parameters = tuple(Parameter(entry.path, tuple(entry.weight.values()), entry.trainable) for entry in weights)
+    return Count(name, ledger, parameters=parameters, collectives=tuple(collectives))
+
+
+SUMS = (
+    "macs", "headline", "flops", "dispatched", "with_elementwise", "elementwise_macs", "params", "trainable_params",
+    "active_params", "used_params", "weight_bytes", "sent",
+)  # fmt: skip
+"""Properties that :meth:`Count.to_json` writes beside the fields."""
+
+
+def _entries(ledger: Ledger) -> list[dict[str, Any]]:
+    """Return the entries of a ledger as plain data with their sizes."""
+    return [to_data(entry) | {"size": entry.size} for entry in ledger]
+
+
+def _without_sizes(records: Any, name: str) -> list[dict[str, Any]]:
+    """Return the records of a ledger's entries without their sizes. Raises TypeError for anything else."""
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise TypeError(f"{name} has the wrong type: {records!r}")
+    return [{key: value for key, value in record.items() if key != "size"} for record in records]
+
+
+def _check_sum(what: str, total: Any, written: Any) -> None:
+    """Raise ValueError where a number beside the entries that it sums, or beside its factors, is another."""
+    if type(total) is not type(written) or total != written:
+        raise ValueError(f"{what}: {total!r} by the entries, the file has {excerpt(written)}")
