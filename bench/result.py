@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from headcount.bench.table import Column, Section
+from headcount.formulas.ledger import flops
 
 
 class Row:
@@ -80,6 +81,11 @@ class Result:
     sentence: Callable[[], str] = lambda: ""
     strict: bool = True
     remark: Callable[[], str] = lambda: ""
+
+
+def format_macs(number: int, in_flops: bool) -> str:
+    """Return a number of MACs with its unit."""
+    return f"{flops(number):,} FLOPs" if in_flops else f"{number:,} MACs"
 
 
 def shown(make: Callable[..., Column], head: str, *words: str, **options: Any) -> Any:

@@ -19,6 +19,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.isolated.target import TARGET, add_target_options, parse_target
 from headcount.bench.macs import cases, columns, entries, results
 from headcount.bench.measure import check_device, parse_counters
+from headcount.bench.result import Result
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Section
@@ -53,15 +54,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def command(args: argparse.Namespace) -> Work:
+def command(args: argparse.Namespace) -> Result | Work:
     """Compare what ``args`` names."""
-    if args.plan:
-        sections, result = _plans(args), results.comparison_result
-    elif args.rules and not args.columns:
-        sections, result = [_rules(args)], results.rules_result
-    else:
-        sections, result = _models(args), results.comparison_result
-    return Work(sections, strict=args.check, remark=peak_memory, result=partial(result, in_flops=args.flops))
+    if args.rules and not args.columns and not args.plan:
+        return _rules(args)
+    sections = _plans(args) if args.plan else _models(args)
+    result = partial(results.comparison_result, in_flops=args.flops)
+    return Work(sections, strict=args.check, remark=peak_memory, result=result)
 
 
 def _models(args: argparse.Namespace) -> Iterable[Section]:
@@ -110,14 +109,15 @@ def _plans(args: argparse.Namespace) -> list[Section]:
     return saved_sections(*found, COMPARED, names=names)
 
 
-def _rules(args: argparse.Namespace) -> Section:
+def _rules(args: argparse.Namespace) -> Result:
     """Return the differences of two rules of training FLOPs on one preset."""
     if len(args.models) != 1:
         raise UsageError(ONE_OR_TWO)
     (text,) = args.models
     refuse(args, ("input", "dtype", "counter", "device"), "--rules")
     target = parse_target(text, args)
-    return entries.rules_section(Case.of(target.spec, target.settings, target.lengths, called=text), args.rules)
+    found = entries.compare_rules(Case.of(target.spec, target.settings, target.lengths, called=text), args.rules)
+    return Result([entries.rules_table(found)], lambda: entries.rules_sentence([found]), remark=peak_memory)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -2,15 +2,15 @@
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 
 from headcount.bench.case import Case
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.commands.options import length_options, lengths_of
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
-from headcount.bench.macs import convert, results
+from headcount.bench.macs import convert
 from headcount.bench.output.arguments import SET
+from headcount.bench.result import Result
 from headcount.models.configs.presets import parse_overrides
 
 PROG = "headcount convert"
@@ -32,17 +32,17 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def command(args: argparse.Namespace) -> Work:
+def command(args: argparse.Namespace) -> Result:
     """Convert the presets of ``args``."""
     presets = [word for word in args.words if "=" not in word]
     sizes = [word for word in args.words if "=" in word]
     if not (presets and sizes):
         raise UsageError("a conversion is of a preset to sizes; write headcount convert PRESET s=16 r=8")
     how, lengths = convert.parse(sizes), lengths_of(args)
-    sections = []
-    for preset in presets:
-        sections += convert.sections(Case.of(preset, parse_overrides(preset, args.set), lengths), how)
-    return Work(sections, remark=peak_memory, result=partial(results.conversion_result, in_flops=args.flops))
+    cases = [Case.of(preset, parse_overrides(preset, args.set), lengths) for preset in presets]
+    found = [convert.convert(case, how) for case in cases]
+    tables = [table for one in found for table in convert.tables(one)]
+    return Result(tables, lambda: convert.sentence(found, args.flops), remark=peak_memory)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -4,14 +4,15 @@ Importable without torch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
-from headcount.bench.table import Column, Row, Section, Table, macs_column, params_column
+from headcount.bench.result import Row, Table, columns_of, format_macs, shown
+from headcount.bench.table import Column, macs_column, params_column
 from headcount.formulas.backward import training_macs
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.convert import convert_config
@@ -45,43 +46,82 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def sections(case: Case, options: Mapping[str, Any]) -> list[Section]:
-    """Return the forms of ``case`` converted with the arguments ``options``, and the stages of its training.
+@dataclass(frozen=True)
+class FormRow(Row):
+    """The cost of a form of the model, ``share`` in percent of the dense one."""
 
-    Raises ConfigError for heads that do not exist.
-    """
-    released = replace(case, config=convert_config(case.config, **options))
-    forms = {"dense": case, "released": released, "ideal": released.ideal}
-    # the paper's stages are of a model that reads one sequence of tokens
-    return [_forms(forms), *([_stages(forms)] if "seq_len" in case.lengths else [])]
+    preset: str
+    input: Mapping[str, int]
+    form: str = shown(Column, "form")
+    macs: int = shown(macs_column, "MACs", priority=0)
+    share: Fraction = shown(Column, "of dense", unit="%", kind="fixed", digits=2, priority=0)
+    training_macs: int = shown(macs_column, "training step\nMACs")
+    params: int = shown(params_column, "params")
 
 
-def _forms(forms: Mapping[str, Case]) -> Section:
-    dense = forms["dense"]
-    columns = [
-        Column("form", "form"),
-        macs_column("macs", "MACs", priority=0),
-        Column("share", "of dense", unit="%", kind="fixed", digits=2, priority=0),
-        macs_column("training_macs", "training step\nMACs"),
-        params_column("params", "params"),
+@dataclass(frozen=True)
+class StageRow(Row):
+    """The cost of a stage of the MoH paper's training, of ``tokens`` tokens."""
+
+    preset: str
+    stage: int = shown(Column, "stage", kind="int")
+    what: str = shown(Column, "model")
+    form: str = shown(Column, "form", priority=0)
+    tokens: int = shown(Column, "tokens", kind="int", of="tokens")
+    macs: int = shown(macs_column, "training\nMACs", priority=0)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A dense model, its forms as mixture-of-head attention, and the length from which on the ideal form pays."""
+
+    dense: Case
+    forms: Mapping[str, Case]
+    rows: Sequence[FormRow]
+    break_even: str
+
+    @property
+    def ideal(self) -> FormRow:
+        """The row of the ideal form."""
+        return self.rows[-1]
+
+
+def convert(dense: Case, options: Mapping[str, Any]) -> Conversion:
+    """Return ``dense`` converted with the arguments ``options``. Raises ConfigError for heads that do not exist."""
+    released = replace(dense, config=convert_config(dense.config, **options))
+    forms = {"dense": dense, "released": released, "ideal": released.ideal}
+    rows = [
+        FormRow(
+            preset=dense.preset,
+            input=dict(dense.lengths),
+            form=form,
+            macs=case.ledger.macs,
+            share=Fraction(100 * case.ledger.macs, dense.ledger.macs),
+            training_macs=training_macs(case.ledger),
+            params=case.ledger.params,
+        )
+        for form, case in forms.items()
     ]
+    return Conversion(dense, forms, rows, _break_even(dense, released.ideal))
+
+
+def tables(found: Conversion) -> list[Table]:
+    """Return the forms, and the stages of training of a model that reads one sequence of tokens, as the paper's do."""
+    dense = found.dense
     note = (
         f"Input: {describe_input(dense.lengths)}. Released: every head computed, then gated. Ideal: no head "
         "computed for a token that does not use it. Closed forms; no tensor of the dense model changes."
     )
-    rows = []
-    for form, case in forms.items():
-        values = {
-            "form": form,
-            "macs": case.ledger.macs,
-            "share": Fraction(100 * case.ledger.macs, dense.ledger.macs),
-            "training_macs": training_macs(case.ledger),
-            "params": case.ledger.params,
-        }
-        record = {**values, "share": float(values["share"]), "preset": dense.preset, "input": dict(dense.lengths)}
-        rows.append(Row(values, records=[record]))
-    table = Table("conversion", f"{dense.name} as mixture-of-head attention", columns, [note])
-    return Section(table, rows, [_break_even(dense, forms["ideal"])])
+    title = f"{dense.name} as mixture-of-head attention"
+    forms = Table("conversion", title, columns_of(FormRow), found.rows, [note], [found.break_even])
+    return [forms, _stages(found)] if "seq_len" in dense.lengths else [forms]
+
+
+def sentence(found: Sequence[Conversion], in_flops: bool) -> str:
+    """Return the cost of the first ideal form relative to the dense model."""
+    ideal = found[0].ideal
+    cost = format_macs(ideal.macs, in_flops)
+    return f"Ideal: {cost}, {float(ideal.share):.2f} % of dense. {found[0].break_even}"
 
 
 def _break_even(dense: Case, ideal: Case) -> str:
@@ -104,29 +144,21 @@ def _break_even(dense: Case, ideal: Case) -> str:
     return f"Break-even: ideal computes {less(last.at_above < 0)} from {last.above:,} tokens on."
 
 
-def _stages(forms: Mapping[str, Case]) -> Section:
+def _stages(found: Conversion) -> Table[StageRow]:
     """Return the costs of the paper's two stages."""
-    dense = forms["dense"]
+    dense = found.dense
     tokens = dense.lengths["seq_len"] * dense.lengths["batch_size"]
-    columns = [
-        Column("stage", "stage", kind="int"),
-        Column("what", "model"),
-        Column("form", "form", priority=0),
-        Column("tokens", "tokens", kind="int", of="tokens"),
-        macs_column("macs", "training\nMACs", priority=0),
-    ]
     rows = []
-    for form, case in forms.items():
+    for form, case in found.forms.items():
         number = 1 if form == "dense" else 2
         trained, what = STAGES[number - 1]
         # everything that costs is done once for each token
         macs = trained * training_macs(case.ledger) // tokens
-        values = {"stage": number, "what": what, "form": form, "tokens": trained, "macs": macs}
-        rows.append(Row(values, records=[{**values, "preset": dense.preset}]))
-    saved = Fraction(dense.ledger.macs - forms["ideal"].ledger.macs, tokens)
+        rows.append(StageRow(dense.preset, number, what, form, trained, macs))
+    saved = Fraction(dense.ledger.macs - found.ideal.macs, tokens)
     if saved > 0:
-        repaid = " or ".join(f"{ceil(row.values['macs'] / saved):,} ({row.values['form']})" for row in rows[1:])
+        repaid = " or ".join(f"{ceil(row.macs / saved):,} ({row.form})" for row in rows[1:])
         below = f"What ideal saves in forward passes repays the second stage after {repaid} tokens of this length."
     else:
         below = "Ideal saves nothing that could repay the second stage."
-    return Section(Table("stages", f"{dense.name}: training on", columns, [STAGES_ABOUT]), rows, [below])
+    return Table("stages", f"{dense.name}: training on", columns_of(StageRow), rows, [STAGES_ABOUT], [below])

@@ -1,16 +1,19 @@
 """Tables of one model: its ledger by module and kind, the parts of each reported count, two rules of training."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
+from headcount.bench import table as printed
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.measure import Measurement, as_records
-from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
+from headcount.bench.result import Row, Table
+from headcount.bench.table import TONES, Column, Section, macs_column, params_column
 from headcount.bench.training_flops import tokens_of
-from headcount.formulas.conventions import CONVENTIONS
+from headcount.formulas.conventions import CONVENTIONS, Rule
 from headcount.formulas.ledger import MAC_KINDS, Ledger, divide
 from headcount.formulas.summary import sizes
 
@@ -51,12 +54,12 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
     rows.append(_row("total", ledger, total, kind="", sizes=""))
     records = as_records(name, measured)
     rows[0] = replace(rows[0], records=records, failures=failures)
-    yield Section(Table(name, heading, columns, notes), rows, below=list(failures), detail=True)
+    yield Section(printed.Table(name, heading, columns, notes), rows, below=list(failures), detail=True)
 
     kinds = dict.fromkeys(entry.kind for entry in ledger)
     by_kind = [_row(kind, ledger.select(lambda entry, kind=kind: entry.kind == kind), total) for kind in kinds]
     by_kind.append(_row("total", ledger, total))
-    yield Section(Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind"), *COSTS]), by_kind)
+    yield Section(printed.Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind"), *COSTS]), by_kind)
     if measured.counts and not reasons:
         section = counters_section(f"{name}-counters", f"{name}: counters", records[1:])
         # the ledger's rows have the records
@@ -66,7 +69,7 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
         yield causes_section(f"{name}-causes", f"{name}: {CAUSES}", causes)
 
 
-def _row(path: str, ledger: Ledger, total: int, **more: Any) -> Row:
+def _row(path: str, ledger: Ledger, total: int, **more: Any) -> printed.Row:
     """Return the sums of a part of the ledger: its share of the ``total`` MACs, elements of operations without MACs."""
     elements = [entry.size for entry in ledger if entry.kind not in MAC_KINDS]
     values = {
@@ -78,7 +81,7 @@ def _row(path: str, ledger: Ledger, total: int, **more: Any) -> Row:
         "active_params": ledger.active_params,
         **more,
     }
-    return Row(values, total=path == "total")
+    return printed.Row(values, total=path == "total")
 
 
 def counters_section(name: str, heading: str, cells: Sequence[Mapping[str, Any]], check: bool = False) -> Section:
@@ -118,8 +121,8 @@ def counters_section(name: str, heading: str, cells: Sequence[Mapping[str, Any]]
         if cell["counted_there_because"]:
             notes.append(f"on {cell['device']}: {cell['counted_there_because'].rstrip('.')}")
         values = {key: cell[key] for key in ("counter", "version", "device", "macs", "difference")}
-        rows.append(Row({**values, "because": added, "verdict": verdict}, notes, [cell], failures))
-    return Section(Table(name, heading, columns, note_column="verdict"), rows)
+        rows.append(printed.Row({**values, "because": added, "verdict": verdict}, notes, [cell], failures))
+    return Section(printed.Table(name, heading, columns, note_column="verdict"), rows)
 
 
 def causes_section(
@@ -133,36 +136,73 @@ def causes_section(
     for count in counts:
         for position, cause in enumerate(count["causes"]):
             values = {column.key: "" if position else count.get(column.key) for column in columns}
-            rows.append(Row(values | cause))
-    return Section(Table(name, heading, columns), rows, detail=True)
+            rows.append(printed.Row(values | cause))
+    return Section(printed.Table(name, heading, columns), rows, detail=True)
 
 
-def rules_section(case: Case, names: Sequence[str]) -> Section:
-    """Return a row for each entry that one of two rules counts: FLOPs per token of each, and the difference.
+@dataclass(frozen=True)
+class RuleRow(Row):
+    """FLOPs per token of an entry by two rules of a training step; ``difference`` is the first less the second."""
+
+    path: str
+    kind: str
+    a: int
+    b: int
+    difference: int
+    total: bool = False
+
+
+@dataclass(frozen=True)
+class RuleComparison:
+    """Two rules on a model: a row for each entry that one of them counts, and the total."""
+
+    case: Case
+    rules: Sequence[Rule]
+    rows: Sequence[RuleRow]
+
+
+def compare_rules(case: Case, names: Sequence[str]) -> RuleComparison:
+    """Return FLOPs per token by the two rules ``names``.
 
     Raises UsageError where a rule does not apply to the model, and for another number of rules than two.
     """
     if len(names) != 2:
         raise UsageError(f"--rules takes two to compare, as palm 6n, or one with --columns; given: {', '.join(names)}")
-    a, b = rules = [CONVENTIONS[name] for name in names]
+    rules = [CONVENTIONS[name] for name in names]
     _, tokens = (tokens_of(case, rule) for rule in rules)
-    parts = [({"path": entry.path or "(model)", "kind": entry.kind}, [entry]) for entry in case.ledger]
+    parts = [(entry.path or "(model)", entry.kind, [entry]) for entry in case.ledger]
     rows = []
-    for place, entries in [*parts, ({"path": "total", "kind": ""}, case.ledger)]:
-        of_a, of_b = (divide(rule.flops(entries, tokens), tokens) for rule in rules)
-        if of_a or of_b:
-            values = {**place, "a": of_a, "b": of_b, "difference": divide(of_a - of_b, 1)}
-            rows.append(Row(values, records=[values], total=entries is case.ledger))
-    columns = [Column("path", "module"), Column("kind", "kind")]
-    columns += [
-        Column("a", a.name, unit="FLOPs", kind="int", of="FLOPs", priority=0),
-        Column("b", b.name, unit="FLOPs", kind="int", of="FLOPs", priority=0),
-        Column("difference", "difference", unit="FLOPs", kind="int", of="FLOPs", sign=True, priority=0),
+    for path, kind, entries in [*parts, ("total", "", case.ledger)]:
+        a, b = (divide(rule.flops(entries, tokens), tokens) for rule in rules)
+        if a or b:
+            rows.append(RuleRow(path, kind, a, b, divide(a - b, 1), total=entries is case.ledger))
+    return RuleComparison(case, rules, rows)
+
+
+def rules_table(found: RuleComparison) -> Table[RuleRow]:
+    """Return the table of two rules."""
+    case, (a, b) = found.case, found.rules
+    per_token = partial(Column, unit="FLOPs", kind="int", of="FLOPs", priority=0)
+    columns = [
+        Column("path", "module"),
+        Column("kind", "kind"),
+        per_token("a", a.name),
+        per_token("b", b.name),
+        per_token("difference", "difference", sign=True),
     ]
     used, stored = case.ledger.active_params, case.ledger.params
     size = f"{used:,} of {stored:,} parameters are active" if used != stored else f"{stored:,} parameters"
     notes = [f"Input: {describe_input(case.lengths)}. FLOPs per token of a training step. {case.name}: {size}."]
-    notes += [f"{rule.name}: {rule.about} Source: {rule.source}." for rule in dict.fromkeys(rules)]
+    notes += [f"{rule.name}: {rule.about} Source: {rule.source}." for rule in dict.fromkeys(found.rules)]
     title = f"{case.name}: {a.name} against {b.name}"
-    table = Table(f"{case.name}-rules", title, columns, notes)
-    return Section(table, rows, facts={"model": case.name, "rules": list(names)})
+    facts = {"model": case.name, "rules": [a.name, b.name]}
+    return Table(f"{case.name}-rules", title, columns, found.rows, notes, facts=facts)
+
+
+def rules_sentence(comparisons: Sequence[RuleComparison]) -> str:
+    """Return what each rule counts of each model."""
+    parts = []
+    for found in comparisons:
+        total, (a, b) = found.rows[-1], found.rules
+        parts.append(f"{found.case.name}: {total.a:,} FLOPs per token by {a.name}, {total.b:,} by {b.name}")
+    return f"{'; '.join(parts)}."

@@ -4,19 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from headcount.bench.measure import CLOSED_FORM
-from headcount.bench.result import as_table
+from headcount.bench.result import as_table, format_macs
 from headcount.bench.table import Row, Section, plural
-from headcount.formulas.ledger import flops
 from headcount.formulas.published import tables
 from headcount.formulas.published.verdicts import VERDICTS
 
 NOTHING, NOT_COUNTED = "no printed value", "not counted"
 """Words in place of a verdict: of an empty cell, and of a model that could not be counted."""
-
-
-def macs(number: int, in_flops: bool) -> str:
-    """Return a number of MACs with its unit."""
-    return f"{flops(number):,} FLOPs" if in_flops else f"{number:,} MACs"
 
 
 def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
@@ -35,7 +29,7 @@ def presets_result(printed: Sequence[Section], in_flops: bool) -> str:
     parts = []
     for record in records:
         active = f", {record['active_params']:,} of them active" if record["active_params"] != record["params"] else ""
-        cost = macs(record["macs"], in_flops)
+        cost = format_macs(record["macs"], in_flops)
         parts.append(f"{record['preset']}: {cost}, {record['params']:,} parameters{active}")
     return _sentence([*parts, *_counts(printed)])
 
@@ -66,7 +60,7 @@ def comparison_result(printed: Sequence[Section], in_flops: bool) -> str:
         return ""
     difference = differences[0]
     if difference:
-        out = f"A: {macs(abs(difference), in_flops)} {'more' if difference > 0 else 'less'} than B"
+        out = f"A: {format_macs(abs(difference), in_flops)} {'more' if difference > 0 else 'less'} than B"
     else:
         out = f"A: as many {'FLOPs' if in_flops else 'MACs'} as B"
     if crossovers := _rows(printed, "compare-crossovers"):
@@ -76,28 +70,14 @@ def comparison_result(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{out}."
 
 
-def rules_result(printed: Sequence[Section], in_flops: bool) -> str:
-    """Return the result of two rules: what each counts of each model."""
-    found = []
-    for section in printed:
-        total, (a, b) = section.rows[-1].values, section.facts["rules"]
-        found.append(f"{section.facts['model']}: {total['a']:,} FLOPs per token by {a}, {total['b']:,} by {b}")
-    return f"{'; '.join(found)}."
-
-
-def conversion_result(printed: Sequence[Section], in_flops: bool) -> str:
-    """Return the result of a conversion: the cost of the ideal form relative to the dense model."""
-    ideal = printed[0].rows[-1].values
-    return f"Ideal: {macs(ideal['macs'], in_flops)}, {float(ideal['share']):.2f} % of dense. {printed[0].below[0]}"
-
-
 def module_result(printed: Sequence[Section], in_flops: bool) -> str:
     """Return the result of a module: its count, and how many reported counts are explained."""
     count = printed[0].facts["count"]
     cells = _rows(printed, "module-counters")
     explained = sum(row.values["verdict"] not in ("failed", "unexplained") for row in cells)
     reported = f"; {explained} of {plural(len(cells), 'reported count')} explained by the trace" if cells else ""
-    return f"{macs(count['macs'], in_flops)} ({count['headline']}), {count['params']:,} parameters{reported}."
+    cost = f"{format_macs(count['macs'], in_flops)} ({count['headline']})"
+    return f"{cost}, {count['params']:,} parameters{reported}."
 
 
 def audit_result(printed: Sequence[Section], in_flops: bool) -> str:
