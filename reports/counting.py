@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -128,15 +128,19 @@ def audit() -> list[Cell]:
     """Count every formulation by every counter on cpu and meta, with the causes of each difference."""
     from headcount.bench.macs import audit as formulations
 
-    readings, _ = check_sections(formulations.sections(parse_counters(None), None))
-    return [_cell(row.values["written"], **record) for row in readings.rows for record in row.records]
-
-
-def _cell(written: str, *, spelling: str, device: str, counter: str, exact: int, **read) -> Cell:
-    # a formulation that could not run has a prefix before the reason
-    reason = (read.get("failed") or "").removeprefix("failed: ")
-    difference = None if reason else read["macs"] - exact
-    return Cell(spelling, written, device, counter, exact, difference, reason, tuple(read.get("causes", ())))
+    counters, found = parse_counters(None), []
+    for row in check_rows(formulations.count_formulations(counters, None)):
+        cell = partial(Cell, row.spelling, row.written, row.device)
+        if row.failed:
+            # a formulation that could not run has a prefix before the reason
+            reason = row.failed.removeprefix("failed: ")
+            found += [cell(name, row.exact, None, reason) for name in ("headcount", *counters)]
+            continue
+        found.append(cell("headcount", row.exact, row.headcount))
+        for count in row.counts:
+            causes = tuple(map(vars, count.explanation.causes)) if count.explanation else ()
+            found.append(cell(count.counter, row.exact, count.difference, count.reason or "", causes))
+    return found
 
 
 def comparison(a: str, b: str) -> list[Section]:

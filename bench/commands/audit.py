@@ -18,6 +18,7 @@ from headcount.bench.isolated.target import (
 )
 from headcount.bench.macs import module, results
 from headcount.bench.output.arguments import COUNT
+from headcount.bench.result import Result
 
 PROG = "headcount audit"
 DESCRIPTION = """What all installed counters report, and the calls that make each difference.
@@ -41,20 +42,19 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def command(args: argparse.Namespace) -> Work:
+def command(args: argparse.Namespace) -> Result | Work:
     """Compare the counters on the target of ``args``, or on all formulations."""
     counters = [name for name in counters_of(args) if name in registry.NAMES]
     if args.target:
         count = count_module(parse_target(args.target, args), counters)
         sections = module.sections(count, args.depth or 3, bool(args.elementwise), args.check)
-        result = results.module_result
-    else:
-        refuse(args, (*TARGET, *OPERATORS, "depth"), "the formulations; it needs a TARGET")
-        # it imports torch
-        from headcount.bench.macs import audit
+        return Work(sections, remark=peak_memory, result=partial(results.module_result, in_flops=args.flops))
+    refuse(args, (*TARGET, *OPERATORS, "depth"), "the formulations; it needs a TARGET")
+    # it imports torch
+    from headcount.bench.macs import audit
 
-        sections, result = audit.sections(counters, args.device), results.audit_result
-    return Work(sections, remark=peak_memory, result=partial(result, in_flops=args.flops))
+    rows = audit.count_formulations(counters, args.device)
+    return Result(audit.tables(rows, counters), lambda: audit.sentence(rows, counters), remark=peak_memory)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

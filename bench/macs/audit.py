@@ -1,36 +1,100 @@
-"""``bench.macs --audit``: count every formulation on every device with every counter, and explain each difference."""
+"""``headcount audit``: count every formulation on every device with every counter, and explain each difference."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import torch
 
 from headcount.bench.counters import registry
-from headcount.bench.counters.base import as_record, version_note
+from headcount.bench.counters.base import ToolCount, as_record, version_note
 from headcount.bench.counters.run_context import one_line, one_thread
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import LONGEST, read
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
-from headcount.bench.macs.entries import CAUSE_COLUMNS, causes_section
+from headcount.bench.macs.entries import CauseRow
 from headcount.bench.output.progress import with_progress
-from headcount.bench.table import Column, Row, Section, Table, macs_column
+from headcount.bench.result import Row, Table, columns_of, shown
+from headcount.bench.table import Column, macs_column, plural
 
 ABOUT = (
     "A row is one formulation of a layer on one device. Column headcount: its count minus the closed form. Other "
     "counters: reported MACs minus the closed form."
 )
+FAILED = "failed"
 
 
-def sections(counters: Sequence[str], device: str | None) -> Iterator[Section]:
-    """Yield the table of formulations by counter, then the causes of all differences."""
+@dataclass(frozen=True)
+class AuditRow(Row):
+    """A formulation on a device: headcount's count of it, and every counter's.
+
+    Attributes:
+        spelling: name of the formulation.
+        written: how it is written.
+        device: where it ran.
+        exact: its closed form.
+        headcount_macs: headcount's count; None where the formulation failed.
+        counts: the other counters' counts.
+        failed: why the formulation failed, empty where it ran.
+        notes, failures: as of all rows.
+    """
+
+    spelling: str
+    written: str
+    device: str
+    exact: int
+    headcount_macs: int | None = None
+    counts: Sequence[ToolCount] = ()
+    failed: str = ""
+    notes: Sequence[str] = ()
+    failures: Sequence[str] = ()
+
+    @property
+    def headcount(self) -> int | str:
+        """The error of headcount."""
+        return FAILED if self.headcount_macs is None else self.headcount_macs - self.exact
+
+    def error_of(self, counter: str) -> int | str:
+        """Return the error of a counter."""
+        found = next((count for count in self.counts if count.counter == counter), None)
+        return FAILED if found is None or found.reason else found.difference
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, and each count with its causes."""
+        return vars(self) | {"counts": list(map(as_record, self.counts))}
+
+
+@dataclass(frozen=True)
+class AuditCauseRow(CauseRow):
+    """A cause of an error, and the formulations and devices that have it, in the first row of a count."""
+
+    difference: int | str = shown(macs_column, "error\nvs exact", sign=True, words=True)
+    cells: str = shown(Column, "formulations and devices", priority=2, wraps=20)
+
+
+def count_formulations(counters: Sequence[str], device: str | None) -> list[AuditRow]:
+    """Return every formulation on every device, by every counter."""
     devices = [device] if device else ["cpu", "meta", *(["cuda"] if torch.cuda.is_available() else [])]
     places = [(formulation, where) for formulation in FORMULATIONS for where in devices]
-    rows = [_row(*place, _read(*place, counters), counters) for place in with_progress(places, "audit", "run")]
-    yield Section(_matrix_table(counters), rows)
-    yield _causes([record for row in rows for record in row.records])
+    return [_row(*place, _read(*place, counters)) for place in with_progress(places, "audit", "run")]
+
+
+def tables(rows: Sequence[AuditRow], counters: Sequence[str]) -> list[Table]:
+    """Return the table of formulations by counter, then the causes of all differences."""
+    return [_matrix_table(rows, counters), _causes_table(rows)]
+
+
+def sentence(rows: Sequence[AuditRow], counters: Sequence[str]) -> str:
+    """Return how many runs are exact, explained, failed and unexplained."""
+    runs = len(rows) * len(counters)
+    read = [count for row in rows for count in row.counts if count.macs is not None]
+    exact = sum(count.difference == 0 for count in read)
+    wrong = sum(len(row.failures) for row in rows)
+    explained, failed = len(read) - exact - wrong, runs - len(read)
+    return f"{plural(runs, 'run')}: {exact} exact, {explained} explained, {failed} failed; {wrong} not explained."
 
 
 def _read(formulation: Formulation, device: str, counters: Sequence[str]) -> Count | str:
@@ -53,7 +117,7 @@ def _runs(formulation: Formulation, device: str) -> bool:
     return True
 
 
-def _matrix_table(counters: Sequence[str]) -> Table:
+def _matrix_table(rows: Sequence[AuditRow], counters: Sequence[str]) -> Table[AuditRow]:
     sizes = f"B={catalog.B} T={catalog.T} S={catalog.S} d_m={catalog.D_MODEL}, h={catalog.HEADS} g={catalog.KV_HEADS}"
     experts = f"E={catalog.EXPERTS} K={catalog.TOP_K} D={catalog.WIDTH} V={catalog.VOCABULARY}"
     difference = partial(macs_column, sign=True, words=True)
@@ -63,53 +127,50 @@ def _matrix_table(counters: Sequence[str]) -> Table:
         Column("device", "device", priority=0),
         macs_column("exact", "MACs\nexact"),
         difference("headcount", "headcount", priority=0),
-        *(difference(name, name.replace("-", "\n")) for name in counters),
+        *(difference(name, name.replace("-", "\n"), value=methodcaller("error_of", name)) for name in counters),
     ]
     notes = [f"Sizes: {sizes}, {experts}.", ABOUT]
-    return Table("audit", "audit: error of each counter", columns, notes, note_column="spelling")
+    return Table("audit", "audit: error of each counter", columns, rows, notes, note_column="spelling")
 
 
-def _row(formulation: Formulation, device: str, found: Count | str, counters: Sequence[str]) -> Row:
+def _row(formulation: Formulation, device: str, found: Count | str) -> AuditRow:
     exact, where = formulation.exact.macs, f"{formulation.name} on {device}"
-    place = {"spelling": formulation.name, "device": device, "exact": exact}
-    values: dict[str, Any] = {**place, "written": formulation.written}
+    row = AuditRow(formulation.name, formulation.written, device, exact)
     if isinstance(found, str):
-        names = ("headcount", *counters)
-        records = [{**place, "failed": found, "counter": name} for name in names]
         # a layer that runs untraced is headcount's failure, not the device's
         failures = [f"{where}: {found}"] if _runs(formulation, device) else []
-        return Row(values | dict.fromkeys(names, "failed"), [found], records, failures)
+        return replace(row, failed=found, notes=[found], failures=failures)
     failures, notes = [], []
-    values["headcount"] = found.macs - exact
-    records = [{**place, "counter": "headcount", "macs": found.macs}]
-    if values["headcount"]:
+    if found.macs != exact:
         failures.append(f"{where}: headcount counts {found.macs:,}, exact {exact:,}")
-    for cell in found.tools:
-        records.append({**as_record(cell), **place})
-        values[cell.counter] = "failed" if cell.reason else cell.difference
-        if cell.reason:
-            notes.append(f"{cell.counter} failed: {cell.reason[:LONGEST]}")
-        if cell.disagreement:
-            rules = version_note(registry.counter(cell.counter).VERIFIED)
-            failures.append(f"{where}: {cell.counter} {cell.disagreement}{rules}")
-    return Row(values, notes, records, failures)
+    for count in found.tools:
+        if count.reason:
+            notes.append(f"{count.counter} failed: {count.reason[:LONGEST]}")
+        if count.disagreement:
+            rules = version_note(registry.counter(count.counter).VERIFIED)
+            failures.append(f"{where}: {count.counter} {count.disagreement}{rules}")
+    return replace(row, headcount_macs=found.macs, counts=found.tools, notes=notes, failures=failures)
 
 
-def _causes(records: Sequence[dict[str, Any]]) -> Section:
+def _causes_table(rows: Sequence[AuditRow]) -> Table[AuditCauseRow]:
     """Return the causes of all differences; formulations with the same causes share their rows."""
     counts: dict[tuple, dict[str, Any]] = {}
-    for record in records:
-        if record.get("causes"):
-            key = (record["counter"], record["predicted_macs"], str(record["causes"]))
-            counts.setdefault(key, {**record, "places": []})["places"].append(
-                f"{record['spelling']} {record['device']}"
-            )
-    counter, *parts = CAUSE_COLUMNS
-    error = macs_column("difference", "error\nvs exact", sign=True, words=True)
-    columns = [counter, error, *parts, Column("cells", "formulations and devices", priority=2, wraps=20)]
-    found = [{**count, "cells": ", ".join(count["places"])} for count in counts.values()]
-    unverified = dict.fromkeys(text for count in found for text in count["unverified"])
+    places: dict[tuple, list[str]] = {}
+    for row in rows:
+        for count in map(as_record, row.counts):
+            if count["causes"]:
+                key = (count["counter"], count["predicted_macs"], str(count["causes"]))
+                counts[key] = count
+                places.setdefault(key, []).append(f"{row.spelling} {row.device}")
+    causes = []
+    for key, count in counts.items():
+        first, *others = count["causes"]
+        where = ", ".join(places[key])
+        causes.append(AuditCauseRow(count["counter"], **first, difference=count["difference"], cells=where))
+        causes += [AuditCauseRow("", **cause, difference="", cells="") for cause in others]
+    unverified = dict.fromkeys(text for count in counts.values() for text in count["unverified"])
     below = ["The causes of a count sum to its error."]
     below += [f"The rules are unverified for {', '.join(unverified)}."] if unverified else []
-    section = causes_section("audit-causes", "audit: where each tool's error comes from", found, columns)
-    return replace(section, below=below)
+    counter, *parts, difference, cells = columns_of(AuditCauseRow)
+    columns = [counter, difference, *parts, cells]
+    return Table("audit-causes", "audit: where each tool's error comes from", columns, causes, below=below, detail=True)

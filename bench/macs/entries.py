@@ -10,7 +10,7 @@ from headcount.bench import table as printed
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.measure import Measurement, as_records
-from headcount.bench.result import Row, Table
+from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.table import TONES, Column, Section, macs_column, params_column
 from headcount.bench.training_flops import tokens_of
 from headcount.formulas.conventions import CONVENTIONS, Rule
@@ -30,15 +30,18 @@ ABOUT = (
     "the index of a repeated layer, all repetitions together."
 )
 CAUSES = "where each tool's error comes from"
-CAUSE_COLUMNS = [
-    Column("counter", "counter"),
-    macs_column("macs", "MACs", sign=True, priority=0),
-    Column("what", "what", priority=2),
-    Column("name", "call", priority=0, wraps=20),
-    Column("calls", "calls", kind="int", priority=3),
-    Column("place", "place in the tool's source", wraps=20),
-]
-"""Columns of the calls that cause an error, with their places in the tool's source."""
+
+
+@dataclass(frozen=True)
+class CauseRow(Row):
+    """Calls that cause an error, with their place in the tool's source; ``counter`` stands in a count's first row."""
+
+    counter: str = shown(Column, "counter")
+    macs: int = shown(macs_column, "MACs", sign=True, priority=0)
+    what: str = shown(Column, "what", priority=2)
+    name: str = shown(Column, "call", priority=0, wraps=20)
+    calls: int = shown(Column, "calls", kind="int", priority=3)
+    place: str = shown(Column, "place in the tool's source", wraps=20)
 
 
 def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section]:
@@ -66,7 +69,7 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
         yield replace(section, rows=[replace(row, records=()) for row in section.rows])
     causes = [record for record in records if record.get("causes")]
     if causes:
-        yield causes_section(f"{name}-causes", f"{name}: {CAUSES}", causes)
+        yield causes_table(f"{name}-causes", f"{name}: {CAUSES}", causes)
 
 
 def _row(path: str, ledger: Ledger, total: int, **more: Any) -> printed.Row:
@@ -125,19 +128,13 @@ def counters_section(name: str, heading: str, cells: Sequence[Mapping[str, Any]]
     return Section(printed.Table(name, heading, columns, note_column="verdict"), rows)
 
 
-def causes_section(
-    name: str, heading: str, counts: Iterable[Mapping[str, Any]], columns: Sequence[Column] = CAUSE_COLUMNS
-) -> Section:
-    """Return the causes of each counter's difference, from the records of its counts.
-
-    What ``columns`` show of a count itself stands in the row of its first cause.
-    """
+def causes_table(name: str, heading: str, counts: Iterable[Mapping[str, Any]]) -> Table[CauseRow]:
+    """Return the causes of each counter's difference, from the records of its counts."""
     rows = []
     for count in counts:
         for position, cause in enumerate(count["causes"]):
-            values = {column.key: "" if position else count.get(column.key) for column in columns}
-            rows.append(printed.Row(values | cause))
-    return Section(printed.Table(name, heading, columns), rows, detail=True)
+            rows.append(CauseRow("" if position else count["counter"], **cause))
+    return Table(name, heading, columns_of(CauseRow), rows, detail=True)
 
 
 @dataclass(frozen=True)

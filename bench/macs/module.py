@@ -8,7 +8,7 @@ from headcount.bench.contractions import summary
 from headcount.bench.contractions.summary import folded, merged
 from headcount.bench.counters.base import as_record
 from headcount.bench.counting.result import Count
-from headcount.bench.macs.entries import CAUSES, causes_section, counters_section
+from headcount.bench.macs.entries import CAUSES, causes_table, counters_section
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, transfer_rows
 from headcount.bench.output.figure import figure
 from headcount.bench.table import Column, Row, Section, Table, plural
@@ -31,7 +31,7 @@ def sections(count: Count, depth: int, elementwise: bool, check: bool) -> list[S
     if count.tools:
         tools = list(map(as_record, count.tools))
         found.append(counters_section("module-counters", "counters", tools, check))
-        found.append(causes_section("module-causes", CAUSES, tools))
+        found.append(causes_table("module-causes", CAUSES, tools))
     if count.elementwise and elementwise:
         found.append(_elementwise_section(count))
     if count.unsupported:

@@ -80,17 +80,6 @@ def module_result(printed: Sequence[Section], in_flops: bool) -> str:
     return f"{cost}, {count['params']:,} parameters{reported}."
 
 
-def audit_result(printed: Sequence[Section], in_flops: bool) -> str:
-    """Return the result of an audit: how many runs are exact, explained, failed and unexplained."""
-    rows = _rows(printed, "audit")
-    cells = [record for row in rows for record in row.records if record["counter"] != "headcount"]
-    failed = sum(record.get("macs") is None for record in cells)
-    exact = sum(record.get("macs") == record["exact"] for record in cells)
-    wrong = sum(len(row.failures) for row in rows)
-    other = len(cells) - failed - exact - wrong
-    return f"{plural(len(cells), 'run')}: {exact} exact, {other} explained, {failed} failed; {wrong} not explained."
-
-
 def _rows(printed: Sequence[Section], name: str) -> Sequence[Row]:
     """Return the rows of the table ``name``."""
     return [row for section in printed if as_table(section).name == name for row in section.rows]
