@@ -1,6 +1,5 @@
 """Tables of a user's file: its targets counted, and each printed cell judged (formulas/published/own.py)."""
 
-import json
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from headcount.bench.errors import EnvironmentMissing, UsageError, read_file
 from headcount.bench.isolated.run import InternalError
 from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
 from headcount.bench.isolated.user_code import UserCodeError, check_function, check_target, is_below
-from headcount.bench.macs.published import CELL_COLUMNS, case_of, row_of
+from headcount.bench.macs.published import CELL_COLUMNS, as_texts, case_of, row_of
 from headcount.bench.macs.results import NOT_COUNTED, verdicts
 from headcount.bench.table import Column, Row, Section, Table, plural
 from headcount.bench.training_flops import flops_per_token, module_ledger
@@ -92,7 +91,7 @@ class _Models:
     def __init__(self, table: PublishedTable, path: str, trust: bool, find_rule: bool) -> None:
         self.path, self.folder, self.trust = path, Path(path).parent, trust
         self._model = cache(_model_or_error)
-        self._inputs = {(row.target, json.dumps(row.set)): row.input for row in table.rows}
+        self._inputs = {(row.target, _key(row.set)): row.input for row in table.rows}
         self._figures = table.quantities
         # the rule of the table has no part in finding one
         self._rules = {} if find_rule else {name: table.rule_of(one) for name, one in self._figures.items()}
@@ -153,8 +152,7 @@ class _Models:
 
     def of(self, target: str, changed: Mapping[str, Any]) -> Case | _Module:
         """Return the model of a target with fields and lengths changed."""
-        settings = json.dumps(changed)
-        spec = _locate(target, self.folder, self._root)
+        spec, settings = _locate(target, self.folder, self._root), _key(changed)
         found = self._model(spec, settings, self._inputs.get((target, settings), ""), self._root)
         if isinstance(found, Exception):
             raise found
@@ -163,18 +161,15 @@ class _Models:
     def why_not(self, row: PrintedRow, rule: str) -> str:
         """Return why a rule does not apply to the model of a row; empty where it does."""
         model = self.of(row.target, row.set)
-        if isinstance(model, Case):
-            case = model
-        elif _is_of_presets(rule):
+        is_module = isinstance(model, _Module)
+        if is_module and _is_of_presets(rule):
             return _needs_preset(rule, row.target)
-        else:
-            case = model.counted
-        if not (rule and CONVENTIONS[rule].backward):
+        if not rule or not CONVENTIONS[rule].backward:
             return ""
-        if isinstance(case, Count) and not case.tokens:
+        if is_module and not model.counted.tokens:
             return f"rules are per token, and the inputs of {row.target} have none"
         try:
-            flops_per_token(case, CONVENTIONS[rule])
+            flops_per_token(model.counted if is_module else model, CONVENTIONS[rule])
         except UsageError as error:
             return str(error)
         return ""
@@ -219,15 +214,17 @@ def _model_or_error(*options: Any) -> Case | _Module | Exception:
         return error
 
 
-def _model(spec: str, settings: str, inputs: str, root: str | None) -> Case | _Module:
-    changed = json.loads(settings)
+def _key(changed: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(as_texts(changed).items())
+
+
+def _model(spec: str, changed: tuple[tuple[str, str], ...], inputs: str, root: str | None) -> Case | _Module:
     if spec in PRESETS:
-        return case_of(spec, changed)
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in changed.items()}
+        return case_of(spec, dict(changed))
     # a function of the user may have keywords of these names
     names = LENGTHS if is_configuration(spec) else ()
-    lengths = {name: parse_int(value) for name, value in texts.items() if name in names}
-    fields = parse_settings([f"{name}={value}" for name, value in texts.items() if name not in names], spec)
+    lengths = {name: parse_int(text) for name, text in changed if name in names}
+    fields = parse_settings([f"{name}={text}" for name, text in changed if name not in names], spec)
     roots = {spec: root} if root else None
     count = count_module(Target(spec, fields, tuple(inputs.split()), None, lengths), roots=roots)
     sizes, _ = count.first_input

@@ -73,6 +73,8 @@ CELL_COLUMNS = (
     Column("verdict", "verdict", priority=0, tones=TONES),
 )
 """Columns of a table of printed cells."""
+MISSED = {"no rule found": "no rule found that prints", "not reproducible": "no rule prints"}
+"""What a failure says of a cell with these verdicts."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported."
 ABOUT_ACTIVATED = (
     "Activated: by number of heads, and each head weighing as many MACs as it takes. MACs of one forward pass, "
@@ -130,14 +132,19 @@ def _operations(case: Case) -> int:
 
 def case_of(preset: str, changed: Mapping[str, Any]) -> Case:
     """Return the case of a preset with fields and lengths changed, as values or as texts of --set, made once."""
-    return _case(preset, json.dumps(changed))
+    return _case(preset, tuple(as_texts(changed).items()))
 
 
 @cache
-def _case(preset: str, changed: str) -> Case:
-    texts = {name: text if isinstance(text, str) else json.dumps(text) for name, text in json.loads(changed).items()}
-    lengths = {name: parse_int(texts.pop(name)) for name in LENGTHS if name in texts}
-    return Case.of(preset, parse_overrides(preset, [f"{name}={text}" for name, text in texts.items()]), lengths)
+def _case(preset: str, changed: tuple[tuple[str, str], ...]) -> Case:
+    lengths = {name: parse_int(text) for name, text in changed if name in LENGTHS}
+    fields = [f"{name}={text}" for name, text in changed if name not in LENGTHS]
+    return Case.of(preset, parse_overrides(preset, fields), lengths)
+
+
+def as_texts(changed: Mapping[str, Any]) -> dict[str, str]:
+    """Return values of a table as texts of --set; a date is a text too."""
+    return {name: one if isinstance(one, str) else json.dumps(one, default=str) for name, one in changed.items()}
 
 
 class ReproducedTable:
@@ -313,14 +320,14 @@ def figures_section(name: str) -> Section:
 def row_of(place: str, cell: Judged) -> Row:
     """Return the row of a cell of the table at ``place``.
 
-    It has a failure where its verdict is not as typed, and, where none is typed, if no rule is found.
+    It has a failure where its verdict is not as typed, and, where none is typed, if it is one of MISSED.
     """
     where = f"{place} {cell.row.name}, {cell.figure.head}"
     wrong, missed = [], []
     if cell.verdict != cell.expected:
         wrong = [f"{where}: {cell.verdict!r}, typed as {cell.expected!r}"]
-    elif cell.row.verdicts is None and cell.verdict == "no rule found":
-        missed = [f"{where}: no rule found that prints {cell.printed}"]
+    elif cell.row.verdicts is None and cell.verdict in MISSED:
+        missed = [f"{where}: {MISSED[cell.verdict]} {cell.printed}"]
     values = {
         "row": cell.row.name,
         "figure": cell.figure.head,

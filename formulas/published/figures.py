@@ -58,34 +58,6 @@ looks up; ``attention``, the FLOPs per token of both T x T products in a forward
 a training step under the rule; percentages of heads of MoH."""
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """What a column prints: its ``head``, the expression of its ``value``, and ``about``, which says it in words."""
-
-    head: str
-    value: str
-    about: str = ""
-
-
-QUANTITIES = {
-    "macs": Quantity("MACs", "macs"),
-    "flops": Quantity("FLOPs", "2 * macs"),
-    "params": Quantity("parameters", "N", "All parameters, frozen ones included"),
-    "active_params": Quantity("active parameters", "N_active"),
-    "active": Quantity(
-        "active parameters without the embedding",
-        "N_active - N_embedding",
-        "Parameters that a token uses, without the embedding",
-    ),
-    "activated": Quantity("activated heads", "activated", "Heads that a token uses, of all heads of all layers"),
-    "shared": Quantity("shared heads", "shared", "Shared heads, of the heads that a token uses in all layers"),
-    "training_flops_per_token": Quantity("training FLOPs per token", "work"),
-    "training_flops": Quantity("training FLOPs", "work * tokens"),
-    "mfu": Quantity("MFU", "100 * work * tokens / (seconds * devices * peak)"),
-}
-"""The quantities that need no expression; ``macs`` are those of a forward pass under the rule."""
-
-
 class UnknownCostError(ValueError):
     """A cost of a model is not known: the active parameters of one that selects them in a way that is not followed."""
 
@@ -100,6 +72,7 @@ class Figure:
         value: the expression of its cells, or that of each kind of row.
         rule: how often each entry counts, a name of formulas/conventions.py.
         quantity: one of QUANTITIES, which gives name, head and value.
+        about: what a quantity is, in words.
         judged: whether it decides the verdicts of rows.
         formula: its cells are expressions of the letters given in their rows, compared as integers.
         scale: what a printed number is multiplied by.
@@ -118,6 +91,7 @@ class Figure:
     scale: int = 1
     significant: int = 0
     multiple: int = 1
+    about: str = field(default="", metadata=UNREAD)
     truncated: bool = field(default=False, metadata=UNREAD)
     trailing_zeros: bool = field(default=False, metadata=UNREAD)
 
@@ -194,8 +168,31 @@ class Figure:
             return f"{self.head}: {self.expression}{rule}"
         digits = f"{self.significant} significant" if self.significant else "the printed"
         digits = f"multiples of {self.multiple}" if self.multiple > 1 else f"{digits} digits"
-        what = self.multiplicity.about.rstrip(".") if self.rule else QUANTITIES[self.quantity].about
+        what = self.multiplicity.about.rstrip(".") if self.rule else self.about
         return f"{what}, {'truncated' if self.truncated else 'rounded half up'} to {digits}."
+
+
+def _quantity(name: str, head: str, value: str, about: str = "") -> Figure:
+    return Figure(name=name, head=head, value=value, about=about, quantity=name)
+
+
+QUANTITIES = {
+    one.name: one
+    for one in (
+        _quantity("macs", "MACs", "macs"),
+        _quantity("flops", "FLOPs", "2 * macs"),
+        _quantity("params", "parameters", "N", "All parameters, frozen ones included"),
+        _quantity("active_params", "active parameters", "N_active"),
+        _quantity("active", "active parameters without the embedding", "N_active - N_embedding",
+                  "Parameters that a token uses, without the embedding"),
+        _quantity("activated", "activated heads", "activated", "Heads that a token uses, of all heads of all layers"),
+        _quantity("shared", "shared heads", "shared", "Shared heads, of the heads that a token uses in all layers"),
+        _quantity("training_flops_per_token", "training FLOPs per token", "work"),
+        _quantity("training_flops", "training FLOPs", "work * tokens"),
+        _quantity("mfu", "MFU", "100 * work * tokens / (seconds * devices * peak)"),
+    )
+}  # fmt: skip
+"""The columns that need no expression; ``macs`` are those of a forward pass under the rule."""
 
 
 @dataclass(frozen=True, kw_only=True)

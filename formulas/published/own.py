@@ -26,11 +26,8 @@ def load(path: str, text: str, rule: str = "", find_rule: bool = False) -> Publi
     """
     # a number with a point is a rounded one, whose digits count
     data = _read_csv(text) if path.endswith(".csv") else parse_toml(text, parse_float=str)
-    lines = _row_lines(path, text)
-    rows = data.get("row", ())
-    # rows in one array have no lines of their own
-    lines = lines if len(lines) == len(rows) else (1,) * len(rows)
-    table = parse({"name": PurePath(path).stem, **data, **({"rule": rule} if rule else {})}, lines)
+    data = {"name": PurePath(path).stem, **data} | ({"rule": rule} if rule else {})
+    table = parse(data, _row_lines(path, text))
     _check_figures(table)
     for figure in () if find_rule else table.quantities.values():
         table.rule_of(figure)
@@ -44,7 +41,7 @@ def load(path: str, text: str, rule: str = "", find_rule: bool = False) -> Publi
 
 def _check_figures(table: PublishedTable) -> None:
     """Raise ValueError for a figure with a name or a head that has a meaning already."""
-    heads = {*QUANTITIES, *(quantity.head.lower() for quantity in QUANTITIES.values())}
+    heads = {*QUANTITIES, *(known.head.lower() for known in QUANTITIES.values())}
     for figure in table.columns:
         if figure.name != figure.quantity:
             words = {figure.name.lower()} if figure.quantity else {figure.name.lower(), figure.head.lower()}

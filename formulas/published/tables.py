@@ -4,7 +4,6 @@ A file with ``[[row]]`` prints costs: a row has a target and its printed cells, 
 of cells is. One with ``[[entry]]`` prints no costs.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -208,14 +207,11 @@ def _has_rows_of_models(data: Mapping[str, Any]) -> bool:
 def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     """Return the table called ``name``. Raises ValueError for an unknown name, rule or way of reading."""
     found = {data["name"]: data for data in _read_folder(folder) if "row" in data}
-    if name not in found:
-        known = (*names(folder=folder), *figure_names(folder))
-        raise ValueError(f"unknown table {name!r}; choose from {', '.join(known)}")
+    check(name in found, f"unknown table {name!r}", (*names(folder=folder), *figure_names(folder)))
     # a row of a paper that types no verdict is reproduced
     rows = [{"verdicts": {}} | row for row in found[name]["row"]]
-    table = parse({**found[name], "row": rows}, [1] * len(rows))
-    if table.read not in ("", *READ):
-        raise ValueError(f"read of {name} must be one of {', '.join(READ)}, not {table.read!r}")
+    table = parse({**found[name], "row": rows})
+    check(table.read in ("", *READ), f"read of {name} must be one of {', '.join(READ)}, not {table.read!r}")
     return table
 
 
@@ -227,31 +223,35 @@ def _read_folder(folder: Traversable) -> list[dict[str, Any]]:
     return sorted(found, key=lambda data: (data["order"], data["name"]))
 
 
-def parse(data: Mapping[str, Any], lines: Iterable[int]) -> PublishedTable:
+def parse(data: Mapping[str, Any], lines: Sequence[int] = ()) -> PublishedTable:
     """Return the table that the ``data`` of a file means; its rows stand at ``lines``.
 
     Raises ValueError, with the line of the row, for anything that is not in the format.
     """
-    if not data.get("row"):
-        raise ValueError("no row; a [[row]] has target and printed")
-    table = from_data(PublishedTable, {key: one for key, one in data.items() if key not in ("figure", "row")})
+    figures, found = data.get("figure", []), data.get("row", [])
+    check(
+        isinstance(figures, list) and isinstance(found, list), "figures and rows are tables; write [[figure]], [[row]]"
+    )
+    others = {key: value for key, value in data.items() if key not in ("figure", "row")}
+    table = from_data(PublishedTable, others)
     check(table.rule in ("", *RULES), f"unknown rule {table.rule!r}", RULES)
     if table.peak:
-        peak = attempt("peak", number, str(table.peak))
+        peak = _read("peak", number, str(table.peak))
         table = replace(table, given={**table.given, "peak": f"{peak.numerator}/{peak.denominator}"})
-    columns = [_parse_figure(one) for one in data.get("figure", ())]
-    known = {name: _quantity(name) for name in QUANTITIES} | {column.name: column for column in columns}
-    check(len({column.name for column in columns}) == len(columns), "two figures have one name")
+    columns = {column.name: column for column in map(_parse_figure, figures)}
+    check(len(columns) == len(figures), "two figures have one name")
+    check(found, "no row; a [[row]] has target and printed")
+    # rows in one array have no lines of their own
+    lines = lines if len(lines) == len(found) else [1] * len(found)
     rows = []
-    for line, row in zip(lines, data["row"], strict=True):
+    for line, row in zip(lines, found, strict=True):
         try:
-            rows.append(replace(_parse_row(row, table, known), line=line))
+            rows.append(replace(_parse_row(row, table, QUANTITIES | columns), line=line))
         except ValueError as error:
             raise ValueError(f"line {line}: {error}") from None
-    printed = {name: known[name] for row in rows for name in row.printed}
-    columns = {column.name: column for column in columns} | printed
-    columns = [replace(column, trailing_zeros=table.trailing_zeros) for column in columns.values()]
-    return replace(table, columns=tuple(columns), rows=tuple(rows))
+    columns |= {name: QUANTITIES[name] for row in rows for name in row.printed if name not in columns}
+    printed = [replace(column, trailing_zeros=table.trailing_zeros) for column in columns.values()]
+    return replace(table, columns=tuple(printed), rows=tuple(rows))
 
 
 def check(fine: Any, what: str, valid: Iterable[str] = ()) -> None:
@@ -260,16 +260,12 @@ def check(fine: Any, what: str, valid: Iterable[str] = ()) -> None:
         raise ValueError(what + (f"; choose from {', '.join(valid)}" if valid else ""))
 
 
-def attempt(key: str, parser: Callable[[str], Any], text: str) -> Any:
-    """Return ``text`` as ``parser`` reads it. Raises ValueError with the key."""
+def _read(key: str, parser: Callable[[Any], Any], value: Any) -> Any:
+    """Return ``value`` as ``parser`` reads it. Raises ValueError with the key."""
     try:
-        return parser(text)
+        return parser(value)
     except ValueError as error:
         raise ValueError(f"{key} {error}") from None
-
-
-def _quantity(name: str) -> Figure:
-    return Figure(name=name, quantity=name, head=QUANTITIES[name].head, value=QUANTITIES[name].value)
 
 
 def _parse_figure(data: Any) -> Figure:
@@ -278,12 +274,13 @@ def _parse_figure(data: Any) -> Figure:
     if quantity := data.get("quantity"):
         check(quantity in QUANTITIES, f"unknown quantity {quantity!r}", QUANTITIES)
         check(not data.keys() & {"head", "value"}, f"head and value of {quantity} follow from the quantity")
-        data = {"name": quantity, "head": QUANTITIES[quantity].head, "value": QUANTITIES[quantity].value, **data}
+        known = QUANTITIES[quantity]
+        data = {"name": quantity, "head": known.head, "value": known.value, **data}
     check({"name", "head", "value"} <= data.keys(), "a figure has name, head and value, or a quantity")
-    figure = from_data(Figure, data)
+    figure = replace(from_data(Figure, data), about=QUANTITIES[quantity].about if quantity else "")
     check(figure.rule in ("", *CONVENTIONS), f"unknown rule {figure.rule!r} of {figure.name}", CONVENTIONS)
     for value in figure.values:
-        check(not attempt("value", expression, value).costs, f"value {value!r} calls a function")
+        check(not _read("value", expression, value).costs, f"value {value!r} calls a function")
     return figure
 
 
@@ -299,27 +296,15 @@ def _parse_row(data: Any, table: PublishedTable, known: Mapping[str, Figure]) ->
         values = known[name].value
         check(isinstance(values, str) or row.kind in values, f"unknown kind {row.kind!r} of {name}", values)
         if text not in EMPTY and not known[name].formula:
-            attempt("printed", read, text)
+            _read("printed", read, text)
     target, sizes = split_target(row.target)
     given = {**table.given, **row.given}
     for name, value in given.items():
-        attempt(name, lambda _, value=value: ends(value), "")
-    changed = {**table.set, **sizes, **row.set}
-    for name, value in changed.items():
-        check(_is_plain(value), f"{name} cannot be {value}")
-    return replace(row, name=row.name or row.target, target=target, set=changed, given=given)
+        _read(name, ends, value)
+    return replace(row, name=row.name or row.target, target=target, set={**table.set, **sizes, **row.set}, given=given)
 
 
 def split_target(text: str) -> tuple[str, dict[str, str]]:
     """Return a target and the sizes behind its commas; a size may hold commas."""
     target, *words = re.split(r",(?=[^\W\d][\w.]*=)", text)
     return target, dict(word.partition("=")[::2] for word in words)
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether ``value`` can be an argument: numbers, texts and lists of them, but no dates."""
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return True

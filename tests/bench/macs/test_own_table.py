@@ -234,6 +234,14 @@ ROW = '[[row]]\ntarget = "llama2-7b"\n'
         ("a.toml", f'{ROW}printed = {{ mfu = "40%" }}\n', "a.toml: mfu needs a rule of training, not ''"),
         ("a.toml", f'rule = "palm"\n{ROW}printed = {{ mfu = "4" }}\n', "a.toml: line 2: '100 * work * tokens"),
         ("a.toml", '[[figure]]\nname = "x"\n' + ROW, "a.toml: a figure has name, head and value"),
+        ("a.toml", f'[[figure]]\nquantity = "mac"\n{ROW}printed = 1\n', "a.toml: unknown quantity 'mac'; choose from"),
+        ("a.toml", f'[[figure]]\nquantity = "macs"\nvalue = "N"\n{ROW}printed = 1\n', "head and value of macs follow"),
+        (
+            "a.toml",
+            f'[[figure]]\nquantity = "macs"\nname = "params"\n{ROW}printed = 1\n',
+            "a figure cannot be 'params'",
+        ),
+        ("a.toml", f"figure = 1\n{ROW}printed = 1\n", "a.toml: figures and rows are tables; write [[figure]], [[row]]"),
         ("a.toml", f'{ROW}printed = "0"\n', "a.toml: line 1: printed '0' is no number"),
         ("a.toml", f"set = 1\n{ROW}printed = 1\n", "a.toml: set has the wrong type: 1"),
         ("a.toml", "row = [1]\n", "a.toml: line 1: it is no table; write [[row]]"),
@@ -252,6 +260,35 @@ def test_wrong_file_is_named_by_line(table, name, text, message):
     code, sections, err = table(text, name=name)
     assert (code, sections) == (2, [])
     assert message in err and err.count("error:") == 1 and "Traceback" not in err
+
+
+def test_figure_states_the_rule_of_a_quantity(table):
+    figures = '[[figure]]\nquantity = "macs"\nrule = "projections"\n'
+    figures += '[[figure]]\nname = "giga"\nhead = "GMACs"\nvalue = "macs"\nscale = 1_000_000_000\n'
+    exact = T * WEIGHTS + L * 2 * T * T * D
+    printed = f'printed = {{ macs = "{T * WEIGHTS}", giga = "{exact / 10**9:.3f}" }}\n'
+    _, sections, _ = table(f"set = {{ seq_len = {T} }}\n{figures}{ROW}{printed}")
+    assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced", "reproduced"]
+    assert ["MACs by the rule projections" in sections[0]["below"][0], "exact" in sections[0]["below"][1]] == [True] * 2
+
+
+def test_typed_verdict_is_compared(table):
+    text = f'{ROW}printed = {{ params = "%s" }}\nverdicts = {{ params = "explained" }}\n'
+    for printed, code in (("7B", 1), ("6.8B", 1), ("6B", 0)):
+        assert table(text % printed, "--check")[0] == code
+
+
+def test_rule_of_a_figure_can_be_disproved(table):
+    # 25,165,824 MACs of the router, or a multiple of them, are between both rows
+    figure = '[[figure]]\nquantity = "macs"\nrule = "projections"\n'
+    rows = [
+        f'[[row]]\ntarget = "mlm-moa-8K{E}E256D"\nprinted = {{ macs = "{printed}" }}\n'
+        for E, printed in ((16, "8.97G"), (64, "8.98G"))
+    ]
+    code, sections, err = table(figure + "".join(rows), "--check")
+    assert [row["verdict"] for row in sections[0]["rows"]] == ["not reproducible"] * 2
+    assert code == 1 and "mlm-moa-8K16E256D, MACs: no rule prints 8.97G" in err
+    assert [row["verdict"] for row in table("".join(rows))[1][0]["rows"]] == ["no rule found"] * 2
 
 
 def test_own_figure_is_of_ideal_heads(table):
