@@ -10,10 +10,10 @@ a comment, and its value stands between the marker and ``<!-- end -->``.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
@@ -31,12 +31,13 @@ GENERATED = ROOT / "reports" / "generated"
 IN_PLACE = (ROOT / "README.md", *sorted((ROOT / "reports" / "site" / "guides").glob("*.md")))
 """Texts that hold the values of their markers."""
 
+CONTENTS = "{{contents}}"
 MARKER = re.compile(
-    r"(?P<marker>\{\{(?P<name>[\w.-]+)(?::(?P<format>[^}\n]*)| (?P<argument>[^}\n]*))?\}\})"
-    r"(?P<value> -->\n.*?^<!-- end -->$)?",
+    r"(?P<marker>\{\{(?!contents\}\})(?P<name>[^\s:{}]*)(?::(?P<format>[^}\n]*)| (?P<argument>[^}\n]*))?\}\})"
+    r"(?P<in_place> -->\n.*?^<!-- end -->$)?",
     re.DOTALL | re.MULTILINE,
 )
-CONTENTS = "{{contents}}"
+Block = Callable[..., Any]
 
 
 def sources() -> dict[str, Path]:
@@ -52,11 +53,10 @@ def outputs(source: Path) -> dict[Path, Maker]:
     Raises:
         UsageError: A marker names no block.
     """
-    text = source.read_text("utf-8")
     made = {source if source in IN_PLACE else GENERATED / source.name: partial(fill, source)}
-    for found in _markers(text):
-        block = _block(found, _place(source, found))
-        made |= {GENERATED / name: maker for name, maker in getattr(block, "files", {}).items()}
+    for marker in MARKER.finditer(source.read_text("utf-8")):
+        files = getattr(_block(marker, source), "files", {})
+        made |= {GENERATED / name: maker for name, maker in files.items()}
     return made
 
 
@@ -66,67 +66,62 @@ def fill(source: Path, facts: Facts) -> str:
     Raises:
         UsageError: A marker names no block, or no number of one.
     """
-    filled = MARKER.sub(lambda found: _filled(found, source, facts), source.read_text("utf-8"))
+    filled = MARKER.sub(lambda marker: _filled(marker, source, facts), source.read_text("utf-8"))
     titles = re.findall(r"^## (.*)$", filled, re.MULTILINE)
     return filled.replace(CONTENTS, " · ".join(f"[{title}](#{anchor(title)})" for title in titles))
 
 
-def _filled(found: re.Match, source: Path, facts: Facts) -> str:
+def _filled(marker: re.Match, source: Path, facts: Facts) -> str:
     """Return the value of a marker; in place, the marker before it and the end after it."""
-    if found[0] == CONTENTS:
-        return CONTENTS
-    place = _place(source, found)
-    value = _call(_block(found, place), facts, found["argument"])
-    subject, name, *path = found["name"].split(".")
-    for key in path:
+    value = _call(_block(marker, source), facts, *_arguments(marker))
+    subject, name, *keys = marker["name"].split(".")
+    for key in keys:
         if not isinstance(value, Mapping) or key not in value:
-            known = ", ".join(value) if isinstance(value, Mapping) else "no names"
-            raise UsageError(f"{place}: unknown {found['marker']}; {subject}.{name} has {known}")
+            numbers = ", ".join(value) if isinstance(value, Mapping) else "no names"
+            raise _error(marker, source, f"unknown {marker['marker']}; {subject}.{name} has {numbers}")
         value = value[key]
-    text = format(value, found["format"] or "")
-    return f"{found['marker']} -->\n{text.strip()}\n<!-- end -->" if found["value"] else text
+    text = format(value, marker["format"] or "")
+    return f"{marker['marker']} -->\n{text.strip()}\n<!-- end -->" if marker["in_place"] else text
 
 
 @cache
-def _call(block: Callable[..., Any], facts: Facts, argument: str | None) -> Any:
+def _call(block: Block, facts: Facts, *arguments: str) -> Any:
     """Return what a block makes of the facts, computed once for all its markers."""
-    return block(facts) if argument is None else block(facts, argument)
+    return block(facts, *arguments)
 
 
-def _markers(text: str) -> Iterator[re.Match]:
-    """Return the markers that name blocks."""
-    return (found for found in MARKER.finditer(text) if found[0] != CONTENTS)
+def _arguments(marker: re.Match) -> list[str]:
+    return [] if marker["argument"] is None else [marker["argument"]]
 
 
-def _place(source: Path, found: re.Match) -> str:
-    """Return the file and the line of a marker."""
-    line = found.string.count("\n", 0, found.start()) + 1
-    return f"{source.relative_to(ROOT) if source.is_relative_to(ROOT) else source}:{line}"
-
-
-def _block(found: re.Match, place: str) -> Callable[..., Any]:
-    """Return the function that a marker names."""
-    subject, _, rest = found["name"].partition(".")
+def _block(marker: re.Match, source: Path) -> Block:
+    """Return the block that a marker names."""
+    subject, _, rest = marker["name"].partition(".")
     subjects = [module.name for module in iter_modules(blocks.__path__)]
     if subject not in subjects:
-        raise UsageError(f"{place}: unknown {found['marker']}; subjects are {', '.join(subjects)}")
+        raise _error(marker, source, f"unknown {marker['marker']}; subjects are {', '.join(subjects)}")
     known = _blocks(import_module(f"{blocks.__name__}.{subject}"))
     name = rest.partition(".")[0]
     if name not in known:
-        raise UsageError(f"{place}: unknown {found['marker']}; {subject} has {', '.join(known)}")
-    _, *more = signature(known[name]).parameters.values()
-    needed = any(one.default is Parameter.empty for one in more)
-    if (needed and found["argument"] is None) or (not more and found["argument"] is not None):
-        takes = "takes a text after its name" if more else "takes nothing after its name"
-        raise UsageError(f"{place}: {found['marker']}: {subject}.{name} {takes}")
+        raise _error(marker, source, f"unknown {marker['marker']}; {subject} has {', '.join(known)}")
+    try:
+        signature(known[name]).bind(None, *_arguments(marker))
+    except TypeError as error:
+        raise _error(marker, source, f"{marker['marker']}: {error}") from None
     return known[name]
 
 
-def _blocks(module: ModuleType) -> dict[str, Callable[..., Any]]:
+def _blocks(module: ModuleType) -> dict[str, Block]:
     """Return the blocks of a subject by name: its public functions of facts, its plots and its files."""
-    public = {name: value for name, value in vars(module).items() if not name.startswith("_") and callable(value)}
+    functions = {name: one for name, one in vars(module).items() if callable(one) and not isinstance(one, type)}
     return {
-        name: value
-        for name, value in public.items()
-        if not isinstance(value, type) and next(iter(signature(value).parameters), "") == "facts"
+        name: one
+        for name, one in functions.items()
+        if not name.startswith("_") and next(iter(signature(one).parameters), "") == "facts"
     }
+
+
+def _error(marker: re.Match, source: Path, text: str) -> UsageError:
+    """Return an error with the file and the line of a marker."""
+    line = marker.string.count("\n", 0, marker.start()) + 1
+    return UsageError(f"{source.relative_to(ROOT)}:{line}: {text}")

@@ -1,6 +1,7 @@
 """Blocks of the papers' sentences about cost, with verdicts at their own sizes, for all sizes, and as released."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -67,6 +68,7 @@ def sentences(facts: Facts, paper: str) -> str:
     return "\n\n".join([about, document.records(rows), *folded])
 
 
+@cache
 def _judged(facts: Facts, paper: str) -> list[tuple[Sentence, dict[str, Any]]]:
     """Return a paper's sentences, each with its row of the table."""
     return [

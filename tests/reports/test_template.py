@@ -53,9 +53,10 @@ def test_fill_in_place_keeps_markers(page):
     [
         ("{{notaton.savings}}", "page.md:3: unknown {{notaton.savings}}; subjects are choose, claims, commands, "),
         ("{{contnets}}", "page.md:3: unknown {{contnets}}; subjects are choose, "),
+        ("{{ notation.savings }}", "page.md:3: unknown {{ notation.savings }}; subjects are choose, "),
         ("{{notation.saving}}", "page.md:3: unknown {{notation.saving}}; notation has letters, savings, told, data"),
-        ("{{notation.told}}", "page.md:3: {{notation.told}}: notation.told takes a text after its name"),
-        ("{{notation.data x}}", "page.md:3: {{notation.data x}}: notation.data takes nothing after its name"),
+        ("{{notation.told}}", "page.md:3: {{notation.told}}: missing a required argument: 'name'"),
+        ("{{notation.data x}}", "page.md:3: {{notation.data x}}: too many positional arguments"),
     ],
 )
 def test_unknown_marker_names_choices(marker, expected, page):
