@@ -1,5 +1,6 @@
 """The process that runs user code: reads the request from its last argument and writes the answer to stdout as JSON."""
 
+import builtins
 import json
 import os
 import signal
@@ -30,10 +31,17 @@ def main() -> int:
     # what user code prints goes to stderr, so that it can corrupt neither the answer nor the command's output
     out = os.dup(1)
     os.dup2(2, 1)
+    before = dict(vars(builtins))
     try:
-        answer = _answer(request)
+        try:
+            answer = _answer(request)
+        finally:
+            replaced = _restore_builtins(before)
     except Exception as error:
         text, code = format_error(error) or (None, None)
+        if text is None and replaced:
+            text = f"it replaces {', '.join(replaced)} of Python's builtins, which a count needs"
+            code = UsageError.exit_code
         answer = {"error": text, "code": code}
         if text is None:
             traceback.print_exc()
@@ -47,6 +55,14 @@ def main() -> int:
     except OSError as error:
         return error.errno
     return 0
+
+
+def _restore_builtins(before: dict[str, Any]) -> list[str]:
+    """Restore Python's builtins and return the names of those that user code had replaced."""
+    # without any of them until they are restored
+    found = builtins.__dict__.copy()
+    builtins.__dict__.update(before)
+    return [name for name, value in before.items() if found.get(name) is not value]
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,12 @@ class Holds(torch.nn.Module):
         for _ in range(self.depth):
             out = [out]
         return out
+def replaces(T=3, name="open"):
+    import builtins
+    setattr(builtins, name, None)
+    return torch.nn.Linear(5, 7), (torch.ones(T, 5),)
+def replaces_open(): return replaces()
+def replaces_isinstance(): return replaces(name="isinstance")
 def deep(T=3): return Holds(3000), (torch.ones(T, 5),)
 
 class Counts(torch.nn.Linear):
@@ -106,6 +112,7 @@ def test_count_inside_a_count_is_the_users_error(factory, warm, capfd):
 
 
 def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
+    assert main(["--counter", "torch", "--module", f"{factory}:replaces_open"]) == 0
     for function, code in (("warns", 0), ("warns_and_fails", 2), ("warns_and_ends", 2), ("is_no_module", 2)):
         assert main([f"{factory}:{function}", "--counter", "torch"]) == code
         lines = capfd.readouterr().err.splitlines()
@@ -117,6 +124,7 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
 @pytest.mark.parametrize(("function", "words"), [
     ("ends_with_70", "ended the process that ran it, with exit code 70"),
     ("closes", "ended the process that ran it, with exit code 9"),
+    ("replaces_isinstance", "it replaces isinstance of Python's builtins, which a count needs"),
     ("deep", "inputs or results contain themselves, or are nested deeper than"),
 ])  # fmt: skip
 def test_end_of_process_is_a_user_error(function, words, factory, warm, capfd):
