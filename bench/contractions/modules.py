@@ -101,7 +101,7 @@ def module_records(trace: Trace, by_event: "ProductsByEvent") -> tuple[ModuleRec
 
 
 def _copied_weights(trace: Trace) -> set[int]:
-    """Return the storages of weights that a function only copies to weights of its own and uses in their place."""
+    """Return the storages of weights that a function only copies into other weights, which it then uses instead."""
     found = {storage for weight in trace.weights if not weight.registered for storage in weight.storages}
     copies: defaultdict[int, set[int]] = defaultdict(set)
     computes: set[int] = set()

@@ -226,7 +226,7 @@ class Selections:
         return found
 
     def _move(self, event: Event, name: str, fact: TensorFact, out: TensorFact, position: int) -> Value:
-        """Return the value of a view or a copy: that of its operand, of a part a choice of its own."""
+        """Return the value of a view or a copy: the operand's, as a new choice where it is a part of the operand."""
         value = self._value(fact)
         if out.numel >= fact.numel:
             return value

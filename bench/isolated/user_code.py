@@ -104,7 +104,7 @@ def check_function(spec: str) -> None:
     try:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
-        # the error is told where the file is run
+        # running the file reports the error
         return
     names: list[str] = []
     for node in ast.walk(tree):
