@@ -157,11 +157,17 @@ def count_macs(
     A product written elementwise and summed afterwards, ``(a * b).sum(-1)``, is a contraction too
     (bench.contractions.elementwise). By ``elementwise`` it is listed in ``.elementwise`` and counted in
     ``.with_elementwise`` ("report"), is a part of ``.macs`` ("include"), or raises ElementwiseError ("refuse").
-    ``backward`` adds the gradients of all trainable parameters and floating-point inputs. The module runs in eval
-    mode unless ``training``, and is not changed. ``formulas`` give the MACs of unsupported operations by name:
-    ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``. ``formula_set="linalg"`` counts matrix
-    decompositions, solvers and FFTs by the stated formulas of bench.contractions.linalg.
-    Other threads may run modules and compile meanwhile; one thread counts at a time, and the others wait.
+    ``backward`` adds the gradients of all trainable parameters and floating-point inputs. ``formulas`` give the MACs of
+    unsupported operations by name: ``{"mylib.my_op": lambda event: event.args[0].numel * event.out.shape[-1]}``.
+    ``formula_set="linalg"`` counts matrix decompositions, solvers and FFTs by the stated formulas of
+    bench.contractions.linalg.
+    A copy of the module runs, in eval mode unless ``training``: the module is not changed, and random numbers advance
+    as by one call. What Python cannot copy (a lock, a file, FSDP), globals, attributes of classes, caches of functions
+    and the objects in closures that are no module, tensor or optimiser are the caller's: what ``forward`` changes there
+    stays changed, as does what a kernel writes through an address on a GPU.
+    Other threads may run modules and compile meanwhile; one thread counts at a time, and the others wait. Work that
+    ``forward`` gives to other threads or processes is an unsupported operation; it is not seen where they run before
+    the count, run no module of the model and keep what they return.
 
     Raises UnsupportedError (operation, shapes, module path) for operations that may hold products and have no rule;
     ``allow_unsupported`` leaves them in ``.unsupported`` instead. Raises what resolve_call does; whatever the module

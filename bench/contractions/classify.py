@@ -51,6 +51,8 @@ def find_contractions(
     # one line for all tensors that one operation in one module uses
     untraced = {(name, path): fact for name, path, fact in find_untraced_tensors(trace)}
     audit += [AuditLine(name, UNKNOWN, path, 1, (fact.shape,)) for (name, path), fact in untraced.items()]
+    for path, shapes in trace.elsewhere.items():
+        audit.append(AuditLine("a module that another thread runs", UNKNOWN, path, 1, shapes))
     unsupported = tuple(line for line in audit if line.state == UNKNOWN)
     if unsupported and not allow_unsupported:
         raise UnsupportedError(unsupported)

@@ -4,8 +4,9 @@ Work in numpy, in another thread or process, under disabled modes or in a kernel
 recorded. If data was exported in such a way (``.numpy()``, ``.data_ptr()``, a thread), these indicate that work, as
 operands and as the module's result: tensors without a producer, uninitialised memory, and constant memory (zeros, a
 buffer) that was exported itself. Without an export they do not: tensors that existed before the run, such as constants
-in a closure, have no producer either. Only what an ``autograd.Function`` returns in uninitialised memory indicates a
-compiled kernel that wrote it.
+in a closure, have no producer either. Two things indicate work without an export: memory that is gone after the run,
+which another thread made meanwhile, and what an ``autograd.Function`` returns in uninitialised memory, which a compiled
+kernel wrote.
 """
 
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ def find_untraced_tensors(trace: Trace) -> list[tuple[str, str, TensorFact]]:
     seen = {fact.storage for fact in tensors_in((trace.args, trace.kwargs))}
     seen |= trace.parameters.keys()
     known = trace.buffers.keys() | trace.given
+    outside = _made_outside(trace)
     out = []
 
     def check(fact: TensorFact, event: Event | None) -> None:
@@ -52,7 +54,7 @@ def find_untraced_tensors(trace: Trace) -> list[tuple[str, str, TensorFact]]:
         now = event.index if event else end
         left = first_export < now
         late = exported.get(fact.storage, end) < now
-        if made is None and not left:
+        if made is None and not left and fact.storage not in outside:
             known.add(fact.storage)
         if made is None:
             unmade = late or fact.storage not in known
@@ -62,11 +64,12 @@ def find_untraced_tensors(trace: Trace) -> list[tuple[str, str, TensorFact]]:
             filled = fact.storage in exported and base(made.name) in _FILLED and late
             unmade = (filled or base(made.name) in _EMPTY) and not (event and _leaves_unread(event, fact))
         function = functions.get(fact.storage)
-        if unmade and (left or function and made):
+        if unmade and (left or function and made or fact.storage in outside):
             seen.add(fact.storage)
             user, path = (event.name, event.path) if event else ("the module's caller", "")
             way = " in ".join(filter(None, (left and ways[0][1], function and f"autograd.Function {function}")))
-            out.append((f"data that left by {way} and came back, first used by {user},", path, fact))
+            data = f"data that left by {way} and came back" if way else "data that another thread or process computed"
+            out.append((f"{data}, first used by {user},", path, fact))
 
     for event in trace.operations():
         if event.name.startswith("c10d.") and not event.name.endswith(("reduce_", "send")):
@@ -78,6 +81,14 @@ def find_untraced_tensors(trace: Trace) -> list[tuple[str, str, TensorFact]]:
     for fact in tensors_in(trace.out):
         check(fact, None)
     return out
+
+
+def _made_outside(trace: Trace) -> set[int]:
+    """Return the storages that no operation made and that are gone after the run."""
+    gone = {storage for storage, memory in trace.unmade.items() if memory() is None}
+    # a tensor of Python's or numpy's values
+    lifted = (event for event in trace.operations() if gone and base(event.name) == "lift_fresh")
+    return gone - {fact.storage for event in lifted for fact in event.tensors()}
 
 
 def _exports(trace: Trace) -> Iterator[Event]:

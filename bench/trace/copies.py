@@ -1,8 +1,8 @@
-"""Copy what a count runs: the run writes, differentiates and hooks nothing of its caller's.
+"""Copy the module and the inputs that a count runs, so that the run changes nothing of the caller's.
 
-A parameter or an input of the copy has the caller's memory and nothing else of it: no hook, no gradient, and a version
-of its own. The recorder gives it memory of its own before the run writes to it (bench.trace.recorder). Buffers and
-other tensors have their values copied: torch's normalisations write to theirs without saying so in their schemas.
+A copied parameter or input shares memory with the caller's, but no hook, gradient or version counter. The recorder
+copies its memory before the run first writes to it (bench.trace.recorder). The values of buffers and other tensors are
+copied at once: torch's normalisations write to buffers, and their schemas do not say so.
 """
 
 import copy
@@ -11,7 +11,7 @@ import functools
 import operator
 import weakref
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -25,8 +25,12 @@ _OWN_WAYS = ("__deepcopy__", "__reduce__", "__reduce_ex__")
 """Methods by which a class says itself how it is copied."""
 
 
-class NotCopied(Exception):
-    """A module refuses to be copied, as FSDP does."""
+_OF_FUNCTIONS = (nn.Module, FunctionType, functools.partial, torch.optim.Optimizer)
+"""Kinds of objects that a copied function has copies of."""
+
+
+class NotCopied(ValueError):
+    """A module has no copy: it refuses, as FSDP does, or it frees what it holds when the copy ends."""
 
 
 def as_leaf(tensor: Tensor) -> Tensor:
@@ -72,6 +76,9 @@ class Copier(TorchFunctionMode):
         for leaf in tree_leaves((args, kwargs)):
             if isinstance(leaf, nn.Module):
                 self.copy(leaf)
+            if isinstance(leaf, Iterator | AsyncIterator) and self.copy(leaf) is leaf:
+                kind = type(leaf).__name__
+                raise ValueError(f"an input is an iterator ({kind}), which the run would use up: give a list")
         self._shares = True
         return self.copy(tuple(args)), self.copy(dict(kwargs))
 
@@ -118,6 +125,8 @@ class Copier(TorchFunctionMode):
 
     def _deepcopy(self, value: Any) -> Any:
         """Return a copy of ``value``, the value itself if Python has none of it."""
+        if _frees(type(value)):
+            return value
         known = len(self.memo)
         try:
             return copy.deepcopy(value, self.memo)
@@ -136,6 +145,8 @@ class Copier(TorchFunctionMode):
         inside = {id(part) for script in scripts for part in script.modules() if part is not script}
         parts = [part for part in module.modules() if id(part) not in inside and id(part) not in self.memo]
         for part in parts:
+            if _frees(type(part)):
+                raise NotCopied(f"{type(part).__name__} has __del__, which would run for a copy too")
             if not isinstance(part, torch.jit.ScriptModule):
                 for parameter in part._parameters.values():
                     self.copy(parameter)
@@ -158,7 +169,7 @@ class Copier(TorchFunctionMode):
             self._forget(known)
             copied = None
         except Exception as error:
-            raise NotCopied from error
+            raise NotCopied(f"{type(module).__name__} refuses to be copied") from error
         if not isinstance(copied, nn.Module):
             copied = object.__new__(type(module))
             self.memo[id(module)] = copied
@@ -224,7 +235,7 @@ class Copier(TorchFunctionMode):
         if isinstance(value, Tensor):
             return self.memo[id(value)] if id(value) in self.memo else self._share(value)
         owner = value.__self__ if isinstance(value, MethodType) else value
-        return self.copy(value) if isinstance(owner, (nn.Module, FunctionType, functools.partial)) else value
+        return self.copy(value) if isinstance(owner, _OF_FUNCTIONS) else value
 
     def _method(self, method: MethodType) -> MethodType:
         if not isinstance(method.__self__, nn.Module):
@@ -259,6 +270,12 @@ def global_names(code: CodeType) -> set[str]:
     if any(one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for one in instructions):
         return set()
     return {one.argval for one in instructions if one.opname == "LOAD_GLOBAL"}
+
+
+@functools.cache
+def _frees(kind: type) -> bool:
+    """Return whether an object of this class runs code of Python when it ends: a copy would free what both hold."""
+    return isinstance(getattr(kind, "__del__", None), FunctionType)
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """A recorded run: nested events and facts about each tensor. Plain data, no torch."""
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -143,7 +144,9 @@ class Trace:
     once; ``modules[0]`` is the model. ``found`` has the class, by path, of each module that ran or lies in one, where
     the model itself holds no parameters. ``left`` are calls, with the number of events before them, after which work
     may run untraced: other threads, disabled modes. ``given`` are the storages of tensors that modules hold as plain
-    attributes. ``is_copy``: the run was of a copy of the caller's module.
+    attributes. ``is_copy``: the run was of a copy of the caller's module. ``elsewhere`` has, by path, the shapes of the
+    inputs of each module that another thread ran meanwhile. ``unmade`` has, by number, a reference to each storage that
+    no operation made and that the run was not given: it is gone after the run if only the run had it.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -159,6 +162,8 @@ class Trace:
     given: set[int] = field(default_factory=set)
     groups: Mapping[str, GroupFact] = field(default_factory=dict)
     is_copy: bool = True
+    elsewhere: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    unmade: dict[int, weakref.ref] = field(default_factory=dict)
 
     def around(self, event: Event, what: str | None = None) -> Iterator[Event]:
         """Iterate over the events that contain ``event``, innermost first; with ``what`` those of this sort only."""

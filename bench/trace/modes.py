@@ -60,8 +60,8 @@ class FunctionTracer(TorchFunctionMode):
         event = self._recorder.begin(FUNCTION, name, args, kwargs)
         # numpy refuses a tensor with a gradient
         if name in _EXPORTS and not (name == "numpy" and args[0].requires_grad):
-            written = args[:1] if name in ("numpy", "__dlpack__") else ()
-            args, kwargs = self._recorder.with_own_memory(written, args, kwargs, name)
+            is_read = name == "tolist" or name == "data_ptr" and not args[0].is_cpu
+            args, kwargs = self._recorder.with_own_memory(() if is_read else args[:1], args, kwargs, name)
         if name == "scaled_dot_product_attention":
             event.pairs = attention_pairs(args, kwargs)
         fused = fused_on_meta(function, args, kwargs, only_trained=True)

@@ -12,19 +12,20 @@ from typing import Any
 
 import torch
 
-# Dynamo and what is below are imported before any name is replaced: a lazy import among replaced names fails for the
-# rest of the process, and on meta the first biased nn.Linear imports Dynamo.
-import torch._dynamo
-from torch import Tensor, nn
-from torch.nn.attention import flex_attention
-from torch.utils._python_dispatch import _disable_current_modes
-
 with warnings.catch_warnings():
-    # torch 2.15 warns in it about torch.jit.
+    # SymPy adds a filter; torch 2.15 warns about torch.jit.
     warnings.simplefilter("ignore", FutureWarning)
+    # Dynamo and what is below are imported before any name is replaced: a lazy import among replaced names fails for
+    # the rest of the process, and on meta the first biased nn.Linear imports Dynamo.
+    import torch._dynamo
+    from torch.nn.attention import flex_attention
+
     with suppress(AttributeError):
         # PYTORCH_JIT=0 turns off what it compiles
         import torch._decomp.decompositions_for_jvp  # noqa: F401
+
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 
 _MISSING = object()
 _PLAIN = torch._C._disabled_torch_function_impl

@@ -56,7 +56,7 @@ def record(
         with Copier() as copier:
             original, model = model, copier.model(model)
             if model is original:
-                _restore_module(model, copier, changed)
+                _restore_module(model, copier, changed, backward)
             args, kwargs = copier.inputs(args, kwargs)
         if not training:
             set_eval_mode(model)
@@ -69,7 +69,7 @@ def record(
             torch._C._set_mkldnn_enabled(False)
             if input_gradients:
                 args, kwargs = tree_map_only(Tensor, as_leaf, (args, kwargs))
-        recorder = Recorder(model, copier.shared)
+        recorder = Recorder(model, copier.memo.values(), copier.shared)
         with cache_shapes(model, names, recorder.trace.events):
             dispatch, function = recorder.start(names, changed)
             with dispatch, function:
@@ -93,12 +93,21 @@ def record(
     trace.args, trace.kwargs = recorder.describe(args), recorder.describe(kwargs)
     trace.out = recorder.describe(tuple(results_of(out)))
     trace.groups = _process_groups()
+    if trace.is_copy:
+        trace.unmade = recorder.unmade()
     recorder.forget_facts()
     return trace
 
 
-def _restore_module(model: nn.Module, copier: Copier, changed: AttributePatches) -> None:
-    """Give a module that runs itself buffers for the run, and let ``changed`` restore its own and its flags."""
+def _restore_module(model: nn.Module, copier: Copier, changed: AttributePatches, backward: bool) -> None:
+    """Give a module that runs itself buffers for the run, and let ``changed`` restore its own and its flags.
+
+    Raises ValueError for a hook of a parameter, which a ``backward`` pass would call.
+    """
+    for name, parameter in model.named_parameters() if backward else ():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            kind = type(model).__name__
+            raise ValueError(f"{kind} has no copy, and {name} has a hook, which a backward pass calls: remove the hook")
     for part in model.modules():
         changed.callback(setattr, part, "training", part.training)
         changed.callback(setattr, part, "_buffers", part._buffers)
@@ -121,6 +130,7 @@ def _restore_modes(changed: AttributePatches) -> None:
     changed.callback(leave)
     changed.callback(torch._C._set_grad_enabled, torch.is_grad_enabled())
     changed.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())
+    changed.callback(torch.set_default_dtype, torch.get_default_dtype())
 
 
 def _process_groups() -> dict[str, GroupFact]:

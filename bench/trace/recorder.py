@@ -1,12 +1,14 @@
 """The recorder: a function mode, a dispatch mode and patched names that append to one list of events."""
 
+import _thread
 import concurrent.futures
 import functools
 import multiprocessing.pool
+import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 from typing import Any
 
@@ -49,9 +51,13 @@ from headcount.bench.trace.weights import is_parameter, own_tensor, represented_
 
 _UNTRACED = (
     (threading.Thread, "start"),
-    (multiprocessing.Process, "start"),
+    (_thread, "start_new_thread"),
+    (os, "fork"),
+    (multiprocessing.process.BaseProcess, "start"),
     (multiprocessing.pool.Pool, "apply_async"),
     (multiprocessing.pool.Pool, "_map_async"),
+    (multiprocessing.pool.Pool, "imap"),
+    (multiprocessing.pool.Pool, "imap_unordered"),
     (concurrent.futures.ThreadPoolExecutor, "submit"),
     (concurrent.futures.ProcessPoolExecutor, "submit"),
     (torch._C, "_DisableTorchDispatch"),
@@ -71,10 +77,15 @@ _EXACTLY_PLAIN = frozenset(_PLAIN_TYPES)
 
 
 class Recorder:
-    """Append events to ``trace`` from :meth:`start` on."""
+    """Append events to ``trace`` from :meth:`start` on.
 
-    def __init__(self, model: nn.Module, shared: Sequence[Tensor] = ()) -> None:
+    ``copies`` are the modules and tensors that the run alone has, ``shared`` those with the memory of the caller's.
+    """
+
+    def __init__(self, model: nn.Module, copies: Collection[Any] = (), shared: Sequence[Tensor] = ()) -> None:
         self.trace = Trace()
+        self._copied = {id(one): one for one in copies if isinstance(one, nn.Module | Tensor)}
+        self._shared = [tensor for tensor in shared if id(tensor) in self._copied]
         self._open: list[Event] = []
         self._sources: dict[int, int] = {}
         # A weak reference prevents reuse of a storage's address without holding its memory.
@@ -95,6 +106,7 @@ class Recorder:
         stored = {self._storage(part) for tensor in shared for part in stored_tensors(own_tensor(tensor))}
         self._own = (self.trace.buffers.keys() | self.trace.given) - stored
         self._copies: dict[int, torch.UntypedStorage] = {}
+        self._unmade: dict[int, weakref.ref] = {}
         self._restored = AttributePatches()
 
     def _add_modules(self, model: nn.Module) -> None:
@@ -255,9 +267,14 @@ class Recorder:
             fact = self._fact(tensor)
             if self._finds_weights and fact.source is None and tensor.is_leaf:
                 self._find_parameter(tensor, fact)
-        # A tensor without memory has another number each time.
-        if fact.storage >= 0:
-            self._facts[id(tensor)] = weakref.ref(tensor), fact
+            # A tensor without memory has another number each time.
+            if fact.storage >= 0:
+                self._facts[id(tensor)] = weakref.ref(tensor), fact
+                if fact.source is None and fact.storage not in self.trace.parameters:
+                    memory = _memory(tensor)
+                    # That of other libraries, such as numpy, is not.
+                    if memory.resizable():
+                        self._unmade[fact.storage] = weakref.ref(memory)
         return fact
 
     def _find_parameter(self, tensor: Tensor, fact: TensorFact) -> None:
@@ -287,8 +304,7 @@ class Recorder:
 
     def _storage(self, tensor: Tensor) -> int:
         try:
-            # The memory of a sparse tensor is that of the elements that it stores.
-            storage = (_values(tensor) if tensor.layout in _SPARSE else tensor).untyped_storage()
+            storage = _memory(tensor)
         except (RuntimeError, NotImplementedError):
             # tensors without memory, as those of functorch and of some subclasses, refuse it by either
             self._anonymous -= 1
@@ -328,6 +344,15 @@ class Recorder:
                 self._copy_memory(tensor, number, name)
         return tree_map_only(Tensor, self._in_copy, (args, kwargs)) if self._copies else (args, kwargs)
 
+    def _own_shared_memory(self, name: str) -> None:
+        """Give the copies memory of their own, before work that no mode sees and that may write to it."""
+        shared, self._shared = self._shared, []
+        for tensor in shared:
+            for part in stored_tensors(own_tensor(tensor)):
+                if part.layout is torch.strided and not (part.is_nested or part.is_meta):
+                    self._copy_memory(part, self._storage(part), name)
+                    part.data = self._in_copy(part)
+
     def _copy_memory(self, tensor: Tensor, number: int, name: str) -> None:
         if not tensor.is_inference():
             versions = torch._C._autograd._unsafe_set_version_counter
@@ -337,6 +362,9 @@ class Recorder:
         if tensor.layout is not torch.strided or tensor.is_nested or name.startswith(("set_", "resize_")):
             path = self._path() or "the model"
             raise RuntimeError(f"{name} in {path} writes to a tensor that is not the run's, and that cannot be copied")
+        if name == "untyped_storage" and torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.AutogradOther):
+            # torch.load reads its storage; it has no operations.
+            return
         # Not part of the run.
         with _disable_current_modes():
             copied = self._copies[number] = tensor.untyped_storage().clone()
@@ -355,6 +383,16 @@ class Recorder:
         known = self._sources, self.trace.parameters, self.trace.buffers
         return any(storage in storages for storages in known) or any(x.storage == storage for x in event.tensors())
 
+    def unmade(self) -> dict[int, weakref.ref]:
+        """Return a reference to each memory that torch allocated, no operation made and the run was not given."""
+        found = dict(self._unmade)
+        tensors = [one for one in self._copied.values() if isinstance(one, Tensor)] if found else []
+        with torch._C.DisableTorchFunction():
+            for tensor in tensors:
+                for part in stored_tensors(own_tensor(tensor)):
+                    found.pop(self._storage(part), None)
+        return found
+
     def forget_facts(self) -> None:
         """Describe every tensor again from here on: its memory, shape or producer may have changed."""
         self._facts.clear()
@@ -366,6 +404,8 @@ class Recorder:
         @functools.wraps(original)
         def __call__(module, *args, **kwargs):
             if not IN_PATCHED_THREAD:
+                if id(module) in self._copied:
+                    self._note_elsewhere(module, args)
                 return original(module, *args, **kwargs)
             call = functools.partial(original, module)
             if is_torchs:
@@ -384,6 +424,13 @@ class Recorder:
 
         setattr(__call__, ORIGINAL, original)
         return __call__
+
+    def _note_elsewhere(self, module: nn.Module, args: tuple) -> None:
+        """Note that another thread runs a module of this run, unless it runs inside one that is noted."""
+        number, known = self._numbers.get(module), self.trace.elsewhere
+        path = f"({type(module).__name__})" if number is None else self.trace.modules[number].path
+        if not any(path == outer or path.startswith(f"{outer}.") for outer in known):
+            known[path] = tuple(tuple(tensor.shape) for tensor in tensors_of(args))
 
     def _begin_module(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> Event:
         number = self._numbers.get(module)
@@ -404,6 +451,10 @@ class Recorder:
         caller = sys._getframe(2).f_globals.get("__name__", "")
         if not (name in _DISABLED_MODES and caller.startswith("torch.")):
             self.trace.left.append((name, len(self.trace.events)))
+            with torch._C.DisableTorchFunction():
+                self._own_shared_memory(name)
+                exported = [one for one in args[:1] if isinstance(one, Tensor)]
+                args, kwargs = self.with_own_memory(exported, args, kwargs, name)
         return original(*args, **kwargs)
 
     def _forgetting_call(self, _: str, original: Callable, args: tuple, kwargs: dict) -> Any:
@@ -426,6 +477,11 @@ def _values(sparse: Tensor) -> Tensor:
     # This query is not part of the run.
     with _disable_current_modes():
         return sparse._values() if sparse.layout is torch.sparse_coo else sparse.values()
+
+
+def _memory(tensor: Tensor) -> torch.UntypedStorage:
+    """Return the storage of a tensor; of a sparse one, that of the elements that it stores."""
+    return (_values(tensor) if tensor.layout in _SPARSE else tensor).untyped_storage()
 
 
 def _process_group(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from gc import get_referents
 from types import CoroutineType, FunctionType, ModuleType
 from typing import Any
@@ -45,7 +45,7 @@ def _find_unrun(value: Any) -> str | None:
 
 
 def _parts(out: Any) -> Iterator[Any]:
-    """Iterate over everything in nested containers and dataclasses that is none itself."""
+    """Iterate over everything in nested containers, and in attributes of objects, that is no container itself."""
     seen: set[int] = set()
     rest = [out]
     while rest:
@@ -53,10 +53,19 @@ def _parts(out: Any) -> Iterator[Any]:
         if id(value) in seen:
             continue
         seen.add(id(value))
+        if isinstance(value, Mapping):
+            rest += value
         if parts := parts_of(value):
             rest += parts
-        elif not isinstance(value, Tensor | nn.Module):
+        elif not isinstance(value, Tensor | nn.Module | type | ModuleType):
             yield value
+            rest += _attributes(value)
+
+
+def _attributes(value: Any) -> Iterator[Any]:
+    slots = (name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()))
+    yield from (getattr(value, name, None) for name in slots)
+    yield from getattr(value, "__dict__", {}).values()
 
 
 def _runs_modules(value: Any) -> bool:

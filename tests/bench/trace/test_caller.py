@@ -1,10 +1,14 @@
 """A count changes nothing of its caller's: one list of invariants, held by modules of many kinds."""
 
+import _thread
 import concurrent.futures
+import ctypes
 import functools
 import gc
 import itertools
+import multiprocessing.pool
 import os
+import queue
 import random
 import signal
 import subprocess
@@ -13,6 +17,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Iterator
 
 import numpy
 import pytest
@@ -22,6 +27,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
+from headcount.bench.contractions.count import UnsupportedError
 from headcount.bench.count import count_macs
 from tests.bench.contractions.function_modules import Calls, module
 
@@ -64,6 +70,27 @@ def accumulation_hook(out, note):
 def optimiser_in_backward(out, note):
     optimiser = torch.optim.SGD(out.parameters(), lr=1.0)
     out.weight.register_post_accumulate_grad_hook(lambda _: (note(), optimiser.step(), optimiser.zero_grad()))
+
+
+def optimiser_in_hook():
+    """Return a module with gradients, and a hook that steps an optimiser of its closure."""
+    out = with_gradients()
+    optimiser = torch.optim.SGD(out.parameters(), lr=1.0, momentum=0.9)
+    out.register_full_backward_hook(lambda *_: (optimiser.step(), optimiser.zero_grad())[1])
+    out.register_forward_hook(lambda *_: optimiser.step())
+    out.state = optimiser.state
+    return out
+
+
+class Ending(nn.Linear):
+    """A module that frees something when it ends."""
+
+    def __init__(self):
+        super().__init__(D, D)
+        self.calls = []
+
+    def __del__(self):
+        self.calls.append("end")
 
 
 def frozen():
@@ -170,6 +197,41 @@ def skip_by_random(self, x):
     return self.linear(x) if random.random() < 0.5 else x
 
 
+def write(change):
+    """Return a forward that changes the memory of a weight in a way that torch does not see."""
+
+    def forward(self, x):
+        change(self.linear.weight.detach())
+        return self.linear(x)
+
+    return forward
+
+
+def write_by_address(weight):
+    ctypes.memset(weight.data_ptr(), 0, 8)
+
+
+def write_by_numpy(weight):
+    numpy.from_dlpack(weight)[0] = 7
+
+
+def write_storage(weight):
+    weight.untyped_storage().fill_(0)
+
+
+def write_without_modes(self, x):
+    with torch.utils._python_dispatch._disable_current_modes():
+        self.linear.weight.data.mul_(2)
+    return self.linear(x)
+
+
+def write_in_thread(self, x):
+    thread = threading.Thread(target=lambda: self.linear.weight.data.mul_(2))
+    thread.start()
+    thread.join()
+    return self.linear(x)
+
+
 def keep_state(self, x):
     self.steps, self.state = self.steps + 1, self.linear(x)
     self.seen.append(self.state)
@@ -213,6 +275,8 @@ KINDS = {
     ),
     "accumulation-hook": lambda: hooked_parameter(accumulation_hook),
     "optimiser-in-backward": lambda: hooked_parameter(optimiser_in_backward),
+    "optimiser-in-hook": optimiser_in_hook,
+    "end-of-life": Ending,
     "data-parallel": in_process_group,
     "parametrized": parametrized,
     "parametrized-norm": lambda: parametrizations.weight_norm(linear()),
@@ -239,6 +303,11 @@ KINDS = {
     "encoder": lambda: nn.TransformerEncoderLayer(D, 2, 7),
     "checkpoint": lambda: calls(lambda self, x: torch.utils.checkpoint.checkpoint(self.linear, x, use_reentrant=False)),
     "writes-parameter": lambda: calls(write_parameter),
+    "writes-by-address": lambda: calls(write(write_by_address)),
+    "writes-by-numpy": lambda: calls(write(write_by_numpy)),
+    "writes-storage": lambda: calls(write(write_storage)),
+    "writes-without-modes": lambda: calls(write_without_modes),
+    "writes-in-thread": lambda: calls(write_in_thread),
     "writes-input": lambda: calls(write_input),
     "writes-buffer": lambda: calls(write_buffer, norm=nn.BatchNorm1d(D)),
     "writes-in-place": lambda: calls(lambda self, x: self.linear(F.relu(x.clone(), inplace=True)).add_(1)),
@@ -383,14 +452,15 @@ def test_result_keeps_no_tensor():
 
 def test_pass_that_fails_changes_nothing():
     def fail(self, x):
+        torch.set_default_dtype(torch.float64)
         write_parameter(self, x)
         raise KeyError("inside")
 
     net = calls(fail)
-    before = state_of_tensors([X, *tensors(net)])
+    before = state_of_tensors([X, *tensors(net)]), state_of_process()
     with pytest.raises(KeyError, match="inside"):
         count_macs(net, X, backward=True)
-    assert state_of_tensors([X, *tensors(net)]) == before
+    assert (state_of_tensors([X, *tensors(net)]), state_of_process()) == before
 
 
 def test_memory_that_cannot_be_copied_is_not_written():
@@ -398,6 +468,100 @@ def test_memory_that_cannot_be_copied_is_not_written():
     with pytest.raises(RuntimeError, match="^mul_ in [^\n]* writes to a tensor that is not the run's[^\n]*$"):
         count_macs(lambda x: weight.mul_(2) @ x.T, X)
     assert weight.to_dense().tolist() == torch.eye(D).tolist()
+
+
+class Refusing(nn.Linear):
+    def __deepcopy__(self, memo):
+        raise AssertionError("no copy")
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hook_of_a_module_without_copy_raises(register):
+    net, noted = Refusing(D, D), []
+    getattr(net.weight, register)(noted.append)
+    assert count_macs(net, X).macs == N * D * D
+    with pytest.raises(ValueError, match="^Refusing has no copy, and weight has a hook[^\n]*$"):
+        count_macs(net, X, backward=True)
+    assert noted == []
+
+
+def test_input_module_without_copy_raises():
+    with pytest.raises(ValueError, match="^Refusing refuses to be copied$"):
+        count_macs(lambda net: net(X), Refusing(D, D))
+
+
+@pytest.mark.parametrize("wrap", [lambda rows: rows, lambda rows: {"rows": [rows]}])
+def test_iterator_as_input_is_not_used_up(wrap):
+    rows, listed = (row for row in [X, X]), iter([X, X])
+    forward = calls(lambda self, given: self.linear(next(given if isinstance(given, Iterator) else given["rows"][0])))
+    with pytest.raises(ValueError, match="^an input is an iterator \\(generator\\)[^\n]*$"):
+        count_macs(forward, wrap(rows))
+    assert count_macs(forward, wrap(listed)).macs == N * D * D
+    assert len(list(rows)) == len(list(listed)) == 2
+
+
+JOBS, RESULTS = queue.SimpleQueue(), queue.SimpleQueue()
+
+
+def work():
+    while job := JOBS.get():
+        RESULTS.put(job())
+        del job
+
+
+def by_queue(job):
+    JOBS.put(job)
+    return RESULTS.get()
+
+
+def by_low_level_thread(job):
+    _thread.start_new_thread(lambda: RESULTS.put(job()), ())
+    return RESULTS.get()
+
+
+def by_fork(job):
+    ends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(ends[1], job().numpy().tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    return torch.frombuffer(bytearray(os.read(ends[0], 10**4)), dtype=torch.float32).view(N, D)
+
+
+def by_pool(job):
+    with multiprocessing.pool.ThreadPool(1) as pool:
+        return next(pool.imap(lambda _: job(), [0]))
+
+
+@pytest.mark.parametrize("way", [by_queue, by_low_level_thread, by_fork, by_pool])
+@pytest.mark.parametrize(
+    "job",
+    [
+        lambda self, x, run: run(lambda: self.linear(x)),
+        lambda self, x, run: run(lambda: x @ self.linear.weight) + 1,
+        lambda self, x, run: [run(lambda: x @ self.linear.weight)],
+    ],
+    ids=["module", "function", "result"],
+)
+def test_work_elsewhere_is_not_left_out(job, way):
+    """A thread that runs before the count has it too."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        net = calls(lambda self, x: job(self, x, way))
+        with pytest.raises(UnsupportedError, match="(another thread|and came back)"):
+            count_macs(net, X)
+        assert count_macs(net, X, allow_unsupported=True).macs == 0
+    finally:
+        JOBS.put(None)
+        thread.join()
+
+
+def test_module_of_another_thread_counts_once_by_its_outermost():
+    net = calls(lambda self, x: by_low_level_thread(lambda: self.parts(x).sum().item()), parts=frozen())
+    with pytest.raises(UnsupportedError, match=r"a module that another thread runs on 4x6 \(in parts\);"):
+        count_macs(net, X)
 
 
 class Endless:
@@ -411,6 +575,18 @@ class Endless:
 
     def __next__(self):
         return self.net(X)
+
+
+class Holder:
+    def __init__(self, part):
+        self.part = [part]
+
+
+class SlotHolder:
+    __slots__ = ("part",)
+
+    def __init__(self, part):
+        self.part = part
 
 
 async def wait(self, x):
@@ -441,6 +617,9 @@ UNRUN = {
     "method": lambda self, x: self.linear.forward,
     "cache": lambda self, x: functools.cache(lambda: self.linear(x)),
     "future": lambda self, x: concurrent.futures.Future(),
+    "attribute": lambda self, x: [Holder(self.linear(row) for row in [x])],
+    "slot": lambda self, x: SlotHolder(map(self.linear, [x])),
+    "key": lambda self, x: {functools.partial(self.linear, x): 1},
     "in-containers": lambda self, x: (x, {"later": [lambda: self.linear(x)]}),
 }
 
@@ -512,7 +691,9 @@ def test_forward_waits_for_a_thread_that_counts(wait, monkeypatch):
 
 
 NESTED = """
-import torch, headcount as hc
+import warnings, torch, headcount as hc
+
+filters = list(warnings.filters)
 
 def nested(depth):
     net = torch.nn.Linear(3, 5)
@@ -525,11 +706,12 @@ try:
     hc.count(nested(500), torch.ones(4, 3))
 except RecursionError as error:
     print(error)
+print(warnings.filters == filters)
 """
 
 
 def test_modules_nest_195_deep():
-    """In a process of its own: pytest has calls around a test."""
+    """In a process of its own: pytest has calls around a test. The first count adds no filter of warnings."""
     done = subprocess.run([sys.executable, "-c", NESTED], capture_output=True, text=True, check=True)
-    macs, error = done.stdout.splitlines()
-    assert macs == "60 180" and "sys.setrecursionlimit" in error
+    macs, error, has_same_filters = done.stdout.splitlines()
+    assert macs == "60 180" and "sys.setrecursionlimit" in error and has_same_filters == "True"
