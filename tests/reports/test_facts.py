@@ -11,6 +11,7 @@ from headcount.bench import result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
 from headcount.bench.isolated.workers import Here
+from headcount.bench.macs.published import ReproducedTable
 from headcount.bench.measure import measure
 from headcount.bench.table import Row
 from headcount.formulas.published import tables
@@ -58,7 +59,7 @@ def test_wrong_typed_verdict_raises():
     facts = Facts()
     table = facts.tables["moh-llm"]
     rows = (replace(table.rows[0], printed={**table.rows[0].printed, "params": "1M"}), *table.rows[1:])
-    facts.tables = {**facts.tables, "moh-llm": replace(table, rows=rows)}
+    facts._regenerated = {"moh-llm": ReproducedTable(replace(table, rows=rows))}
     with pytest.raises(Disagreement, match="^moh-llm, LLM-S: the verdict is 'no rule found', typed as 'reproduced'$"):
         facts.closed("moh-llm")
 
