@@ -51,7 +51,7 @@ SLOW = {
     "latency-folder": "latency --quick --blocks 1 --hardware h200 --out-dir old",
 }
 COMMANDS = QUICK | SLOW
-STARTS = ("count", "lock", "lock-update", "macs-workers")
+STARTS = ("count", "lock", "lock-update")
 """Commands that fail where their first process cannot be started."""
 START = isolated._run
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT

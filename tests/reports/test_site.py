@@ -163,9 +163,3 @@ def test_broken_links_and_requests_are_found(tmp_path):
 def test_api_page_has_every_public_name():
     names = re.findall(r"^::: headcount\.(\w+)(?:\.layer)?$", (GUIDES / "api.md").read_text("utf-8"), re.MULTILINE)
     assert sorted(names) == sorted(set(dir(headcount)) - OTHER_NAMES)
-
-
-@pytest.mark.parametrize("path", sorted(GUIDES.glob("*.md")), ids=lambda path: path.stem)
-def test_guides_are_short(path):
-    text = re.sub(r"^<!-- .*?^<!-- end -->\n", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-    assert len(text.splitlines()) < 60
