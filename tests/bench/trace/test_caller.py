@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
 
-from headcount.bench.contractions.count import UnsupportedError
+from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.count import count_macs
 from tests.bench.contractions.function_modules import Calls, module
 
