@@ -1,4 +1,4 @@
-"""A plot of the report, as a part of a page: two SVG files, light and dark, drawn from data computed from the facts."""
+"""A plot of the report, a block of pages: two SVG files, light and dark, drawn from data computed from the facts."""
 
 import hashlib
 import io
@@ -39,8 +39,8 @@ class Plot:
 
     def text(self, facts: Facts, theme: str) -> str:
         """Return the SVG file; a stored file of the same data and sources is returned and not drawn again."""
-        path = (headcount.CHECKOUT or Path()) / "reports" / "generated" / f"{self.name}{theme}.svg"
-        stored = path.read_text("utf-8") if headcount.CHECKOUT and path.exists() else ""
+        path = headcount.CHECKOUT / "reports" / "generated" / f"{self.name}{theme}.svg"
+        stored = path.read_text("utf-8") if path.exists() else ""
         is_current = f">{self.digest(_data(self, facts))}</dc:identifier>" in stored
         return stored if is_current else self.render(facts, theme)
 

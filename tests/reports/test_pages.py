@@ -96,6 +96,10 @@ def test_closed_form_pages_count_nothing(name):
     assert not [path for path, text in made.items() if path.suffix == ".csv" and re.search(r",\d+/\d+\b", text)]
 
 
+def test_index_links_every_page():
+    assert [name for name in NAMES if name != "index" and f"({name}.md)" not in text_of("index")] == []
+
+
 def test_every_sentence_is_on_the_page_of_its_paper():
     claims = Facts().claims
     for sentence in (*claims.claims, *claims.sentences):
