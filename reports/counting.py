@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 from headcount.__main__ import COMMANDS
 from headcount.bench import accounts
+from headcount.bench.derive import __main__ as derive
 from headcount.bench.macs import cases, columns, compare, grid, published
 from headcount.bench.measure import Measurement, parse_counters
 from headcount.bench.output.files import write
@@ -164,11 +165,10 @@ def models() -> dict[str, Any]:
     return explorer_models.as_data()
 
 
-def derivation(argv: str) -> Section:
-    """Return the closed form from ``python -m bench.derive`` for these arguments."""
-    from headcount.bench.derive import __main__ as derive
-
-    return check_sections(derive.plan(derive.parser().parse_args(argv.split())).sections)[0]
+def derivation(argv: str) -> tuple[list[derive.KindRow], list[str]]:
+    """Return the closed form from ``python -m bench.derive`` for these arguments: its rows, and how it was found."""
+    (table,) = derive.plan(derive.parser().parse_args(argv.split())).tables
+    return check_rows(table.rows), list(table.above)
 
 
 def outputs(commands: Sequence[str], code: int, files: Mapping[str, str]) -> list[list[str]]:

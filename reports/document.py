@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headcount.bench.output.csv_format import table_as_csv as table_as_csv
+from headcount.bench.result import Table, as_table
 from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
 from headcount.reports.facts import Facts
@@ -107,14 +108,16 @@ def records(rows: Sequence[Mapping[str, Any]], formats: Mapping[str, Mapping[str
     return table(columns, rows)
 
 
-def rows_of(section: TableSection, *keys: str, code: str = "", below: bool = True) -> str:
-    """Return a section's table with its footnotes and the lines below it: all columns, or those called ``keys``; the
-    column ``code`` is set as code."""
-    section = section.only(*keys) if keys else section
-    rows = [{k: f"`{v}`" if k == code else v for k, v in row.values.items()} for row in section.rows]
-    marked = section.table.note_column
-    made = table(section.table.columns, rows, [row.notes for row in section.rows] if marked else (), marked)
-    return "\n\n".join([made, *(section.below if below else ())])
+def rows_of(printed: Table | TableSection, *keys: str, code: str = "", below: bool = True) -> str:
+    """Return a table with its footnotes and the lines below it: all columns, or those called ``keys``; the column
+    ``code`` is set as code."""
+    printed = as_table(printed)
+    printed = printed.only(*keys) if keys else printed
+    rows = [{column.key: column.read(row) for column in printed.columns} for row in printed.rows]
+    rows = [{key: f"`{value}`" if key == code else value for key, value in row.items()} for row in rows]
+    marked = printed.note_column
+    made = table(printed.columns, rows, [row.notes for row in printed.rows] if marked else (), marked)
+    return "\n\n".join([made, *(printed.below if below else ())])
 
 
 def anchor(title: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from headcount.bench import records
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
+from headcount.bench.derive.__main__ import KindRow
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
 from headcount.bench.measure import parse_counters
@@ -39,7 +40,7 @@ STORE = "counts.json"
 SOURCES = ("bench", "formulas", "models", "reports/counting.py", "reports/explorer")
 """Folders and files that these results depend on."""
 
-KINDS = (Section, Table, Column, Row, Cell, Search, Fraction)
+KINDS = (Section, Table, Column, Row, KindRow, Cell, Search, Fraction)
 """Dataclasses that these results consist of."""
 
 

@@ -15,18 +15,42 @@ import argparse
 import keyword
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
-from headcount.bench.cli import Parser, Work, add_output, exit_process, serve
+from headcount.bench.cli import Parser, add_output, exit_process, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.target import parse_settings
 from headcount.bench.output.arguments import SET
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.result import Result, Row, Table
+from headcount.bench.table import Column
 from headcount.models.configs.numbers import parse_int
 
 PROG = "python -m bench.derive"
 PARTS = ("attention", "feed-forward", "model")
+
+
+@dataclass(frozen=True)
+class KindRow(Row):
+    """The MACs of a kind of operation as a polynomial, in text and in LaTeX."""
+
+    kind: str
+    text: str
+    latex: str | None
+    failures: Sequence[str] = ()
+
+    @property
+    def formula(self) -> str | None:
+        """The LaTeX between dollar signs."""
+        return self.latex and f"${self.latex}$"
+
+
+COLUMNS = (
+    Column("kind", "kind"),
+    Column("text", "polynomial", priority=0, wraps=24),
+    Column("latex", "LaTeX", wraps=24, formula=True, value=attrgetter("formula")),
+)
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -47,7 +71,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     return serve(prog, parser(prog), plan, argv)
 
 
-def plan(args: argparse.Namespace) -> Work:
+def plan(args: argparse.Namespace) -> Result:
     """Return the closed form that ``args`` asks for, derived before it is printed."""
     if bool(args.preset) == bool(args.module):
         raise UsageError("give --preset or --module")
@@ -59,16 +83,7 @@ def plan(args: argparse.Namespace) -> Work:
             raise UsageError(f"--vars: {name!r} is no name of a size")
     if not names:
         raise UsageError("--vars names the sizes that the closed form is in, as in --vars T,d_model")
-    return Work(_of_module(args, names) if args.module else _of_preset(args, names), result=_result)
-
-
-def _result(printed: Sequence[Section]) -> str:
-    """Return the total, and whether it is the closed form."""
-    last, facts = printed[0].rows[-1].values, printed[0].facts
-    if facts["witness"]:
-        return f"No polynomial: {facts['witness']}."
-    equal = {None: "", True: "; equal to the closed form", False: "; not the closed form"}
-    return f"MACs: {last['text']}{equal[facts['equals_closed_form']]}."
+    return _of_module(args, names) if args.module else _of_preset(args, names)
 
 
 def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
@@ -88,7 +103,7 @@ def _grid(words: Sequence[str], starts: Mapping[str, int]) -> tuple[dict[str, in
     return base, steps
 
 
-def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
+def _of_preset(args, names: tuple[str, ...]) -> Result:
     from headcount.bench.derive.derivation import derive
     from headcount.bench.derive.interpolate import Grid
     from headcount.bench.derive.parts import part
@@ -98,19 +113,19 @@ def _of_preset(args, names: tuple[str, ...]) -> list[Section]:
     grid = Grid(*_grid(args.base, found.starts))
     # a given first point is where the form is asked for
     derivation = derive(found.build, grid, skip_values=nullcontext, own=None if args.base else found.own)
-    return _sections(f"{args.preset}, {args.part}", names, derivation, dict(found.letters), found.closed)
+    return _result(f"{args.preset}, {args.part}", names, derivation, dict(found.letters), found.closed)
 
 
-def _of_module(args, names: tuple[str, ...]) -> list[Section]:
+def _of_module(args, names: tuple[str, ...]) -> Result:
     from headcount.bench.derive.result import from_record, starts
 
     base, step = _grid(args.base, starts({name: name for name in names}))
     request = {"task": "derive", "spec": args.module, "settings": parse_settings(args.set), "base": base, "step": step}
     found = run_isolated(request)
-    return _sections(args.module, names, from_record(found, names), {}, None)
+    return _result(args.module, names, from_record(found, names), {}, None)
 
 
-def _sections(title: str, names, found, letters: dict[str, str], closed) -> list[Section]:
+def _result(title: str, names, found, letters: dict[str, str], closed) -> Result:
     notes = [f"Found by {found.method}."]
     if found.domain or found.layout:
         notes.append(f"Holds for sizes of at least 1{' where ' if found.domain else ''}{'; '.join(found.domain)}.")
@@ -126,30 +141,31 @@ def _sections(title: str, names, found, letters: dict[str, str], closed) -> list
     rows = _rows(found, letters)
     rows[0] = replace(rows[0], failures=failures)
     facts = {key: value for key, value in found.as_record().items() if key != "by_kind"}
-    columns = [
-        Column("kind", "kind"),
-        Column("text", "polynomial", priority=0, wraps=24),
-        Column("latex", "LaTeX", wraps=24, formula=True),
-    ]
-    layout = Table("derive", f"{title}: multiply-accumulates in {', '.join(names)}", columns, notes)
-    return [Section(layout, rows, facts={**facts, "equals_closed_form": equal})]
+    title = f"{title}: multiply-accumulates in {', '.join(names)}"
+    table = Table("derive", title, COLUMNS, rows, notes, facts={**facts, "equals_closed_form": equal})
+    return Result([table], lambda: _sentence(found, equal))
 
 
-def _rows(found, letters) -> list[Row]:
+def _sentence(found, equal: bool | None) -> str:
+    """Return the total, and whether it is the closed form."""
+    if found.witness:
+        return f"No polynomial: {found.witness}."
+    comparison = {None: "", True: "; equal to the closed form", False: "; not the closed form"}
+    return f"MACs: {found.total}{comparison[equal]}."
+
+
+def _rows(found, letters) -> list[KindRow]:
     import sympy
 
     from headcount.formulas.symbols import LEGEND, symbol
 
     if found.witness:
-        return [Row({"kind": "total", "text": "no polynomial", "latex": None})]
+        return [KindRow("total", "no polynomial", None)]
     legend = {row.letter: row.latex for row in LEGEND}
     words = {name: rf"\mathit{{{letter}}}".replace("_", r"\_") for name, letter in letters.items()}
     latex = {symbol(name): legend.get(letter, words[name]) for name, letter in letters.items()}
-    rows = []
-    for kind, polynomial in (*found.by_kind.items(), ("total", found.total)):
-        values = {"kind": kind, "text": str(polynomial), "latex": sympy.latex(polynomial, symbol_names=latex)}
-        rows.append(Row({**values, "latex": f"${values['latex']}$"}, records=[values]))
-    return rows
+    polynomials = (*found.by_kind.items(), ("total", found.total))
+    return [KindRow(kind, str(one), sympy.latex(one, symbol_names=latex)) for kind, one in polynomials]
 
 
 def _differences(title: str, found, closed) -> list[str]:

@@ -6,7 +6,9 @@ from typing import Any
 
 import sympy
 
+from headcount.bench.derive import __main__ as derive
 from headcount.bench.macs import grid
+from headcount.bench.result import Table
 from headcount.formulas import conventions, mha, moa
 from headcount.formulas.symbols import symbol
 from headcount.reports import counting, document, papers
@@ -70,8 +72,9 @@ def _latex(expression) -> str:
 
 def derivation(facts: Facts, argv: str) -> str:
     """Return the closed form that ``bench.derive`` finds for these arguments, and how it was found."""
-    section = facts.result(counting.derivation, argv)
-    return f"{' '.join(section.table.notes_above)}\n\n{document.rows_of(section, 'kind', 'latex')}"
+    rows, found_by = facts.result(counting.derivation, argv)
+    table = Table("derive", argv, derive.COLUMNS, rows)
+    return f"{' '.join(found_by)}\n\n{document.rows_of(table, 'kind', 'latex')}"
 
 
 def comparison(facts: Facts) -> str:

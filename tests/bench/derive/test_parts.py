@@ -59,5 +59,5 @@ def test_request_has_settings_starts_and_steps(monkeypatch):
 def test_latex_names_of_sizes():
     n, width = symbol("n"), symbol("width")
     rows = command._rows(Derivation({"conv": 7 * n * width}, ""), {"n": "mlp_ratio", "width": "d_m"})
-    (latex,) = {row.values["latex"] for row in rows}
-    assert set(latex.strip("$").split()) == {"7", r"\mathit{mlp\_ratio}", "d_m"}
+    (latex,) = {row.latex for row in rows}
+    assert set(latex.split()) == {"7", r"\mathit{mlp\_ratio}", "d_m"}
