@@ -2,16 +2,18 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.cli import Parser, Work, add_output
+from headcount.bench.cli import Parser, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
-from headcount.bench.table import TONES, Column, Row, Section, Table, escape_controls, plural
+from headcount.bench.result import Result, Row, Table, columns_of, shown
+from headcount.bench.table import TONES, Column, escape_controls, plural
 
 PROG = "python -m bench.latency compare"
 
@@ -26,30 +28,36 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
+@dataclass(frozen=True)
+class ComparedRow(Row):
+    """A row of both files: its median times, and B's time over A's with its interval."""
+
+    cell: str = shown(Column, "case", code=True)
+    row: str = shown(Column, "layer and implementation", priority=0, code=True)
+    a_ms: float = shown(Column, "A", "ms", kind="fixed", digits=3)
+    b_ms: float = shown(Column, "B", "ms", kind="fixed", digits=3)
+    ratio: Mapping[str, float] = shown(Column, "B / A", kind="interval", digits=2, priority=0)
+    verdict: str = shown(Column, "B is", priority=0, tones=TONES)
+
+
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
     """Return the table of the rows that are in both files."""
     rows, only_a, only_b = compare(_load(args.a), _load(args.b), force=args.force)
     table = Table(
         "compare",
         f"{args.b} against {args.a}",
-        [
-            Column("cell", "case", code=True),
-            Column("row", "layer and implementation", priority=0, code=True),
-            Column("a_ms", "A", "ms", kind="fixed", digits=3),
-            Column("b_ms", "B", "ms", kind="fixed", digits=3),
-            Column("ratio", "B / A", kind="interval", digits=2, priority=0),
-            Column("verdict", "B is", priority=0, tones=TONES),
-        ],
-        notes_above=["Medians of separate runs: drift between them is not seen, which one run excludes."],
+        columns_of(ComparedRow),
+        rows,
+        above=["Medians of separate runs: drift between them is not seen, which one run excludes."],
+        below=[f"only in A: {plural(only_a, 'row')}; only in B: {plural(only_b, 'row')}."],
     )
-    below = [f"only in A: {plural(only_a, 'row')}; only in B: {plural(only_b, 'row')}."]
-    return Work([Section(table, [Row(values, records=[values]) for values in rows], below)], result=_result)
+    return Result([table], lambda: _sentence(rows))
 
 
-def _result(printed: Sequence[Section]) -> str:
-    found = [row.values["verdict"] for row in printed[0].rows]
-    each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
-    return f"B against A, {plural(len(found), 'row')}: {each}."
+def _sentence(rows: Sequence[ComparedRow]) -> str:
+    """Return how many rows have each verdict."""
+    each = ", ".join(f"{number} {verdict}" for verdict, number in Counter(row.verdict for row in rows).items())
+    return f"B against A, {plural(len(rows), 'row')}: {each}."
 
 
 def _load(path: Path) -> list[dict[str, Any]]:
@@ -64,7 +72,7 @@ def _load(path: Path) -> list[dict[str, Any]]:
 
 def compare(
     a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], *, force: bool = False
-) -> tuple[list[dict[str, Any]], int, int]:
+) -> tuple[list[ComparedRow], int, int]:
     """Return the rows in both files with B's time over A's, and the numbers of rows in A only and in B only.
 
     The noise floor is the wider one of the two runs, of samples of the compared kind where recorded.
@@ -88,6 +96,5 @@ def compare(
         floor = "noise_floor_wall" if by == records.WALL else "noise_floor"
         noises = [Ratio(**one) for r in (left[key], right[key]) if (one := r.get(floor) or r.get("noise_floor"))]
         ratio, noise = unpaired_ratio(y, x), max(noises, key=lambda noise: noise.half_width, default=None)
-        times = {"cell": key[0], "row": key[1], "a_ms": quantile(x, 0.5), "b_ms": quantile(y, 0.5)}
-        rows.append({**times, "ratio": asdict(ratio), "verdict": verdict(ratio, noise)})
+        rows.append(ComparedRow(*key, quantile(x, 0.5), quantile(y, 0.5), asdict(ratio), verdict(ratio, noise)))
     return rows, len(left) - len(both), len(right) - len(both)

@@ -25,4 +25,4 @@ def test_noise_floor_is_of_the_compared_samples(wide, verdicts):
     noises[wide] = {"value": 1.0, "low": 0.4, "high": 1.3}
     by_graphs = compare([record(gpu_ms=2.0, **noises)], [record(gpu_ms=1.0)])
     by_wall = compare([record(**noises)], [record(wall_ms=1.0)])
-    assert [found[0]["verdict"] for found, _, _ in (by_graphs, by_wall)] == verdicts
+    assert [found[0].verdict for found, _, _ in (by_graphs, by_wall)] == verdicts
