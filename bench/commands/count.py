@@ -38,7 +38,7 @@ from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.rank import BYTES, REDUCTION
 from headcount.models.configs.presets import LISTED, PRESETS
 from headcount.models.configs.suggest import choices
-from headcount.models.configs.targets import has_closed_form
+from headcount.models.configs.targets import has_closed_form, split
 
 PROG = "headcount count"
 DESCRIPTION = """MACs and parameters of a model, or of presets in closed form.
@@ -82,7 +82,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def command(args: argparse.Namespace) -> Result | Work:
     """Count what ``args`` names."""
-    are_presets = all(text.partition(",")[0] in PRESETS for text in args.target)
+    are_presets = all(split(text)[0] in PRESETS for text in args.target)
     if args.decode:
         args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
     if args.plan and args.ranks is None and are_presets:
@@ -134,7 +134,7 @@ def _ranks(args: argparse.Namespace) -> Result:
     plan, found, rows = parse_plan(args.plan), [], []
     for text in args.target:
         target = replace(parse_target(text, args), plan=None)
-        case = Case.of(target.spec, target.settings, target.lengths, plan=plan)
+        case = Case.of(target.spec, target.settings, target.lengths, called=text, plan=plan)
         target = replace(target, lengths=case.lengths) if counters else None
         by_rank, *others = ranks.tables(case, args.columns, element_bytes, target=target, training=args.backward)
         rows += by_rank.rows
@@ -145,7 +145,10 @@ def _ranks(args: argparse.Namespace) -> Result:
 def _module(args: argparse.Namespace) -> list[Section]:
     """Return the tables of a module: of the user's code, a configuration or a preset."""
     if len(args.target) > 1:
-        raise UsageError("one TARGET is counted at a time; --counter closed-form takes several presets")
+        raise UsageError(
+            f"one TARGET is counted at a time, not {' '.join(args.target)}; --counter closed-form takes several, and "
+            "--set, --input and --formula repeat: --set n=7 --set m=8"
+        )
     (text,) = args.target
     refuse(args, ("reduce_bytes",), "a module; it needs a preset with --plan")
     counters = counters_of(args, [CLOSED_FORM])
@@ -155,7 +158,7 @@ def _module(args: argparse.Namespace) -> list[Section]:
         raise UsageError("--backward goes without --counter: the other tools count the forward pass")
     given, case, target = assumptions_of(args), None, parse_target(text, args)
     if has_closed_form(target.spec):
-        case = Case.of(target.spec, target.settings, target.lengths)
+        case = Case.of(target.spec, target.settings, target.lengths, called=text)
         case.check_runs()
     check(args.columns, given, () if case else columns.OF_RUN)
     if args.plot:

@@ -211,7 +211,10 @@ def parse_target(text: str, args: argparse.Namespace, base: Target | None = None
 
 
 def _split_lengths(spec: str, words: Sequence[str]) -> tuple[list[str], dict[str, int]]:
-    return targets.split_lengths(words) if has_closed_form(spec) or is_configuration(spec) else (list(words), {})
+    """Return settings and lengths among the words of a target; a user's function has keywords alone."""
+    if has_closed_form(spec) or is_configuration(spec):
+        return targets.split_lengths(words)
+    return list(words), {}
 
 
 def parse_formulas(words: Sequence[str]) -> dict[str, str]:

@@ -141,6 +141,6 @@ def save(outcome: Outcome, directory: str | Path) -> str:
     write(path / "checkpoint.pt", state.getvalue())
     write(path / "tokens.txt", "".join(" ".join(map(str, row)) + "\n" for row in evaluation_tokens().tolist()))
     write(path / "log.jsonl", "".join(f"{line}\n" for line in log))
-    changed = " ".join(f"{field}={str(value).lower()}" for field, value in FIELDS.items())
+    changed = " ".join(f"--set {field}={str(value).lower()}" for field, value in FIELDS.items())
     files = f"--checkpoint {path / 'checkpoint.pt'} --tokens {path / 'tokens.txt'} --log {path / 'log.jsonl'}"
-    return f"--preset {PRESET} --set {changed} {files}"
+    return f"--preset {PRESET} {changed} {files}"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headcount.__main__ import COMMANDS
 from headcount.bench.table import escape_controls
 from tests.golden.conftest import run
 
@@ -42,8 +43,8 @@ SETTINGS = settings(
 def options(line):
     """Return the type of each option of a command that takes a value; "" is a positional argument."""
     command, word = line.split()[:2]
-    module, name = (word, f"{command} {word}") if word.isalpha() else ("__main__", command)
-    parser = import_module(f"headcount.bench.{command}.{module}").parser(f"headcount {name}")
+    below = f"bench.{command}.{word}" if word.isalpha() else ""
+    parser = import_module(f"headcount.{below or COMMANDS[command][0]}").parser(f"headcount {command}")
     return {"": None} | {a.option_strings[-1]: a.type for a in parser._actions if a.option_strings and a.nargs != 0}
 
 

@@ -327,3 +327,12 @@ def test_wrong_targets_are_one_line(words, valid, pair, capsys):
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and all(word in error for word in valid)
     assert (pair / "two.lock").read_text() == text
+
+
+def test_lock_of_a_layer_by_letters(folder, capsys):
+    text = "moa:K=2,E=5,D=7,d_m=11,T=13"
+    assert main([text, "-o", "layer.lock"]) == main(["--check", "layer.lock"]) == 0
+    K, E, D, d_m, T = 2, 5, 7, 11, 13
+    macs = T * (d_m * E + 2 * K * d_m * D + 2 * d_m * D) + 2 * K * T * T * D
+    assert f"layer.lock: as locked, {macs:,} MACs" in capsys.readouterr().out
+    assert main(["--check", "layer.lock", "--set", "K=3"]) == 1

@@ -7,6 +7,7 @@ from importlib import import_module
 
 import pytest
 
+from headcount.__main__ import COMMANDS as HEADCOUNT
 from headcount.bench.cli import Work
 from headcount.bench.latency import session
 from headcount.bench.render import realised
@@ -38,13 +39,14 @@ COMMANDS = (
 def sections(command):
     """Return the tables of ``command`` with all their rows, and its last line."""
     name, *words = shlex.split(command)
-    module = import_module(f"headcount.bench.{name}.__main__")
+    module = import_module(f"headcount.{HEADCOUNT[name][0]}")
     if words[0] == "gates":
         module, words = import_module("headcount.bench.latency.gates"), words[1:]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(session.SIDE, "cpu", 64)
         patch.setitem(session.COPIED, "cpu", 4096)
-        work = module.plan(module.parser().parse_args(words))
+        make = getattr(module, "command", None) or module.plan
+        work = make(module.parser().parse_args(words))
         result = work.as_result() if isinstance(work, Work) else work
         return [realised(table) for table in result.tables], result.sentence()
 
