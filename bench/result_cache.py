@@ -1,4 +1,4 @@
-"""Cache results: of counters in this process, and of calls between runs with equal sources.
+"""Cache the results of calls between runs with equal sources.
 
 A store is JSON with a digest of the sources, the tools' versions and the result of each call. Imports no torch.
 """
@@ -13,14 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import headcount
-from headcount.bench.case import Case
-from headcount.bench.counters.base import CounterResult
 from headcount.bench.env import versions
 
 TOOLS = ("torch", "ptflops", "fvcore", "numpy", "sympy")
-
-RESULTS: dict[tuple, Any] = {}
-"""The results of this process by key."""
 
 
 def digest(sources: Iterable[str]) -> str:
@@ -32,13 +27,6 @@ def digest(sources: Iterable[str]) -> str:
             if path.suffix in (".py", ".toml", ".json", ".yml"):
                 found.update(f"{path.relative_to(root).as_posix()}\0{path.read_text('utf-8')}\0".encode())
     return found.hexdigest()
-
-
-def remember(case: Case, params: int | None, results: Iterable[CounterResult]) -> None:
-    """Add what another process counted to the results of this one, from which measure takes them."""
-    for result in results:
-        RESULTS.setdefault((case.model, result.device, "params"), params)
-        RESULTS.setdefault((case.model, result.device, result.counter), result)
 
 
 def encode(value: Any) -> Any:

@@ -20,9 +20,10 @@ from unittest.mock import patch
 
 from headcount.__main__ import COMMANDS
 from headcount.bench import accounts
+from headcount.bench.counting.choices import parse_counters
+from headcount.bench.counting.result import Count
 from headcount.bench.derive import __main__ as derive
 from headcount.bench.macs import cases, columns, compare, grid, published
-from headcount.bench.measure import Measurement, parse_counters
 from headcount.bench.output.files import write
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.published import claims, proofs, tables
@@ -96,13 +97,13 @@ def grid_agreement(spec: str) -> dict[str, int]:
     """Count a grid by every counter, and return the numbers of points, of counts, of counts as predicted, and of
     points with a printed equation, by column heading."""
     rows = check_rows(grid.count_grid(grid.parse(spec), parse_counters(None)).rows)
-    forms = [form for row in rows for form in row.forms]
-    counts = [count for form in forms for count in form.counts]
+    counts = [count for row in rows for _, count in row.forms]
+    tools = [tool for count in counts for tool in count.tools]
     printed = [row for row in rows if row.printed_equation_macs is not None]
     return {
-        "points": len(forms),
-        "counts": len(counts),
-        "as predicted": sum(count.macs == count.predicted_macs for count in counts),
+        "points": len(counts),
+        "counts": len(tools),
+        "as predicted": sum(tool.macs == tool.predicted_macs for tool in tools),
         "printed + left out = exact": sum(
             row.printed_equation_macs + sum(row.omitted_macs.values()) == row.count.ledger.macs for row in printed
         ),
@@ -146,7 +147,7 @@ def audit() -> list[Cell]:
 
 def comparison(a: str, b: str) -> list[Section]:
     """Compare two models, with crossovers confirmed by PyTorch's own counter."""
-    return check_sections(compare.sections(*(cases.parse(text, (), {}) for text in (a, b)), ["torch"], None))
+    return check_sections(compare.sections(*map(cases.parse, (a, b)), ["torch"], None))
 
 
 def searches(name: str, largest_sum: int) -> list[proofs.Search]:
@@ -207,9 +208,9 @@ def _layer_of(names: str, **fixed: int) -> Callable[..., grid.GridRow]:
 _moa, _mha, _moh = _layer_of("d_m T K E D"), _layer_of("d_m T", h=1), _layer_of("h s r d_h g d_m T")
 
 
-def _macs(measured: Measurement) -> int:
-    (count,) = measured.counts
-    return count.macs
+def _macs(count: Count) -> int:
+    (tool,) = count.tools
+    return tool.macs
 
 
 def _multi_query(*, T: int, d_m: int, K: int, D: int, **_: int) -> int:
@@ -223,10 +224,10 @@ def _multi_query_projections(**letters: int) -> int:
     return (4 * once - twice) // 2
 
 
-def _params(measured: Measurement) -> int:
+def _params(count: Count) -> int:
     # the papers count layers without biases
-    biases = sum(entry.params for entry in measured.ledger if entry.kind in ("bias", "expert_bias"))
-    return measured.counted_params - biases
+    biases = sum(entry.params for entry in count.ledger if entry.kind in ("bias", "expert_bias"))
+    return count.params - biases
 
 
 COSTS: dict[str, Callable[..., int]] = {

@@ -12,10 +12,10 @@ from typing import Any
 from headcount.bench import records
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.case import Case, layers_of
+from headcount.bench.counting.choices import parse_counters
 from headcount.bench.derive.__main__ import KindRow
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
-from headcount.bench.measure import parse_counters
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section, Table
 from headcount.formulas.ledger import Ledger

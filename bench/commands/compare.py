@@ -13,12 +13,12 @@ from headcount.bench.commands.options import (
     counter_options,
     refuse,
 )
+from headcount.bench.counting.choices import check_device, parse_counters
 from headcount.bench.counting.result import Count, closed_form
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.target import TARGET, add_target_options, parse_target
 from headcount.bench.macs import cases, columns, entries, results
-from headcount.bench.measure import check_device, parse_counters
 from headcount.bench.result import Result
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections

@@ -18,6 +18,8 @@ from headcount.bench.commands.options import (
     refuse,
 )
 from headcount.bench.counters import registry
+from headcount.bench.counting.case import count_case
+from headcount.bench.counting.choices import CLOSED_FORM, check_device, parse_counters
 from headcount.bench.counting.count import MEASURED, count_module
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError, require_package
@@ -29,7 +31,6 @@ from headcount.bench.isolated.target import (
     parse_target,
 )
 from headcount.bench.macs import columns, entries, module, ranks, results
-from headcount.bench.measure import CLOSED_FORM, check_device, measure, parse_counters
 from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import check_format
 from headcount.bench.result import Result
@@ -115,7 +116,7 @@ def _closed_forms(args: argparse.Namespace) -> list[Section]:
     changed = f" with {', '.join(args.set)}" if args.set else ""
     found = []
     for case in cases:
-        for section in entries.sections(case.name, measure(case, []), f"{case.name}{changed}: ledger"):
+        for section in entries.sections(case, count_case(case), f"{case.name}{changed}: ledger"):
             # with --columns, the ledger is detail
             found.append(replace(section, detail=section.detail or bool(args.columns)))
     if args.columns:

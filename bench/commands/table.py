@@ -16,10 +16,10 @@ from headcount.bench.commands.options import (
     refuse,
 )
 from headcount.bench.counters import registry
+from headcount.bench.counting.choices import CLOSED_FORM, DEVICES
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import columns, own, published, results
-from headcount.bench.measure import CLOSED_FORM, DEVICES
 from headcount.bench.render import FORMATS
 from headcount.bench.table import Section
 from headcount.bench.variants.variant import variants_with

@@ -13,12 +13,12 @@ from typing import Any
 
 from headcount.bench import records
 from headcount.bench.cli import Work
+from headcount.bench.counting.choices import check_device
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.isolated import watched
 from headcount.bench.latency import table
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
-from headcount.bench.measure import check_device
 from headcount.bench.table import escape_controls
 from headcount.models.configs.presets import preset
 

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from headcount.bench.cli import Parser, Work, add_output, check_not_input, exit_process, serve
 from headcount.bench.contractions import linalg
+from headcount.bench.counting.choices import DEVICES, check_device
 from headcount.bench.counting.count import count_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_file
@@ -40,7 +41,6 @@ from headcount.bench.isolated.target import (
 from headcount.bench.isolated.user_code import is_below
 from headcount.bench.lock.history import badge, history
 from headcount.bench.lock.workflow import workflow
-from headcount.bench.measure import DEVICES, check_device
 from headcount.bench.output.files import write
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import LIMITED, contractions, equal, failures, summary, unmet_limits

@@ -14,12 +14,12 @@ from typing import Any
 from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.contractions.modules import outer_paths
+from headcount.bench.counting.case import count_case
 from headcount.bench.counting.count import count_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.target import LENGTHS, Target, flag, is_configuration, parse_target
-from headcount.bench.measure import measure
 from headcount.bench.snapshot import file
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
 from headcount.formulas.published.expressions import expression
@@ -177,10 +177,9 @@ def counted(case: Case | CountedCase, counters: Sequence[str], device: str | Non
     """
     if isinstance(case, CountedCase):
         return dict.fromkeys(counters, case.ledger.macs)
-    counts = measure(case, counters, device=device).counts
+    tools = count_case(case, counters, device=device).tools
     return {
-        count.counter: count.reason if count.macs is None else count.macs - sum(count.additions.values())
-        for count in counts
+        tool.counter: tool.reason if tool.macs is None else tool.macs - sum(tool.additions.values()) for tool in tools
     }
 
 

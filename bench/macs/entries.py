@@ -8,8 +8,9 @@ from typing import Any
 
 from headcount.bench import table as printed
 from headcount.bench.case import Case, describe_input
+from headcount.bench.counting.case import as_records, disagreements
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.measure import Measurement, as_records
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.table import TONES, Column, Section, macs_column, params_column
 from headcount.bench.training_flops import tokens_of
@@ -44,18 +45,19 @@ class CauseRow(Row):
     place: str = shown(Column, "place in the tool's source", wraps=20)
 
 
-def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section]:
-    """Yield the ledger of ``measured`` entry by entry, its sums by kind, and its counters."""
+def sections(case: Case, count: Count, heading: str) -> Iterator[Section]:
+    """Yield the ledger of ``count``, that of ``case``, entry by entry, its sums by kind, and its counters."""
+    name = case.name
     columns = [Column("path", "module"), Column("kind", "kind"), Column("sizes", "sizes", priority=2), *COSTS]
-    reasons = dict.fromkeys(f"No counts: {count.reason}." for count in measured.counts if count.reason)
-    notes = [f"Input: {describe_input(measured.case.lengths)}.", ABOUT, *reasons]
-    failures = measured.disagreements(name)
-    ledger, total = measured.ledger, measured.ledger.macs
+    reasons = dict.fromkeys(f"No counts: {tool.reason}." for tool in count.tools if tool.reason)
+    notes = [f"Input: {describe_input(case.lengths)}.", ABOUT, *reasons]
+    failures = disagreements(count, name)
+    ledger, total = count.ledger, count.ledger.macs
     rows = [
         _row(entry.path or "(model)", Ledger((entry,)), total, kind=entry.kind, sizes=sizes(entry)) for entry in ledger
     ]
     rows.append(_row("total", ledger, total, kind="", sizes=""))
-    records = as_records(name, measured)
+    records = as_records(name, case, count)
     rows[0] = replace(rows[0], records=records, failures=failures)
     yield Section(printed.Table(name, heading, columns, notes), rows, below=list(failures), detail=True)
 
@@ -63,7 +65,7 @@ def sections(name: str, measured: Measurement, heading: str) -> Iterator[Section
     by_kind = [_row(kind, ledger.select(lambda entry, kind=kind: entry.kind == kind), total) for kind in kinds]
     by_kind.append(_row("total", ledger, total))
     yield Section(printed.Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind"), *COSTS]), by_kind)
-    if measured.counts and not reasons:
+    if count.tools and not reasons:
         section = counters_section(f"{name}-counters", f"{name}: counters", records[1:])
         # the ledger's rows have the records
         yield replace(section, rows=[replace(row, records=()) for row in section.rows])

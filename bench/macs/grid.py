@@ -3,17 +3,19 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from headcount.bench.case import Case
+from headcount.bench.counting.case import case_as_json, count_case, disagreements, rule_agreement
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.macs.columns import Accounts
-from headcount.bench.measure import Measurement, measure, rule_agreement
 from headcount.bench.output.progress import with_progress
-from headcount.bench.result import Row, Table
+from headcount.bench.result import Row, Table, to_json
 from headcount.bench.table import Column, macs_column, params_column, plural
 from headcount.bench.variants.variant import Variant, variants_with
 from headcount.formulas import conventions, mha
@@ -49,7 +51,8 @@ class GridRow(Row):
 
     Attributes:
         point: the size of each letter.
-        count, ideal: what was counted.
+        case: the layer.
+        count, ideal: the counts of the layer and of its ideal form.
         printed_equation_macs: by the equation of the layer's paper; None where it prints none.
         omitted_macs: MACs that Eq. 18 and 19 leave out, by name.
         eq19_macs: dense attention of the same model width by Eq. 19; None where T and S differ.
@@ -61,8 +64,9 @@ class GridRow(Row):
     """
 
     point: Mapping[str, int]
-    count: Measurement
-    ideal: Measurement | None
+    case: Case
+    count: Count
+    ideal: Count | None
     printed_equation_macs: int | None
     omitted_macs: Mapping[str, int]
     eq19_macs: int | None
@@ -74,29 +78,32 @@ class GridRow(Row):
     accounts: Accounts = Accounts()
 
     @property
-    def case(self) -> Case:
-        """The layer."""
-        return self.count.case
-
-    @property
-    def forms(self) -> list[Measurement]:
-        """The count, and that of the ideal form."""
-        return [self.count, self.ideal] if self.ideal else [self.count]
+    def forms(self) -> list[tuple[Case, Count]]:
+        """The layer, and its ideal form, each with its count."""
+        of_ideal = [(self.case.ideal, self.ideal)] if self.ideal else []
+        return [(self.case, self.count), *of_ideal]
 
     @property
     def active_params(self) -> int:
         """Parameters that a token uses, of the ideal form where there is one."""
-        return self.forms[-1].ledger.active_params
+        return (self.ideal or self.count).ledger.active_params
 
     @property
     def failures(self) -> list[str]:
         """Counts that are not as their counter's rules predict."""
-        return [line for form in self.forms for line in form.disagreements(form.case.name)]
+        return [line for case, count in self.forms for line in disagreements(count, case.name)]
 
     @property
     def notes(self) -> list[str]:
         """The failures, and the reasons for missing accounts."""
         return [*self.failures, *self.accounts.notes]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, and the counts with what each tool reports."""
+        data = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "case"}
+        counts = [case_as_json(case, count) for case, count in self.forms]
+        data |= {"count": counts[0], "ideal": counts[1] if self.ideal else None}
+        return to_json(data)
 
 
 def columns(grid: Grid, first: GridRow) -> list[Column]:
@@ -112,7 +119,7 @@ def columns(grid: Grid, first: GridRow) -> list[Column]:
         found.append(_omitted_column("router", "+ router" if printed else "of which\nrouters"))
     exact = "= exact" if printed else "MACs\nas released" if first.ideal else "MACs\nexact"
     found.append(macs_column("macs", exact, priority=0, value=attrgetter("count.ledger.macs")))
-    for count in first.count.counts:
+    for count in first.count.tools:
         head = count.counter.replace("-", "\n")
         found.append(macs_column(count.counter, head, priority=3, value=partial(_reported, count.counter)))
     if first.ideal:
@@ -133,7 +140,7 @@ def _size(letter: str, row: GridRow) -> int:
 
 
 def _reported(counter: str, row: GridRow) -> int | None:
-    return next(count.macs for count in row.count.counts if count.counter == counter)
+    return next(count.macs for count in row.count.tools if count.counter == counter)
 
 
 def _omitted_column(name: str, head: str) -> Column:
@@ -262,13 +269,14 @@ def _row(
     def mha_macs(**letters: int) -> int:
         return mha.layer("", B=B, T=T, S=S, **letters).macs
 
-    count = measure(case, counters, device=device)
-    ideal = measure(case.ideal, counters, device=device) if case.ideal else None
+    count = count_case(case, counters, device=device)
+    ideal = count_case(case.ideal, counters, device=device) if case.ideal else None
     printed = variant.printed.macs(config, T, S) if variant.printed else None
     same_width = mha_macs(d_m=config.d_model, h=1, d_h=config.d_model, g=1)
     same_inner = mha_macs(d_m=config.d_model, h=1, d_h=dense.num_heads * dense.head_dim, g=1)
     return GridRow(
         point,
+        case,
         count,
         ideal,
         printed_equation_macs=None if printed is None else B * printed,
@@ -307,5 +315,5 @@ def table(found: GridCount, name: str = "grid") -> Table[GridRow]:
 
 def sentence(grids: Sequence[GridCount]) -> str:
     """Return the numbers of points, and of wrong counts."""
-    counts = [count for grid in grids for row in grid.rows for form in row.forms for count in form.counts]
-    return "; ".join([*(grid.summary for grid in grids), *rule_agreement(counts)]) + "."
+    tools = [tool for grid in grids for row in grid.rows for _, count in row.forms for tool in count.tools]
+    return "; ".join([*(grid.summary for grid in grids), *rule_agreement(tools)]) + "."

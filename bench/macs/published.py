@@ -9,10 +9,10 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
-from headcount.bench import result_cache
 from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import LENGTHS, Case, describe_input
-from headcount.bench.measure import Measurement, as_records, measure
+from headcount.bench.counting.case import as_records, count_case, counted_params, disagreements
+from headcount.bench.counting.result import Count
 from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
 from headcount.bench.trace.collector import keep_freed_memory
 from headcount.formulas import moh
@@ -86,14 +86,12 @@ ABOUT_ACTIVATED = (
 
 
 @contextmanager
-def counting(
-    cases: Iterable[Case], counters: Sequence[str], device: str | None
-) -> Iterator[Callable[[Case], Measurement]]:
-    """Yield a function that measures one of ``cases``, to be called in their order.
+def counting(cases: Iterable[Case], counters: Sequence[str], device: str | None) -> Iterator[Callable[[Case], Count]]:
+    """Yield a function that counts one of ``cases``, to be called in their order.
 
     A second process counts too, from the largest model on. Equal models are counted once.
     """
-    here = partial(measure, counters=counters, device=device)
+    here = partial(count_case, counters=counters, device=device)
     models = {case.model: case for case in cases if case.config.has_module}
     if counters:
         keep_freed_memory()
@@ -108,7 +106,7 @@ def counting(
         largest_last = sorted(models.items(), key=lambda item: _operations(item[1]))
         futures = {model: other.submit(here, case) for model, case in reversed(largest_last)}
 
-        def counted(case: Case) -> Measurement:
+        def counted(case: Case) -> Count:
             future = futures.get(case.model)
             # cancel succeeds where the other process has not started this model
             if future is None or future.cancel():
@@ -118,9 +116,7 @@ def counting(
                     break
                 if waiting.cancel():
                     here(models[model])
-            found = future.result()
-            result_cache.remember(case, found.counted_params, (count.result for count in found.counts))
-            return here(case)
+            return future.result().with_values(name=case.name)
 
         yield counted
 
@@ -159,9 +155,9 @@ class ReproducedTable:
         self._implied = bool(self._params) and not self._params[0].judged
         self._quantities = [column for name in QUANTITIES if (column := table.column(name))]
 
-    def measured(self, row: str, counters: Sequence[str]) -> Measurement:
+    def measured(self, row: str, counters: Sequence[str]) -> Count:
         """Count the row's model with each of ``counters``."""
-        return measure(self.cases[row], counters)
+        return count_case(self.cases[row], counters)
 
     def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
         """Return the table with ``rows`` made by :meth:`row`."""
@@ -169,15 +165,16 @@ class ReproducedTable:
         ideal = ideal_statement(self.cases.values())
         return Section(self._layout(counters), rows, facts=facts, ideal=ideal)
 
-    def row(self, name: str, measured: Measurement) -> Row:
+    def row(self, name: str, count: Count) -> Row:
         """Return a row with its verdict. It has failures where the table expects another, or where a count is wrong."""
         row, case, (verdict, expected, because) = self.table.row(name), self.cases[name], self.verdicts[name]
-        failures = measured.disagreements(row.target)
-        reasons = [count.reason for count in measured.counts if count.reason]
-        reasons += [f"{one.counter} on {one.device}: {one.why_there}" for one in measured.counts if one.why_there]
+        failures = disagreements(count, row.target)
+        reasons = [one.reason for one in count.tools if one.reason]
+        reasons += [f"{one.counter} on {one.device}: {one.why_there}" for one in count.tools if one.why_there]
         if verdict != expected:
             failures.append(f"{self.table.name}, {name}: the verdict is {verdict!r}, typed as {expected!r}")
-        params = case.ledger.params if measured.counted_params is None else measured.counted_params
+        counted = counted_params(count)
+        params = case.ledger.params if counted is None else counted
         printed = {column.name: row.printed.get(column.name) for column in self._params}
         facts: dict[str, Any] = {"macs_printed": None, "macs_under_rule": None}
         for column in self._quantities:
@@ -194,13 +191,14 @@ class ReproducedTable:
                 "active_params": case.ledger.active_params,
                 "macs": case.ledger.macs,
                 **facts,
-                **{count.counter: count.macs for count in measured.counts},
+                **{tool.counter: tool.macs for tool in count.tools},
                 "verdict": verdict,
             },
             notes=[text for text in dict.fromkeys((because, *reasons, *failures)) if text],
             records=as_records(
                 row.target,
-                measured,
+                case,
+                count,
                 row=name,
                 params_printed={key: text for key, text in printed.items() if text},
                 # JSON has integers, and exact fractions as text

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from headcount.bench.measure import CLOSED_FORM
+from headcount.bench.counting.choices import CLOSED_FORM
 from headcount.bench.result import as_table, format_macs
 from headcount.bench.table import Row, Section, plural
 from headcount.formulas.published import tables

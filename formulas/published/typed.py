@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -38,6 +38,8 @@ def from_data(kind: Any, value: Any, name: str = "") -> Any:
     these dataclasses are read as their fields. Raises ValueError for an unknown key, with the valid ones, and for a
     value of another type, with ``name``.
     """
+    if type(value) is kind and not is_dataclass(kind):
+        return value
     origin, inner = get_origin(kind), get_args(kind)
     if origin is UnionType:
         return from_data(next((one for one in inner if _is_of(one, value)), inner[0]), value, name)
@@ -79,13 +81,17 @@ def _is_of(kind: Any, value: Any) -> bool:
 
 def to_data(value: Any) -> Any:
     """Return plain data that :func:`from_data` reads: of dataclasses, the fields without their default value."""
-    if is_dataclass(value):
-        given = {one: getattr(value, one.name) for one in fields(value)}
-        return {one.name: to_data(own) for one, own in given.items() if own != _default(one)}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [to_data(one) for one in value]
     if isinstance(value, Mapping):
         return {key: to_data(one) for key, one in value.items()}
-    return [to_data(one) for one in value] if isinstance(value, (list, tuple)) else value
+    given = {name: getattr(value, name) for name in _defaults(type(value))}
+    return {name: to_data(one) for name, one in given.items() if one != _defaults(type(value))[name]}
 
 
-def _default(field: Field) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
+@cache
+def _defaults(kind: type) -> Mapping[str, Any]:
+    """Return the default value of each field of a dataclass; MISSING for a field without one."""
+    return {one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(kind)}

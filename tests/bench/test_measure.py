@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from headcount.bench import measure, result_cache
 from headcount.bench.case import Case, ideal_form, ledger_of, resolve_lengths
 from headcount.bench.counters import registry
+from headcount.bench.counting import case as counting
 from headcount.bench.counting.count import count_module
 from headcount.bench.isolated.target import Target
 from headcount.formulas.ledger import Entry, Ledger
@@ -22,24 +22,24 @@ CASES = ("translation-moa-biased", "llama-moh", "masked-moh-ideal", "dit")
 
 @pytest.fixture(autouse=True)
 def empty_cache():
-    result_cache.RESULTS.clear()
+    counting._COUNTS.clear()
     yield
-    result_cache.RESULTS.clear()
+    counting._COUNTS.clear()
 
 
 def measure_case(case, device, counters=(*registry.NAMES, "headcount"), **options):
     config = make_config(MODEL_FIELDS[case])
     wanted = dict(batch_size=B, tgt_len=T, src_len=S, seq_len=T)
     lengths = resolve_lengths(config, {name: wanted[name] for name in config.lengths})
-    return measure.measure(Case(case, config, lengths), counters, device=device, **options)
+    return counting.count_case(Case(case, config, lengths), counters, device=device, **options)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("case", CASES)
 def test_ledger_and_trace_predict_every_count(case, device):
     found = measure_case(case, device, causes=True)
-    assert found.disagreements(case) == []
-    for count in found.counts:
+    assert counting.disagreements(found, case) == []
+    for count in found.tools:
         assert count.macs == count.predicted_macs == count.explanation.predicted_macs
         assert sum(cause.macs for cause in count.explanation.causes) == count.difference
         assert all(cause.place for cause in count.explanation.causes)
@@ -52,10 +52,10 @@ def test_count_runs_once(monkeypatch):
     monkeypatch.setattr(torch, "read", lambda *args, **named: calls.append(args) or original(*args, **named))
     first, again = (measure_case("llama-moh", "meta", ["torch"]) for _ in range(2))
     assert len(calls) == 1 and first == again
-    assert measure_case("llama-moh", "cpu", ["torch"]).counts[0].device == "cpu" and len(calls) == 2
+    assert measure_case("llama-moh", "cpu", ["torch"]).tools[0].device == "cpu" and len(calls) == 2
     measure_case("masked-moh-ideal", "meta", ["torch"])
     assert len(calls) == 3
-    result_cache.RESULTS.clear()
+    counting._COUNTS.clear()
     measure_case("llama-moh", "meta", ["torch"])
     assert len(calls) == 4
 
@@ -68,15 +68,15 @@ def test_large_model_is_counted_on_meta(macs, params, why, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100))
     tool = SimpleNamespace(NAME="a tool", DEVICE="cpu")
     ledger = Ledger((Entry("a", "linear", {"T": macs}, weight={"d_m": params}),))
-    assert measure.counter_device(tool, ledger, "cuda") == ("cuda", None)
-    where, reason = measure.counter_device(tool, ledger, None)
+    assert counting.counter_device(tool, ledger, "cuda") == ("cuda", None)
+    where, reason = counting.counter_device(tool, ledger, None)
     assert (where == "cpu", reason is None) == (why is None, why is None) and (why or "") in (reason or "")
 
 
 def test_counters_run_on_the_same_device_by_both_ways():
     """A preset, as a ledger and as a module, is counted on one device, with one integer."""
     case = Case.of("moh-vit-s-75")
-    (count,) = measure.measure(case, ["ptflops-pytorch"]).counts
+    (count,) = counting.count_case(case, ["ptflops-pytorch"]).tools
     (tool,) = count_module(Target("moh-vit-s-75"), ["ptflops-pytorch"]).tools
     assert (count.device, count.macs) == (tool.device, tool.macs) == ("cpu", 10_475_011_272)
 

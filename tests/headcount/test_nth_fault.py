@@ -25,7 +25,7 @@ import pytest
 
 from headcount import CHECKOUT
 from headcount.__main__ import main
-from headcount.bench import result_cache
+from headcount.bench.counting import case
 from headcount.bench.isolated import run as isolated
 from tests.golden.conftest import run
 from tests.headcount.test_dependencies import CORE
@@ -111,7 +111,7 @@ def run_with(fault, n, line):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
             os.environ[MARK] = str(os.getppid())
-            result_cache.RESULTS.clear()
+            case._COUNTS.clear()
             fault(n, lambda: os.write(sign, b"x"))
             code = main(shlex.split(line))
             sys.stderr.flush()

@@ -10,9 +10,9 @@ from headcount import CHECKOUT
 from headcount.bench import result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
+from headcount.bench.counting.case import count_case
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs.published import ReproducedTable
-from headcount.bench.measure import measure
 from headcount.bench.table import Row
 from headcount.formulas.published import tables
 from headcount.formulas.published.expressions import expression
@@ -87,5 +87,5 @@ def test_published_counts_are_current():
     assert by_table.keys() == {"moa-table1", "moa-table2", "moa-table3"}
     for name, rows in by_table.items():
         least = min(rows, key=lambda row: int(row["macs"]))
-        found = measure(Case.of(tables.load(name).row(least["row"]).target), registry.NAMES)
-        assert {count.counter: str(count.macs) for count in found.counts}.items() <= least.items()
+        found = count_case(Case.of(tables.load(name).row(least["row"]).target), registry.NAMES)
+        assert {count.counter: str(count.macs) for count in found.tools}.items() <= least.items()

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from headcount.bench import measure, result_cache
 from headcount.bench.case import Case
+from headcount.bench.counting import case as counting
 from headcount.bench.isolated import workers
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import published
@@ -18,9 +18,9 @@ TOOLS = ("torch", "ptflops-aten")
 
 @pytest.fixture(autouse=True)
 def empty_cache():
-    result_cache.RESULTS.clear()
+    counting._COUNTS.clear()
     yield
-    result_cache.RESULTS.clear()
+    counting._COUNTS.clear()
 
 
 WIDTHS = (1, 2, 3, 5)
@@ -52,29 +52,29 @@ def run(monkeypatch, other, cases):
     own = []
 
     def measured(case, counters, device):
-        if all(model != case.model for model, *_ in result_cache.RESULTS):
+        if all(model != case.model for model, *_ in counting._COUNTS):
             own.append(case.config.d_model // 8)
-        return measure.measure(case, counters, device=device)
+        return counting.count_case(case, counters, device=device)
 
     monkeypatch.setattr(workers, "Workers", lambda number: other)
-    monkeypatch.setattr(published, "measure", measured)
+    monkeypatch.setattr(published, "count_case", measured)
     with published.counting(cases, TOOLS, None) as counted:
         others = len(own)
         # another process has results of its own
-        result_cache.RESULTS.clear()
+        counting._COUNTS.clear()
         found = [counted(case) for case in cases]
     return found, own[others:]
 
 
 @pytest.mark.parametrize("limit", [0, 2, 4])
 def test_counts_do_not_depend_on_the_process(limit, monkeypatch):
-    wanted = [measure.measure(case, TOOLS) for case in cases()]
-    result_cache.RESULTS.clear()
+    wanted = [counting.count_case(case, TOOLS) for case in cases()]
+    counting._COUNTS.clear()
     other = Other(limit)
     found, own = run(monkeypatch, other, cases())
-    assert [one.case.name for one in found] == ["transformer-base"] * 4 + ["again"]
-    assert [[c.macs for c in one.counts] for one in found] == [[c.macs for c in one.counts] for one in wanted]
-    assert [one.counted_params for one in found] == [one.counted_params for one in wanted]
+    assert [one.name for one in found] == ["transformer-base"] * 4 + ["again"]
+    assert [[c.macs for c in one.tools] for one in found] == [[c.macs for c in one.tools] for one in wanted]
+    assert [one.params for one in found] == [one.params for one in wanted]
     # the other process starts with the largest model, this one counts the models that it has not started
     assert [case.config.d_model // 8 for case in other.submitted] == [5, 3, 2, 1]
     assert own == [*WIDTHS[: 4 - limit]]

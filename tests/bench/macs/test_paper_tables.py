@@ -34,7 +34,7 @@ def test_moh_grid_matches_hand_formula():
         routers = dm * t * (h - s + s + (2 if s else 0))
         for form, heads in ((row.count, h), (row.ideal, s + r)):
             exact = routers + 2 * t * dm * d * (heads + g) + 2 * heads * t * t * d
-            assert exact == form.ledger.macs == form.counts[0].macs
+            assert exact == form.ledger.macs == form.tools[0].macs
 
 
 def test_jetmoe_sizes_are_reproduced(tables):
