@@ -11,13 +11,16 @@ from typing import Any
 
 from headcount.bench import records
 from headcount.bench.budget import __main__ as budget
+from headcount.bench.budget.search import BudgetRow
 from headcount.bench.case import Case, layers_of
 from headcount.bench.counting.choices import parse_counters
 from headcount.bench.derive.__main__ import KindRow
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
+from headcount.bench.result import Table
 from headcount.bench.result_cache import CallCache
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.table import Column, Row, Section
+from headcount.bench.table import Table as Layout
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import claims, proofs, sentences, tables
 from headcount.formulas.published.claims import Cell as PrintedCell
@@ -40,7 +43,7 @@ STORE = "counts.json"
 SOURCES = ("bench", "formulas", "models", "reports/counting.py", "reports/explorer")
 """Folders and files that these results depend on."""
 
-KINDS = (Section, Table, Column, Row, KindRow, Cell, Search, Fraction)
+KINDS = (Section, Layout, Column, Row, KindRow, Cell, Search, Fraction)
 """Dataclasses that these results consist of."""
 
 
@@ -145,10 +148,11 @@ class Facts:
         """Return the count of every formulation by every counter, and the calls that make the differences."""
         return self._calls.result(counting.audit)
 
-    def budget(self, argv: str) -> Section:
+    def budget(self, argv: str) -> Table[BudgetRow]:
         """Return the result of ``python -m bench.budget`` for these arguments, without times."""
-        found = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"]))
-        return check_sections(found.sections)[0]
+        (table,) = budget.plan(budget.parser().parse_args([*argv.split(), "--records", "none"])).tables
+        check_rows(table.rows)
+        return table
 
     def model_accounts(self, presets: Sequence[str], seq_len: int, names: Sequence[str]) -> Section:
         """Return presets at one length with accounts as columns."""

@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.cli import Parser, Work, add_output, serve, start
+from headcount.bench.cli import Parser, add_output, serve, start
 from headcount.bench.errors import UsageError
 
 PROG = "python -m bench.budget"
@@ -30,10 +30,11 @@ from headcount.bench.accounts import Assumptions
 from headcount.bench.budget import plans
 from headcount.bench.budget.bounds import NAMES, Bound, bound_around, parse, parse_ranges
 from headcount.bench.budget.candidates import METRICS, WORDS, costs
-from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, section
+from headcount.bench.budget.search import Answer, HostModel, layer_fields, no_cache, preset_for, search, table
 from headcount.bench.case import LENGTHS, Case, resolve_lengths, with_attention
 from headcount.bench.output.arguments import COUNT, ELEMENT, SET, NameList, Value
 from headcount.bench.output.figure import figure
+from headcount.bench.result import Result
 from headcount.bench.table import plural
 from headcount.bench.variants.mha import NARROWED
 from headcount.bench.variants.variant import variant, variants_with
@@ -108,30 +109,29 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     return serve(prog, parser(prog), plan, argv)
 
 
-def plan(args: argparse.Namespace) -> Work:
+def plan(args: argparse.Namespace) -> Result:
     """Return the answer to ``args``, found, and plotted where ``--plot`` asks for it, before it is printed."""
     if args.ranks is not None:
         return _plan_search(args)
     host, target = _host_model(args)
     bounds = _bounds(args, host, target)
     answer = search(args, host, parse_ranges(args.range, host.variant, args.all_integers), bounds)
-    found = section(args, answer, target)
+    found = table(args, answer, target)
     if args.plot:
-        plot(args.plot, found.table.title, answer)
+        plot(args.plot, found.title, answer)
     rows = plural(len(answer.listed), "row")
-    result = f"{rows} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
-    return Work([found], result=lambda printed: result)
+    sentence = f"{rows} of {len(answer.found):,} within the budget, of {answer.searched:,} candidates."
+    return Result([found], lambda: sentence)
 
 
-def _plan_search(args: argparse.Namespace) -> Work:
+def _plan_search(args: argparse.Namespace) -> Result:
     """Return the search over parallel plans. Raises UsageError where it lacks the model, the batch or the bytes."""
     if not (args.preset and args.global_batch and args.bytes):
         raise UsageError("--ranks needs PRESET, --global-batch and --bytes")
     name, fields, lengths = read(args.preset, args.set)
     case = Case.of(name, fields, lengths | _given_lengths(args))
     sizes = args.ranks, args.global_batch, args.ranks_per_node, parse(args.bytes).high
-    found, result = plans.section(case, *sizes, args.limit, float(args.min_distance))
-    return Work([found], result=lambda printed: result)
+    return plans.result(case, *sizes, args.limit, float(args.min_distance))
 
 
 def _host_model(args: argparse.Namespace) -> tuple[HostModel, Case | None]:

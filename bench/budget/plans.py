@@ -1,7 +1,7 @@
 """Parallel plans of a model on a number of ranks, on the Pareto front of what a rank sends, holds and computes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from math import prod
@@ -12,7 +12,8 @@ from sympy import divisors
 from headcount.bench.budget.search import pareto_front
 from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
-from headcount.bench.table import Column, Row, Section, Table, macs_column, plural
+from headcount.bench.result import Result, Row, Table, columns_of, shown
+from headcount.bench.table import Column, macs_column, plural
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import ORDER as AXES
 from headcount.formulas.plan import Plan, PlanError
@@ -21,14 +22,18 @@ from headcount.formulas.rank import BYTES, PARAMETER, RankCost, rank_costs
 OBJECTIVES = ("between_bytes", "within_bytes", "held_bytes", "macs")
 """Costs of a plan, the most important first; lower is better."""
 _bytes = partial(Column, unit="bytes", kind="int", of="bytes", priority=0)
-COLUMNS = [
-    Column("plan", "plan", wraps=20),
-    Column("mb", "micro-\nbatches", kind="int", priority=2),
-    macs_column("macs", "slowest rank,\nMACs", priority=0),
-    _bytes("held_bytes", "held"),
-    _bytes("within_bytes", "sent in\na node"),
-    _bytes("between_bytes", "sent\nbetween"),
-]
+
+
+@dataclass(frozen=True)
+class PlanRow(Row):
+    """A plan without its microbatches, their number, and the costs of a step, the largest over ranks."""
+
+    plan: str = shown(Column, "plan", wraps=20)
+    mb: int = shown(Column, "micro-\nbatches", kind="int", priority=2)
+    macs: int = shown(macs_column, "slowest rank,\nMACs", priority=0)
+    held_bytes: int = shown(_bytes, "held")
+    within_bytes: int = shown(_bytes, "sent in\na node")
+    between_bytes: int = shown(_bytes, "sent\nbetween")
 
 
 def text(plan: Plan) -> str:
@@ -103,10 +108,8 @@ def _kept_bytes(cost: RankCost) -> int:
     return min(cost.plan.pp, cost.plan.mb) * cost.activation_elements() * BYTES[PARAMETER]
 
 
-def section(
-    case: Case, ranks: int, batch: int, node: int, most_bytes: int, limit: int, min_distance: float
-) -> tuple[Section, str]:
-    """Return a row for each listed plan of the front, and the sentence of result."""
+def result(case: Case, ranks: int, batch: int, node: int, most_bytes: int, limit: int, min_distance: float) -> Result:
+    """Return a row for each listed plan of the front."""
     within, fitting = search(case, ranks, batch, node, most_bytes)
     objectives = [np.array([costs[name] for costs in within.values()]) for name in OBJECTIVES]
     unknown = np.full(len(within), np.nan)
@@ -121,10 +124,10 @@ def section(
         f"On the front of less of every cost, rows at least {min_distance:.0%} apart in one cost (--min-distance 0 for "
         "all). headcount count takes each plan as printed.",
     ]
+    every = list(within.items())
     rows = []
-    for plan, costs in map(list(within.items()).__getitem__, listed):
-        values = {"plan": text(plan), "mb": plan.mb, **costs}
-        rows.append(Row(values, records=[values]))
-    layout = Table("plans", f"{case.name} on {ranks:,} ranks, at most {most_bytes:,} bytes each", COLUMNS, notes)
-    result = f"{plural(len(rows), 'row')} of {len(within):,} plans within the bytes, of {fitting:,} that fit the sizes."
-    return Section(layout, rows), result
+    for plan, costs in (every[index] for index in listed):
+        rows.append(PlanRow(text(plan), plan.mb, **costs))
+    title = f"{case.name} on {ranks:,} ranks, at most {most_bytes:,} bytes each"
+    found = f"{plural(len(rows), 'row')} of {len(within):,} plans within the bytes, of {fitting:,} that fit the sizes."
+    return Result([Table("plans", title, columns_of(PlanRow), rows, notes)], lambda: found)

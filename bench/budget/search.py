@@ -3,8 +3,8 @@
 import math
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from headcount.bench.budget.candidates import METRICS, WORDS, candidates, costs
 from headcount.bench.case import Case, describe_input
 from headcount.bench.env import device_name
 from headcount.bench.errors import UsageError
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.result import Row, Table
+from headcount.bench.table import Column
 from headcount.bench.variants.variant import Variant
 from headcount.models.configs.base import ModelConfig
 from headcount.models.configs.presets import PRESETS, format_overrides
@@ -179,41 +180,69 @@ def no_cache(host: HostModel) -> str | None:
     return values(["kv_bytes"], host.example, host.given)[1].get("kv_bytes")
 
 
-def section(args: Namespace, answer: Answer, target: Case | None) -> Section:
+@dataclass(frozen=True)
+class BudgetRow(Row):
+    """A listed point.
+
+    Attributes:
+        numbers: sizes by letter, and costs.
+        ms: recorded milliseconds of the layer; None without a record.
+        base, set: the preset and its changed fields that make the model.
+        input: its lengths.
+        target: base, set and input as a TARGET of the commands.
+    """
+
+    numbers: Mapping[str, int]
+    ms: float | None
+    base: str
+    set: Sequence[str]
+    input: Mapping[str, int]
+    target: str
+
+
+def table(args: Namespace, answer: Answer, target: Case | None) -> Table[BudgetRow]:
     """Return a row for each listed point."""
-    host, found = answer.host, answer.found
-    timed = not np.isnan(answer.times[list(answer.listed)]).all()
-    columns = [
-        COLUMNS.get(name)
-        or (ACCOUNTS[name].column(host.given) if name in METRICS else Column(name, name, kind="int", priority=0))
-        for name in found.dtype.names
-    ]
-    layout = Table(
+    rows = [_row(answer, index) for index in answer.listed]
+    timed = any(row.ms is not None for row in rows)
+    columns = []
+    for name in answer.found.dtype.names:
+        if name in COLUMNS:
+            column = COLUMNS[name]
+        elif name in METRICS:
+            column = ACCOUNTS[name].column(answer.host.given)
+        else:
+            column = Column(name, name, kind="int", priority=0)
+        columns.append(replace(column, value=partial(_number, name)))
+    if timed:
+        columns.append(Column("ms", "layer", "ms", kind="fixed", digits=3))
+    columns.append(Column("target", "as a TARGET", priority=2, wraps=24))
+    return Table(
         "budget",
         "; ".join(f"{NAMES[metric]} {bound.text()}" for metric, bound in answer.bounds.items()),
-        [
-            *columns,
-            *([Column("ms", "layer", "ms", kind="fixed", digits=3)] if timed else []),
-            Column("target", "as a TARGET", priority=2, wraps=24),
-        ],
-        notes_above=_notes(args, answer, timed, target),
+        columns,
+        rows,
+        above=_notes(args, answer, timed, target),
+        facts={"bounds": {metric: vars(bound) for metric, bound in answer.bounds.items()}},
     )
-    rows = []
-    for index in answer.listed:
-        row, ms = found[index], float(answer.times[index])
-        sizes = dict(zip(found.dtype.names, row.tolist(), strict=True))
-        attention = {letter: sizes[letter] for letter in host.variant.search.letters}
-        changed = format_overrides(host.preset, host.changes(attention))
-        record = {
-            **sizes,
-            "ms": None if math.isnan(ms) else ms,
-            "base": host.preset,
-            "set": changed,
-            "input": dict(host.example.lengths),
-            "target": ",".join((host.preset, *changed, *length_words(host.example.lengths))),
-        }
-        rows.append(Row(record, records=[record]))
-    return Section(layout, rows, facts={"bounds": {m: vars(b) for m, b in answer.bounds.items()}})
+
+
+def _row(answer: Answer, index: int) -> BudgetRow:
+    host, found, ms = answer.host, answer.found, float(answer.times[index])
+    numbers = dict(zip(found.dtype.names, found[index].tolist(), strict=True))
+    attention = {letter: numbers[letter] for letter in host.variant.search.letters}
+    changed = format_overrides(host.preset, host.changes(attention))
+    return BudgetRow(
+        numbers,
+        ms=None if math.isnan(ms) else ms,
+        base=host.preset,
+        set=changed,
+        input=dict(host.example.lengths),
+        target=",".join((host.preset, *changed, *length_words(host.example.lengths))),
+    )
+
+
+def _number(name: str, row: BudgetRow) -> int:
+    return row.numbers[name]
 
 
 def _notes(args: Namespace, answer: Answer, timed: bool, target: Case | None) -> list[str]:

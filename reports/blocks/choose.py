@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
+from headcount.bench.budget.search import BudgetRow
+from headcount.bench.result import Table
 from headcount.bench.table import Section as TableSection
 from headcount.reports import counting, document, papers
 from headcount.reports.document import File
@@ -65,12 +67,12 @@ def budget(facts: Facts, variant: str) -> dict[str, str]:
     """Return a search around a dense model: a table, and a sentence with the columns that are constant in it."""
     found = facts.budget(papers.BUDGETS[variant])
     shown, same = _varying_columns(found)
-    return {"constant": same, "table": document.rows_of(found, *shown, code="preset")}
+    return {"constant": same, "table": document.rows_of(found, *shown, code="target")}
 
 
-def _varying_columns(section: TableSection) -> tuple[list[str], str]:
+def _varying_columns(table: Table[BudgetRow]) -> tuple[list[str], str]:
     """Return the keys of the columns that vary, and a sentence with the constant columns."""
-    columns, first = section.table.columns, section.rows[0].values
-    differ = {c.key: len({row.values[c.key] for row in section.rows}) > 1 for c in columns}
-    same = [f"{' '.join(c.head_lines)} = {c.text(first[c.key])}" for c in columns if not differ[c.key]]
+    columns, first = table.columns, table.rows[0]
+    differ = {c.key: len({c.read(row) for row in table.rows}) > 1 for c in columns}
+    same = [f"{' '.join(c.head_lines)} = {c.text(c.read(first))}" for c in columns if not differ[c.key]]
     return [key for key, does in differ.items() if does], f" In all rows {', '.join(same)}." if same else ""

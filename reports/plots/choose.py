@@ -72,7 +72,7 @@ def front_data(facts: Facts) -> dict[str, Any]:
     """Return cache bytes and parameters of the models found, and of ``MATCHED``."""
     length, ledger = facts.target_length(MATCHED), facts.ledger(MATCHED)
     (own,) = facts.model_accounts([MATCHED], length, ("kv_bytes",)).rows
-    found = [row.values for row in facts.budget(papers.BUDGETS["moa"]).rows]
+    found = [row.numbers for row in facts.budget(papers.BUDGETS["moa"]).rows]
     return {
         "length": length,
         "macs": ledger.macs,

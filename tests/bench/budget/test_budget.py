@@ -31,7 +31,7 @@ def run(capsys, *argv, main=main):
 def rows_of(capsys, *argv):
     code, out, err = run(capsys, *argv, "--format", "json")
     assert code == 0, err
-    return json.loads(out)["tables"][0]["rows"]
+    return [row | row["numbers"] for row in json.loads(out)["tables"][0]["rows"]]
 
 
 def moa_costs(K, E, D, T, N, d_m=512, F=2048, V=32000):

@@ -33,14 +33,14 @@ def test_plans_use_all_ranks_and_can_be_parsed(ranks):
 
 def test_listed_plans_are_the_front(case):
     within, _ = plans.search(case, 8, 8, 4, most_bytes=10**9)
-    section, _ = plans.section(case, 8, 8, 4, 10**9, limit=0, min_distance=0)
+    (table,) = plans.result(case, 8, 8, 4, 10**9, limit=0, min_distance=0).tables
     costs = [list(one.values()) for one in within.values()]
     front = [
         one
         for one in costs
         if not any(all(a <= b for a, b in zip(other, one, strict=True)) and other != one for other in costs)
     ]
-    assert sorted([row.values[name] for name in plans.OBJECTIVES] for row in section.rows) == sorted(front)
+    assert sorted([getattr(row, name) for name in plans.OBJECTIVES] for row in table.rows) == sorted(front)
 
 
 def test_plan_costs_match_its_rank(case):
