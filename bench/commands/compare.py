@@ -14,7 +14,7 @@ from headcount.bench.commands.options import (
     refuse,
 )
 from headcount.bench.counting.choices import check_device, parse_counters
-from headcount.bench.counting.result import Count, closed_form
+from headcount.bench.counting.result import Count
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.target import TARGET, add_target_options, parse_target
@@ -105,7 +105,7 @@ def _plans(args: argparse.Namespace) -> list[Section]:
     for text, plan in pairs:
         slowest = max(replace(sides[text], plan=parse_plan(plan)).ranks, key=lambda cost: cost.step_macs)
         names.append(f"{text}, {plan}, stage {slowest.stage}")
-        found.append(closed_form(text, slowest.ledger, slowest.transfers))
+        found.append(Count(text, slowest.ledger, collectives=slowest.transfers))
     return saved_sections(*found, COMPARED, names=names)
 
 

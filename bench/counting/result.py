@@ -1,6 +1,6 @@
 """``Count``: what one run of a target costs, or its closed form. Imports no torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from html import escape
@@ -46,13 +46,19 @@ class Parameter:
         return self.path.rpartition(".")[0]
 
 
+def _parameters(ledger: Ledger) -> tuple[Parameter, ...]:
+    """Return the parameter tensors of a closed form, whose entries have their weights."""
+    weights = [entry for entry in ledger if entry.weight for _ in range(entry.times)]
+    return tuple(Parameter(entry.path, tuple(entry.weight.values()), entry.trainable) for entry in weights)
+
+
 class FromRun:
     """A field that takes long to find: where it is not given, the run of the count gives it at the first use.
 
-    ``without``: its value where there is no run.
+    ``without`` gives it of the ledger where there is no run: of a closed form.
     """
 
-    def __init__(self, without: Any = None) -> None:
+    def __init__(self, without: Callable[[Ledger], Any] = lambda _: None) -> None:
         self._without = without
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -64,7 +70,7 @@ class FromRun:
             return self
         values = vars(count)
         if values[self._name] is self:
-            values[self._name] = getattr(count.run, self._name) if count.run else self._without
+            values[self._name] = getattr(count.run, self._name) if count.run else self._without(count.ledger)
         return values[self._name]
 
     def __set__(self, count: "Count", value: Any) -> None:
@@ -109,8 +115,8 @@ class Count:
     device: str | None = None
     why_there: str | None = None
     included: bool = False
-    elementwise: Ledger = FromRun(Ledger(()))
-    parameters: tuple[Parameter, ...] = FromRun(())
+    elementwise: Ledger = FromRun(lambda _: Ledger(()))
+    parameters: tuple[Parameter, ...] = FromRun(_parameters)
     modules: tuple[ModuleRecord, ...] | None = FromRun()
     uncalled: tuple[str, ...] | None = FromRun()
     collectives: tuple[Transfer, ...] = ()
@@ -121,8 +127,8 @@ class Count:
     causal_macs: int | None = FromRun()
     other_flops: Mapping[str, int] | None = FromRun()
     inputs: tuple[str, ...] = ()
-    versions: Mapping[str, str] = FromRun({})
-    notes: tuple[str, ...] | None = FromRun(())
+    versions: Mapping[str, str] = FromRun(lambda _: {})
+    notes: tuple[str, ...] | None = FromRun(lambda _: ())
     limits: Mapping[str, int] | None = field(default_factory=dict)
     run: Any = field(default=None, compare=False)
     depth: int | None = field(default=3, compare=False)
@@ -271,7 +277,7 @@ class Count:
     def from_json(cls, data: Mapping[str, Any]) -> "Count":
         """Return the count that :meth:`to_json` wrote. Fields that it has not are None, and sums are checked.
 
-        Raises TypeError and ValueError for values of wrong types and for sums of other entries, with the word.
+        Raises TypeError or ValueError, with the name, for a value of another type and a sum that is not the entries'.
         """
         names = [one.name for one in fields(cls) if one.compare]
         given = {**dict.fromkeys(names), **{name: value for name, value in data.items() if name not in SUMS}}
@@ -313,13 +319,6 @@ class Count:
         ids = (found[name] for name in ("decoder_input_ids", "input_ids") if name in found)
         shape, dtype = next(ids, next(iter(found.values()), ("scalar", "")))
         return [int(size) for size in shape.split("x") if size.isdecimal()], dtype
-
-
-def closed_form(name: str, ledger: Ledger, collectives: Sequence[Transfer] = ()) -> Count:
-    """Return the count of a ledger in closed form, whose entries have their parameters."""
-    weights = [entry for entry in ledger if entry.weight for _ in range(entry.times)]
-    parameters = tuple(Parameter(entry.path, tuple(entry.weight.values()), entry.trainable) for entry in weights)
-    return Count(name, ledger, parameters=parameters, collectives=tuple(collectives))
 
 
 SUMS = (

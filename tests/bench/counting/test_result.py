@@ -9,7 +9,8 @@ from torch import nn
 
 import headcount as hc
 from headcount.bench.case import Case
-from headcount.bench.counting.result import Count, closed_form
+from headcount.bench.counting.case import count_case
+from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import read
 from tests.bench.contractions.function_modules import module
 
@@ -63,7 +64,7 @@ COUNTS = {
     "quantised": lambda: hc.count(module(lambda a: a.to(torch.float8_e4m3fn).float() @ a.T), X),
     "formula": lambda: hc.count(module(torch.linalg.inv), torch.eye(5), formula_set="linalg"),
     "tools": lambda: read(nn.Linear(11, 13), [X], counters=["torch", "fvcore", "ptflops-aten"], label="linear"),
-    "closed form": lambda: closed_form("moh", Case.of("moh-llm-s-75").ledger),
+    "closed form": lambda: Count("moh", Case.of("moh-llm-s-75").ledger),
 }
 
 
@@ -90,8 +91,8 @@ def test_what_is_costly_is_found_at_the_first_use():
 
 
 def test_closed_form_has_the_parameters_of_its_ledger():
-    ledger = Case.of("moh-llm-s-75").ledger
-    count = closed_form("moh", ledger)
+    case = Case.of("moh-llm-s-75")
+    count, ledger = count_case(case), case.ledger
     assert (count.macs, count.params, count.active_params) == (ledger.macs, ledger.params, ledger.active_params)
     assert (count.tools, count.modules, count.trace) == ((), None, None)
 
