@@ -1,6 +1,7 @@
 """Options for tables that people read, and the layout that follows: the columns that fit, their unit and widths."""
 
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
@@ -166,12 +167,18 @@ def _abbreviate(column: Column, style: Style, largest: Callable[[Column], int]) 
     return scaled(column, unit) if unit else column
 
 
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks lines also between the words of ``moa:K=8,E=16``."""
+
+    wordsep_simple_re = re.compile(r"(\s+)|(?<=,)(?=[^\W\d])")
+
+
 def wrap(text: str, width: int, **options: Any) -> list[str]:
-    """Break ``text`` into lines of ``width``, between words where that is possible."""
+    """Break ``text`` into lines of ``width``, between words or settings of a target where that is possible."""
     # textwrap counts characters: a wide one gets a second, which is removed again
     padded = "".join(c + FILLER * (display_width(c) - 1) for c in text)
     if padded != text:
         # a line may end between the two
         width -= 1
-    lines = textwrap.wrap(padded, width, break_on_hyphens=False, **options)
+    lines = _Wrapper(width, break_on_hyphens=False, **options).wrap(padded)
     return [line.replace(FILLER, "") for line in lines]
