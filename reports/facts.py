@@ -17,6 +17,7 @@ from headcount.bench.counting.choices import parse_counters
 from headcount.bench.derive.__main__ import KindRow
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
+from headcount.bench.macs.columns import MemoryRow
 from headcount.bench.result import Table
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section
@@ -154,10 +155,10 @@ class Facts:
         check_rows(table.rows)
         return table
 
-    def model_accounts(self, presets: Sequence[str], seq_len: int, names: Sequence[str]) -> Section:
+    def model_accounts(self, presets: Sequence[str], seq_len: int, names: Sequence[str]) -> Table[MemoryRow]:
         """Return presets at one length with accounts as columns."""
         cases = [Case.of(name, lengths={"seq_len": seq_len}) for name in presets]
-        return check_sections([columns.section_of(cases, ", ".join(presets), names, counting.ASSUMED)])[0]
+        return columns.table_of(cases, ", ".join(presets), names, counting.ASSUMED)
 
     @cached_property
     def claims(self) -> Claims:

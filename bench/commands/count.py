@@ -88,12 +88,9 @@ def command(args: argparse.Namespace) -> Result | Work:
         args.columns = list(dict.fromkeys((*args.columns, *DECODED)))
     if args.plan and args.ranks is None and are_presets:
         return _ranks(args)
-    strict = True
     if args.counter == [CLOSED_FORM]:
-        sections, result, strict = _closed_forms(args), results.presets_result, args.check
-    else:
-        sections, result = _module(args), results.module_result
-    return Work(sections, strict=strict, remark=peak_memory, result=partial(result, in_flops=args.flops))
+        return _closed_forms(args)
+    return Work(_module(args), remark=peak_memory, result=partial(results.module_result, in_flops=args.flops))
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:
@@ -108,21 +105,22 @@ def _cases(args: argparse.Namespace) -> list[Case]:
     return found
 
 
-def _closed_forms(args: argparse.Namespace) -> list[Section]:
+def _closed_forms(args: argparse.Namespace) -> Result:
     """Return the ledger of each preset, and the columns of all."""
     refuse(args, (*MODULE, "backward", "device", "reduce_bytes"), "closed forms")
     given, cases = assumptions_of(args), _cases(args)
     check(args.columns, given)
     changed = f" with {', '.join(args.set)}" if args.set else ""
+    counts = list(map(count_case, cases))
     found = []
-    for case in cases:
-        for section in entries.sections(case, count_case(case), f"{case.name}{changed}: ledger"):
+    for case, count in zip(cases, counts, strict=True):
+        for section in entries.sections(case, count, f"{case.name}{changed}: ledger"):
             # with --columns, the ledger is detail
             found.append(replace(section, detail=section.detail or bool(args.columns)))
     if args.columns:
         heading = f"{', '.join(case.name for case in cases)}{changed}"
-        found.append(columns.section_of(cases, heading, args.columns, given))
-    return found
+        found.append(columns.table_of(cases, heading, args.columns, given))
+    return Result(found, lambda: entries.sentence(counts, args.flops), strict=args.check, remark=peak_memory)
 
 
 def _ranks(args: argparse.Namespace) -> Result:
@@ -182,7 +180,7 @@ def _module(args: argparse.Namespace) -> list[Section]:
     if args.plot:
         module.plot(args.plot, count, args.depth)
     if args.columns and case:
-        found.append(columns.section_of([case], text, args.columns, given))
+        found.append(columns.table_of([case], text, args.columns, given))
     elif args.columns:
         found.append(columns.of_module(count, text, args.columns, given))
     return found

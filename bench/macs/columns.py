@@ -6,7 +6,6 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from headcount.bench import table as printed
 from headcount.bench.accounts import (
     ACCOUNTS,
     MODULE_ACCOUNTS,
@@ -23,8 +22,9 @@ from headcount.bench.accounts import (
 from headcount.bench.case import Case, describe_input
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.result import Table, to_json
-from headcount.bench.table import Column, Row, Section
+from headcount.bench.result import Row, Table, to_json
+from headcount.bench.table import Column, Section
+from headcount.bench.table import Row as PrintedRow
 from headcount.formulas import prices
 from headcount.formulas.ledger import divide
 
@@ -58,13 +58,14 @@ def with_accounts(
     given: Assumptions,
     value: Callable[..., Any] = value_of,
     model: str = "the reference implementation",
+    with_ideal: bool = True,
 ) -> Table:
     """Return ``table`` with the accounts ``names`` of its rows' cases, by ``value``, behind its columns.
 
-    Where cases have ideal forms, accounts that depend on heads have a second column for the ideal form. Notes give the
-    reason for each dash, and the assumptions; activations are measured of ``model``.
+    ``with_ideal``: where cases have ideal forms, accounts that depend on heads have a second column for the ideal form.
+    Notes give the reason for each dash, and the assumptions; activations are measured of ``model``.
     """
-    ideal = ideal_statement(row.case for row in table.rows)
+    ideal = ideal_statement(row.case for row in table.rows) if with_ideal else ""
     of_heads = [name for name in names if ideal and ACCOUNTS[name].of_heads]
     columns = [*table.columns]
     for name in names:
@@ -115,7 +116,7 @@ def extended(
     about = statement([name for name in names if name in ACCOUNTS], given, model)
     notes = [*table.notes_above, about, *([section.ideal] if section.ideal else [])]
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[PrintedRow]:
         for row in section.rows:
             found, missing = values(names, row.case, given, value)
             ideal = row.case.ideal if of_heads else None
@@ -145,7 +146,7 @@ def of_table(section: Section, names: Sequence[str], given: Assumptions) -> Sect
 
 def of_comparison(
     sections: Iterable[Section], sides: Sequence[Any], names: Sequence[str], given: Assumptions
-) -> list[Section]:
+) -> list[Section | Table]:
     """Return the sections that have columns of ``names``, with these alone, and the accounts of both sides."""
     sections = list(sections)
     check(names, given, [column.key for one in sections for column in one.table.columns])
@@ -154,7 +155,7 @@ def of_comparison(
     wanted = [name for name in names if name in ACCOUNTS]
     if wanted and not all(isinstance(side, Case) for side in sides):
         raise UsageError(f"{', '.join(wanted)} are columns of presets, not of your modules")
-    return [*found, section_of(sides, " and ".join(side.name for side in sides), wanted, given)] if wanted else found
+    return [*found, table_of(sides, " and ".join(side.name for side in sides), wanted, given)] if wanted else found
 
 
 def selected(section: Section, names: Sequence[str]) -> Section:
@@ -196,14 +197,33 @@ def _module_value(name: str, count: Count, given: Assumptions) -> Any:
     return found
 
 
-def of_module(count: Count, heading: str, names: Sequence[str], given: Assumptions) -> Section:
+@dataclass(frozen=True)
+class MemoryRow(Row):
+    """A model, or a form of it, with the accounts that the user chooses; ``about`` is what JSON says of the model."""
+
+    row: str
+    case: Case | Count
+    about: Mapping[str, Any]
+    accounts: Accounts = Accounts()
+
+    @property
+    def notes(self) -> list[str]:
+        """The reasons for missing accounts."""
+        return self.accounts.notes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return ``about`` and the accounts."""
+        return {**self.about, **self.accounts.to_json()}
+
+
+def of_module(count: Count, heading: str, names: Sequence[str], given: Assumptions) -> Table[MemoryRow]:
     """Return a table of one row, with a reason for each column that is not known of a user module."""
-    row = Row({"row": count.name}, records=[{"model": heading}], case=count)
-    section = _memory(heading, Column("row", "model", code=True), [], [row])
-    return extended(section, names, given, _module_value, "the model")
+    row = MemoryRow(count.name, count, {"model": heading})
+    table = _memory(heading, Column("row", "model", code=True), [], [row])
+    return with_accounts(table, names, given, _module_value, "the model", with_ideal=False)
 
 
-def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given: Assumptions) -> Section:
+def table_of(cases: Sequence[Case], heading: str, names: Sequence[str], given: Assumptions) -> Table[MemoryRow]:
     """Return a table with a row for each case, and one for its ideal form, if any."""
     inputs: dict[str, list[str]] = {}
     rows = []
@@ -212,12 +232,11 @@ def section_of(cases: Sequence[Case], heading: str, names: Sequence[str], given:
         for form, one in {None: case, "ideal": case.ideal}.items():
             if form is None or one not in (None, case):
                 label = f"{case.name}, {form}" if form else case.name
-                record = {"preset": case.preset, "form": form, "input": dict(case.lengths)}
-                rows.append(Row({"row": label}, records=[record], case=one))
+                rows.append(MemoryRow(label, one, {"preset": case.preset, "form": form, "input": dict(case.lengths)}))
     notes = [f"Input of {', '.join(those)}: {lengths}." for lengths, those in inputs.items()]
     notes += filter(None, [ideal_statement(cases)])
-    return extended(_memory(heading, Column("row", "preset"), notes, rows), names, given)
+    return with_accounts(_memory(heading, Column("row", "preset"), notes, rows), names, given, with_ideal=False)
 
 
-def _memory(heading: str, first: Column, notes: Sequence[str], rows: Sequence[Row]) -> Section:
-    return Section(printed.Table("memory", f"{heading}: memory and decoding", [first], notes, note_column="row"), rows)
+def _memory(heading: str, first: Column, notes: Sequence[str], rows: Sequence[MemoryRow]) -> Table[MemoryRow]:
+    return Table("memory", f"{heading}: memory and decoding", [first], rows, notes, note_column="row")

@@ -8,10 +8,10 @@ from typing import Any
 
 from headcount.bench import table as printed
 from headcount.bench.case import Case, describe_input
-from headcount.bench.counting.case import as_records, disagreements
+from headcount.bench.counting.case import as_records, disagreements, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.result import Row, Table, columns_of, shown
+from headcount.bench.result import Row, Table, columns_of, format_macs, shown
 from headcount.bench.table import TONES, Column, Section, macs_column, params_column
 from headcount.bench.training_flops import tokens_of
 from headcount.formulas.conventions import CONVENTIONS, Rule
@@ -72,6 +72,17 @@ def sections(case: Case, count: Count, heading: str) -> Iterator[Section]:
     causes = [record for record in records if record.get("causes")]
     if causes:
         yield causes_table(f"{name}-causes", f"{name}: {CAUSES}", causes)
+
+
+def sentence(counts: Sequence[Count], in_flops: bool) -> str:
+    """Return the costs of presets, and the number of wrong counts."""
+    parts = []
+    for count in counts:
+        ledger = count.ledger
+        active = f", {ledger.active_params:,} of them active" if ledger.active_params != ledger.params else ""
+        cost = format_macs(ledger.macs, in_flops)
+        parts.append(f"{count.name}: {cost}, {ledger.params:,} parameters{active}")
+    return "; ".join([*parts, *rule_agreement(tool for count in counts for tool in count.tools)]) + "."
 
 
 def _row(path: str, ledger: Ledger, total: int, **more: Any) -> printed.Row:

@@ -23,17 +23,6 @@ def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
     return _sentence([*parts, *_counts(printed)])
 
 
-def presets_result(printed: Sequence[Section], in_flops: bool) -> str:
-    """Return the result of presets: their costs, and the number of wrong counts."""
-    records = [section.rows[0].records[0] for section in printed if section.detail and section.rows[0].records]
-    parts = []
-    for record in records:
-        active = f", {record['active_params']:,} of them active" if record["active_params"] != record["params"] else ""
-        cost = format_macs(record["macs"], in_flops)
-        parts.append(f"{record['preset']}: {cost}, {record['params']:,} parameters{active}")
-    return _sentence([*parts, *_counts(printed)])
-
-
 def _sentence(parts: Iterable[str]) -> str:
     return "; ".join(parts) + "."
 

@@ -76,7 +76,7 @@ def front_data(facts: Facts) -> dict[str, Any]:
     return {
         "length": length,
         "macs": ledger.macs,
-        "matched": ["Transformer big", own.values["kv_bytes"], ledger.params],
+        "matched": ["Transformer big", own.accounts.values["kv_bytes"], ledger.params],
         "found": [[f"{one['K']}K{one['E']}E{one['D']}D", one["kv_bytes"], one["params"]] for one in found],
     }
 
@@ -122,7 +122,7 @@ def roofline_data(facts: Facts) -> dict[str, Any]:
             key: [HARDWARE[key].name, HARDWARE[key].macs_per_s[DTYPE], HARDWARE[key].bytes_per_s] for key in CARDS
         },
         "intensities": {
-            step: {row.values["row"]: float(row.values[key]) for row in rows} for key, step in STEPS.items()
+            step: {row.row: float(row.accounts.values[key]) for row in rows} for key, step in STEPS.items()
         },
     }
 
