@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {
-    "a million candidates": (3, "budget --macs 1.2G --any --range K=1:64 E=1:128 D=8:256"),
-    "millions of candidates of MoH": (3, "budget --attention moh --macs 350G --any"),
+    "a million candidates": (3, "budget --macs 1.2G --all-integers --range K=1:64 E=1:128 D=8:256"),
+    "millions of candidates of MoH": (3, "budget --attention moh --macs 350G --all-integers"),
     "MoA derived in six sizes": (20, "derive --preset moa-8K8E128D --vars T,S,K,E,D,d_model"),
     "8B Llama, our count": (10, "count llama3-8b --seq-len 8192"),
     "8B Llama, every counter": (40, "count llama3-8b --seq-len 8192 --counter all"),
