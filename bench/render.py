@@ -18,7 +18,7 @@ from headcount.bench.result import Table, as_table, to_json
 from headcount.bench.table import Row, Section, escape_controls
 
 FORMATS = tuple(ENDINGS)
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 RENDERERS = {"text": Text, "md": Markdown, "csv": Csv, "latex": Latex}
 
 

@@ -11,7 +11,7 @@ from headcount.bench.snapshot.difference import LIMITED, natural
 
 LOCK_VERSION = 4
 """Schema version of a lock."""
-JSON_VERSION = 1
+JSON_VERSION = 2
 """Schema version of the JSON of ``headcount count`` that is read."""
 LOCKED = (
     "name", "target", "included", "ledger", "elementwise", "parameters", "collectives", "inputs", "versions",

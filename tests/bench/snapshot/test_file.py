@@ -132,7 +132,7 @@ BROKEN = {
     ),
     **{f"{name} of another type": (edit_lock(**{name: 7.5}), "is broken: ") for name in TARGET},
     **{f"no {name}": (drop_field(name), f"is not the count of a module: it has no '{name}'") for name in TARGET},
-    "other tables": ('{"schema_version": 1, "tables": [{"name": "grid"}]}', "is not the count of a module"),
+    "other tables": ('{"schema_version": 2, "tables": [{"name": "grid"}]}', "is not the count of a module"),
     "later schema": ('{"schema_version": 99}', "has schema_version 99"),
 }
 
@@ -149,7 +149,7 @@ def test_broken_file_is_an_error_of_one_line(what):
 def printed(**fields):
     """Return what ``headcount count --format json`` prints of the count, with other fields."""
     count = json.loads(json.dumps(LOCK.to_json()))
-    return json.dumps({"schema_version": 1, "tables": [{"name": "modules", "count": count | fields}]})
+    return json.dumps({"schema_version": 2, "tables": [{"name": "modules", "count": count | fields}]})
 
 
 def test_output_of_count_is_read():
