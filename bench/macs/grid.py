@@ -1,4 +1,4 @@
-"""``macs --grid``: printed equations, exact MACs and counts of one attention layer at every combination of sizes."""
+"""``headcount grid``: printed equations, exact MACs and counts of one attention layer at every combination of sizes."""
 
 import itertools
 import math
