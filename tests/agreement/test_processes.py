@@ -43,7 +43,7 @@ def test_divided_modules_equal_whole_ones(run, ranks):
 
 @pytest.mark.parametrize("g", [2, 1] if EVERY else [1])
 def test_two_processes_are_timed_and_recorded(run, tmp_path, g):
-    path, command = tmp_path / "ranks.jsonl", [f"num_kv_heads={g}" if "kv" in word else word for word in COMMAND]
+    path, command = tmp_path / "ranks.jsonl", [f"--set=num_kv_heads={g}" if "kv" in word else word for word in COMMAND]
     found = run(2, "headcount", "latency", *command, "--plan", "tp=2,sp", "--json", str(path))
     assert found.returncode == 0, found.stderr
     assert found.stdout.count("tp=2,sp") == 1

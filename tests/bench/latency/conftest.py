@@ -8,7 +8,7 @@ import pytest
 
 from headcount.bench import records
 from headcount.bench.isolated.watched import WORKER
-from headcount.bench.latency import implementations, timing_cases
+from headcount.bench.latency import implementations
 from headcount.bench.latency.roofline import Peaks
 from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
@@ -34,8 +34,7 @@ def latency_record(**facts):
 @pytest.fixture
 def layers(monkeypatch):
     """Replace the layers that can be timed by LAYERS."""
-    for module in (implementations, timing_cases):
-        monkeypatch.setattr(module, "layer", lambda name: make_config(LAYERS[name]))
+    monkeypatch.setattr(implementations, "layer", lambda name: make_config(LAYERS[name]))
     monkeypatch.setattr("headcount.models.configs.layers.LAYERS", LAYERS)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headcount.bench import records
-from headcount.bench.latency import gates, implementations, schedule, timing_cases
+from headcount.bench.latency import gates, implementations, schedule
 from headcount.bench.latency.__main__ import main
 from headcount.models.configs.presets import PRESETS, preset
 
@@ -33,7 +33,7 @@ def test_part_runs_through(part, fake_device, quick, tmp_path, monkeypatch):
     for case in schedule.campaign_cases():
         # the names of dense models are those of whole models, and remembered
         case.impls()
-    for module in (implementations, timing_cases, schedule):
+    for module in (implementations, schedule):
         monkeypatch.setattr(module, "preset", shallow_preset)
     monkeypatch.setattr(gates, "SHAPES", ((33, 2, "balanced"), (1, 1, "balanced"), (10, 4, "one-expert")))
     main(["campaign", "--part", part, "--out-dir", str(tmp_path), "--tokens", "64", "--blocks", "2"])
