@@ -43,10 +43,10 @@ def commands(facts: Facts, preset: str = "") -> str:
 
 
 def _command(one: plots.Planned) -> str:
-    changed = ["--set", *(f"{name}={value}" for name, value in one.fields.items())] if one.fields else []
+    changed = [word for name, value in one.fields.items() for word in ("--set", f"{name}={value}")]
     is_default = Case.of(one.preset).lengths.get("seq_len") == one.seq_len
     length = [] if is_default else ["--seq-len", str(one.seq_len)]
-    return shlex.join(["python", "-m", "bench.macs", "--preset", one.preset, *changed, *length, "--plan", one.plan])
+    return shlex.join(["headcount", "count", one.preset, *changed, *length, "--plan", one.plan])
 
 
 def spans(facts: Facts) -> dict[str, float]:
