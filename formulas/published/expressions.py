@@ -155,14 +155,14 @@ def _too_deep(text: str) -> ValueError:
 
 
 def _expression(node: ast.expr, text: str) -> Expression:
-    parts = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
-    called = {id(call.func) for call in parts}
+    costs = [part.func for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
+    called = set(map(id, costs))
     letters = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and id(part) not in called}
     try:
         value, written = _compiled(node, text), ast.unparse(node)
     except RecursionError:
         raise _too_deep(text) from None
-    return Expression(written, frozenset(letters), frozenset(call.func.id for call in parts), value)
+    return Expression(written, frozenset(letters), frozenset(cost.id for cost in costs), value)
 
 
 def _compiled(node: ast.expr, text: str) -> _Value:
@@ -180,7 +180,7 @@ def _compiled(node: ast.expr, text: str) -> _Value:
             operand = _compiled(node.operand, text)
             return lambda letters, costs: -operand(letters, costs)
         case ast.Call(func=ast.Name(id=name), args=[], keywords=changes) if all(one.arg for one in changes):
-            moved = {one.arg: _compiled(one.value, text) for one in changes}
+            moved = {one.arg: _compiled(one.value, text) for one in changes if one.arg}
 
             def cost(letters: Mapping[str, Size], costs: Costs) -> Any:
                 others = {letter: value(letters, costs) for letter, value in moved.items()}

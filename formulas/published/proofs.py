@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 
 import sympy
 
-from headcount.formulas.published.claims import Claim
+from headcount.formulas.published.claims import Claim, Threshold
 from headcount.formulas.published.costs import COSTS
 from headcount.formulas.published.expressions import Relation
 from headcount.formulas.symbols import symbol
@@ -40,8 +40,14 @@ def first_point(claim: Claim) -> dict[str, int]:
 
 def equal_at(claim: Claim) -> dict[str, int] | None:
     """Return the smallest point at which both sides of the threshold are equal; None if the search finds none."""
-    both = claim.threshold.relation
+    both = _threshold_of(claim).relation
     return search(claim, Relation(both.left, "!=", both.right)).counterexample
+
+
+def _threshold_of(claim: Claim) -> Threshold:
+    if claim.threshold is None:
+        raise ValueError(f"{claim.name} has no threshold")
+    return claim.threshold
 
 
 def _admitted(claim: Claim, largest_sum: int) -> Iterator[dict[str, int]]:
@@ -87,9 +93,9 @@ def differences(claim: Claim, relation: Relation) -> dict[Relation | None, sympy
 
 def threshold(claim: Claim) -> dict[Relation | None, sympy.Expr]:
     """Return the claim's threshold in each case, as a function of the other letters."""
-    solved = {}
-    for case, difference in differences(claim, claim.threshold.relation).items():
-        (solved[case],) = sympy.solve(difference, symbol(claim.threshold.letter))
+    solved, own = {}, _threshold_of(claim)
+    for case, difference in differences(claim, own.relation).items():
+        (solved[case],) = sympy.solve(difference, symbol(own.letter))
     return solved
 
 

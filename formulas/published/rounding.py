@@ -62,10 +62,10 @@ def ends(value: int | str) -> tuple[int | Fraction, ...]:
         return (value,)
     text = value.replace("_", "").replace(",", "")
     quotient, rounded = QUOTIENT.fullmatch(text), GIVEN.fullmatch(text)
-    if not (quotient or rounded) or len(text) > MOST_DIGITS:
-        raise ValueError(f"{value[:MOST_DIGITS]!r} is no number, as 20.3, 1.5E25 or 3/4")
-    if quotient:
+    if quotient and len(text) <= MOST_DIGITS:
         return (Fraction(text),)
+    if not rounded or len(text) > MOST_DIGITS:
+        raise ValueError(f"{value[:MOST_DIGITS]!r} is no number, as 20.3, 1.5E25 or 3/4")
     digits, exponent = rounded[1], int(rounded[2] or 0)
     half, unit = Fraction(1, 2 * 10 ** decimals(digits)), Fraction(10) ** exponent
     return (Fraction(digits) - half) * unit, (Fraction(digits) + half) * unit

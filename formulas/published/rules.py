@@ -48,7 +48,8 @@ class Tried:
 
 def _units(figure: Figure) -> dict[str, str]:
     """Return the values of a cost in each unit by the words that name it, its own first."""
-    value, quantity = figure.value, figure.quantity
+    value: Any = figure.value
+    quantity = figure.quantity
     if quantity in ("macs", "flops"):
         # a column of FLOPs may hold MACs, and the other way round
         costs = {" MACs": "macs", " FLOPs": "2 * macs"}

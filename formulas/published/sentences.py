@@ -47,14 +47,14 @@ def of_rows(
         letter: _printed(tables[table], name, *(of or [check.of])) for letter, (table, name, *of) in check.rows.items()
     }
     if all(texts.values()):
-        printed = {letter: number(text) for letter, text in texts.items()}
+        printed = {letter: number(str(text)) for letter, text in texts.items()}
         yield Finding(check.label, PRINTED, (check.relation,), printed)
     if executed:
         exact = {letter: Fraction(size) for letter, size in executed.items()}
         yield Finding(check.label, EXECUTED, (check.relation,), exact)
 
 
-def _printed(table: PublishedTable | DataTable, name: str, of: str) -> str | None:
+def _printed(table: PublishedTable | DataTable, name: str, of: str) -> str | int | None:
     if isinstance(table, DataTable):
         return next(entry[of] for label, entry in table.labelled() if label == name)
     row, column = table.row(name), table.column(of)

@@ -215,12 +215,15 @@ def load(name: str, folder: Traversable = FOLDER) -> PublishedTable:
     return table
 
 
-@cache
-def _read_folder(folder: Traversable) -> list[dict[str, Any]]:
+def _data_of(folder: Traversable) -> list[dict[str, Any]]:
     """Return the data of the TOML files of tables in ``folder``, in the order that they give."""
     texts = [file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".toml")]
     found = [data for data in map(parse_toml, texts) if "order" in data]
     return sorted(found, key=lambda data: (data["order"], data["name"]))
+
+
+# Traversable declares no hash
+_read_folder: Callable[[Traversable], list[dict[str, Any]]] = cache(_data_of)  # type: ignore[assignment]
 
 
 def parse(data: Mapping[str, Any], lines: Sequence[int] = ()) -> PublishedTable:

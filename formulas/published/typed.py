@@ -87,8 +87,9 @@ def to_data(value: Any) -> Any:
         return [to_data(one) for one in value]
     if isinstance(value, Mapping):
         return {key: to_data(one) for key, one in value.items()}
-    given = {name: getattr(value, name) for name in _defaults(type(value))}
-    return {name: to_data(one) for name, one in given.items() if one != _defaults(type(value))[name]}
+    defaults = _defaults(value.__class__)
+    given = {name: getattr(value, name) for name in defaults}
+    return {name: to_data(one) for name, one in given.items() if one != defaults[name]}
 
 
 @cache

@@ -97,7 +97,7 @@ def _by_rule(row: Row, figure: Figure, cases: Cases) -> Interval:
 def with_digits(table: PublishedTable, cells: Sequence[Judged]) -> PublishedTable:
     """Return a table whose judged columns have the digits of their ``cells``."""
     figures = {cell.figure.name: cell.figure for cell in cells}
-    return replace(table, columns=[figures.get(column.name, column) for column in table.columns])
+    return replace(table, columns=tuple(figures.get(column.name, column) for column in table.columns))
 
 
 def of_row(cells: Sequence[Judged]) -> tuple[str, str, str]:
@@ -121,7 +121,7 @@ def _contradictions(table: PublishedTable, cases: Cases) -> dict[str, str]:
 
 def _fitted(table: PublishedTable, cases: Cases) -> dict[tuple[str, str], tuple[str, str]]:
     """Return the verdict on each cell of a fit, and how many sizes print it, by row and figure."""
-    verdicts = {}
+    verdicts: dict[tuple[str, str], tuple[str, str]] = {}
     for fit in table.fits:
         found = solutions(table, fit, cases)
         tried = ", ".join(f"{name} {min(sizes)} to {max(sizes)}" for name, sizes in fit.tried.items())
