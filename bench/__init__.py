@@ -1,0 +1,1 @@
+"""Count, time and search: the commands, and the packages that they share."""

@@ -1,0 +1,1 @@
+"""Modules that run: one file for each attention or model, each with a plain reference of its equations."""

@@ -1,0 +1,1 @@
+"""The report: pages as markdown with markers, the blocks that fill them, plots, and stored measurements."""

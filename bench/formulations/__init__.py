@@ -1,0 +1,1 @@
+"""Equivalent formulations of each layer, on which ``headcount audit`` compares counters."""

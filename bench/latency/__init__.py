@@ -1,0 +1,1 @@
+"""``headcount latency``: time layers and models, each checked against a reference, beside a roofline bound."""

@@ -1,0 +1,1 @@
+"""Tables of costs: of modules, presets, grids, ranks and papers, and the difference of two models."""

@@ -1,0 +1,1 @@
+"""``headcount routing``: tokens per expert or head of a trained model."""

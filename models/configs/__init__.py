@@ -1,0 +1,1 @@
+"""Sizes: configurations, presets and the registry of variants. They import no torch."""

@@ -1,0 +1,1 @@
+"""Faster implementations of the layers, in torch and in Triton."""
