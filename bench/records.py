@@ -40,18 +40,6 @@ AGREES = "agrees"
 ROLES = ("subject", "dense")
 """Roles of rows whose layer is that of their name: the layer itself, and MoH with every head computed."""
 
-OLD_KEYS = {
-    "arm": "layer",
-    "tax": "overhead",
-    "tax_by": "overhead_by",
-    "tax_verdict": "overhead_verdict",
-    "floor_ms": "roofline_ms",
-    "noise": "noise_floor",
-    "noise_wall": "noise_floor_wall",
-}
-"""Keys of records of schema version 1, and the keys that they are read as."""
-
-
 NEEDED: dict[str, dict[str, Sequence[str]]] = {
     LATENCY: {
         "text": ("cell", "layer", "implementation", "dtype", "routing", "pass", "status", "subject", "name", "role"),
@@ -185,13 +173,11 @@ def _parse(line: bytes) -> dict[str, Any]:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {excerpt(error)}") from None
-    if not isinstance(record, dict) or record.get("schema_version") not in (1, SCHEMA_VERSION):
+    if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in NEEDED:
         return record
-    if kind == LATENCY:
-        record = {OLD_KEYS.get(key, key): value for key, value in record.items()}
     for stated in (NEEDED[kind], OPTIONAL[kind]):
         for name, key in ((name, key) for name, keys in stated.items() for key in keys):
             value = record.setdefault(key, None)

@@ -14,7 +14,7 @@ def test_corrupt_lines_are_reported(tmp_path):
     records.append(path, {"i": 0, "name": "é"})
     with path.open("ab") as file:
         file.write(b'{"i": 1, "half\n[1, 2]\n{"schema_version": 99}\n\n' + b"[" * 20000 + b"\n" + b"9" * 5001)
-        file.write(b'\n\xed\xa0\x80\n{"kind": [], "schema_version": 1}\n{"i": 7')
+        file.write(b'\n\xed\xa0\x80\n{"kind": [], "schema_version": 2}\n{"i": 7')
     # the line that a killed run left unfinished does not swallow the next
     records.append(path, {"i": 2}, {"i": 3})
     found, problems = records.read(path)
@@ -26,7 +26,7 @@ def test_corrupt_lines_are_reported(tmp_path):
 def present(record):
     """Return a record with the keys of this version, null where it has none."""
     optional = [key for keys in records.OPTIONAL["latency"].values() for key in keys]
-    return dict.fromkeys(optional) | {records.OLD_KEYS.get(key, key): value for key, value in record.items()}
+    return dict.fromkeys(optional) | record
 
 
 def example():
@@ -69,14 +69,6 @@ def test_wrong_field_is_reported(key, kind, needed, tmp_path):
         f"{path}:{n}" for n in range(len(right) + 1, len(lines))
     ]
     assert all(key in problem for problem in problems)
-
-
-def test_old_keys_are_renamed(tmp_path):
-    old = example()
-    (tmp_path / "r.jsonl").write_text(json.dumps(old))
-    (found,), problems = records.read(tmp_path / "r.jsonl")
-    assert found == present(old) and problems == []
-    assert not records.OLD_KEYS.keys() & found.keys() and found["roofline_ms"] == old["floor_ms"]
 
 
 @pytest.mark.parametrize("path", sorted(records.shipped().rglob("*.jsonl")), ids=lambda path: path.name)
