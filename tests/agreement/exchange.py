@@ -20,6 +20,10 @@ def gather_keys(layer, mesh):
     layer.project = lambda *given: tuple(_gathered(part, group) for part in project(*given))
 
 
+# torch 2.11 has it by its old name
+_all_gather = getattr(functional, "all_gather_single_autograd", None) or functional.all_gather_tensor_autograd
+
+
 def _gathered(part, group):
     """Return keys or values (B, S, g, d_h) of all ranks' tokens; heads that DTensor has divided stay divided."""
     if isinstance(part, DTensor):
@@ -30,7 +34,7 @@ def _gathered(part, group):
     if not part.numel():
         # latents have no values
         return part.repeat_interleave(group.size(), 1)
-    return functional.all_gather_single_autograd(part.contiguous(), 1, group)
+    return _all_gather(part.contiguous(), 1, group)
 
 
 def rotate_keys(layer, mesh):
@@ -108,7 +112,7 @@ def sent_experts(layer, x, mesh, chosen=None):
     """
     number, ranks, group = len(expert_projections(layer)[0].weight), mesh.size(), mesh.get_group()
     gates, experts, keys = _route(layer, x, chosen)
-    keys = [functional.all_gather_single_autograd(part.contiguous(), 1, group) for part in keys]
+    keys = [_all_gather(part.contiguous(), 1, group) for part in keys]
     flat = experts.flatten()
     order = torch.argsort(flat, stable=True)
     sequence = order // (x.shape[1] * experts.shape[2])
