@@ -1,4 +1,4 @@
-"""Groups of options that several commands have, each beside the function that reads its values."""
+"""Groups of options that several commands have, and the functions that read their values."""
 
 import argparse
 from collections.abc import Sequence

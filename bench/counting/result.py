@@ -325,7 +325,7 @@ SUMS = (
     "macs", "headline", "flops", "dispatched", "with_elementwise", "elementwise_macs", "params", "trainable_params",
     "active_params", "used_params", "weight_bytes", "sent",
 )  # fmt: skip
-"""Properties that :meth:`Count.to_json` writes beside the fields."""
+"""Properties that :meth:`Count.to_json` writes in addition to the fields."""
 
 
 def _entries(ledger: Ledger) -> list[dict[str, Any]]:
@@ -341,6 +341,6 @@ def _without_sizes(records: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _check_sum(what: str, total: Any, written: Any) -> None:
-    """Raise ValueError where a number beside the entries that it sums, or beside its factors, is another."""
+    """Raise ValueError where a stored sum or product is not that of its entries or factors."""
     if type(total) is not type(written) or total != written:
         raise ValueError(f"{what}: {total!r} by the entries, the file has {excerpt(written)}")

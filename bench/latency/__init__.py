@@ -1,1 +1,1 @@
-"""``headcount latency``: time layers and models, each checked against a reference, beside a roofline bound."""
+"""``headcount latency``: time layers and models, checked against a reference, with a roofline bound."""

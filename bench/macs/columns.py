@@ -52,12 +52,16 @@ class Accounts:
         return {**to_json(self.values), "missing": dict(self.missing)}
 
 
+REFERENCE = "the reference implementation"
+"""The model whose activations are measured for a preset."""
+
+
 def with_accounts(
     table: Table,
     names: Sequence[str],
     given: Assumptions,
     value: Callable[..., Any] = value_of,
-    model: str = "the reference implementation",
+    model: str = REFERENCE,
     with_ideal: bool = True,
 ) -> Table:
     """Return ``table`` with the accounts ``names`` of its rows' cases, by ``value``, behind its columns.
@@ -93,17 +97,11 @@ def _account(name: str, row: Any) -> Any:
     return row.accounts.values[name]
 
 
-def extended(
-    section: Section,
-    names: Sequence[str],
-    given: Assumptions,
-    value: Callable[..., Any] = value_of,
-    model: str = "the reference implementation",
-) -> Section:
-    """Return ``section`` with the accounts ``names`` of its rows' cases, by ``value``, behind its columns.
+def extended(section: Section, names: Sequence[str], given: Assumptions) -> Section:
+    """Return ``section`` with the accounts ``names`` of its rows' cases behind its columns.
 
     Where the section has ideal forms, accounts that depend on heads have a second column for the ideal form. Notes
-    give the reason for each dash, and the assumptions; activations are measured of ``model``.
+    give the reason for each dash, and the assumptions; activations are measured of the reference implementation.
     """
     table = section.table
     of_heads = [name for name in names if section.ideal and ACCOUNTS[name].of_heads]
@@ -113,12 +111,12 @@ def extended(
         columns.append(column)
         if name in of_heads:
             columns.append(replace(column, key=column.key + IDEAL, head=f"{column.head}\nideal"))
-    about = statement([name for name in names if name in ACCOUNTS], given, model)
+    about = statement([name for name in names if name in ACCOUNTS], given, REFERENCE)
     notes = [*table.notes_above, about, *([section.ideal] if section.ideal else [])]
 
     def rows() -> Iterator[PrintedRow]:
         for row in section.rows:
-            found, missing = values(names, row.case, given, value)
+            found, missing = values(names, row.case, given)
             ideal = row.case.ideal if of_heads else None
             unused = dict.fromkeys(of_heads, "every head is used")
             of_ideal = values(of_heads, ideal, given) if ideal else (dict.fromkeys(of_heads), unused)
