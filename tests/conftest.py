@@ -15,9 +15,9 @@ if find_spec("triton") and not Path("/dev/nvidiactl").exists():
     import_module("triton")
     del os.environ["TRITON_INTERPRET"]
 
-from headcount.bench.isolated import run as isolated
+from headcount.bench.isolated import process
 from headcount.bench.trace.collector import keep_freed_memory
-from tests.warm import process
+from tests.warm import Context
 
 MODELS = Path(__file__).parent / "models"
 UNTYPED = ("test_build.py", "test_decoding.py", "test_devices.py")
@@ -92,15 +92,15 @@ def pytest_unconfigure():
 
 
 @pytest.fixture(scope="session")
-def warm_process():
-    with process() as run:
-        yield run
+def forks():
+    """Starts processes that have imported torch."""
+    return Context()
 
 
 @pytest.fixture
-def warm(monkeypatch, warm_process):
-    """Run user code in a fork of a process that has imported torch."""
-    monkeypatch.setattr(isolated, "_run", warm_process)
+def warm(monkeypatch, forks):
+    """Run user code in forks of a process that has imported torch."""
+    monkeypatch.setattr(process, "CONTEXT", forks)
 
 
 @pytest.fixture

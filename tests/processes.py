@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.warm import run_ranks
+
 TORCHRUN = "torch.distributed.run"
 TIMEOUT_S = 300
 
@@ -13,10 +15,8 @@ def run_by_torchrun(ranks, *words):
     return subprocess.run([*command, *words], capture_output=True, text=True, timeout=TIMEOUT_S)
 
 
-def run_by_forks(run, folder, ranks, *words):
-    """Run ``python -m words`` on each rank, in forks that ``run`` of tests.warm.process starts."""
+def run_by_forks(forks, folder, ranks, *words):
+    """Run ``python -m words`` on each rank, in processes that ``forks``, a tests.warm.Context, starts."""
     out, err = folder / "out", folder / "err"
-    with out.open("w") as out_file, err.open("w") as err_file:
-        request = {"ranks": ranks, "words": words, "seconds": TIMEOUT_S}
-        code = run(request, out_file.fileno(), err_file.fileno())
+    code = run_ranks(forks, ranks, words, out, err, TIMEOUT_S)
     return subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())

@@ -42,8 +42,11 @@ class CounterError(RuntimeError):
     exit_code = 1
 
     def __init__(self, counter: str, label: str, reason: str) -> None:
-        super().__init__(f"{counter} did not count {label}: {reason}")
+        super().__init__(counter, label, reason)
         self.reason = reason
+
+    def __str__(self) -> str:
+        return "{} did not count {}: {}".format(*self.args)
 
 
 class ToolError(RuntimeError):

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from headcount.bench.counters.base import ToolCount
 from headcount.bench.counting.result import Count
-from headcount.bench.isolated.run import ProcessExited, run_isolated
+from headcount.bench.isolated.process import ProcessExited, run_isolated
 from headcount.bench.isolated.target import Target
 from headcount.bench.output.progress import stage
 from headcount.formulas.ledger import Ledger, at
@@ -45,40 +46,43 @@ def count_module(
     Raises what run_isolated does, and CounterError for unsupported operations. A counter that ends the process has
     that as the reason for its missing count.
     """
-    each = {kind: str(size) for kind, size in (bytes_each or {}).items()}
-    options = {"columns": list(columns), "bytes_each": each, "context": context, "window": window}
-    options["roots"] = dict(roots or {})
     if target.plan:
-        return _merged(_count("rank", target, saved=False, **options))
+        return _merged(count_ranks(target, saved=False, roots=roots or {}))
+    options = {"columns": columns, "bytes_each": bytes_each or {}, "context": context, "window": window}
+    count_with = partial(_run, "headcount.bench.counting.module:count", target, **options, roots=roots or {})
     try:
-        return _merged(_count("count", target, counters=list(counters), **options))
+        return count_with(counters=counters)
     except ProcessExited:
         if not counters:
             raise
-    count, tools = _merged(_count("count", target, counters=[], **options)), []
+    count, tools = count_with(counters=()), []
     for name in counters:
         try:
-            tools += _merged(_count("count", target, counters=[name], **options)).tools
+            tools += count_with(counters=(name,)).tools
         except ProcessExited as error:
             tools.append(ToolCount(name, count.macs, None, f"it ended its process, with exit code {error.code}"))
     return replace(count, tools=tuple(tools))
 
 
-def count_ranks(target: Target, *, saved: bool) -> dict[str, Count]:
-    """Return the count of a rank of each class of equal ranks of a preset under its plan, by pipeline stage.
+def count_ranks(target: Target, *, saved: bool, roots: Mapping[str, str] | None = None) -> dict[str, Count]:
+    """Return the count of a rank of each class of equal ranks of a target under its plan, by pipeline stage.
 
     ``saved``: count the bytes of saved activations too, as a column. Raises UsageError for a plan whose ranks cannot be
     counted.
     """
-    return _count("rank", target, saved=saved, roots={})
+    return _run("headcount.bench.counting.rank:count", target, saved=saved, roots=roots or {})
 
 
-def _count(task: str, target: Target, **options: Any) -> dict[str, Count]:
-    """Return the count of each pipeline stage; of one stage where the target is not divided into several."""
+def derive_module(spec: str, settings: Mapping[str, Any], base: Mapping[str, int], step: Mapping[str, int]) -> Any:
+    """Return the derive.result.Derivation of a user module, as derive.derivation.derive_module returns it."""
+    with stage(f"deriving {spec}"):
+        return run_isolated("headcount.bench.derive.derivation:derive_module", spec, settings, base, step, code=[spec])
+
+
+def _run(task: str, target: Target, **options: Any) -> Any:
     tools = ", ".join(options.get("counters", ()))
     with stage(f"counting {target.spec}" + (f" with {tools}" if tools else "")):
-        answer = run_isolated({"task": task, **vars(target), **options})
-    return {name: replace(Count.from_json(data), target=target) for name, data in answer["stages"].items()}
+        return run_isolated(task, target, code=target.code, label=target.spec, **options)
 
 
 def _merged(stages: Mapping[str, Count]) -> Count:

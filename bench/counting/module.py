@@ -4,7 +4,7 @@ import copy
 import logging
 import string
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -31,6 +31,7 @@ from headcount.bench.counting.count import ACTIVATIONS, DECODING, MASKED
 from headcount.bench.counting.decode_step import DecodeStep, decode_step
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import ModuleCall, read
+from headcount.bench.isolated.target import Target
 from headcount.bench.isolated.user_code import LONGEST, Built, UserCodeError, build_target, run_user_code
 from headcount.bench.trace.events import Event, Trace, tensors_in
 from headcount.bench.trace.memory import measure_activations
@@ -41,15 +42,6 @@ from headcount.models.configs.numbers import whole_bytes
 META, HEADCOUNT = "meta", "headcount"
 FAKE = "meta, with the inputs' values"
 """Device of a count with fake weights: they have a shape and a type, as on meta, and inputs have values."""
-
-
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the count of a user module, as of one stage.
-
-    ``request`` holds the arguments of counting.count.count_module. Raises UserCodeError and NotCounted.
-    """
-    with refusals():
-        return {"stages": {"all": _count(request).to_json()}}
 
 
 class NotCounted(Exception):
@@ -73,14 +65,32 @@ def refusals() -> Iterator[None]:
         raise NotCounted(f"contractions written elementwise: {lines} (--elementwise report names them)") from error
 
 
-def _count(request: Mapping[str, Any]) -> Count:
-    built, run = build_and_run(request)
-    call, counters = built.call, request["counters"]
+def count(target: Target, counters: Sequence[str] = (), **options: Any) -> Count:
+    """Return the count of a target; the arguments are those of counting.count.count_module.
+
+    Raises UserCodeError and NotCounted.
+    """
+    with refusals():
+        return _count(target, counters, **options)
+
+
+def _count(
+    target: Target,
+    counters: Sequence[str],
+    *,
+    columns: Sequence[str],
+    bytes_each: Mapping[str, int | Fraction],
+    context: int | None,
+    window: int | None,
+    roots: Mapping[str, str],
+) -> Count:
+    built, run = build_and_run(target, roots)
+    call = built.call
     # the other tools run where their users run them, unless a device is given
-    others = [] if request["device"] else [name for name in counters if name != HEADCOUNT]
+    others = [] if target.device else [name for name in counters if name != HEADCOUNT]
     with one_thread():
         first = partial(run, counters=[name for name in counters if name not in others])
-        found, device, why = _run_on_device(first, call, request["device"])
+        found, device, why = _run_on_device(first, call, target.device)
     notes = [*built.notes]
     if why and device == META:
         notes.append(why)
@@ -89,27 +99,35 @@ def _count(request: Mapping[str, Any]) -> Count:
     if others:
         exact = found.macs
         reported |= {one.counter: one for one in _read_tools(partial(run, counters=others), call, exact, device)}
-    columns, more = _measure_columns(request, built, run, found)
+    measured, more = _measure_columns(target, columns, built, run, found, bytes_each, context, window)
     return found.with_values(
+        target=target,
         device=device,
         why_there=why,
         tools=tuple(reported[name] for name in counters),
-        columns=columns,
+        columns=measured,
         versions={**found.versions, **built.versions},
         notes=(*notes, *more, *found.notes),
     )
 
 
 def _measure_columns(
-    request: Mapping[str, Any], built: Built, run: Callable[..., Count], count: Count
+    target: Target,
+    columns: Sequence[str],
+    built: Built,
+    run: Callable[..., Count],
+    count: Count,
+    bytes_each: Mapping[str, int | Fraction],
+    context: int | None,
+    window: int | None,
 ) -> tuple[dict[str, int | str], list[str]]:
     """Return the columns that need a further run, and sentences about them."""
-    call, window = built.call, _window(request.get("window"), built.window)
-    each = {kind: Fraction(size) for kind, size in request["bytes_each"].items()}
-    step = cache(lambda: decode_step(*_meta_call(call), request["context"], window))
-    forward = None if request["backward"] else count.trace
+    call, window = built.call, _window(window, built.window)
+    each = {kind: Fraction(size) for kind, size in bytes_each.items()}
+    step = cache(lambda: decode_step(*_meta_call(call), context, window))
+    forward = None if target.backward else count.trace
     found: dict[str, int | str] = {}
-    for name in request["columns"]:
+    for name in columns:
         if name in MASKED:
             found[name] = _measure_masked(name, count, run, call, window, built.window)
         else:
@@ -122,13 +140,13 @@ def _measure_columns(
     return found, notes
 
 
-def build_and_run(request: Mapping[str, Any]) -> tuple[Built, Callable[..., Count]]:
-    """Return what ``request`` names, and the function that counts a call with its options."""
-    built = build_target(request)
+def build_and_run(target: Target, roots: Mapping[str, str]) -> tuple[Built, Callable[..., Count]]:
+    """Return what ``target`` names, and the function that counts a call with its options."""
+    built = build_target(target, roots=roots)
     run_user_code("reading the module", lambda: _materialize(*built.call), (UserCodeError,))
-    formulas = {name: build_formula(text) for name, text in request["formulas"].items()}
-    options = {name: request[name] for name in ("allow_unsupported", "elementwise", "formula_set", "backward")}
-    return built, partial(read, label=request["spec"], formulas=formulas, **options)
+    formulas = {name: build_formula(text) for name, text in target.formulas.items()}
+    options = {name: getattr(target, name) for name in ("allow_unsupported", "elementwise", "formula_set", "backward")}
+    return built, partial(read, label=target.spec, formulas=formulas, **options)
 
 
 _INPUT_GRADIENTS = "Gradients of floating-point inputs are in the training step, as of a layer in a larger model"

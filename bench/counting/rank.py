@@ -23,6 +23,7 @@ from headcount.bench.case import Case
 from headcount.bench.counting.module import FINAL, META, build_and_run, copy_module, refusals
 from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import ModuleCall
+from headcount.bench.isolated.target import Target
 from headcount.bench.isolated.user_code import Built, UserCodeError, load, run_user_code
 from headcount.bench.trace.weights import local_part
 from headcount.formulas.plan import Plan, PlanError, parse
@@ -41,28 +42,31 @@ _NOT_COUNTED = {
 _run = partial(run_user_code, unchanged=(*FINAL, ConfigError), traces_torch=False)
 
 
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the count of a rank by stage. Raises UserCodeError and counting.module.NotCounted."""
+def count(target: Target, *, saved: bool, roots: Mapping[str, str]) -> dict[str, Count]:
+    """Return the count of a rank of each class of equal ranks by pipeline stage; "all" where there is one stage.
+
+    ``saved``: count the bytes of saved activations too, as a column. Raises UserCodeError and
+    counting.module.NotCounted.
+    """
     with refusals():
-        return {"stages": {stage: count.to_json() for stage, count in _counts(request)}}
+        return {stage: one.with_values(target=target) for stage, one in _counts(target, saved, roots)}
 
 
-def _counts(request: Mapping[str, Any]) -> Iterator[tuple[str, Count]]:
-    """Iterate over the classes of equal ranks, with the count of a rank of each."""
-    user_function = load(request["plan"], request["roots"].get(request["plan"])) if request["ranks"] else None
+def _counts(target: Target, saved: bool, roots: Mapping[str, str]) -> Iterator[tuple[str, Count]]:
+    user_function = load(target.plan, roots.get(target.plan)) if target.ranks else None
     with torch.device(META):
-        built, run = build_and_run(request)
-    count = partial(_count, run=run, saved=request["saved"])
+        built, run = build_and_run(target, roots)
+    count = partial(_count, run=run, saved=saved)
     if user_function:
-        how = f"rank {request['rank']} of {request['ranks']}, divided by {request['plan']}"
+        how = f"rank {target.rank} of {target.ranks}, divided by {target.plan}"
         built = replace(built, notes=(*built.notes, how))
-        with fake_process_group(request["ranks"], request["rank"]):
+        with fake_process_group(target.ranks, target.rank):
             yield "all", count(built, partial(_divide_by_user, user_function))
         return
     try:
-        plan = parse(request["plan"])
+        plan = parse(target.plan)
         _check_countable(built.module, plan)
-        costs = Case.of(request["spec"], request["settings"], request["lengths"], plan=plan).ranks
+        costs = Case.of(target.spec, target.settings, target.lengths, plan=plan).ranks
         with fake_process_group(plan.ranks), implicit_replication():
             for cost in costs:
                 # what a first stage reads is data, what a later one reads the result of another rank

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from headcount.bench.cli import Parser, add_output, exit_process, serve
+from headcount.bench.counting.count import derive_module
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.target import parse_settings
 from headcount.bench.output.arguments import SET
 from headcount.bench.result import Result, Row, Table
@@ -117,12 +117,11 @@ def _of_preset(args, names: tuple[str, ...]) -> Result:
 
 
 def _of_module(args, names: tuple[str, ...]) -> Result:
-    from headcount.bench.derive.result import from_record, starts
+    from headcount.bench.derive.result import starts
 
     base, step = _grid(args.base, starts({name: name for name in names}))
-    request = {"task": "derive", "spec": args.module, "settings": parse_settings(args.set), "base": base, "step": step}
-    found = run_isolated(request)
-    return _result(args.module, names, from_record(found, names), {}, None)
+    found = derive_module(args.module, parse_settings(args.set), base, step)
+    return _result(args.module, names, found, {}, None)
 
 
 def _result(title: str, names, found, letters: dict[str, str], closed) -> Result:

@@ -22,21 +22,22 @@ SYMBOLIC_LINE = 5
 """Points along an integer size while others are symbols: four fix the degree, one validates it."""
 
 
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of the derivation of a user module, for bench.isolated.child.
+def derive_module(
+    spec: str, settings: Mapping[str, Any], base: Mapping[str, int], step: Mapping[str, int]
+) -> Derivation:
+    """Return the closed form of a user module in the sizes of ``base``, with its other ``settings`` as they are.
 
-    ``request`` holds spec, settings, base and step. Raises UserCodeError, also for unsupported operations.
+    Raises UserCodeError, also for unsupported operations.
     """
-    spec, given = request["spec"], request["settings"]
     function = load(spec)
-    check_settings(spec, function, {**given, **request["base"]})
+    check_settings(spec, function, {**settings, **base})
 
     def build_at(**sizes):
-        module, args, kwargs = build(spec, function, {**given, **sizes})
+        module, args, kwargs = build(spec, function, {**settings, **sizes})
         return module.eval(), args, kwargs
 
     try:
-        return derive(build_at, Grid(request["base"], request["step"])).as_record()
+        return derive(build_at, Grid(base, step))
     except CannotBuild as error:
         raise UserCodeError(str(error)) from error
     except UnsupportedError as error:

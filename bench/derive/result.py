@@ -6,9 +6,6 @@ from typing import Any
 
 import sympy
 
-from headcount.formulas.published.expressions import expression
-from headcount.formulas.symbols import symbol
-
 STARTS = {
     "T": 11, "S": 13, "K": 3, "E": 17, "D": 5, "d_model": 19, "h": 6, "g": 2, "d_h": 5, "r": 3, "s": 2, "B": 2,
     "K_ff": 4, "E_ff": 9, "N": 1, "N_enc": 1, "N_dec": 1,
@@ -42,15 +39,5 @@ class Derivation:
         return sympy.expand(sum(self.by_kind.values(), sympy.Integer(0)))
 
     def as_record(self) -> dict[str, Any]:
-        """Return plain texts, which :func:`from_record` reads."""
+        """Return plain texts for JSON."""
         return vars(self) | {"by_kind": {kind: str(polynomial) for kind, polynomial in self.by_kind.items()}}
-
-
-def from_record(found: Mapping[str, Any], names: tuple[str, ...]) -> Derivation:
-    """Return the derivation that ``as_record`` wrote."""
-    symbols = {name: symbol(name) for name in names}
-    # not sympy's own parser, which would execute the answer of a process with user code
-    by_kind = {
-        kind: sympy.sympify(expression(text).value(symbols), strict=True) for kind, text in found["by_kind"].items()
-    }
-    return Derivation(by_kind, found["method"], tuple(found["domain"]), tuple(found["layout"]), found["witness"])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import headcount
 from headcount.bench.case import resolve_lengths
-from headcount.bench.isolated.target import is_configuration, parse_input
+from headcount.bench.isolated.target import Target, is_configuration, parse_input
 from headcount.models.configs.presets import PRESETS
 from headcount.models.configs.suggest import did_you_mean
 from headcount.models.configs.targets import has_closed_form, make
@@ -222,14 +222,15 @@ def _import(target: str) -> ModuleType:
     return module
 
 
-def build_target(request: Mapping[str, Any]) -> Built:
-    """Build what ``request`` names: a user module, a preset, or a model from its configuration.
+def build_target(target: Target, *, random: bool = False, roots: Mapping[str, str] | None = None) -> Built:
+    """Build what ``target`` names: a user module, a preset, or a model from its configuration.
 
     Random numbers begin from seed 0.
 
     Args:
-        request: ``spec`` and, each optional, ``settings``, ``inputs``, ``dtype`` and ``lengths`` of a target.Target;
-            ``device`` and ``random`` weights of a preset.
+        target: its spec, settings, inputs, dtype, lengths and device are used.
+        random: draw the weights of a preset, which are zeros otherwise.
+        roots: by spec the folder below which the file of its function must be.
 
     Raises:
         UserCodeError: nothing can be built from it; one line.
@@ -237,19 +238,18 @@ def build_target(request: Mapping[str, Any]) -> Built:
     from headcount.bench.counters.run_context import seed_generators
 
     seed_generators()
-    spec, settings, dtype = request["spec"], request.get("settings", {}), request.get("dtype")
-    lengths = {name: value for name, value in request.get("lengths", {}).items() if value is not None}
-    inputs = run_user_code("--input", lambda: parse_inputs(request.get("inputs", ()), dtype or "float32"))
+    spec, settings, dtype, lengths = target.spec, target.settings, target.dtype, target.lengths
+    device = target.device or "meta"
+    inputs = run_user_code("--input", lambda: parse_inputs(target.inputs, dtype or "float32"))
     if is_configuration(spec):
         from headcount.bench.isolated.config_file import build_from_config
 
-        return build_from_config(spec, settings, lengths, inputs, dtype, request.get("device") or "meta")
+        return build_from_config(spec, settings, lengths, inputs, dtype, device)
     if has_closed_form(spec):
         if inputs:
             raise UserCodeError(f"{spec} is no code of yours: its lengths, and not --input, set its inputs")
-        options = {"device": request.get("device") or "meta", "initialise": request.get("random", False)}
-        return _build_config(spec, settings, lengths, dtype or "bfloat16", **options)
-    function = load(spec, request.get("roots", {}).get(spec))
+        return _build_config(spec, settings, lengths, dtype or "bfloat16", device, random)
+    function = load(spec, (roots or {}).get(spec))
     if lengths:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in lengths)
         raise UserCodeError(f"{flags} go with a preset or a configuration; --set NAME=VALUE and --input set its sizes")
@@ -288,11 +288,10 @@ def _build_config(
     from headcount.models.build import example_inputs
     from headcount.models.configs.base import ConfigError
 
-    # JSON has no tuples
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     options = {"device": device, "dtype": getattr(torch, dtype)}
     try:
-        config = make(spec, fields)
+        # the settings of a lock are JSON, which has no tuples
+        config = make(spec, {name: tuple(one) if isinstance(one, list) else one for name, one in settings.items()})
         inputs = example_inputs(config, resolve_lengths(config, lengths), **options)
         return Built(build_model(config, initialise=initialise, **options), (), inputs)
     except ConfigError as error:

@@ -5,16 +5,18 @@ Imports no torch: the seconds since the command began include those that the wor
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from headcount.bench.errors import EnvironmentMissing
-from headcount.bench.isolated.run import process_group
 
 WORKER = "HEADCOUNT_WORKER"
 """Environment variable of a worker: JSON with ``pipe``, ``started`` in seconds since the epoch, ``step``, ``reason``.
@@ -83,3 +85,17 @@ def _run(command: Sequence[str], state: dict[str, Any]) -> tuple[int, str | None
                 return code, step, f"was killed by signal {-code}" if code < 0 else None
             deadline = time.monotonic() + limit
     return RESTART, step, f"gave no answer within {limit:.0f} s"
+
+
+@contextmanager
+def process_group(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen]:
+    """Start a process in a group of its own, so that Ctrl-C reaches only this process; kill the group at the end."""
+    with subprocess.Popen(command, process_group=0, **options) as process:
+        try:
+            yield process
+        finally:
+            if hasattr(os, "killpg"):
+                with suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()

@@ -15,6 +15,9 @@ from typing import Any
 from headcount.bench.errors import reset_warning_filters
 from headcount.bench.trace.collector import keep_freed_memory
 
+SAFE_PATH = "PYTHONSAFEPATH"
+"""The variable that lets Python import nothing from the current folder by itself, not even as it starts."""
+
 
 class Here(Executor):
     """Executor that runs each call at once, in this process."""
@@ -36,7 +39,7 @@ class Workers(ProcessPoolExecutor):
         # a fork of a process with threads may hang, and none may see a GPU: all machines must agree
         context = multiprocessing.get_context("spawn")
         try:
-            with _block_interrupts():
+            with starting():
                 # creating the pool starts multiprocessing's resource tracker
                 super().__init__(number, context, initializer=_initialize)
         except OSError as error:
@@ -45,7 +48,7 @@ class Workers(ProcessPoolExecutor):
             raise OSError(code, os.strerror(code)) from error
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future:
-        with _block_interrupts():
+        with starting():
             future = super().submit(call, *args, **named)
         # Python 3.11 stops at a cancelled call, and leaves the others waiting, when a process was killed
         future.set_exception = partial(_set_exception, future)
@@ -66,7 +69,7 @@ def _set_exception(future: Future, error: BaseException) -> None:
 
 def _initialize() -> None:
     """Prepare a worker before it imports torch."""
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     # without freeing every object of torch
     atexit.register(os._exit, 0)
     reset_warning_filters()
@@ -76,19 +79,27 @@ def _initialize() -> None:
     keep_freed_memory()
 
 
-def _exit_with_parent() -> None:
+def exit_with_parent() -> None:
+    """End this process, and its group where it is the first of one, when its parent ends."""
     multiprocessing.parent_process().join()
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 
 @contextmanager
-def _block_interrupts() -> Iterator[None]:
-    """Block SIGINT, also in processes started in the block: the parent ends them after Ctrl-C."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def starting() -> Iterator[None]:
+    """Start processes that import nothing from the current folder as they start, and whose SIGINT is blocked.
+
+    After Ctrl-C their parent ends them.
+    """
+    has_signals, is_set = hasattr(signal, "pthread_sigmask"), SAFE_PATH in os.environ
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if has_signals else None
+    os.environ.setdefault(SAFE_PATH, "1")
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if not is_set:
+            del os.environ[SAFE_PATH]
+        if has_signals:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -8,7 +8,7 @@ from typing import Any
 from headcount.bench.cli import Parser, Work, add_output
 from headcount.bench.counting.count import count_module
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.run import run_isolated
+from headcount.bench.isolated.process import run_isolated
 from headcount.bench.isolated.target import Target, add_target_options, is_configuration, parse_target
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval, paired_ratio, verdict
@@ -24,6 +24,8 @@ DESCRIPTION = """Time models, each with exact MACs.
 Weights are random. Models run in eval mode, in which they are counted, and with --backward in train mode, with dropout.
 Without a TARGET the layers and models of the papers are timed.
 """
+TIME = "headcount.bench.latency.time_targets:time_targets"
+"""What the process of the targets runs."""
 MODES = ("eval", "train")
 COLUMNS = (
     Column("target", "model", code=True, wraps=16),
@@ -59,8 +61,8 @@ def plan(args: argparse.Namespace) -> Work:
     args.mode = args.mode or MODES[args.backward]
     how = {name: getattr(args, name) for name in ("device", "backward", "blocks", "threads", "mode")}
     with stage("timing"):
-        request = {"task": "time", "spec": ", ".join(args.target), "targets": list(map(vars, targets))}
-        found = run_isolated(request | how)
+        code = [target.spec for target in targets]
+        found = run_isolated(TIME, targets, code=code, label=", ".join(args.target), **how)
     rows, passes = [], f"{'forward and backward' if args.backward else 'forward'} in {args.mode} mode"
     for text, count, one in zip(args.target, counts, found["targets"], strict=True):
         facts = {name: getattr(count, name) for name in ("name", "macs", "params", "weight_bytes", "inputs")}

@@ -15,10 +15,9 @@ from headcount.bench.case import LENGTHS as PRESET_LENGTHS
 from headcount.bench.case import Case
 from headcount.bench.contractions.modules import outer_paths
 from headcount.bench.counting.case import count_case
-from headcount.bench.counting.count import count_module
+from headcount.bench.counting.count import count_module, derive_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.run import run_isolated
 from headcount.bench.isolated.target import LENGTHS, Target, flag, is_configuration, parse_target
 from headcount.bench.snapshot import file
 from headcount.formulas.ledger import Entry, Ledger, Size, counted_weights
@@ -71,11 +70,10 @@ class CountedCase:
         """Return the derived polynomials in ``letter`` as a ledger. Raises UsageError if the count is no polynomial."""
         rest = {name: value for name, value in self.target.settings.items() if name != letter}
         start = {letter: max(2, self.target.settings[letter])}
-        request = {"task": "derive", "spec": self.target.spec, "settings": rest, "base": start, "step": {letter: 1}}
-        found = run_isolated(request)
-        if found["witness"]:
-            raise UsageError(f"{self.name} has no closed form in {letter}: {found['witness']}")
-        forms = {kind: expression(text).value({letter: size}) for kind, text in found["by_kind"].items()}
+        found = derive_module(self.target.spec, rest, start, {letter: 1})
+        if found.witness:
+            raise UsageError(f"{self.name} has no closed form in {letter}: {found.witness}")
+        forms = {kind: expression(str(form)).value({letter: size}) for kind, form in found.by_kind.items()}
         return Ledger(tuple(Entry("", kind, {letter: form}) for kind, form in forms.items()))
 
     def at(self, letter: str, size: int) -> "CountedCase":

@@ -13,7 +13,7 @@ from headcount.bench.counters.base import CounterError
 from headcount.bench.counting.count import count_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import EnvironmentMissing, UsageError, read_file
-from headcount.bench.isolated.run import InternalError
+from headcount.bench.isolated.process import InternalError
 from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
 from headcount.bench.isolated.user_code import UserCodeError, check_function, check_target, is_below
 from headcount.bench.macs.published import CELL_COLUMNS, as_texts, case_of, row_of

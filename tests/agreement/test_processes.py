@@ -22,7 +22,7 @@ COMMAND = ["llama3-8b", *(f"--set={size}" for size in SIZES), "--seq-len", "14",
 @pytest.fixture
 def run(tmp_path, request):
     """Return a function that runs a command on a number of ranks."""
-    return run_by_torchrun if EVERY else partial(run_by_forks, request.getfixturevalue("warm_process"), tmp_path)
+    return run_by_torchrun if EVERY else partial(run_by_forks, request.getfixturevalue("forks"), tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [2, 4] if EVERY else [2])

@@ -26,7 +26,7 @@ import pytest
 from headcount import CHECKOUT
 from headcount.__main__ import main
 from headcount.bench.counting import case
-from headcount.bench.isolated import run as isolated
+from headcount.bench.isolated import process as isolated
 from tests.golden.conftest import run
 from tests.headcount.test_dependencies import CORE
 
@@ -53,7 +53,7 @@ SLOW = {
 COMMANDS = QUICK | SLOW
 STARTS = ("count", "lock", "lock-update")
 """Commands that fail where their first process cannot be started."""
-START = isolated._run
+NEW = isolated.CONTEXT
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 NO_FILE = ("os.rename", "os.mkdir")
 """Audit events that write without opening a file. Removal is not among them: it works on a full disk."""
@@ -82,7 +82,7 @@ def fail_write(n, happened):
 def fail_start(n, happened):
     """Raise EAGAIN in the ``n``-th start of a process."""
     numbers, start = count(1), _posixsubprocess.fork_exec
-    isolated._run = START
+    isolated.CONTEXT = NEW
 
     def fork_exec(*args):
         if next(numbers) == n:
@@ -163,7 +163,7 @@ def check(ended, before, after, folder):
 
 
 @pytest.fixture
-def work(folder, monkeypatch):
+def work(folder, forks, monkeypatch):
     """Enter the folder of files, with old outputs and a folder for temporary files."""
     for name in ("old", "temporary"):
         (folder / name).mkdir()

@@ -47,13 +47,12 @@ def test_kv_heads_equal_heads_by_default():
 
 
 def test_request_has_settings_starts_and_steps(monkeypatch):
-    request = {}
-    answer = {"by_kind": {"linear": "7*T*d**2"}, "method": "", "domain": [], "layout": [], "witness": None}
-    monkeypatch.setattr(command, "run_isolated", lambda given: request.update(given) or answer)
+    asked = []
+    answer = Derivation({"linear": 7 * symbol("T") * symbol("d") ** 2}, "")
+    monkeypatch.setattr(command, "derive_module", lambda *given: asked.extend(given) or answer)
     words = ["--module", "mine.py:net", "--vars", "T,d", "--set", "n=7", "--base", "d=6:2"]
     command.plan(command.parser().parse_args(words))
-    assert (request["task"], request["spec"], request["settings"]) == ("derive", "mine.py:net", {"n": 7})
-    assert request["base"] == {"T": 11, "d": 6} and request["step"] == {"T": 1, "d": 2}
+    assert asked == ["mine.py:net", {"n": 7}, {"T": 11, "d": 6}, {"T": 1, "d": 2}]
 
 
 def test_latex_names_of_sizes():

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from headcount.bench.counting import module
-from headcount.bench.counting.result import Count
 from headcount.bench.isolated.target import Target
 
 LLAMA = dict(
@@ -22,10 +21,9 @@ def count(tmp_path, monkeypatch):
 
     def answer(target, settings=(), *, counters=(), columns=(), context=None, window=None, **options):
         spec = target if isinstance(target, str) else write(tmp_path, target)
-        request = {**vars(Target(spec, dict(settings), **options)), "counters": list(counters), "columns": columns}
-        each = dict.fromkeys(("weight", "cached", "other"), 2)
-        found = module.answer({**request, "bytes_each": each, "context": context, "window": window, "roots": {}})
-        return Count.from_json(json.loads(json.dumps(found["stages"]["all"])))
+        how = {"columns": columns, "context": context, "window": window, "roots": {}}
+        how["bytes_each"] = dict.fromkeys(("weight", "cached", "other"), 2)
+        return module.count(Target(spec, dict(settings), **options), counters, **how)
 
     return answer
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import get_start_method
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ import pytest
 from headcount.bench.commands.count import main
 from headcount.bench.counting.count import count_module
 from headcount.bench.errors import EnvironmentMissing, UsageError
-from headcount.bench.isolated.run import _run, run_isolated
+from headcount.bench.isolated.process import run_isolated
 from headcount.bench.isolated.target import Target
 
 ROOT = Path(__file__).parents[3]
@@ -122,7 +123,7 @@ def test_stderr_of_user_code_is_printed_on_failure_only(factory, warm, capfd):
 
 @pytest.mark.parametrize(("function", "words"), [
     ("ends_with_70", "ended the process that ran it, with exit code 70"),
-    ("closes", "ended the process that ran it, with exit code 9"),
+    ("closes", "ended the process that ran it, with exit code"),
     ("replaces_open", "it replaces open of Python's builtins, which a count needs"),
     ("replaces_isinstance", "it replaces isinstance of Python's builtins, which a count needs"),
     ("deep", "inputs or results contain themselves, or are nested deeper than"),
@@ -140,24 +141,15 @@ def test_answer_ends_process(factory):
     assert done.returncode == 0 and b" 105 " in done.stdout
 
 
-COMMAND = """
-import sys
-from headcount.bench.isolated import run
-from headcount.bench.commands.count import main
-run._START = {program!r}
-sys.exit(main(["model:make", "--counter", "torch"]))
-"""
 HANGS = """
-import os, pathlib, subprocess, sys, time
-from headcount.bench.isolated.child import _exit_with_parent
-_exit_with_parent()
-helper = subprocess.Popen(["sleep", "600"])
-part = pathlib.Path(os.environ["MARKER"] + ".part")
-part.write_text(" ".join(map(str, (os.getpid(), helper.pid))))
-part.rename(os.environ["MARKER"])
-time.sleep(600)
+import os, pathlib, subprocess, time
+def make():
+    helper = subprocess.Popen(["sleep", "600"])
+    part = pathlib.Path(os.environ["MARKER"] + ".part")
+    part.write_text(" ".join(map(str, (os.getpid(), helper.pid))))
+    part.rename(os.environ["MARKER"])
+    time.sleep(600)
 """
-"""The program of the process that runs user code, without torch, which takes seconds to import."""
 
 
 def has_ended(number):
@@ -177,8 +169,9 @@ def test_signal_ends_all_processes(number, tmp_path):
     """Ctrl-C reaches every process of the foreground group, and SIGKILL only the command."""
     temporary, marker = tmp_path / "tmp", tmp_path / "marker"
     temporary.mkdir()
+    (tmp_path / "hangs.py").write_text(HANGS)
     env = {**os.environ, "MARKER": str(marker), "TMPDIR": str(temporary)}
-    argv = [sys.executable, "-c", COMMAND.format(program=HANGS)]
+    argv = [sys.executable, "-m", "headcount", "count", f"{tmp_path / 'hangs.py'}:make"]
     process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=env, start_new_session=True)
     while not marker.exists():
         assert process.poll() is None, process.stderr.read()
@@ -191,22 +184,24 @@ def test_signal_ends_all_processes(number, tmp_path):
     assert not list(temporary.iterdir())
 
 
+def facts():
+    """Return what a process of user code finds."""
+    safe = os.environ.get("PYTHONSAFEPATH")
+    return os.getpgid(0) - os.getpid(), sys.argv[1:], sys.stdin.read(), safe, get_start_method(allow_none=True)
+
+
 def test_process_is_isolated(monkeypatch, tmp_path):
-    (tmp_path / "json.py").write_text("raise SystemExit(5)")
+    """Python's own modules are not those of the current folder, even while the process starts."""
+    for name in ("json", "queue", "runpy", "signal", "selectors"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(5)")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "headcount.bench.isolated.run._START",
-        "import json, os, sys; print(os.getpgid(0) - os.getpid(), *sys.argv[1:]); sys.exit(7)",
-    )
-    with Path("out").open("w") as out:
-        assert _run({"spec": "model.py:make"}, out.fileno()) == 7
-    assert Path("out").read_text() == '0 {"spec": "model.py:make"}\n'
+    assert run_isolated(f"{__name__}:facts", code=["moa-8K8E128D"]) == (0, [], "", None, None)
 
 
 @pytest.mark.parametrize("ending", [".onnx", ".pt2", ".pt", ".pth", ".ts"])
 def test_saved_models_have_a_loader(ending):
     with pytest.raises(UsageError, match="saved model; a function that loads it is a target: FILE.py:make") as refused:
-        run_isolated({"task": "count", "spec": f"net{ending}"})
+        run_isolated(f"{__name__}:facts", code=[f"net{ending}"])
     assert f"'net{ending}'" in str(refused.value)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.target import parse_input, parse_settings
+from headcount.bench.isolated.target import Target, parse_input, parse_settings
 from headcount.bench.isolated.user_code import UserCodeError, build_target, parse_inputs
 
 FILE = """
@@ -32,8 +32,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def build(name, **request):
-    return build_target({"spec": f"target_net.py:{name}", **request})
+def build(name, **options):
+    return build_target(Target(f"target_net.py:{name}", **options))
 
 
 @pytest.mark.parametrize("text", ["1,x", "1,,2", "0,3", "-1", "1 2", "a b=1", "=1,2", "1,2:", "1:tensor"])
@@ -60,7 +60,7 @@ def test_settings_are_json_values():
 
 
 def test_class_takes_settings_and_inputs():
-    one = build("Net", settings={"width": 11}, inputs=["5,11", "scale=1"], lengths={"seq_len": None})
+    one = build("Net", settings={"width": 11}, inputs=["5,11", "scale=1"])
     assert isinstance(one.module, nn.Module) and one.module.proj.in_features == 11
     assert [tuple(x.shape) for x in one.args] == [(5, 11)] and list(one.kwargs) == ["scale"]
 

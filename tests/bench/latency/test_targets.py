@@ -2,13 +2,15 @@
 
 import json
 import statistics
+from functools import partial
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from headcount.bench.errors import UsageError
-from headcount.bench.isolated.run import run_isolated
+from headcount.bench.isolated.process import run_isolated
+from headcount.bench.isolated.target import Target
 from headcount.bench.isolated.user_code import UserCodeError
 from headcount.bench.latency import targets, time_targets
 from headcount.bench.latency.__main__ import main
@@ -46,7 +48,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def target(spec):
-    return {"spec": f"timed_net.py:{spec}", "inputs": () if spec == "make" else ["5,7"]}
+    return Target(f"timed_net.py:{spec}", inputs=() if spec == "make" else ("5,7",))
 
 
 def one_pass(spec, backward=False, mode="eval"):
@@ -66,7 +68,7 @@ def test_failing_target_is_named(monkeypatch):
     how = {"device": "cpu", "backward": False, "blocks": 3, "threads": None, "mode": "eval"}
     for spec, words in (("make", "timed_net.py:make: failed: here"), ("Broken", "RuntimeError: no values please")):
         with pytest.raises(UserCodeError, match=words):
-            time_targets.answer({"targets": [target(spec)], **how})
+            time_targets.time_targets([target(spec)], **how)
 
 
 def test_mode_reaches_the_module():
@@ -96,16 +98,16 @@ def test_targets_are_compared_by_time_and_macs(capsys, tmp_path):
     ([], "eval"), (["--backward"], "train"), (["--backward", "--mode", "eval"], "eval"), (["--mode", "train"], "train"),
 ])  # fmt: skip
 def test_backward_is_timed_in_train_mode(words, mode, quick, capsys, monkeypatch):
-    requests = []
+    modes = []
 
-    def isolated(request):
-        requests.append(request)
-        return time_targets.answer(request)
+    def isolated(task, timed, code, label, **how):
+        modes.append(how["mode"])
+        return time_targets.time_targets(timed, **how)
 
     monkeypatch.setattr(targets, "run_isolated", isolated)
     assert main(["timed_net.py:make", "--blocks", "2", "--format", "json", *words]) == 0
     (table,) = json.loads(capsys.readouterr().out)["tables"]
-    assert requests[0]["mode"] == mode and f"in {mode} mode" in table["title"]
+    assert modes == [mode] and f"in {mode} mode" in table["title"]
     # a product, and its two gradients
     assert table["rows"][0]["macs"] == (3 if "--backward" in words else 1) * 5 * 7 * 3
 
@@ -149,12 +151,12 @@ def test_each_target_runs_its_own_files(case, tmp_path):
             path.write_text(text.replace("{tree}", tree))
     specs = [f"{tree}/{next(iter(texts))}:make" for tree, texts in files.items()]
     how = {"device": "cpu", "backward": False, "blocks": 3, "threads": None, "mode": "eval"}
-    request = {"task": "time", "spec": ", ".join(specs), "targets": [{"spec": spec} for spec in specs], **how}
+    run = partial(run_isolated, targets.TIME, list(map(Target, specs)), code=specs, **how)
     if case == "alone":
-        run_isolated(request)
+        run()
         assert set((tmp_path / "ran.txt").read_text().split()) == {"old", "new"}
         return
     with pytest.raises(UsageError) as refused:
-        run_isolated(request)
+        run()
     named = [str(tmp_path / tree / name) in str(refused.value) for tree, texts in files.items() for name in texts]
     assert sum(named) == 2

@@ -1,0 +1,205 @@
+"""Run user code in a process of its own, one for each call. Imports no torch."""
+
+import builtins
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import headcount
+from headcount.bench.counters.base import CounterError
+from headcount.bench.errors import EnvironmentMissing, UsageError, format_error, require_package, reset_warning_filters
+from headcount.bench.isolated.target import is_configuration
+from headcount.bench.isolated.user_code import UserCodeError, check_target, import_folders
+from headcount.bench.isolated.workers import SAFE_PATH, exit_with_parent, starting
+from headcount.bench.trace.collector import importing
+
+CONTEXT = multiprocessing.get_context("spawn")
+"""How a process is started: a fork of one with threads may hang, and shares what this one has imported."""
+POLL_S = 0.1
+"""Seconds between two looks at whether a process ended without an answer; an answer is read at once."""
+NO_DRIVER = "0 active drivers"
+"""What Triton says of a launch without a GPU."""
+
+
+class InternalError(RuntimeError):
+    """An error of headcount in the process of user code, whose traceback has been printed."""
+
+    exit_code = 1
+
+
+class ProcessExited(UsageError):
+    """User code, or what it called, ended its process with ``code``; negative for a signal, as in subprocess."""
+
+    def __init__(self, label: str, code: int | None) -> None:
+        super().__init__(f"{label} ended the process that ran it, with exit code {code}")
+        self.code = code
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The arguments of run_isolated."""
+
+    task: str
+    args: tuple
+    options: Mapping[str, Any]
+    code: tuple[str, ...]
+    label: str
+
+
+def run_isolated(task: str, *args: Any, code: Sequence[str], label: str = "", **options: Any) -> Any:
+    """Return what a function of headcount returns in a process of its own; arguments and result are pickled.
+
+    There standard output is standard error, standard input is empty, and the folders of ``code`` come first on
+    sys.path. What user code leaves behind, as threads and processes, ends with the answer.
+
+    Args:
+        task: ``module:function``; the module is imported before the folders are on sys.path.
+        args, options: arguments of the function.
+        code: the specs of the code that it runs, as in target.Target.
+        label: what errors name (default: the first of ``code``).
+
+    Raises:
+        UsageError: the user's code is at fault, with its traceback.
+        ProcessExited: the process ended without an answer.
+        EnvironmentMissing: a package, the hub or a model's own code is needed.
+        CounterError: the module has contractions that cannot be counted.
+        InternalError: headcount is at fault.
+    """
+    call = _Call(task, args, options, tuple(code), label or code[0])
+    require_package("torch")
+    try:
+        for spec in code:
+            check_target(spec)
+    except UserCodeError as error:
+        raise UsageError(f"{call.label}: {error}") from None
+    # a file without a name: nothing is left of it, however this ends
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as err:
+        answer, error = _run(call, err.fileno())
+        # warnings of libraries are no part of a run without error, and none of an error of one line
+        if isinstance(error, InternalError | ProcessExited) or "\n" in str(error):
+            err.seek(0)
+            sys.stderr.write(err.read())
+    if error:
+        raise error
+    return answer
+
+
+def _run(call: _Call, err: int) -> tuple[Any, Exception | None]:
+    """Return the answer of a process that writes stderr to the descriptor ``err``, or its error; kill its group."""
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    with receiver:
+        # a descriptor reaches the process as that of a connection
+        with sender, Connection(os.dup(err), readable=False) as log, starting():
+            process = CONTEXT.Process(target=_serve, args=(sender, log, call))
+            process.start()
+        try:
+            # a fork that user code left running keeps the pipe open
+            while not receiver.poll(POLL_S) and process.is_alive():
+                pass
+            if receiver.poll():
+                return receiver.recv()
+        except EOFError:
+            pass
+        finally:
+            if hasattr(os, "killpg"):
+                with suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.join()
+    return None, ProcessExited(call.label, process.exitcode)
+
+
+def _serve(sender: Connection, log: Connection, call: _Call) -> None:
+    """Send the answer of a call, or the error that ends the command, and end this process."""
+    own = os.getpid()
+    _isolate(log)
+    before = dict(vars(builtins))
+    answer, error = None, None
+    try:
+        try:
+            answer = _answer(call)
+        finally:
+            replaced = _restore_builtins(before)
+    except Exception as raised:
+        error = _as_sent(raised, call.label, replaced)
+    # a fork that user code left running here sends nothing
+    if os.getpid() == own:
+        sys.stdout.flush()
+        sender.send((answer, error))
+    os._exit(0)
+
+
+def _isolate(log: Connection) -> None:
+    """Make this process the first of a group that ends with its parent, and write what it prints to ``log``."""
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    for stream in (1, 2):
+        os.dup2(log.fileno(), stream)
+    log.close()
+    reset_warning_filters()
+    # as in a program of the user's own
+    del sys.argv[1:]
+    os.environ.pop(SAFE_PATH, None)
+    multiprocessing.set_start_method(None, force=True)
+
+
+def _restore_builtins(before: dict[str, Any]) -> list[str]:
+    """Restore Python's builtins and return the names of those that user code had replaced."""
+    # without any of them until they are restored
+    found = builtins.__dict__.copy()
+    builtins.__dict__.update(before)
+    return [name for name, value in before.items() if found.get(name) is not value]
+
+
+def _answer(call: _Call) -> Any:
+    """Return the result of the call. Raises UsageError for an error of the user's code."""
+    module, _, function = call.task.partition(":")
+    with importing():
+        # before the user's folders are on sys.path, where a file may be called like a package
+        task = getattr(import_module(module), function)
+    # without the checkout's root, whose packages bench, models … may be called like the user's
+    known = (headcount.CHECKOUT, Path.cwd())
+    others = [folder for folder in sys.path if Path(folder).resolve() not in known]
+    sys.path[:] = [*dict.fromkeys(folder for spec in call.code for folder in import_folders(spec)), *others]
+    # cached bytecode counts as current where size and second are equal: a quick change would be missed
+    sys.dont_write_bytecode = True
+    try:
+        return task(*call.args, **call.options)
+    except UserCodeError as error:
+        if NO_DRIVER in str(error):
+            raise EnvironmentMissing(
+                "it launches a kernel of Triton, which needs a GPU, and there is none here"
+            ) from error
+        # a configuration is no code: the lines that raised are not the user's
+        trace = "" if all(map(is_configuration, call.code)) else error.trace
+        raise UsageError(f"{error}\n{trace}".rstrip()) from error
+    except RecursionError:
+        reason = "inputs or results contain themselves, or are nested deeper than Python's recursion limit"
+        raise UsageError(reason) from None
+
+
+def _as_sent(error: Exception, label: str, replaced: Sequence[str]) -> Exception:
+    """Return the error that ends the command; print the traceback of an internal one."""
+    text, code = format_error(error) or (None, InternalError.exit_code)
+    if text is None and replaced:
+        text = f"it replaces {', '.join(replaced)} of Python's builtins, which a count needs"
+        code = UsageError.exit_code
+    if text is None:
+        traceback.print_exception(error)
+        return InternalError(f"{label}: this program failed, with the traceback above")
+    if code == CounterError.exit_code:
+        return CounterError("headcount", label, text)
+    return (EnvironmentMissing if code == EnvironmentMissing.exit_code else UsageError)(f"{label}: {text}")
