@@ -59,6 +59,8 @@ def divide(a: Size, b: Size) -> Size:
     """Return ``a / b`` without rounding: an int if exact, else a Fraction; a quotient of symbols."""
     if not (isinstance(a, (int, Fraction)) and isinstance(b, (int, Fraction))):
         return a / b
+    if isinstance(a, int) and isinstance(b, int) and a % b == 0:
+        return a // b
     quotient = Fraction(a, b)
     return quotient.numerator if quotient.denominator == 1 else quotient
 

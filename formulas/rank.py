@@ -132,30 +132,73 @@ def rank_costs(form: Ledger, plan: Plan) -> tuple[RankCost, ...]:
     Raises:
         PlanError: a degree does not divide a size, or the model has nothing that it could divide.
     """
-    _check_fits(form, plan)
-    is_layer = repeated_layers(form)
-    out = []
-    for stage, number, part, layers in _stage_ledgers(form, plan):
-        blocks = _blocks(part, plan)
-        own = Ledger(tuple(_on_rank(entry, plan, blocks) for entry in part))
+    return Ranks(form).costs(plan)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A class of ``number`` equal pipeline stages, and what one of its ranks computes and sends of activations.
+
+    ``whole``: the entries of the stage; ``own``: those of the rank.
+    """
+
+    stage: str
+    number: int
+    layers: tuple[int, int] | None
+    whole: Ledger
+    own: Ledger
+    blocks: Mapping[str, "_Block"]
+    moved: tuple[Transfer, ...]
+
+
+class Ranks:
+    """The ranks of a model, whose costs are those of :func:`rank_costs`. What plans have in common is made once."""
+
+    def __init__(self, form: Ledger) -> None:
+        self._form, self._is_layer = form, repeated_layers(form)
+        self._stages: dict[tuple, list[tuple[str, int, Ledger, tuple[int, int] | None]]] = {}
+        self._parts: dict[Plan, list[_Part]] = {}
+
+    def costs(self, plan: Plan) -> tuple[RankCost, ...]:
+        """Return the cost of each class of equal ranks, as :func:`rank_costs` does."""
+        _check_fits(self._form, plan)
+        return tuple(self._cost(part, plan) for part in self._divided(plan))
+
+    def _divided(self, plan: Plan) -> list[_Part]:
+        """Return the classes of stages, which only the degrees decide."""
+        degrees = replace(plan, zero=0, keep=False, hsdp=1, mb=1, recompute="none")
+        if degrees not in self._parts:
+            stages = plan.pp, plan.stages
+            if stages not in self._stages:
+                self._stages[stages] = _stage_ledgers(self._form, plan)
+            found = []
+            for stage, number, whole, layers in self._stages[stages]:
+                blocks = _blocks(whole, plan)
+                own = Ledger(tuple(_on_rank(entry, plan, blocks) for entry in whole))
+                moved = tuple(_activations(own, plan, blocks))
+                found.append(_Part(stage, number, layers, whole, own, blocks, moved))
+            self._parts[degrees] = found
+        return self._parts[degrees]
+
+    def _cost(self, part: _Part, plan: Plan) -> RankCost:
         moved = [
-            *_activations(own, plan, blocks),
-            *_weights(part, own, plan, blocks),
-            *_stage_borders(stage, form, plan),
+            *part.moved,
+            *_weights(part.whole, part.own, plan, part.blocks),
+            *_stage_borders(part.stage, self._form, plan),
         ]
         again = Ledger(())
         if plan.recompute == "selective":
             # attention's two products of T x S
-            again = own.select(lambda entry: entry.kind in ("scores", "values"))
+            again = part.own.select(lambda entry: entry.kind in ("scores", "values"))
         if plan.recompute == "full":
-            again = own.select(lambda entry: is_layer(entry.path))
+            again = part.own.select(lambda entry: self._is_layer(entry.path))
             # gathered weights are used by both passes, and activations between blocks are stored
-            run = (one for one in moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
-            moved += [replace(one, phase="backward") for one in run if is_layer(one.path)]
+            run = (one for one in part.moved if one.phase == "forward" and one.axis in ("tp", "cp", "ep"))
+            moved += [replace(one, phase="backward") for one in run if self._is_layer(one.path)]
         sent = tuple(one for one in moved if one.group != 1 and one.own != 0)
-        ranks = number * divide(plan.ranks, plan.pp)
-        out.append(RankCost(stage, ranks, plan, own, again, sent, _held(own, plan, blocks), layers))
-    return tuple(out)
+        ranks = part.number * divide(plan.ranks, plan.pp)
+        held = _held(part.own, plan, part.blocks)
+        return RankCost(part.stage, ranks, plan, part.own, again, sent, held, part.layers)
 
 
 WHOLE, DIVIDED, DISPATCHED, SHARED = "whole", "divided", "dispatched", "shared"
@@ -385,8 +428,9 @@ def _stage_ledgers(form: Ledger, plan: Plan) -> list[tuple[str, int, Ledger, tup
 def _even_stages(number: int, stages: int) -> list[int]:
     """Return layers by stage where embedding and logits count as a layer each; middle stages get what is left first."""
     each, left = divmod(number + 2, stages)
-    order = (*range(1, stages - 1), 0, stages - 1)
-    return [each + (order.index(stage) < left) - (stage in (0, stages - 1)) for stage in range(stages)]
+    middle = stages - 2
+    inner = [each + (place < left) for place in range(middle)]
+    return [each + (middle < left) - 1, *inner, each + (middle + 1 < left) - 1]
 
 
 def _layers_of(runs: Iterable[tuple[Entry, re.Match]], start: int, stop: int) -> Ledger:

@@ -14,10 +14,9 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.bench.table import Column, macs_column, plural
-from headcount.formulas.ledger import Ledger
 from headcount.formulas.plan import ORDER as AXES
 from headcount.formulas.plan import Plan, PlanError
-from headcount.formulas.rank import BYTES, PARAMETER, RankCost, rank_costs
+from headcount.formulas.rank import BYTES, PARAMETER, RankCost, Ranks
 
 OBJECTIVES = ("between_bytes", "within_bytes", "held_bytes", "macs")
 """Costs of a plan, the most important first; lower is better."""
@@ -62,8 +61,8 @@ def search(case: Case, ranks: int, batch: int, node: int, most_bytes: int) -> tu
     Raises UsageError where none does, with the plan that holds least.
     """
     experts = any("E" in entry.selects for entry in case.ledger)
-    every = plans(ranks, batch, node, experts)
-    fitting = {plan: costs for plan in every if (costs := plan_costs(case.ledger, plan, node))}
+    model, every = Ranks(case.ledger), plans(ranks, batch, node, experts)
+    fitting = {plan: costs for plan in every if (costs := plan_costs(model, plan, node))}
     if not fitting:
         raise UsageError(f"no plan of {ranks:,} ranks fits the sizes of {case.name} and a batch of {batch:,}")
     within = {plan: costs for plan, costs in fitting.items() if costs["held_bytes"] <= most_bytes}
@@ -73,10 +72,10 @@ def search(case: Case, ranks: int, batch: int, node: int, most_bytes: int) -> tu
     return within, len(fitting)
 
 
-def plan_costs(form: Ledger, plan: Plan, node: int) -> dict[str, int] | None:
+def plan_costs(model: Ranks, plan: Plan, node: int) -> dict[str, int] | None:
     """Return the costs of a step over the whole batch, the largest over ranks; None where a plan does not fit."""
     try:
-        costs = rank_costs(form, plan)
+        costs = model.costs(plan)
     except PlanError:
         return None
     within = [axis for axis in AXES if _span(axis, plan) <= node]

@@ -11,7 +11,7 @@ from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
 from headcount.bench.macs import ranks
 from headcount.formulas.plan import parse
-from headcount.formulas.rank import rank_costs
+from headcount.formulas.rank import Ranks, rank_costs
 
 LLAMA = {"num_layers": 6, "d_model": 16, "d_ff": 24, "vocab_size": 40, "num_heads": 8, "num_kv_heads": 4}
 SEARCH = ["llama3-8b", *(f"--set={name}={size}" for name, size in LLAMA.items()), "--seq-len", "56"]
@@ -44,7 +44,7 @@ def test_listed_plans_are_the_front(case):
 
 
 def test_plan_costs_match_its_rank(case):
-    found = plans.plan_costs(case.ledger, parse("tp=4,sp,dp=2,mb=12"), node=4)
+    found = plans.plan_costs(Ranks(case.ledger), parse("tp=4,sp,dp=2,mb=12"), node=4)
     (cost,) = rank_costs(case.ledger, parse("tp=4,sp,dp=2"))
     moved = {axis: [one for one in cost.transfers if one.axis == axis] for axis in ("tp", "dp")}
     once, often = (2 * sum(one.sent for one in moved["tp"] if (one.phase == "sync") == own) for own in (True, False))
