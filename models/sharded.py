@@ -4,12 +4,16 @@ The configuration of a layer says which of its projections are divided by output
 """
 
 from collections.abc import Callable
+from functools import partial
+from inspect import signature
+from typing import Any
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, autograd, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.experimental import local_map
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
@@ -56,6 +60,22 @@ class RepeatedColumns(ParallelStyle):
         return module
 
 
+class PartOfGradient(autograd.Function):
+    """Return a tensor whose gradient, which every rank has whole, is one of the parts that the ranks sum.
+
+    DTensor of torch 2.11 would sum each of the other parts where it is added to a whole gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: DTensor) -> DTensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: DTensor) -> DTensor:
+        mesh = gradient.device_mesh
+        return DTensor.from_local(gradient.full_tensor() / mesh.size(), mesh, [Partial()])
+
+
 def divide_heads(
     layer: Attention, mesh: DeviceMesh, sequence: bool = False, grids: dict[int, DeviceMesh] | None = None
 ) -> None:
@@ -95,9 +115,22 @@ def divide_heads(
                 # FSDP takes no plain parameter whose gradient is a DTensor
                 whole = DTensor.from_local(parameter.detach(), mesh, [Replicate()])
                 part.register_parameter(name, nn.Parameter(whole, parameter.requires_grad))
+    resolve = layer.resolve_impl
+    layer.resolve_impl = lambda query: _with_own_heads(resolve(query))
     router = getattr(layer, "router", None)
     if isinstance(router, HeadRouter):
         router.weigh_all = _with_whole_gradient(router.weigh_all)
+        router.register_forward_pre_hook(lambda _, inputs: (PartOfGradient.apply(inputs[0]), *inputs[1:]))
+
+
+def _with_own_heads(run: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the implementation ``run`` with a core that gets the heads of this rank as plain tensors.
+
+    ``torch.matmul`` flattens sequences and heads, which DTensor before torch 2.13 cannot where heads are divided.
+    """
+    core = signature(run).parameters.get("attend")
+    # of (B, T, h, d_h)
+    return run if core is None else partial(run, attend=local_map(core.default, out_placements=[Shard(2)]))
 
 
 def _with_whole_gradient(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
