@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import torch.distributed._functional_collectives as functional
 from torch import nn
-from torch.distributed.tensor import DTensor, Partial, Replicate
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from headcount.models.attention import Attention, attend
 from headcount.models.experts import ExpertLinear
@@ -16,25 +16,36 @@ def gather_keys(layer, mesh):
 
     Rotary positions turn keys before they leave. Without a causal mask, which needs the queries' positions.
     """
-    project, group = layer.project, mesh.get_group()
-    layer.project = lambda *given: tuple(_gathered(part, group) for part in project(*given))
+    project = layer.project
 
-
-# torch 2.11 has it by its old name
-_all_gather = getattr(functional, "all_gather_single_autograd", None) or functional.all_gather_tensor_autograd
-
-
-def _gathered(part, group):
-    """Return keys or values (B, S, g, d_h) of all ranks' tokens; heads that DTensor has divided stay divided."""
-    if isinstance(part, DTensor):
-        # divided heads read whole latents: each rank has a part of their gradients, which is not summed here
-        parts = {"grad_placements": [Partial()]} if part.placements[0].is_replicate() else {}
-        whole = _gathered(part.to_local(**parts), group)
-        return DTensor.from_local(whole, part.device_mesh, part.placements, **parts)
-    if not part.numel():
+    def gathered(*given):
         # latents have no values
-        return part.repeat_interleave(group.size(), 1)
-    return _all_gather(part.contiguous(), 1, group)
+        return tuple(Gather.apply(x, mesh) if x.numel() else torch.cat([x] * mesh.size(), 1) for x in project(*given))
+
+    layer.project = gathered
+
+
+class Gather(torch.autograd.Function):
+    """Return keys or values (B, S, g, d_h) of the tokens of all ranks of a mesh.
+
+    Heads that DTensor has divided over another mesh stay divided, and parts of their gradients stay parts.
+    """
+
+    @staticmethod
+    def forward(ctx, part, mesh):
+        ctx.mesh = mesh
+        return _redistribute(part, mesh, Shard(1), Replicate())
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return _redistribute(gradient, ctx.mesh, Partial(), Shard(1)), None
+
+
+def _redistribute(part, mesh, given, wanted):
+    if isinstance(part, DTensor):
+        own = _redistribute(part.to_local(), mesh, given, wanted)
+        return DTensor.from_local(own, part.device_mesh, part.placements)
+    return DTensor.from_local(part, mesh, [given]).redistribute(placements=[wanted]).to_local()
 
 
 def rotate_keys(layer, mesh):
@@ -112,7 +123,7 @@ def sent_experts(layer, x, mesh, chosen=None):
     """
     number, ranks, group = len(expert_projections(layer)[0].weight), mesh.size(), mesh.get_group()
     gates, experts, keys = _route(layer, x, chosen)
-    keys = [_all_gather(part.contiguous(), 1, group) for part in keys]
+    keys = [Gather.apply(part, mesh) for part in keys]
     flat = experts.flatten()
     order = torch.argsort(flat, stable=True)
     sequence = order // (x.shape[1] * experts.shape[2])
