@@ -23,9 +23,12 @@ from headcount.bench import accounts
 from headcount.bench.counting.choices import parse_counters
 from headcount.bench.counting.result import Count
 from headcount.bench.derive import __main__ as derive
-from headcount.bench.macs import cases, columns, compare, grid, published
+from headcount.bench.macs import cases, compare, grid, published
+from headcount.bench.macs.columns import Accounts
 from headcount.bench.output.files import write
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.result import Row, shown
+from headcount.bench.table import Column, Section
+from headcount.bench.table import Row as PrintedRow
 from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
 from headcount.reports.explorer import models as explorer_models
@@ -64,12 +67,26 @@ class Cell:
         return None if self.difference is None else Fraction(100 * self.difference, self.exact)
 
 
+@dataclass(frozen=True)
+class LayerRow(Row):
+    """A layer at a length, with accounts."""
+
+    layer: str = shown(Column, "layer")
+    T: int = shown(Column, "T", kind="int")
+    accounts: Accounts = Accounts()
+
+    @property
+    def notes(self) -> list[str]:
+        """The reasons for missing accounts."""
+        return self.accounts.notes
+
+
 def check_sections(sections: Iterable[Section]) -> list[Section]:
     """Return the sections with their rows as lists. Disagreement for a row that fails."""
     return [replace(section, rows=check_rows(section.rows)) for section in sections]
 
 
-def check_rows(rows: Iterable[Row]) -> list[Row]:
+def check_rows(rows: Iterable[Any]) -> list[Any]:
     """Return the rows. Disagreement for one that fails."""
     rows = list(rows)
     if failures := [failure for row in rows for failure in row.failures]:
@@ -77,7 +94,7 @@ def check_rows(rows: Iterable[Row]) -> list[Row]:
     return rows
 
 
-def rows(places: tuple[tuple[str, str], ...]) -> list[Row]:
+def rows(places: tuple[tuple[str, str], ...]) -> list[PrintedRow]:
     """Return the rows of published tables, given as (table, row), of one model, which is counted once.
 
     They have no records, which would hold whole ledgers.
@@ -111,7 +128,7 @@ def grid_agreement(spec: str) -> dict[str, int]:
     }
 
 
-def layer_accounts(layers: Sequence[tuple[str, str]], lengths: Sequence[int], names: Sequence[str]) -> Section:
+def layer_accounts(layers: Sequence[tuple[str, str]], lengths: Sequence[int], names: Sequence[str]) -> list[LayerRow]:
     """Return accounts of layers, named sizes as in a grid, at each length; activation peaks are measured.
 
     A layer with an ideal form has two rows.
@@ -121,9 +138,9 @@ def layer_accounts(layers: Sequence[tuple[str, str]], lengths: Sequence[int], na
         found = grid.parse(f"{sizes} T={T}")
         case = grid.case_at(found.variant, *found.points())
         forms = {", as released": case, ", ideal": case.ideal} if case.ideal else {"": case}
-        rows += [Row({"layer": name + form, "T": T}, case=one) for form, one in forms.items()]
-    table = Table("layers", "layers", [Column("layer", "layer"), Column("T", "T", kind="int")], note_column="layer")
-    return check_sections([columns.extended(Section(table, rows), names, ASSUMED)])[0]
+        for form, one in forms.items():
+            rows.append(LayerRow(name + form, T, Accounts(*accounts.values(names, one, ASSUMED))))
+    return rows
 
 
 def audit() -> list[Cell]:

@@ -13,7 +13,7 @@ from headcount.bench.output.csv_format import table_as_csv as table_as_csv
 from headcount.bench.result import Table, as_table
 from headcount.bench.table import Column
 from headcount.bench.table import Section as TableSection
-from headcount.reports.facts import Facts
+from headcount.reports.facts import Facts, values_of
 
 Maker = Callable[[Facts], str]
 """A function that returns a text computed from facts."""
@@ -113,8 +113,7 @@ def rows_of(printed: Table | TableSection, *keys: str, code: str = "", below: bo
     ``code`` is set as code."""
     printed = as_table(printed)
     printed = printed.only(*keys) if keys else printed
-    rows = [{column.key: column.read(row) for column in printed.columns} for row in printed.rows]
-    rows = [{key: f"`{value}`" if key == code else value for key, value in row.items()} for row in rows]
+    rows = [{key: f"`{value}`" if key == code else value for key, value in row.items()} for row in values_of(printed)]
     marked = printed.note_column
     made = table(printed.columns, rows, [row.notes for row in printed.rows] if marked else (), marked)
     return "\n\n".join([made, *(printed.below if below else ())])

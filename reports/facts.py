@@ -17,7 +17,7 @@ from headcount.bench.counting.choices import parse_counters
 from headcount.bench.derive.__main__ import KindRow
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
-from headcount.bench.macs.columns import MemoryRow
+from headcount.bench.macs.columns import Accounts, MemoryRow
 from headcount.bench.result import Table
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section
@@ -33,7 +33,7 @@ from headcount.formulas.published.sentences import Finding
 from headcount.formulas.published.tables import DataTable, PublishedTable
 from headcount.formulas.published.verdicts import Judged, judge
 from headcount.reports import counting
-from headcount.reports.counting import Cell, check_rows, check_sections
+from headcount.reports.counting import Cell, LayerRow, check_rows, check_sections
 
 COUNTED = "moa"
 """The paper whose tables are counted; the models of the others are large, and their tables are in closed form only."""
@@ -44,7 +44,7 @@ STORE = "counts.json"
 SOURCES = ("bench", "formulas", "models", "reports/counting.py", "reports/explorer")
 """Folders and files that these results depend on."""
 
-KINDS = (Section, Layout, Column, Row, KindRow, Cell, Search, Fraction)
+KINDS = (Section, Layout, Column, Row, KindRow, LayerRow, Accounts, Cell, Search, Fraction)
 """Dataclasses that these results consist of."""
 
 
@@ -54,6 +54,11 @@ def _kinds(case: Case, needed: Sequence[str] = ()) -> list[dict[str, Any]]:
     lengths = case.config.length_letters(case.lengths)
     found = [{**case.config.letters(), **lengths, **layer.letters()} for layer in dict.fromkeys(layers_of(case.config))]
     return [letters for letters in found if letters.keys() >= set(needed)]
+
+
+def values_of(table: Table) -> list[dict[str, Any]]:
+    """Return the raw values of each row of a table by the keys of its columns."""
+    return [{column.key: column.read(row) for column in table.columns} for row in table.rows]
 
 
 class Facts:

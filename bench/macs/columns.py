@@ -73,8 +73,8 @@ def with_accounts(
     of_heads = [name for name in names if ideal and ACCOUNTS[name].of_heads]
     columns = [*table.columns]
     for name in names:
-        column = OF_RUN.get(name) or ACCOUNTS[name].column(given)
-        columns.append(replace(column, value=partial(_account, name)))
+        column = account_column(name, given)
+        columns.append(column)
         if name in of_heads:
             key, head = column.key + IDEAL, f"{column.head}\nideal"
             columns.append(replace(column, key=key, head=head, value=partial(_account, key)))
@@ -91,6 +91,12 @@ def with_accounts(
     about = statement([name for name in names if name in ACCOUNTS], given, model)
     above = [*table.above, about, *([ideal] if ideal else [])]
     return replace(table, columns=columns, rows=rows, above=above)
+
+
+def account_column(name: str, given: Assumptions) -> Column:
+    """Return the column of an account, of rows that have ``accounts``."""
+    column = OF_RUN.get(name) or ACCOUNTS[name].column(given)
+    return replace(column, value=partial(_account, name))
 
 
 def _account(name: str, row: Any) -> Any:

@@ -5,11 +5,12 @@ from math import ceil
 from typing import Any
 
 from headcount.bench.budget.search import BudgetRow
-from headcount.bench.result import Table
-from headcount.bench.table import Section as TableSection
+from headcount.bench.macs.columns import account_column
+from headcount.bench.result import Table, columns_of
 from headcount.reports import counting, document, papers
+from headcount.reports.counting import LayerRow
 from headcount.reports.document import File
-from headcount.reports.facts import Facts
+from headcount.reports.facts import Facts, values_of
 from headcount.reports.papers import DECODING, GENERATION, LANGUAGE, LAYERS, TRAINING, TRANSLATION
 from headcount.reports.plots import choose as plots
 
@@ -19,13 +20,15 @@ ACCOUNTS = (*DECODING, *TRAINING)
 WIDTH, LENGTHS = 512, (128, 1024)
 
 
-def _layers(facts: Facts) -> TableSection:
+def _layers(facts: Facts) -> Table[LayerRow]:
     """Return the accounts of attention layers of width 512, one sequence, by length."""
     layers = [(name, f"{sizes} d_m={WIDTH}") for name, sizes in LAYERS.items()]
-    return facts.result(counting.layer_accounts, layers, LENGTHS, ACCOUNTS)
+    rows = facts.result(counting.layer_accounts, layers, LENGTHS, ACCOUNTS)
+    columns = [*columns_of(LayerRow), *(account_column(name, counting.ASSUMED) for name in ACCOUNTS)]
+    return Table("layers", "layers", columns, rows, note_column="layer")
 
 
-layers_csv = File("layers.csv", lambda facts: document.table_as_csv([row.values for row in _layers(facts).rows]))
+layers_csv = File("layers.csv", lambda facts: document.table_as_csv(values_of(_layers(facts))))
 
 
 def layers(facts: Facts) -> str:
@@ -35,7 +38,7 @@ def layers(facts: Facts) -> str:
 
 def reading(facts: Facts) -> dict[str, Any]:
     """Return the highest intensity of decoding, and the layers with the largest and the smallest cache."""
-    rows = [row.values for row in _layers(facts).rows]
+    rows = values_of(_layers(facts))
     most, least = (choose(rows, key=lambda row: row["kv_token_bytes"]) for choose in (max, min))
     return {
         "element_bytes": counting.ASSUMED.element_bytes,
