@@ -28,7 +28,6 @@ from headcount.bench.macs.columns import Accounts
 from headcount.bench.output.files import write
 from headcount.bench.result import Row, shown
 from headcount.bench.table import Column, Section
-from headcount.bench.table import Row as PrintedRow
 from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
 from headcount.reports.explorer import models as explorer_models
@@ -94,15 +93,11 @@ def check_rows(rows: Iterable[Any]) -> list[Any]:
     return rows
 
 
-def rows(places: tuple[tuple[str, str], ...]) -> list[PrintedRow]:
-    """Return the rows of published tables, given as (table, row), of one model, which is counted once.
-
-    They have no records, which would hold whole ledgers.
-    """
-    name, row = places[0]
-    measured = _regenerated(name).measured(row, parse_counters(None))
-    made = check_rows(_regenerated(name).row(row, measured) for name, row in places)
-    return [replace(one, records=()) for one in made]
+def reported(table: str, row: str) -> dict[str, int]:
+    """Count the model of a row of a published table, and return what every counter reports, in MACs."""
+    counters, again = parse_counters(None), _regenerated(table)
+    (made,) = check_rows([again.row(row, again.measured(row, counters))])
+    return {tool.counter: tool.macs for tool in made.count.tools}
 
 
 @cache

@@ -13,11 +13,11 @@ from headcount.bench import records
 from headcount.bench.budget import __main__ as budget
 from headcount.bench.budget.search import BudgetRow
 from headcount.bench.case import Case, layers_of
-from headcount.bench.counting.choices import parse_counters
 from headcount.bench.derive.__main__ import KindRow
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
 from headcount.bench.macs.columns import Accounts, MemoryRow
+from headcount.bench.macs.published import ModelRow, VocabularyRow
 from headcount.bench.result import Table
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section
@@ -33,7 +33,7 @@ from headcount.formulas.published.sentences import Finding
 from headcount.formulas.published.tables import DataTable, PublishedTable
 from headcount.formulas.published.verdicts import Judged, judge
 from headcount.reports import counting
-from headcount.reports.counting import Cell, LayerRow, check_rows, check_sections
+from headcount.reports.counting import Cell, LayerRow, check_rows
 
 COUNTED = "moa"
 """The paper whose tables are counted; the models of the others are large, and their tables are in closed form only."""
@@ -62,7 +62,7 @@ def values_of(table: Table) -> list[dict[str, Any]]:
 
 
 class Facts:
-    """Facts as numbers and as sections with their rows. Calls that need torch run in ``executor``, each once.
+    """Facts as numbers and as tables with their rows. Calls that need torch run in ``executor``, each once.
 
     ``stored``: the folder of stored measurements; ``largest_sum``: largest sum of a point in the search of claims;
     ``recount``: ignore stored counts. All methods raise Disagreement where a count or a verdict is not as stated.
@@ -96,7 +96,7 @@ class Facts:
     @cached_property
     def tables(self) -> Mapping[str, PublishedTable]:
         """Return the published tables by name, in their order."""
-        return {name: again.table for name, again in self._regenerated.items()}
+        return {name: again.printed for name, again in self._regenerated.items()}
 
     def of_paper(self, paper: str) -> list[str]:
         """Return the tables of one paper."""
@@ -107,31 +107,33 @@ class Facts:
         return {name: published.ReproducedTable(table) for name, table in tables.load_tables().items()}
 
     @cached_property
-    def same_models(self) -> Sequence[tuple[tuple[str, str], ...]]:
-        """Return the counted rows as (table, row), grouped by model, the largest model first."""
+    def _first_places(self) -> Mapping[tuple[str, str], tuple[str, str]]:
+        """Return, for each row of the paper COUNTED as (table, row), the first one of an equal model."""
+        first: dict[Any, tuple[str, str]] = {}
         cases = {(n, row): case for n in self.of_paper(COUNTED) for row, case in self._regenerated[n].cases.items()}
-        groups: dict[Any, list[tuple[str, str]]] = {}
-        for place, case in cases.items():
-            groups.setdefault(case.config, []).append(place)
-        return sorted(map(tuple, groups.values()), key=lambda places: cases[places[0]].ledger.macs, reverse=True)
+        return {place: first.setdefault(case.config, place) for place, case in cases.items()}
 
-    def counted(self, name: str) -> Section:
-        """Return a table of the paper COUNTED, each row counted by every counter."""
-        found: dict[tuple[str, str], Row] = {}
-        for places in (places for places in self.same_models if name in dict(places)):
-            found |= zip(places, self._calls.result(counting.rows, places), strict=True)
-        again = self._regenerated[name]
-        return again.section(parse_counters(None), [found[name, row] for row in again.cases])
+    def reported(self, name: str) -> Mapping[str, Mapping[str, int]]:
+        """Return what every counter reports of each row of a table of the paper COUNTED, in MACs."""
+        places = {row: self._first_places[name, row] for row in self._regenerated[name].cases}
+        for place in places.values():
+            self._calls.begin(counting.reported, *place)
+        return {row: self._calls.result(counting.reported, *place) for row, place in places.items()}
 
     def verdicts(self, name: str) -> Mapping[str, tuple[str, str]]:
         """Return the verdict on each row of a table, and the arithmetic."""
         return {row: (verdict, because) for row, (verdict, _, because) in self._regenerated[name].verdicts.items()}
 
-    def closed(self, name: str) -> list[Section]:
+    def closed(self, name: str) -> Table[ModelRow]:
         """Return a table in closed form."""
         again = self._regenerated[name]
         rows = [again.row(row, again.measured(row, ())) for row in again.cases]
-        return check_sections([again.section((), rows), *again.vocabularies()])
+        return again.table((), check_rows(rows))
+
+    def vocabularies(self, name: str) -> Table[VocabularyRow]:
+        """Return the vocabularies that the printed parameters of a table imply."""
+        (implied,) = self._regenerated[name].vocabularies()
+        return implied
 
     def ledger(self, preset: str, **fields: Any) -> Ledger:
         """Return the exact ledger of a preset at its paper's lengths, with some fields replaced."""

@@ -1,16 +1,16 @@
 """Compute costs of the papers' layers, models and searches that several pages and plots show."""
 
-from collections.abc import Mapping
 from fractions import Fraction
 from math import log
 from typing import Any
 
+from headcount.bench.macs.published import ModelRow
 from headcount.formulas import conventions
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import sentences
 from headcount.formulas.published.claims import Rows, load_departures
 from headcount.formulas.published.expressions import relation
-from headcount.reports.facts import COUNTED, Facts
+from headcount.reports.facts import COUNTED, Facts, values_of
 
 BIG, TRANSFORMER_BIG = "moa-16K32E256D", "transformer-big"
 MASKED_LM, LLM, ADMIN = "mlm-moa-8K8E128D", "moh-llm-s-75", "admin-18L-18L"
@@ -68,19 +68,19 @@ def models(facts: Facts) -> list[dict[str, Any]]:
     """Return each printed MoH model with its dense baseline; ``whole`` and ``attention`` in percent of it."""
     found: dict[str, dict[str, Any]] = {}
     for name in (name for name, table in facts.tables.items() if table.column("activated")):
-        for made, row in zip(facts.closed(name)[0].rows, facts.tables[name].rows, strict=True):
-            if made.values["released_macs"]:
-                found.setdefault(row.name, _against_baseline(made.values, facts.ledger(row.target)))
+        closed = facts.closed(name)
+        for row, values in zip(closed.rows, values_of(closed), strict=True):
+            if row.released_macs:
+                found.setdefault(row.row, values | _against_baseline(row, facts.ledger(row.preset)))
     return list(found.values())
 
 
-def _against_baseline(values: Mapping[str, Any], form: Ledger) -> dict[str, Any]:
-    dense, released, ideal = values["baseline_macs"], values["released_macs"], values["ideal_macs"]
+def _against_baseline(row: ModelRow, form: Ledger) -> dict[str, Any]:
+    dense, released, ideal = row.baseline_macs, row.released_macs, row.ideal_macs
     router = form.select(conventions.router)
     # all but attention is the same in the three
     rest = released - form.select(conventions.attention).macs
     return {
-        **values,
         "router_params": router.params,
         "router_macs": router.macs,
         "added": released - dense,

@@ -19,7 +19,7 @@ from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.target import TARGET, add_target_options, parse_target
 from headcount.bench.macs import cases, columns, entries, results
-from headcount.bench.result import Result
+from headcount.bench.result import Result, as_table
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
 from headcount.bench.table import Section
@@ -83,7 +83,7 @@ def _models(args: argparse.Namespace) -> Iterable[Section]:
         for case in (a, b):
             case.check_runs()
     sections = compare.sections(a, b, counters, args.device)
-    return columns.of_comparison(sections, (a, b), args.columns, given) if args.columns else sections
+    return columns.of_comparison([*map(as_table, sections)], (a, b), args.columns, given) if args.columns else sections
 
 
 def _sides(args: argparse.Namespace) -> list[cases.Side]:

@@ -1,12 +1,13 @@
 """``headcount table``: the papers' MAC and parameter columns, or those of a file, each printed number judged."""
 
 import argparse
+import itertools
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from headcount.bench.accounts import ACCOUNTS, Assumptions
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.accounts import ACCOUNTS, Assumptions, check
+from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.commands.options import (
     ASSUMPTIONS,
     assumptions_of,
@@ -19,9 +20,11 @@ from headcount.bench.counters import registry
 from headcount.bench.counting.choices import CLOSED_FORM, DEVICES
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
-from headcount.bench.macs import columns, own, published, results
-from headcount.bench.render import FORMATS
-from headcount.bench.table import Section
+from headcount.bench.macs import columns, own, published
+from headcount.bench.macs.published import ModelRow
+from headcount.bench.output.progress import with_progress
+from headcount.bench.render import FORMATS, fits
+from headcount.bench.result import Result, Table
 from headcount.bench.variants.variant import variants_with
 from headcount.formulas.conventions import TRAINING
 from headcount.formulas.published import tables
@@ -68,45 +71,56 @@ def parser(prog: str = PROG, names: str = "table", description: str = DESCRIPTIO
     return out
 
 
-def command(args: argparse.Namespace) -> Work | str:
+def command(args: argparse.Namespace) -> Result | str:
     """Judge the tables of ``args``, or list what there is."""
     if args.list:
         return listing()
     if any(map(own.is_file, args.table)):
         refuse(args, (*OF_PAPERS, *ASSUMPTIONS, "rules"), "a file of a table")
-        sections, result = own.sections(args), own.result
-    else:
-        refuse(args, OF_FILES, "tables of papers; it needs a file of a table")
-        given = assumptions_of(args)
-        sections, result = _printed(args, args.table or tables.names(paper="moa"), given), results.tables_result
-    return Work(sections, strict=args.check, remark=peak_memory, result=partial(result, in_flops=args.flops))
+        judged, sentence = own.judge_files(args)
+        return Result(judged, lambda: sentence, strict=args.check, remark=peak_memory)
+    refuse(args, OF_FILES, "tables of papers; it needs a file of a table")
+    return _papers(args, args.table or tables.names(paper="moa"), assumptions_of(args))
 
 
-def _printed(args: argparse.Namespace, names: Sequence[str], given: Assumptions) -> Iterable[Section]:
+def _papers(args: argparse.Namespace, names: Sequence[str], given: Assumptions) -> Result:
     """Return the tables of papers called ``names``. Raises UsageError before the first is counted."""
     of_figures = [name for name in names if name in tables.figure_names()]
     if of_figures and (args.columns or args.counter not in ([], [CLOSED_FORM])):
         option = "--columns" if args.columns else "--counter"
         raise UsageError(f"{option} goes with tables of MACs, not with {of_figures[0]}: closed forms only")
     counters = counters_of(args) if of_figures != names else []
-    return _sections(args, names, of_figures, counters, given)
-
-
-def _sections(
-    args: argparse.Namespace, names: Sequence[str], of_figures: Sequence[str], counters: Sequence[str],
-    given: Assumptions,
-) -> Iterator[Section]:  # fmt: skip
-    """Yield the tables of MACs, row by row where they are counted, then those of figures."""
     reproduced = [published.ReproducedTable(tables.load(name)) for name in names if name not in of_figures]
+    figures = [published.figures_table(name) for name in of_figures]
+    planned: list[Table] = []
+    for table in reproduced:
+        empty = table.table(counters, [])
+        check(args.columns, given, [column.key for column in empty.columns])
+        planned += [empty, *(table.vocabularies() if args.params else ())]
+    fits([*planned, *figures], args.format, args.out)
+    models: list[ModelRow] = []
+    cells = [row for table in figures for row in table.rows]
+    return Result(
+        itertools.chain(_counted(args, reproduced, counters, given, models), figures),
+        lambda: published.sentence(models, cells),
+        strict=args.check,
+        remark=peak_memory,
+    )
+
+
+def _counted(
+    args: argparse.Namespace, reproduced: Sequence[published.ReproducedTable], counters: Sequence[str],
+    given: Assumptions, models: list[ModelRow],
+) -> Iterator[Table]:  # fmt: skip
+    """Yield the tables of MACs, and append their rows to ``models``."""
     cases = [case for table in reproduced for case in table.cases.values()]
-    with published.counting(cases, counters, args.device) as counted:
+    with published.counting(cases, counters, args.device) as count:
         for table in reproduced:
-            rows = (table.row(row, counted(case)) for row, case in table.cases.items())
-            # without counters the rows are known now, and column widths fit them
-            main = table.section(counters, rows if counters else list(rows))
-            yield columns.of_table(main, args.columns, given) if args.columns else main
+            rows = with_progress(table.cases.items(), table.printed.name, "row")
+            made = table.table(counters, [table.row(row, count(case)) for row, case in rows])
+            models += made.rows
+            yield columns.of_table(made, args.columns, given) if args.columns else made
             yield from table.vocabularies() if args.params else ()
-    yield from map(published.figures_section, of_figures)
 
 
 def listing() -> str:

@@ -1,6 +1,6 @@
 """Columns of --columns: added to another table, or a table of cases. Importable without torch."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
@@ -23,8 +23,7 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, to_json
-from headcount.bench.table import Column, Section
-from headcount.bench.table import Row as PrintedRow
+from headcount.bench.table import Column, macs_column
 from headcount.formulas import prices
 from headcount.formulas.ledger import divide
 
@@ -103,72 +102,42 @@ def _account(name: str, row: Any) -> Any:
     return row.accounts.values[name]
 
 
-def extended(section: Section, names: Sequence[str], given: Assumptions) -> Section:
-    """Return ``section`` with the accounts ``names`` of its rows' cases behind its columns.
-
-    Where the section has ideal forms, accounts that depend on heads have a second column for the ideal form. Notes
-    give the reason for each dash, and the assumptions; activations are measured of the reference implementation.
-    """
-    table = section.table
-    of_heads = [name for name in names if section.ideal and ACCOUNTS[name].of_heads]
-    columns = [*table.columns]
-    for name in names:
-        column = OF_RUN.get(name) or ACCOUNTS[name].column(given)
-        columns.append(column)
-        if name in of_heads:
-            columns.append(replace(column, key=column.key + IDEAL, head=f"{column.head}\nideal"))
-    about = statement([name for name in names if name in ACCOUNTS], given, REFERENCE)
-    notes = [*table.notes_above, about, *([section.ideal] if section.ideal else [])]
-
-    def rows() -> Iterator[PrintedRow]:
-        for row in section.rows:
-            found, missing = values(names, row.case, given)
-            ideal = row.case.ideal if of_heads else None
-            unused = dict.fromkeys(of_heads, "every head is used")
-            of_ideal = values(of_heads, ideal, given) if ideal else (dict.fromkeys(of_heads), unused)
-            for both, more in zip((found, missing), of_ideal, strict=True):
-                both |= {name + IDEAL: one for name, one in more.items()}
-            plain = {name: float(one) if isinstance(one, Fraction) else one for name, one in found.items()}
-            records = [{**record, **plain, "missing": missing} for record in row.records]
-            by_reason: dict[str, list[str]] = {}
-            for name, reason in missing.items():
-                by_reason.setdefault(reason, []).append(name)
-            reasons = [f"no {', '.join(those)}: {reason}." for reason, those in by_reason.items()]
-            yield replace(row, values={**row.values, **found}, notes=[*row.notes, *reasons], records=records)
-
-    # a sequence stays a sequence, so that column widths fit its rows
-    more = list(rows()) if isinstance(section.rows, Sequence) else rows()
-    return replace(section, table=replace(table, columns=columns, notes_above=notes), rows=more)
+def counter_columns(counters: Sequence[str], priority: int) -> list[Column]:
+    """Return the columns of what counters report, of rows that have a ``count``."""
+    heads = {name: name.replace("-", "\n") for name in counters}
+    return [macs_column(name, head, priority=priority, value=partial(_reported, name)) for name, head in heads.items()]
 
 
-def of_table(section: Section, names: Sequence[str], given: Assumptions) -> Section:
-    """Return ``section`` with its first column and ``names``: accounts of its rows' cases, or columns of its own."""
-    check(names, given, [column.key for column in section.table.columns])
+def _reported(counter: str, row: Any) -> int | None:
+    return next(tool.macs for tool in row.count.tools if tool.counter == counter)
+
+
+def of_table(table: Table, names: Sequence[str], given: Assumptions) -> Table:
+    """Return ``table`` with its first column and ``names``: accounts of its rows' cases, or columns of its own."""
+    check(names, given, [column.key for column in table.columns])
     wanted = [name for name in names if name in ACCOUNTS]
-    return selected(extended(section, wanted, given) if wanted else section, names)
+    return selected(with_accounts(table, wanted, given) if wanted else table, names)
 
 
 def of_comparison(
-    sections: Iterable[Section], sides: Sequence[Any], names: Sequence[str], given: Assumptions
-) -> list[Section | Table]:
-    """Return the sections that have columns of ``names``, with these alone, and the accounts of both sides."""
-    sections = list(sections)
-    check(names, given, [column.key for one in sections for column in one.table.columns])
+    tables: Sequence[Table], sides: Sequence[Any], names: Sequence[str], given: Assumptions
+) -> list[Table]:
+    """Return the tables that have columns of ``names``, with these alone, and the accounts of both sides."""
+    check(names, given, [column.key for one in tables for column in one.columns])
     keys = set(names)
-    found = [selected(one, names) for one in sections if keys & {column.key for column in one.table.columns}]
+    found = [selected(one, names) for one in tables if keys & {column.key for column in one.columns}]
     wanted = [name for name in names if name in ACCOUNTS]
     if wanted and not all(isinstance(side, Case) for side in sides):
         raise UsageError(f"{', '.join(wanted)} are columns of presets, not of your modules")
     return [*found, table_of(sides, " and ".join(side.name for side in sides), wanted, given)] if wanted else found
 
 
-def selected(section: Section, names: Sequence[str]) -> Section:
-    """Return ``section`` with its first column, then those of ``names`` in their order, none of them hidden."""
-    keys = {column.key for column in section.table.columns}
-    first, wanted = section.table.columns[0].key, [key for name in names for key in (name, name + IDEAL)]
-    found = section.only(first, *(key for key in wanted if key in keys and key != first))
-    columns = [replace(column, priority=0) for column in found.table.columns]
-    return replace(found, table=replace(found.table, columns=columns))
+def selected(table: Table, names: Sequence[str]) -> Table:
+    """Return ``table`` with its first column, then those of ``names`` in their order, none of them hidden."""
+    keys = {column.key for column in table.columns}
+    first, wanted = table.columns[0].key, [key for name in names for key in (name, name + IDEAL)]
+    found = table.only(first, *(key for key in wanted if key in keys and key != first))
+    return replace(found, columns=[replace(column, priority=0) for column in found.columns])
 
 
 OF_RUN = {

@@ -13,7 +13,7 @@ from headcount.bench.case import Case
 from headcount.bench.counting.case import case_as_json, count_case, disagreements, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_toml
-from headcount.bench.macs.columns import Accounts
+from headcount.bench.macs.columns import Accounts, counter_columns
 from headcount.bench.output.progress import with_progress
 from headcount.bench.result import Row, Table, to_json
 from headcount.bench.table import Column, macs_column, params_column, plural
@@ -119,9 +119,7 @@ def columns(grid: Grid, first: GridRow) -> list[Column]:
         found.append(_omitted_column("router", "+ router" if printed else "of which\nrouters"))
     exact = "= exact" if printed else "MACs\nas released" if first.ideal else "MACs\nexact"
     found.append(macs_column("macs", exact, priority=0, value=attrgetter("count.ledger.macs")))
-    for count in first.count.tools:
-        head = count.counter.replace("-", "\n")
-        found.append(macs_column(count.counter, head, priority=3, value=partial(_reported, count.counter)))
+    found += counter_columns([tool.counter for tool in first.count.tools], priority=3)
     if first.ideal:
         found.append(macs_column("ideal_macs", "MACs\nideal", priority=0, value=attrgetter("ideal.ledger.macs")))
     found.append(params_column("params", "params", priority=4, value=attrgetter("count.ledger.params")))
@@ -137,10 +135,6 @@ def columns(grid: Grid, first: GridRow) -> list[Column]:
 
 def _size(letter: str, row: GridRow) -> int:
     return row.point[letter]
-
-
-def _reported(counter: str, row: GridRow) -> int | None:
-    return next(count.macs for count in row.count.tools if count.counter == counter)
 
 
 def _omitted_column(name: str, head: str) -> Column:

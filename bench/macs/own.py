@@ -4,6 +4,7 @@ import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from headcount.bench.errors import EnvironmentMissing, UsageError, read_file
 from headcount.bench.isolated.process import InternalError
 from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
 from headcount.bench.isolated.user_code import UserCodeError, check_function, check_target, is_below
-from headcount.bench.macs.published import CELL_COLUMNS, as_texts, case_of, row_of
-from headcount.bench.macs.results import NOT_COUNTED, verdicts
-from headcount.bench.table import Column, Row, Section, Table, plural
+from headcount.bench.macs.published import NOT_COUNTED, CellRow, as_texts, case_of, count_verdicts, row_of
+from headcount.bench.result import Row, Table, columns_of, shown
+from headcount.bench.table import Column, plural
 from headcount.bench.training_flops import flops_per_token, module_ledger
 from headcount.formulas.conventions import CONVENTIONS
 from headcount.formulas.ledger import Ledger
@@ -52,20 +53,41 @@ def is_file(text: str) -> bool:
     return text.endswith((".toml", ".csv"))
 
 
-def sections(args: Namespace) -> list[Section]:
-    """Return the tables of the files ``args.table``. Raises UsageError, with file and line, for what is wrong there."""
+@dataclass(frozen=True)
+class RuleRow(Row):
+    """A rule tried on a quantity: the number of rows that it prints, and its largest deviation in percent."""
+
+    rule: str = shown(Column, "rule")
+    prints: int = shown(Column, "rows\nprinted", kind="int", priority=0)
+    deviation: Fraction = shown(Column, "largest\ndeviation", unit="%", kind="fixed", digits=2, priority=0)
+
+
+def judge_files(args: Namespace) -> tuple[list[Table], str]:
+    """Return the tables of the files ``args.table``, and the number of cells by verdict or the rules found.
+
+    Raises UsageError, with file and line, for what is wrong there.
+    """
     if others := [name for name in args.table if not is_file(name)]:
         raise UsageError(f"{others[0]} is no file: tables of files and of papers do not go together")
-    found: list[Section] = []
+    judged: list[Table[CellRow]] = []
+    tried: list[Table[RuleRow]] = []
+    sentences: list[str] = []
     for path in args.table:
         content = read_file(path).decode("utf-8-sig", "replace")
         try:
             table = own.load(path, content, args.rule or "", args.find_rule)
             models = _Models(table, path, args.trust, args.find_rule)
-            found += _rules_found(table, models) if args.find_rule else [_judged(table, models)]
+            if not args.find_rule:
+                judged.append(_judged(table, models))
+                continue
+            for rules, sentence in _rules_found(table, models):
+                tried.append(rules)
+                sentences.append(sentence)
         except ValueError as error:
             raise UsageError(f"{path}: {error}") from None
-    return found
+    if args.find_rule:
+        return tried, " ".join(sentences)
+    return judged, _sentence([row.verdict for table in judged for row in table.rows])
 
 
 @dataclass(frozen=True)
@@ -232,16 +254,15 @@ def _model(spec: str, changed: tuple[tuple[str, str], ...], inputs: str, root: s
     return _Module(module_ledger(count, count.active_params), count.tokens or 1, samples, count)
 
 
-def _layout(table: PublishedTable, suffix: str, columns: Sequence[Column], note_column: str = "") -> Table:
-    source = [f"Source: {table.source}."] if table.source else []
-    return Table(table.name + suffix, f"{table.name}: {table.title}", columns, source, note_column)
+def _source(table: PublishedTable) -> list[str]:
+    return [f"Source: {table.source}."] if table.source else []
 
 
-def _judged(table: PublishedTable, models: _Models) -> Section:
+def _judged(table: PublishedTable, models: _Models) -> Table[CellRow]:
     """Return the table with a row for each printed cell, and a sentence to quote for each quantity below."""
     counted = replace(table, rows=[row for number, row in enumerate(table.rows) if number not in models.failed])
     cells = judge(counted, models.of, models.why_not)
-    rows: list[Row] = []
+    rows: list[CellRow] = []
     for number, row in enumerate(table.rows):
         if error := models.failed.get(number):
             rows += _not_counted(table, row, models.path, models.message(row, error), _exit_code(error))
@@ -251,37 +272,36 @@ def _judged(table: PublishedTable, models: _Models) -> Section:
     for name, figure in counted.quantities.items():
         lengths = [models.of(row.target, row.set).length for row in counted.rows if name in row.printed]
         quotes.append(counted.quote(figure, [length for length in lengths if length]))
-    return Section(_layout(table, "", CELL_COLUMNS, "verdict"), rows, below=quotes)
+    title, columns = f"{table.name}: {table.title}", columns_of(CellRow)
+    return Table(table.name, title, columns, rows, _source(table), quotes, note_column="verdict")
 
 
-def _not_counted(table: PublishedTable, row: PrintedRow, path: str, reason: str, code: int) -> Iterator[Row]:
-    """Yield a row for each printed cell of a model that could not be counted."""
+def _not_counted(table: PublishedTable, row: PrintedRow, path: str, reason: str, code: int) -> list[CellRow]:
+    """Return a row for each printed cell of a model that could not be counted."""
     heads = {column.name: column.head for column in table.columns}
-    for name, text in row.printed.items():
-        values = {"row": row.name, "figure": heads[name], "printed": text, "value": None, "verdict": NOT_COUNTED}
-        records = [{**values, "because": reason, "expected_verdict": None}]
-        yield Row(values, notes=[reason], records=records, failures=[f"{path}: {reason}"], exit_code=code)
+    failures = [f"{path}: {reason}"]
+    return [
+        CellRow(row.name, heads[name], text, None, NOT_COUNTED, reason, failures=failures, exit_code=code)
+        for name, text in row.printed.items()
+    ]
 
 
 def _exit_code(error: Exception) -> int:
     return getattr(error, "exit_code", UsageError.exit_code)
 
 
-def _rules_found(table: PublishedTable, models: _Models) -> Iterator[Section]:
-    """Yield, for each quantity, the rules tried with the number of cells that each prints."""
-    columns = [
-        Column("rule", "rule"),
-        Column("prints", "rows\nprinted", kind="int", priority=0),
-        Column("deviation", "largest\ndeviation", unit="%", kind="fixed", digits=2, priority=0),
-    ]
+def _rules_found(table: PublishedTable, models: _Models) -> Iterator[tuple[Table[RuleRow], str]]:
+    """Yield, for each quantity, the rules tried with the number of cells that each prints, and a sentence."""
     for name, figure in table.quantities.items():
         total = sum(row.printed.get(name, "") not in EMPTY for row in table.rows)
         tried = find_rule(figure, table.rows, models.of, models.why_not)
-        rows = [Row(vars(one), records=[{**vars(one), "deviation": float(one.deviation)}]) for one in tried]
-        below = [_found(figure.head, tried, total)]
+        sentence = _found(figure.head, tried, total)
+        below = [sentence]
         if total < MIN_ROWS:
             below.append(f"{plural(total, 'row')}: below {MIN_ROWS} rows a rule may fit by chance.")
-        yield Section(_layout(table, f"-{name}", columns), rows, below=below)
+        rows = [RuleRow(one.rule, one.prints, one.deviation) for one in tried]
+        title = f"{table.name}: {table.title}"
+        yield Table(f"{table.name}-{name}", title, columns_of(RuleRow), rows, _source(table), below), sentence
 
 
 def _found(head: str, tried: Sequence[Tried], total: int) -> str:
@@ -297,10 +317,7 @@ def _found(head: str, tried: Sequence[Tried], total: int) -> str:
     return f"{head}: none of {number} tried prints every row; {most}{nearest}."
 
 
-def result(printed: Sequence[Section], in_flops: bool) -> str:
-    """Return the result: the number of cells by verdict, or the rules that print them."""
-    judged = [row for section in printed for row in section.rows if "verdict" in row.values]
-    if not judged:
-        return " ".join(section.below[0] for section in printed)
-    missed = any(row.values["verdict"] == "no rule found" for row in judged)
-    return verdicts(judged, "printed figure") + "; --find-rule tries all rules" * missed + "."
+def _sentence(verdicts: Sequence[str]) -> str:
+    """Return the number of cells by verdict."""
+    advice = "; --find-rule tries all rules" if "no rule found" in verdicts else ""
+    return f"{count_verdicts(verdicts, 'printed figure')}{advice}."

@@ -2,18 +2,20 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
-from headcount.bench.accounts import ideal_statement
 from headcount.bench.case import LENGTHS, Case, describe_input
-from headcount.bench.counting.case import as_records, count_case, counted_params, disagreements
+from headcount.bench.counting.case import case_as_json, count_case, counted_params, disagreements, rule_agreement
 from headcount.bench.counting.result import Count
-from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, params_column
+from headcount.bench.macs.columns import Accounts, counter_columns
+from headcount.bench.result import Row, Table, columns_of, shown, to_json
+from headcount.bench.table import TONES, Column, macs_column, params_column, plural
 from headcount.bench.trace.collector import keep_freed_memory
 from headcount.formulas import moh
 from headcount.formulas.published import figures, tables
@@ -21,6 +23,7 @@ from headcount.formulas.published.figures import evaluate
 from headcount.formulas.published.rounding import Interval
 from headcount.formulas.published.tables import PublishedTable, split_target
 from headcount.formulas.published.verdicts import (
+    VERDICTS,
     Judged,
     common_vocabulary,
     implied_vocabulary,
@@ -65,14 +68,8 @@ QUANTITIES = {
 }
 """The columns of quantities, which follow those of the parameters in this order: the printed number, what the rule
 gives, and related costs."""
-CELL_COLUMNS = (
-    Column("row", "row"),
-    Column("figure", "figure"),
-    Column("printed", "printed", align="right", priority=0),
-    Column("value", "by the rule", align="right", priority=0),
-    Column("verdict", "verdict", priority=0, tones=TONES),
-)
-"""Columns of a table of printed cells."""
+NOT_COUNTED = "not counted"
+"""In place of a verdict, of a model that could not be counted."""
 MISSED = {"no rule found": "no rule found that prints", "not reproducible": "no rule prints"}
 """What a failure says of a cell with these verdicts."""
 ABOUT = "Exact: every multiply-accumulate of the forward pass once. Counters: MACs as reported."
@@ -83,6 +80,127 @@ ABOUT_ACTIVATED = (
     "that does not use it, but for its keys and values, and for its queries where their norms route. Counters: "
     "MACs as reported."
 )
+
+
+@dataclass(frozen=True)
+class ModelRow(Row):
+    """A printed model: its printed numbers, what the table's rules give, its costs, and the verdict.
+
+    Attributes:
+        table: name of the table.
+        row: name in the table.
+        preset: what is counted.
+        case: the model at the sizes of the row.
+        count: its count.
+        verdict, expected_verdict: the worst one of its cells, as found and as typed.
+        because: the arithmetic of the verdict.
+        params_printed: printed parameters by column.
+        macs_printed, active_printed, activated_printed, shared_printed: as printed.
+        macs_under_rule: MACs by the rule of the table.
+        active_without_embedding: parameters that a token uses, by the rule of the table.
+        activated, shared: heads in percent, by the rule of the table.
+        trainable_params: of a table of MoH models, as what follows: parameters without frozen ones.
+        activated_work: MACs of activated heads in percent of those of all.
+        baseline_macs: of the dense baseline.
+        released_macs: of every head computed and then gated; None of a dense model.
+        ideal_macs, ideal_active_params: without the heads that a token does not use; None of a dense model.
+        to_baseline: ideal over baseline.
+        accounts: the values of --columns.
+    """
+
+    table: str
+    row: str
+    preset: str
+    case: Case
+    count: Count
+    verdict: str
+    expected_verdict: str
+    because: str
+    params_printed: Mapping[str, str]
+    macs_printed: str | None = None
+    macs_under_rule: int | None = None
+    active_printed: str | None = None
+    active_without_embedding: int | None = None
+    activated_printed: str | None = None
+    activated: Fraction | None = None
+    shared_printed: str | None = None
+    shared: Fraction | None = None
+    trainable_params: int | None = None
+    activated_work: Fraction | None = None
+    baseline_macs: int | None = None
+    released_macs: int | None = None
+    ideal_macs: int | None = None
+    ideal_active_params: int | None = None
+    to_baseline: Fraction | None = None
+    accounts: Accounts = Accounts()
+
+    @property
+    def macs(self) -> int:
+        """Exact MACs."""
+        return self.count.ledger.macs
+
+    @property
+    def params(self) -> int:
+        """Parameters of the module, else of the closed form."""
+        return _params(self.count)
+
+    @property
+    def active_params(self) -> int:
+        """Parameters that a token uses."""
+        return self.count.ledger.active_params
+
+    @property
+    def failures(self) -> list[str]:
+        """Counts that are not as predicted, and a verdict that is not as typed."""
+        lines = disagreements(self.count, self.preset)
+        if self.verdict != self.expected_verdict:
+            typed = f"the verdict is {self.verdict!r}, typed as {self.expected_verdict!r}"
+            lines.append(f"{self.table}, {self.row}: {typed}")
+        return lines
+
+    @property
+    def notes(self) -> list[str]:
+        """The arithmetic, where and why not a counter counted, the failures, and the reasons for missing accounts."""
+        tools = self.count.tools
+        reasons = [tool.reason for tool in tools if tool.reason]
+        reasons += [f"{tool.counter} on {tool.device}: {tool.why_there}" for tool in tools if tool.why_there]
+        texts = dict.fromkeys((self.because, *reasons, *self.failures))
+        return [*filter(None, texts), *self.accounts.notes]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, and the count with what each tool reports."""
+        data = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("case", "count")}
+        return to_json({**data, **case_as_json(self.case, self.count)})
+
+
+@dataclass(frozen=True)
+class VocabularyRow(Row):
+    """The vocabularies that the printed parameters of a model imply; both mappings are by column of the table."""
+
+    row: str
+    params_printed: Mapping[str, str]
+    vocabularies: Mapping[str, Interval]
+
+
+@dataclass(frozen=True)
+class CellRow(Row):
+    """A printed cell, what its rule gives, and the verdict; ``because`` is the arithmetic."""
+
+    row: str = shown(Column, "row")
+    figure: str = shown(Column, "figure")
+    printed: str = shown(Column, "printed", align="right", priority=0)
+    value: str | None = shown(Column, "by the rule", align="right", priority=0)
+    verdict: str = shown(Column, "verdict", priority=0, tones=TONES)
+    because: str = ""
+    expected_verdict: str | None = None
+    failures: Sequence[str] = ()
+    exit_code: int = 0
+
+    @property
+    def notes(self) -> list[str]:
+        """The arithmetic, and the failure where the verdict is not as typed."""
+        is_wrong = self.expected_verdict not in (None, self.verdict)
+        return [text for text in (self.because, *(self.failures if is_wrong else ())) if text]
 
 
 @contextmanager
@@ -148,7 +266,7 @@ class ReproducedTable:
 
     def __init__(self, table: PublishedTable) -> None:
         cells = judge(table, case_of)
-        self.table = with_digits(table, cells)
+        self.printed = with_digits(table, cells)
         self.cases = {row.name: case_of(row.target, row.set) for row in table.rows}
         self.verdicts = {row.name: of_row([cell for cell in cells if cell.row is row]) for row in table.rows}
         self._params = [column for column in table.columns if column.quantity == "params"]
@@ -159,73 +277,54 @@ class ReproducedTable:
         """Count the row's model with each of ``counters``."""
         return count_case(self.cases[row], counters)
 
-    def section(self, counters: Sequence[str], rows: Iterable[Row]) -> Section:
-        """Return the table with ``rows`` made by :meth:`row`."""
-        facts = {"source": self.table.source, "place": self.table.place, "rule": self.table.statement}
-        ideal = ideal_statement(self.cases.values())
-        return Section(self._layout(counters), rows, facts=facts, ideal=ideal)
-
-    def row(self, name: str, count: Count) -> Row:
+    def row(self, name: str, count: Count) -> ModelRow:
         """Return a row with its verdict. It has failures where the table expects another, or where a count is wrong."""
-        row, case, (verdict, expected, because) = self.table.row(name), self.cases[name], self.verdicts[name]
-        failures = disagreements(count, row.target)
-        reasons = [one.reason for one in count.tools if one.reason]
-        reasons += [f"{one.counter} on {one.device}: {one.why_there}" for one in count.tools if one.why_there]
-        if verdict != expected:
-            failures.append(f"{self.table.name}, {name}: the verdict is {verdict!r}, typed as {expected!r}")
-        counted = counted_params(count)
-        params = case.ledger.params if counted is None else counted
-        printed = {column.name: row.printed.get(column.name) for column in self._params}
-        facts: dict[str, Any] = {"macs_printed": None, "macs_under_rule": None}
+        row, case, (verdict, expected, because) = self.printed.row(name), self.cases[name], self.verdicts[name]
+        costs: dict[str, Any] = {}
         for column in self._quantities:
             value = evaluate(row, column, case_of).low
-            facts[f"{column.name}_printed"] = row.printed.get(column.name)
-            facts[QUANTITIES[column.name][1].key] = int(value) if column.name in ("active", "macs") else value
-        if self.table.column("activated"):
-            facts |= _forms(row, case, params)
-        return Row(
-            values={
-                "row": name,
-                **{f"params_printed_{key}": text for key, text in printed.items()},
-                "params": params,
-                "active_params": case.ledger.active_params,
-                "macs": case.ledger.macs,
-                **facts,
-                **{tool.counter: tool.macs for tool in count.tools},
-                "verdict": verdict,
-            },
-            notes=[text for text in dict.fromkeys((because, *reasons, *failures)) if text],
-            records=as_records(
-                row.target,
-                case,
-                count,
-                row=name,
-                params_printed={key: text for key, text in printed.items() if text},
-                # JSON has integers, and exact fractions as text
-                **{key: str(value) if isinstance(value, Fraction) else value for key, value in facts.items()},
-                verdict=verdict,
-                because=because or None,
-                expected_verdict=expected,
-            ),
-            failures=failures,
+            costs[f"{column.name}_printed"] = row.printed.get(column.name)
+            costs[QUANTITIES[column.name][1].key] = int(value) if column.name in ("active", "macs") else value
+        if self.printed.column("activated"):
+            costs |= _forms(row, case, _params(count))
+        return ModelRow(
+            table=self.printed.name,
+            row=name,
+            preset=row.target,
             case=case,
+            count=count,
+            verdict=verdict,
+            expected_verdict=expected,
+            because=because,
+            params_printed=_params_of(row, self._params),
+            **costs,
         )
 
-    def _layout(self, counters: Sequence[str]) -> Table:
-        table, cases = self.table, self.cases.values()
-        # a counter may report twice the count
-        most = {
-            "MACs": 2 * max(case.ledger.macs for case in cases),
-            "params": max(case.ledger.params for case in cases),
-        }
-        inputs = "; ".join(sorted({describe_input(case.lengths) for case in cases}))
+    def table(self, counters: Sequence[str], rows: Sequence[ModelRow]) -> Table[ModelRow]:
+        """Return the table with ``rows`` made by :meth:`row`."""
+        printed = self.printed
+        inputs = "; ".join(sorted({describe_input(case.lengths) for case in self.cases.values()}))
+        notes = [f"Source: {printed.source}, {printed.place}. Input: {inputs}.", f"Rule: {printed.statement}"]
+        if self._implied:
+            notes.append("Parameters depend on a vocabulary that is not printed: --params shows the sizes that fit.")
+        notes.append(ABOUT_ACTIVATED if printed.column("activated") else ABOUT)
+        return Table(
+            printed.name,
+            f"{printed.name}: {printed.title}",
+            self._columns(counters),
+            rows,
+            notes,
+            note_column="verdict",
+            facts={"source": printed.source, "place": printed.place, "rule": printed.statement},
+        )
+
+    def _columns(self, counters: Sequence[str]) -> list[Column]:
         how = "counted" if counters else "exact"
-        activated = table.column("activated")
-        out = [Column("row", "row", width=31)]
+        out = [Column("row", "row")]
         for one in self._params:
-            head = f"params\nprinted{_label(one)}"
-            out.append(Column(f"params_printed_{one.name}", head, align="right", priority=3))
-        if activated:
+            head, value = f"params\nprinted{_label(one)}", partial(_params_printed, one.name)
+            out.append(Column(f"params_printed_{one.name}", head, align="right", priority=3, value=value))
+        if self.printed.column("activated"):
             out += [
                 params_column("trainable_params", f"params\n{how}\ntrainable", priority=4),
                 params_column("params", f"params\n{how}\nwith frozen", priority=2),
@@ -237,43 +336,69 @@ class ReproducedTable:
             ]
         for column in self._quantities:
             out += QUANTITIES[column.name]
-        out += [macs_column(name, name.replace("-", "\n"), priority=2) for name in counters]
-        out = [replace(one, width=len(f"{most[one.of]:,}")) if one.of else one for one in out]
-        out.append(Column("verdict", "verdict", width=19, priority=0, tones=TONES))
-        notes = [f"Source: {table.source}, {table.place}. Input: {inputs}.", f"Rule: {table.statement}"]
-        if self._implied:
-            notes.append("Parameters depend on a vocabulary that is not printed: --params shows the sizes that fit.")
-        notes.append(ABOUT_ACTIVATED if activated else ABOUT)
-        return Table(table.name, f"{table.name}: {table.title}", out, notes, note_column="verdict")
+        out += counter_columns(counters, priority=2)
+        out.append(Column("verdict", "verdict", priority=0, tones=TONES))
+        return out
 
-    def vocabularies(self) -> list[Section]:
+    def vocabularies(self) -> list[Table[VocabularyRow]]:
         """Return the table of vocabularies that printed parameters imply; none where a rule judges them."""
         if not self._implied:
             return []
-        out = [Column("row", "row")]
-        below = []
-        values: dict[str, dict[str, Any]] = {row.name: {"row": row.name} for row in self.table.rows}
+        columns, below, ranges = [Column("row", "row")], [], {}
         for one in self._params:
             name, label = one.name, _label(one)
-            out += [
-                Column(f"printed_{name}", f"params printed{label}", align="right", priority=2),
-                Column(f"low_{name}", f"vocabulary{label}\nfrom", kind="int", priority=0),
-                Column(f"high_{name}", "to", kind="int", priority=0),
+            columns += [
+                Column(
+                    f"printed_{name}",
+                    f"params printed{label}",
+                    align="right",
+                    priority=2,
+                    value=partial(_params_printed, name),
+                ),
+                _vocabulary_column("low", name, f"vocabulary{label}\nfrom"),
+                _vocabulary_column("high", name, "to"),
             ]
-            printed = {row.name: row.printed[name] for row in self.table.rows if name in row.printed}
-            ranges = {row: implied_vocabulary(text, one, self.cases[row].ledger) for row, text in printed.items()}
-            for row, cells in values.items():
-                low, high = (ranges[row].low, ranges[row].high) if row in ranges else (None, None)
-                cells |= {f"printed_{name}": printed.get(row), f"low_{name}": low, f"high_{name}": high}
-            below.append(f"{name}: " * bool(label) + _common_range(common_vocabulary([*ranges.values()])))
+            ranges[name] = {
+                row.name: implied_vocabulary(row.printed[name], one, self.cases[row.name].ledger)
+                for row in self.printed.rows
+                if name in row.printed
+            }
+            below.append(f"{name}: " * bool(label) + _common_range(common_vocabulary([*ranges[name].values()])))
+        rows = []
+        for row in self.printed.rows:
+            fitting = {name: found[row.name] for name, found in ranges.items() if row.name in found}
+            rows.append(VocabularyRow(row.name, _params_of(row, self._params), fitting))
         sizes = sorted({case.config.vocab_size for case in self.cases.values()})
         note = (
             f"{self._params[0].statement} At every vocabulary size, in closed form; the models above "
             f"have {', '.join(f'{size:,}' for size in sizes)}."
         )
-        title = f"{self.table.name}: vocabularies that the printed parameters imply"
-        layout = Table(f"{self.table.name}-vocabulary", title, out, notes_above=[note])
-        return [Section(layout, [Row(one, records=[one]) for one in values.values()], below)]
+        title = f"{self.printed.name}: vocabularies that the printed parameters imply"
+        return [Table(f"{self.printed.name}-vocabulary", title, columns, rows, [note], below)]
+
+
+def _params(count: Count) -> int:
+    """Return the parameters of the module, else of the closed form."""
+    counted = counted_params(count)
+    return count.ledger.params if counted is None else counted
+
+
+def _params_of(row: figures.Row, columns: Sequence[figures.Figure]) -> dict[str, str]:
+    """Return the printed parameters of a row by column."""
+    return {column.name: row.printed[column.name] for column in columns if row.printed.get(column.name)}
+
+
+def _params_printed(name: str, row: ModelRow | VocabularyRow) -> str | None:
+    return row.params_printed.get(name)
+
+
+def _vocabulary_column(end: str, name: str, head: str) -> Column:
+    """Return the column of an end of the range of vocabularies."""
+
+    def value(row: VocabularyRow) -> int | None:
+        return getattr(row.vocabularies[name], end) if name in row.vocabularies else None
+
+    return Column(f"{end}_{name}", head, kind="int", priority=0, value=value)
 
 
 def _label(column: figures.Figure) -> str:
@@ -303,36 +428,57 @@ def _forms(row: figures.Row, case: Case, params: int) -> dict[str, Any]:
     }
 
 
-def figures_section(name: str) -> Section:
+def figures_table(name: str) -> Table[CellRow]:
     """Return the table called ``name``, a row for each printed cell. A row fails where its verdict is not as typed."""
     table = tables.load(name)
     notes = [f"Source: {table.source}, {table.place}. {table.reading}"]
     notes += [table.about] if table.about else []
     notes += [figure.statement for figure in table.columns]
-    rows = [row_of(f"{table.name},", cell) for cell in judge(table, case_of)]
-    facts = {name: getattr(table, name) for name in ("source", "place", "read", "address", "second")}
-    layout = Table(table.name, f"{table.name}: {table.title}", CELL_COLUMNS, notes, note_column="verdict")
-    return Section(layout, rows, facts=facts)
+    return Table(
+        table.name,
+        f"{table.name}: {table.title}",
+        columns_of(CellRow),
+        [row_of(f"{table.name},", cell) for cell in judge(table, case_of)],
+        notes,
+        note_column="verdict",
+        facts={name: getattr(table, name) for name in ("source", "place", "read", "address", "second")},
+    )
 
 
-def row_of(place: str, cell: Judged) -> Row:
+def row_of(place: str, cell: Judged) -> CellRow:
     """Return the row of a cell of the table at ``place``.
 
     It has a failure where its verdict is not as typed, and, where none is typed, if it is one of MISSED.
     """
     where = f"{place} {cell.row.name}, {cell.figure.head}"
-    wrong, missed = [], []
+    failures = []
     if cell.verdict != cell.expected:
-        wrong = [f"{where}: {cell.verdict!r}, typed as {cell.expected!r}"]
+        failures = [f"{where}: {cell.verdict!r}, typed as {cell.expected!r}"]
     elif cell.row.verdicts is None and cell.verdict in MISSED:
-        missed = [f"{where}: {MISSED[cell.verdict]} {cell.printed}"]
-    values = {
-        "row": cell.row.name,
-        "figure": cell.figure.head,
-        "printed": cell.printed,
-        "value": cell.shown,
-        "verdict": cell.verdict,
-    }
-    record = {**values, "because": cell.because, "expected_verdict": cell.expected}
-    notes = [text for text in (cell.because, *wrong) if text]
-    return Row(values, notes=notes, records=[record], failures=wrong + missed)
+        failures = [f"{where}: {MISSED[cell.verdict]} {cell.printed}"]
+    return CellRow(
+        row=cell.row.name,
+        figure=cell.figure.head,
+        printed=cell.printed,
+        value=cell.shown,
+        verdict=cell.verdict,
+        because=cell.because,
+        expected_verdict=cell.expected,
+        failures=failures,
+    )
+
+
+def sentence(models: Sequence[ModelRow], cells: Sequence[CellRow]) -> str:
+    """Return how many printed models and cells have each verdict, and how many counts are wrong."""
+    parts = []
+    for what, rows in {"printed row": models, "printed figure": cells}.items():
+        if rows:
+            parts.append(count_verdicts((row.verdict for row in rows if row.verdict != "no printed value"), what))
+    return "; ".join([*parts, *rule_agreement(tool for row in models for tool in row.count.tools)]) + "."
+
+
+def count_verdicts(verdicts: Iterable[str], what: str) -> str:
+    """Return how many of ``verdicts`` are of each kind; ``what`` is the name of what they judge."""
+    found = Counter(verdicts)
+    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in (*VERDICTS, NOT_COUNTED) if verdict in found)
+    return f"{plural(found.total(), what)}: {each}"

@@ -1,44 +1,9 @@
 """Format the last line of a command: its result in one sentence."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from headcount.bench.counting.choices import CLOSED_FORM
 from headcount.bench.result import as_table, format_macs
 from headcount.bench.table import Row, Section, plural
-from headcount.formulas.published import tables
-from headcount.formulas.published.verdicts import VERDICTS
-
-NOTHING, NOT_COUNTED = "no printed value", "not counted"
-"""Words in place of a verdict: of an empty cell, and of a model that could not be counted."""
-
-
-def tables_result(printed: Sequence[Section], in_flops: bool) -> str:
-    """Return the result of tables: the number of rows by verdict, and of wrong counts."""
-    names = {"printed row": tables.names(), "printed figure": tables.figure_names()}
-    parts = []
-    for what, known in names.items():
-        rows = [row for section in printed if section.table.name in known for row in section.rows]
-        parts += [verdicts((row for row in rows if row.values["verdict"] != NOTHING), what)] if rows else []
-    return _sentence([*parts, *_counts(printed)])
-
-
-def _sentence(parts: Iterable[str]) -> str:
-    return "; ".join(parts) + "."
-
-
-def verdicts(rows: Iterable[Row], what: str) -> str:
-    """Return how many rows have each verdict; ``what`` is the name of one of them."""
-    found = Counter(row.values["verdict"] for row in rows)
-    each = ", ".join(f"{found[verdict]} {verdict}" for verdict in (*VERDICTS, NOT_COUNTED) if verdict in found)
-    return f"{plural(found.total(), what)}: {each}"
-
-
-def _counts(printed: Sequence[Section]) -> list[str]:
-    records = (record for section in printed for row in section.rows for record in row.records)
-    counts = [r for r in records if r.get("counter") not in (None, CLOSED_FORM) and r.get("macs") is not None]
-    wrong = sum(record["macs"] != record["predicted_macs"] for record in counts)
-    return [f"counts that differ from their counter's rules: {wrong} of {len(counts)}"] if counts else []
 
 
 def comparison_result(printed: Sequence[Section], in_flops: bool) -> str:

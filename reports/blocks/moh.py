@@ -45,10 +45,10 @@ def released(facts: Facts) -> dict[str, Any]:
 
 def positions(facts: Facts) -> dict[str, Any]:
     """Return which printed parameter figures of the DiT models include the frozen position table."""
-    table, (section,), rows = facts.tables["moh-dit"], facts.closed("moh-dit"), []
+    table, rows = facts.tables["moh-dit"], []
     column = table.column("params")
-    for row, closed in zip(table.rows, section.rows, strict=True):
-        params, trainable = closed.values["params"], closed.values["trainable_params"]
+    for row, closed in zip(table.rows, facts.closed("moh-dit").rows, strict=True):
+        params, trainable = closed.params, closed.trainable_params
         printed = row.printed["params"]
         texts = [column.text(size, printed) for size in (params, trainable)]
         rows.append(

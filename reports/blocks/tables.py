@@ -11,7 +11,7 @@ from headcount.formulas.published.claims import load_departures
 from headcount.formulas.published.verdicts import VERDICTS
 from headcount.reports import document, papers
 from headcount.reports.document import File
-from headcount.reports.facts import COUNTED, Facts
+from headcount.reports.facts import COUNTED, Facts, values_of
 
 OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
 """Columns that compare the forms of a model; another table shows them."""
@@ -38,41 +38,37 @@ def count_verdicts(found: Mapping[str, Sequence[str]], what: str) -> str:
 
 def counted(facts: Facts, name: str) -> str:
     """Return the rows of table ``name``: MACs printed, under the table's rule and exact, parameters, the verdict."""
-    section = facts.counted(name)
     keys = ("macs_printed", "macs_under_rule", "macs", "params", "active_params", "verdict")
-    shown = document.rows_of(section, "row", *keys)
+    shown = document.rows_of(facts.closed(name), "row", *keys)
     return f"Rule: {facts.tables[name].statement}\n\n{shown}"
 
 
 def counter_errors(facts: Facts, name: str) -> str:
     """Return the lowest and highest error of each counter over the rows of table ``name``, in percent."""
-    section = facts.counted(name)
+    rows, reported = facts.closed(name).rows, facts.reported(name)
     parts = []
-    keys = [column.key for column in section.table.columns]
-    for column in section.table.columns[keys.index("macs") + 1 : keys.index("verdict")]:
-        off = [
-            Fraction(100 * (row.values[column.key] - row.values["macs"]), row.values["macs"]) for row in section.rows
-        ]
+    for counter in next(iter(reported.values())):
+        off = [Fraction(100 * (reported[row.row][counter] - row.macs), row.macs) for row in rows]
         words = f"+{float(min(off)):.2f} to +{float(max(off)):.2f} %" if any(off) else "exact"
-        parts.append(f"{' '.join(column.head_lines)} {words}")
+        parts.append(f"{counter.replace('-', ' ')} {words}")
     return f"Raw counts, with what the counters add: {', '.join(parts)}. All of them: {moa_csv(facts)}."
 
 
 def summary(facts: Facts, paper: str) -> str:
     """Return the number of rows of a paper's tables by verdict."""
-    found = Counter(row.values["verdict"] for table in facts.of_paper(paper) for row in facts.closed(table)[0].rows)
+    found = Counter(row.verdict for table in facts.of_paper(paper) for row in facts.closed(table).rows)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in found.items())
     return f"{found.total()} rows: {counts}."
 
 
 def _data(facts: Facts, paper: str) -> str:
     """Return every row of a paper's tables as CSV: with every reported count of COUNTED, the others in closed form."""
-    sections = {
-        name: facts.counted(name) if paper == COUNTED else facts.closed(name)[0] for name in facts.of_paper(paper)
-    }
-    return document.table_as_csv(
-        [{"table": name, **row.values} for name, section in sections.items() for row in section.rows]
-    )
+    found = []
+    for name in facts.of_paper(paper):
+        reported = facts.reported(name) if paper == COUNTED else {}
+        for row in values_of(facts.closed(name)):
+            found.append({"table": name, **row, **reported.get(row["row"], {})})
+    return document.table_as_csv(found)
 
 
 moa_csv = File("tables.csv", partial(_data, paper="moa"))
@@ -81,23 +77,23 @@ moh_csv = File("moh.csv", partial(_data, paper="moh"))
 
 def vocabularies(facts: Facts, name: str) -> str:
     """Return the vocabularies that the printed parameters of table ``name`` imply."""
-    _, implied = facts.closed(name)
-    return "\n\n".join([*implied.table.notes_above, document.rows_of(implied)])
+    implied = facts.vocabularies(name)
+    return "\n\n".join([*implied.above, document.rows_of(implied)])
 
 
 def closed_form_tables(facts: Facts, paper: str) -> str:
     """Return every table of a paper in closed form, without the columns OF_MODELS."""
     parts, legends = [], {}
     for name in facts.of_paper(paper):
-        section, table = facts.closed(name)[0], facts.tables[name]
-        *head, legend = section.table.notes_above
+        closed, table = facts.closed(name), facts.tables[name]
+        *head, legend = closed.above
         left_out = OF_MODELS + (() if table.column("params") else SIZES)
-        if all(row.values.get("active_params") == row.values["params"] for row in section.rows):
+        if all(row.active_params == row.params for row in closed.rows):
             left_out += ("active_params",)
-        keys = [column.key for column in section.table.columns if column.key not in left_out]
+        keys = [column.key for column in closed.columns if column.key not in left_out]
         # print each legend once
         parts += [f"### {table.title[0].upper()}{table.title[1:]}", *head, *([legend] if legend not in legends else [])]
-        parts.append(document.rows_of(section, *keys))
+        parts.append(document.rows_of(closed, *keys))
         legends[legend] = None
     return "\n\n".join(parts)
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from headcount import CHECKOUT
-from headcount.bench import result_cache
 from headcount.bench.case import Case
 from headcount.bench.counters import registry
 from headcount.bench.counting.case import count_case
+from headcount.bench.counting.choices import parse_counters
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs.published import ReproducedTable
-from headcount.bench.table import Row
 from headcount.formulas.published import tables
 from headcount.formulas.published.expressions import expression
 from headcount.reports import counting
@@ -22,37 +21,39 @@ from headcount.reports.facts import Facts
 
 
 class Listed(Here):
-    """An executor that records calls and returns an empty table row for each place."""
+    """An executor that records calls and returns the place of each instead of counts."""
 
     def __init__(self):
         self.calls = []
 
     def submit(self, take, call, /, *args, **named):
         self.calls.append((call, args))
-        rows = [Row({"row": row, "table": table}) for table, row in args[0]]
-        return super().submit(lambda: result_cache.encode(rows))
+        return super().submit(lambda: args)
 
 
 def test_equal_models_are_counted_once():
     executor = Listed()
     facts = Facts(executor, recount=True)
     for name in (*facts.of_paper("moa"), *facts.of_paper("moa")):
-        section = facts.counted(name)
-        typed = [row.name for row in facts.tables[name].rows]
-        assert [(row.values["table"], row.values["row"]) for row in section.rows] == [(name, row) for row in typed]
-    places = [place for _, (group,) in executor.calls for place in group]
-    assert Counter(places) == {(n, row.name): 1 for n in facts.of_paper("moa") for row in facts.tables[n].rows}
-    presets = [{facts.tables[name].row(row).target for name, row in group} for _, (group,) in executor.calls]
-    for preset in ("moa-8K8E128D", "transformer-big"):
-        assert sum(preset in own for own in presets) == 1
+        rows = {row.name: row for row in facts.tables[name].rows}
+        found = facts.reported(name)
+        assert found.keys() == rows.keys()
+        for row, (table, counted) in found.items():
+            assert config(facts, table, counted) == config(facts, name, row)
+    counted = [config(facts, *place) for _, place in executor.calls]
+    models = {config(facts, name, row.name) for name in facts.of_paper("moa") for row in facts.tables[name].rows}
+    assert Counter(counted) == dict.fromkeys(models, 1)
 
 
-def test_one_count_serves_every_table():
-    places = (("moa-table1", "MoA Base 8K8E128D"), ("moa-table3", "Base: 8K8E128D"))
-    one, other = counting.rows(places)
-    assert (one.values["verdict"], other.values["verdict"]) == ("explained", "reproduced")
-    assert one.values["macs_under_rule"] != other.values["macs_under_rule"]
-    assert one.values["torch"] == other.values["torch"] == one.values["macs"]
+def config(facts, table, row):
+    """Return the fields of the model of a row."""
+    return facts.config(facts.tables[table].row(row).target)
+
+
+def test_reported_counts_are_of_every_counter():
+    found = counting.reported("moa-table3", "Base: 8K8E128D")
+    assert [*found] == parse_counters(None)
+    assert found["torch"] == Case.of("moa-8K8E128D").ledger.macs
 
 
 def test_wrong_typed_verdict_raises():

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from headcount.bench.macs.published import case_of, figures_section
+from headcount.bench.macs.published import case_of, figures_table
 from headcount.formulas.published import tables, verdicts
 
 REPRODUCED = "reproduced"
@@ -24,9 +24,9 @@ def cells(table, figure):
 
 @pytest.mark.parametrize("name", tables.figure_names())
 def test_verdicts(name):
-    section = figures_section(name)
-    assert len(section.rows) == sum(len(model.printed) for model in tables.load(name).rows)
-    assert [row.failures for row in section.rows if row.failures] == []
+    rows = figures_table(name).rows
+    assert len(rows) == sum(len(model.printed) for model in tables.load(name).rows)
+    assert [row.failures for row in rows if row.failures] == []
 
 
 def last_digit_changed(text, by):

@@ -40,7 +40,7 @@ def test_ideal_columns_match_hand_formulas(tables):
     dense, ideal, baseline = (row["decode_macs"] for row in rows)
     assert dense - ideal == 12 * 3 * 2 * 64 * (768 + 7)
     assert dense - baseline == 12 * 768 * (3 + 9 + 2)
-    row = tables("table", "moh-llm", "--columns", "decode_macs", *CLOSED)["moh-llm"][0]
+    row = tables("table", "moh-llm", "--columns", "decode_macs", *CLOSED)["moh-llm"][0]["accounts"]
     assert row["decode_macs_ideal"] is None and row["missing"] == {"decode_macs_ideal": "every head is used"}
 
 
