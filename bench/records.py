@@ -5,12 +5,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from statistics import median
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 import headcount
 from headcount.bench.errors import UsageError, excerpt, read_file
+from headcount.bench.result import Row, to_json
 from headcount.models.configs.base import AttentionConfig, ConfigError
 from headcount.models.configs.layers import layer
 
@@ -31,58 +34,210 @@ implementation."""
 GRAPH, EVENTS, WALL = "graph", "events", "wall"
 """Kinds of timing of a call."""
 
-LATENCY, CHECK = "latency", "latency-check"
-"""Kinds of records: a timed implementation, a correctness check."""
+LATENCY = "latency"
+"""Kind of the records of latencies."""
 
-AGREES = "agrees"
-"""Status of a check whose implementation agrees with the reference."""
+TIMED, AGREES = "timed", "agrees"
+"""Status of an implementation that was timed, and of one that was only checked and agrees with the reference."""
 
 ROLES = ("subject", "dense")
 """Roles of rows whose layer is that of their name: the layer itself, and MoH with every head computed."""
 
-NEEDED: dict[str, dict[str, Sequence[str]]] = {
-    LATENCY: {
-        "text": ("cell", "layer", "implementation", "dtype", "routing", "pass", "status", "subject", "name", "role"),
-        "whole number": ("macs",),
-        "true or false": ("smoke",),
-        "object with device and time": ("environment",),
-    },
-    CHECK: {"text": ("cell", "layer", "implementation", "dtype", "routing", "pass", "status")},
+Samples = list[float]
+Interval = Mapping[str, float]
+"""A ratio of times: its ``value`` and the ends of its 95 % interval, ``low`` and ``high``."""
+Environment = Mapping[str, Any]
+"""What env.environment returns."""
+Kernel = dict[str, Any]
+"""``name``, ``calls`` and ``us`` of a kernel of one call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyRecord(Row):
+    """An implementation of a timing case as measured, and a row of a table.
+
+    Fields are None where something was not measured, and where an earlier version did not record it.
+
+    Attributes:
+        cell: the key of the timing case.
+        subject: ``layer`` or ``model``; its name is ``name``.
+        which: the pass: forward, backward, both or decode; ``pass`` in JSON.
+        blocks: number of samples; 0 where implementations are checked and not timed.
+        again: a second measurement, stored in addition to the first.
+        tokens: tokens of a call.
+        layer: name of the layer or model that ran: ``name``, or a dense one that it is compared with.
+        role: ``subject``, or what subjects are compared with (implementations.ImplSpec).
+        implementation_used: the path that ``implementation`` took.
+        largest_share: share of the tokens of the expert with the most.
+        error: relative error against the reference; at most ``bound``.
+        choices: numbers of routed ``tokens``, of ``clear`` choices, and of ``other`` ones than the reference's.
+        backends: kernels of the fused attention core.
+        status: TIMED, AGREES, or why there is no time.
+        macs: multiply-accumulates that are needed; ``executed_macs`` those that run.
+        least_bytes: bytes that any implementation moves; ``executed_bytes`` those of this one.
+        wall_ms: milliseconds of a call by the host's clock, for each block.
+        gpu_ms: the same by the GPU's clock: of graph replays, or of calls where ``no_graph_because`` says why.
+        replay_error: relative error of a graph replayed on other inputs.
+        sets: number of input sets, whose used ones have ``rotated_bytes``.
+        roofline_ms: the bound by ``peaks``.
+        noise_floor: time over that of the same code, of samples as ``timed_by``; ``noise_floor_wall`` of wall time.
+        to_mha: time over that of MHA of the same model width; ``to_inner`` of the same inner width.
+        overhead: time over that of dense MQA of the same K and D.
+        to_dense: time over that of the layer with every head, or of the dense model.
+        telemetry: ranges of the GPU's clock, power and temperature.
+    """
+
+    cell: str
+    subject: str
+    name: str
+    seq_len: int | None = None
+    batch_size: int | None = None
+    dtype: str
+    device: str | None = None
+    routing: str
+    blocks: int | None = None
+    which: str
+    again: bool = False
+    tokens: int | None = None
+    layer: str
+    role: str
+    implementation: str
+    implementation_used: str | None = None
+    largest_share: float | None = None
+    error: float | None = None
+    bound: float | None = None
+    choices: dict[str, Any] | None = None
+    backends: list[str] | None = None
+    status: str
+    macs: int
+    least_bytes: int | None = None
+    executed_macs: int | None = None
+    executed_bytes: int | None = None
+    wall_ms: Samples | None = None
+    gpu_ms: Samples | None = None
+    no_graph_because: str | None = None
+    calls_per_block: int | None = None
+    replay_error: float | None = None
+    sets: int | None = None
+    rotated_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    has_same_bits: bool | None = None
+    kernels: list[Kernel] | None = None
+    roofline_ms: float | None = None
+    peaks: dict[str, Any] | None = None
+    smoke: bool
+    noise_floor: Interval | None = None
+    noise_floor_wall: Interval | None = None
+    to_mha: Interval | None = None
+    to_mha_by: str | None = None
+    to_mha_verdict: str | None = None
+    to_inner: Interval | None = None
+    to_inner_by: str | None = None
+    to_inner_verdict: str | None = None
+    overhead: Interval | None = None
+    overhead_by: str | None = None
+    overhead_verdict: str | None = None
+    to_dense: Interval | None = None
+    to_dense_by: str | None = None
+    to_dense_verdict: str | None = None
+    telemetry: dict[str, Any] | None = None
+    environment: Environment
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "LatencyRecord":
+        """Return the record of a JSON object; keys that are no field are left out.
+
+        Raises ValueError, with the reason, where a field is missing or is not of its type.
+        """
+        values = {}
+        for one in fields(cls):
+            key = _KEYS.get(one.name, one.name)
+            value = one.default if found.get(key) is None else found[key]
+            if value is MISSING:
+                raise ValueError(f"a {LATENCY} record without {key}")
+            what, fits = FITS[_type_of(one)]
+            if value is not None and not fits(value):
+                raise ValueError(f"{key} is {excerpt(value)}, no {what}")
+            values[one.name] = value
+        return cls(**values)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as a JSON object."""
+        found = {_KEYS.get(one.name, one.name): getattr(self, one.name) for one in fields(self)}
+        return {"kind": LATENCY, **found, "timed_by": self.timed_by}
+
+    @property
+    def timed_by(self) -> str | None:
+        """How a call was timed: by ``graph`` replays or eager calls between ``events`` on a GPU, else ``wall``."""
+        if not self.gpu_ms:
+            return WALL if self.wall_ms else None
+        return EVENTS if self.no_graph_because else GRAPH
+
+    def common_timing(self, other: "LatencyRecord") -> str:
+        """Return how two records may be compared: by graphs where both have one, else by wall time."""
+        return GRAPH if self.timed_by == other.timed_by == GRAPH else WALL
+
+    def samples(self, by: str | None = None) -> Samples:
+        """Return milliseconds per block, timed ``by`` graph, events or wall (default: as the record was timed)."""
+        return self.wall_ms if (by or self.timed_by) == WALL else self.gpu_ms
+
+    @property
+    def over_dense(self) -> Interval | None:
+        """The time over that of the dense layer of the same heads, or of the dense model."""
+        return self.overhead or self.to_dense
+
+    @property
+    def over_dense_verdict(self) -> str | None:
+        """The verdict on ``over_dense``."""
+        return self.overhead_verdict if self.overhead else self.to_dense_verdict
+
+    @property
+    def notes(self) -> list[str]:
+        """Footnotes: why the row has no time, or no graph, and how many blocks had a slow clock."""
+        found = [] if self.status in (TIMED, AGREES) else [self.status]
+        if self.no_graph_because:
+            found.append(f"no CUDA graph, so GPU time includes launches and waits: {self.no_graph_because}")
+        slow = (self.telemetry or {}).get("slow_blocks")
+        if slow and self.status == TIMED:
+            found.append(f"in {len(slow)} of {self.blocks} blocks the clock was below 0.9 of the run's median")
+        return found
+
+    @property
+    def failures(self) -> list[str]:
+        """A line for a row that is wrong or failed, or not checked: to be timed without enough memory is neither."""
+        if self.status in (TIMED, AGREES) or self.blocks and self.status.startswith("out of memory"):
+            return []
+        return [f"{self.cell}, {self.layer} {self.implementation}: {self.status}"]
+
+
+_KEYS = {"which": "pass"}
+"""Keys of JSON that are no names in Python."""
+FITS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    str: ("text", lambda value: isinstance(value, str)),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    float: ("number", lambda value: _is_number(value)),
+    int: ("whole number", lambda value: type(value) is int and 0 <= value < 2**63),
+    Samples: ("positive numbers", lambda value: _is_list(value, _is_time)),
+    Interval: ("ratio", lambda value: _has(value, ("value", "low", "high"), _is_number)),
+    Environment: ("object with device and time", lambda value: _has(value, ("device", "time"), FITS[str][1])),
+    dict[str, Any]: ("object", lambda value: isinstance(value, dict)),
+    list[Kernel]: ("kernels", lambda value: _is_list(value, lambda kernel: _has(kernel, ("us",), _is_number))),
+    list[str]: ("texts", lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value)),
 }
-"""Keys that every record of a kind has, by what their values are; records have further keys."""
-OPTIONAL: dict[str, dict[str, Sequence[str]]] = {
-    LATENCY: {
-        "text": ("implementation_used", "to_mha_verdict", "to_dense_verdict", "timed_by"),
-        "whole number": ("seq_len", "batch_size", "tokens", "blocks", "least_bytes", "executed_macs", "executed_bytes"),
-        "number": ("roofline_ms", "largest_share", "error"),
-        "ratio": ("to_mha", "overhead", "to_dense", "noise_floor", "noise_floor_wall"),
-        "positive numbers": ("wall_ms", "gpu_ms"),
-        "object": ("peaks",),
-        "kernels": ("kernels",),
-    },
-    CHECK: {"text": ("error", "bound", "replay", "same", "core"), "whole number": ("seq_len", "choices")},
-}
-"""Keys whose value may be null; records of earlier versions lack some, which is read as null."""
-FITS: dict[str, Callable[[Any], bool]] = {
-    "text": lambda value: isinstance(value, str),
-    "true or false": lambda value: isinstance(value, bool),
-    "number": lambda value: _is_number(value),
-    "whole number": lambda value: type(value) is int and 0 <= value < 2**63,
-    "positive numbers": lambda value: isinstance(value, list) and bool(value) and all(map(_is_time, value)),
-    "object": lambda value: isinstance(value, dict),
-    "ratio": lambda value: _has(value, ("value", "low", "high"), _is_number),
-    "kernels": lambda value: isinstance(value, list) and bool(value) and all(map(_is_kernel, value)),
-    "object with device and time": lambda value: _has(value, ("device", "time"), FITS["text"]),
-}
-"""Whether a value is what the name says; a ratio has its bootstrap interval."""
+"""By type of a field, what a value is called, and whether it is one."""
+
+
+def _type_of(one: Field) -> Any:
+    """Return the type of a field's values other than None."""
+    return get_args(one.type)[0] if isinstance(one.type, UnionType) else one.type
 
 
 def _has(value: Any, keys: Sequence[str], fits: Callable[[Any], bool]) -> bool:
     return isinstance(value, dict) and all(fits(value.get(key)) for key in keys)
 
 
-def _is_kernel(value: Any) -> bool:
-    return _has(value, ("us",), _is_number)
+def _is_list(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(fits, value))
 
 
 def _is_number(value: Any) -> bool:
@@ -114,12 +269,10 @@ def folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys((shipped(), writable())))
 
 
-def append(path: Path, *found: Mapping[str, Any]) -> None:
+def append(path: Path, *found: LatencyRecord | Mapping[str, Any]) -> None:
     """Append records as whole lines, all or none. Raises UsageError where the file cannot be written or has others."""
-    lines = (
-        json.dumps({"schema_version": SCHEMA_VERSION, **one}, ensure_ascii=False, allow_nan=False) for one in found
-    )
-    data = "".join(f"{line}\n" for line in lines).encode()
+    stored = [{"schema_version": SCHEMA_VERSION, **to_json(one)} for one in found]
+    data = "".join(f"{json.dumps(one, ensure_ascii=False, allow_nan=False)}\n" for one in stored).encode()
     if path.exists() and not path.is_file():
         raise UsageError(f"cannot write {path}: it is no file")
     try:
@@ -146,11 +299,10 @@ def append(path: Path, *found: Mapping[str, Any]) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 
-def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+def read(path: Path) -> tuple[list[Any], list[str]]:
     """Return the records of a file in order, and a message with file and line for each line that is no record.
 
-    A record is an object of this schema version with the keys that NEEDED and OPTIONAL state for its kind. Keys of
-    earlier versions are replaced by the present ones. Raises UsageError where the file cannot be read.
+    Those of latencies are LatencyRecords, others the objects of JSON. Raises UsageError where the file cannot be read.
     """
     records, problems = [], []
     for number, line in enumerate(read_file(path).split(b"\n"), 1):
@@ -161,13 +313,19 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return records, problems
 
 
+def read_latencies(path: Path) -> tuple[list[LatencyRecord], list[str]]:
+    """Return the records of latencies among those that ``read`` returns, and its messages."""
+    records, problems = read(path)
+    return [one for one in records if isinstance(one, LatencyRecord)], problems
+
+
 def briefly(problems: Sequence[str]) -> str:
     """Return the first problem of a file and the number of further lines with one."""
     more = f", and {len(problems) - 1} more lines that are none" if len(problems) > 1 else ""
     return f"{problems[0]}{more}"
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> LatencyRecord | dict[str, Any]:
     """Return the record of a line. Raises ValueError, with the reason, for a line that readers cannot use."""
     try:
         record = json.loads(line)
@@ -175,17 +333,7 @@ def _parse(line: bytes) -> dict[str, Any]:
         raise ValueError(f"not JSON: {excerpt(error)}") from None
     if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
-    kind = record.get("kind")
-    if not isinstance(kind, str) or kind not in NEEDED:
-        return record
-    for stated in (NEEDED[kind], OPTIONAL[kind]):
-        for name, key in ((name, key) for name, keys in stated.items() for key in keys):
-            value = record.setdefault(key, None)
-            if value is None and stated is NEEDED[kind]:
-                raise ValueError(f"a {kind} record without {key}")
-            if value is not None and not FITS[name](value):
-                raise ValueError(f"{key} is {excerpt(value)}, no {name}")
-    return record
+    return LatencyRecord.from_json(record) if record.get("kind") == LATENCY else record
 
 
 def place(root: Path, device: str, date: str, commit: str | None) -> Path:
@@ -209,69 +357,46 @@ def layer_times(
     are left out. Of a layer recorded with several batch sizes, dtypes or routings the newest run's first is taken.
     Lines that are no records are reported on stderr.
     """
-    fields = like.fields_by_letter
+    letter_fields = like.fields_by_letter
     same = {letter: size for letter, size in like.letters().items() if letter not in (*letters, *NOT_COMPARED)}
-    newest: dict[tuple[int, ...], dict] = {}
-    rows: dict[tuple[int, ...], list[dict]] = {}
+    newest: dict[tuple[int, ...], LatencyRecord] = {}
+    rows: dict[tuple[int, ...], list[LatencyRecord]] = {}
     for record in _read_timed_layers(root / slug(device) for root in roots):
         try:
-            config = layer(record["name"])
+            config = layer(record.name)
         except ConfigError:
             # recorded by a version with more layers
             continue
-        if (config.variant, record["seq_len"]) != (like.variant, seq_len):
+        if (config.variant, record.seq_len) != (like.variant, seq_len):
             continue
         # where every head is computed, an implementation that skips some is another layer
-        skips = next((impl.form for impl in config.implementations if impl.name == record["implementation"]), None)
+        skips = next((impl.form for impl in config.implementations if impl.name == record.implementation), None)
         if skips not in (None, getattr(like, "form", None)):
             continue
-        if any(getattr(config, fields[letter]) != size for letter, size in same.items()):
+        if any(getattr(config, letter_fields[letter]) != size for letter, size in same.items()):
             continue
-        key = tuple(getattr(config, fields[letter]) for letter in letters)
+        key = tuple(getattr(config, letter_fields[letter]) for letter in letters)
         first = newest.setdefault(key, record)
-        if (first["cell"], first["environment"]["time"]) == (record["cell"], record["environment"]["time"]):
+        if (first.cell, first.environment["time"]) == (record.cell, record.environment["time"]):
             rows.setdefault(key, []).append(record)
-    alike = {key: [record["gpu_ms"] for record in own if timed_by(record) == GRAPH] for key, own in rows.items()}
+    alike = {key: [record.gpu_ms for record in own if record.timed_by == GRAPH] for key, own in rows.items()}
     if not all(alike.values()):
-        alike = {key: [record["wall_ms"] for record in own] for key, own in rows.items()}
+        alike = {key: [record.wall_ms for record in own] for key, own in rows.items()}
     return {key: min(map(median, samples)) for key, samples in alike.items()}
 
 
-def timed_by(record: Mapping[str, Any]) -> str:
-    """Return how a record was timed: by ``graph`` replays or eager calls between ``events`` on a GPU, else ``wall``.
-
-    Records of earlier versions do not state it.
-    """
-    if record.get("timed_by"):
-        return record["timed_by"]
-    if not record["gpu_ms"]:
-        return WALL
-    return EVENTS if record.get("no_graph_because") else GRAPH
-
-
-def common_timing(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    """Return how two records may be compared: by graphs where both have one, else by wall time."""
-    return GRAPH if timed_by(a) == timed_by(b) == GRAPH else WALL
-
-
-def comparable_samples(record: Mapping[str, Any], by: str | None = None) -> list[float]:
-    """Return milliseconds per block, timed ``by`` graph, events or wall (default: as the record was timed)."""
-    return record["wall_ms"] if (by or timed_by(record)) == WALL else record["gpu_ms"]
-
-
-def _read_timed_layers(folders: Iterable[Path]) -> list[dict]:
+def _read_timed_layers(folders: Iterable[Path]) -> list[LatencyRecord]:
     """Return timed forward passes of layers that a document may quote, newest first."""
     found = []
     for path in sorted(path for folder in folders for path in folder.glob("*.jsonl")):
-        rows, problems = read(path)
+        rows, problems = read_latencies(path)
         if problems:
             print(briefly(problems), file=sys.stderr)
         found += [
             row
             for row in rows
-            if row.get("kind") == LATENCY
-            and (row["subject"], row["pass"], row["status"]) == ("layer", "forward", "timed")
-            and row["role"] in ROLES
-            and not row["smoke"]
+            if (row.subject, row.which, row.status) == ("layer", "forward", TIMED)
+            and row.role in ROLES
+            and not row.smoke
         ]
-    return sorted(found, key=lambda row: row["environment"]["time"], reverse=True)
+    return sorted(found, key=lambda row: row.environment["time"], reverse=True)

@@ -18,6 +18,7 @@ from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
 from headcount.bench.macs.columns import Accounts, MemoryRow
 from headcount.bench.macs.published import ModelRow, VocabularyRow
+from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
 from headcount.bench.result_cache import CallCache
 from headcount.bench.table import Column, Row, Section
@@ -238,12 +239,16 @@ class Facts:
         """Return one side of a relation, counted on built layers."""
         return self._calls.result(counting.cost, side.text, tuple(letters.items()))
 
+    def latencies(self) -> list[LatencyRecord]:
+        """Return every stored latency; a line that is not a record is reported on stderr."""
+        return [record for record in self._records if isinstance(record, LatencyRecord)]
+
     def stored(self, kind: str) -> list[dict[str, Any]]:
-        """Return every stored record of a kind; a line that is not a record is reported on stderr."""
-        return [row for row in self._records if row.get("kind") == kind]
+        """Return every stored record of another kind, and report lines as ``latencies`` does."""
+        return [record for record in self._records if isinstance(record, dict) and record.get("kind") == kind]
 
     @cached_property
-    def _records(self) -> list[dict[str, Any]]:
+    def _records(self) -> list[Any]:
         read = [records.read(path) for path in sorted(self._folder.glob("*/*.jsonl"))]
         for problem in (problem for _, problems in read for problem in problems):
             print(problem, file=sys.stderr)

@@ -17,10 +17,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from headcount.bench.cli import Parser, Work, add_output
+from headcount.bench.cli import Parser, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.latency import gates, schedule
 from headcount.bench.latency.timing_cases import TimingCase
+from headcount.bench.result import Result
 from headcount.bench.table import plural
 
 PROG = "python -m bench.latency campaign"
@@ -45,8 +46,8 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Callable[[], int]:
-    """Return the sections of a campaign, one for each part; each begins when the one before it has been printed."""
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str | Callable[[], int]:
+    """Return the tables of a campaign, one for each part; each begins when the one before it has been printed."""
     schedule.check_limits(args)
     parts = {part: _part_cases(part, args) for part in dict.fromkeys(args.part)}
     if args.list:

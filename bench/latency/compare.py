@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from headcount.bench import records
 from headcount.bench.cli import Parser, add_output
 from headcount.bench.errors import UsageError
 from headcount.bench.latency.statistics import Ratio, quantile, unpaired_ratio, verdict
+from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.bench.table import TONES, Column, escape_controls, plural
 
@@ -60,9 +60,9 @@ def _sentence(rows: Sequence[ComparedRow]) -> str:
     return f"B against A, {plural(len(rows), 'row')}: {each}."
 
 
-def _load(path: Path) -> list[dict[str, Any]]:
-    found, problems = records.read(path)
-    timed = [r for r in found if r.get("kind") == "latency" and r["wall_ms"]]
+def _load(path: Path) -> list[LatencyRecord]:
+    found, problems = records.read_latencies(path)
+    timed = [record for record in found if record.wall_ms]
     if not timed:
         raise UsageError(f"{path} holds no timed rows" + (f": {records.briefly(problems)}" if problems else ""))
     if problems:
@@ -71,7 +71,7 @@ def _load(path: Path) -> list[dict[str, Any]]:
 
 
 def compare(
-    a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]], *, force: bool = False
+    a: Sequence[LatencyRecord], b: Sequence[LatencyRecord], *, force: bool = False
 ) -> tuple[list[ComparedRow], int, int]:
     """Return the rows in both files with B's time over A's, and the numbers of rows in A only and in B only.
 
@@ -79,22 +79,22 @@ def compare(
 
     UsageError for different devices without ``force``, and where no row is in both.
     """
-    devices = [sorted({r["environment"]["device"] for r in rows}) for rows in (a, b)]
+    devices = [sorted({record.environment["device"] for record in rows}) for rows in (a, b)]
     if devices[0] != devices[1] and not force:
         raise UsageError(
             f"A was measured on {', '.join(devices[0])}, B on {', '.join(devices[1])}; --force compares them"
         )
     # the newest record of each row
-    left, right = ({(r["cell"], f"{r['layer']} {r['implementation']}"): r for r in rows} for rows in (a, b))
+    left, right = ({(r.cell, f"{r.layer} {r.implementation}"): r for r in rows} for rows in (a, b))
     both = [key for key in left if key in right]
     if not both:
         raise UsageError("the two files have no row in common")
     rows = []
     for key in both:
-        by = records.common_timing(left[key], right[key])
-        x, y = records.comparable_samples(left[key], by), records.comparable_samples(right[key], by)
+        by = left[key].common_timing(right[key])
+        x, y = left[key].samples(by), right[key].samples(by)
         floor = "noise_floor_wall" if by == records.WALL else "noise_floor"
-        noises = [Ratio(**one) for r in (left[key], right[key]) if (one := r.get(floor) or r.get("noise_floor"))]
+        noises = [Ratio(**one) for r in (left[key], right[key]) if (one := getattr(r, floor) or r.noise_floor)]
         ratio, noise = unpaired_ratio(y, x), max(noises, key=lambda noise: noise.half_width, default=None)
         rows.append(ComparedRow(*key, quantile(x, 0.5), quantile(y, 0.5), asdict(ratio), verdict(ratio, noise)))
     return rows, len(left) - len(both), len(right) - len(both)

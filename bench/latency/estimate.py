@@ -4,14 +4,14 @@ The bound is the longest of three: the executed MACs at the rate of the data she
 bandwidth, and a fixed time for each kernel launch.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from headcount.bench.hardware import Hardware, by_device
 from headcount.bench.latency import timing_cases
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.roofline import Peaks, bound, bounds_s, work
 from headcount.bench.latency.timing_cases import TimingCase
+from headcount.bench.records import LatencyRecord
 from headcount.bench.table import Column, Row, Section, Table
 
 RAMP_US = 1.5
@@ -28,17 +28,16 @@ COLUMNS = (
 )
 
 
-def of_record(record: Mapping[str, Any]) -> float | None:
+def of_record(record: LatencyRecord) -> float | None:
     """Return the estimate in milliseconds for a measured row on its own device, of the executed work where recorded.
 
     None without a data sheet of the device and its dtype, and for old rows without bytes.
     """
-    hardware = by_device(record.get("environment", {}).get("device", ""))
-    if hardware is None or record["dtype"] not in hardware.macs_per_s or record.get("least_bytes") is None:
+    hardware = by_device(record.environment["device"])
+    if hardware is None or record.dtype not in hardware.macs_per_s or record.least_bytes is None:
         return None
-    macs = record.get("executed_macs") or record["macs"]
-    moved = record.get("executed_bytes") or record["least_bytes"]
-    return bound(macs, moved, Peaks.of(hardware, record["dtype"]))["roofline_ms"]
+    macs, moved = record.executed_macs or record.macs, record.executed_bytes or record.least_bytes
+    return bound(macs, moved, Peaks.of(hardware, record.dtype))["roofline_ms"]
 
 
 def section(cases: Sequence[TimingCase], hardware: Hardware) -> Section:

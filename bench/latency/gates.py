@@ -8,9 +8,10 @@ and a second run must give the same bits.
 import argparse
 from collections.abc import Callable, Iterable, Sequence
 
-from headcount.bench.cli import Parser, Work, add_output
+from headcount.bench.cli import Parser, add_output
 from headcount.bench.latency import schedule
 from headcount.bench.latency.timing_cases import TimingCase
+from headcount.bench.result import Result
 
 PROG = "python -m bench.latency gates"
 LAYERS = ("moa-8K8E128D", "moa-16K32E256D", "moa-8K32E128D", "moh-32x64-50", "moh-llama3-50", "mha-base")
@@ -30,7 +31,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | Callable[[], int]:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | Callable[[], int]:
     """Return the checks, of each implementation of each case, or what to run instead of this process."""
     return schedule.plan_cases(args, ["gates"], argv, lambda: [check_cases(args.layer, args.device, args.dtype)])
 

@@ -2,7 +2,7 @@
 
 import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -20,14 +20,15 @@ from headcount.bench.latency.runs import Run, make_run, tensors
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, Ratio, paired_ratio, verdict
 from headcount.bench.latency.timing import OUT_OF_MEMORY, ImplFailed, TimedCall, format_status, interleave, is_lost
 from headcount.bench.latency.timing_cases import TimingCase
+from headcount.bench.records import LatencyRecord
 
-TIMED = "timed"
-"""Status of an implementation that agrees with the reference and was timed."""
 POISON_BYTES = 2**28
 """Bytes that are filled with NaN before an implementation is checked on a GPU."""
 RATIOS = {"to_mha": "mha", "to_inner": "mha-inner", "overhead": "mqa", "to_dense": "dense"}
 """Ratio -> role of the row that is its denominator. ``overhead`` is that of routing, over dense MQA."""
 
+CASE_FIELDS = ("subject", "name", "seq_len", "batch_size", "dtype", "device", "routing", "which", "tokens")
+"""Facts of a case that its records have too."""
 PROFILED_ROLES = ("mqa", "dense")
 """Roles of the rows whose kernels are recorded beside those of the fastest implementation."""
 
@@ -49,7 +50,7 @@ class TimedImpl(TimedCall):
 
     case: TimingCase
     spec: ImplSpec
-    status: str = TIMED
+    status: str = records.TIMED
     run: Run | None = None
     impl_used: str | None = None
     largest_share: float | None = None
@@ -59,49 +60,47 @@ class TimedImpl(TimedCall):
     has_same_bits: bool | None = None
     kernels: list[dict[str, Any]] | None = None
 
-    def record(self, peaks: Peaks | None, blocks: int) -> dict[str, Any]:
+    def record(self, peaks: Peaks | None, blocks: int, environ: records.Environment) -> LatencyRecord:
         """Return the record of this implementation, without ratios; without ``peaks`` it has no bound."""
-        case, spec, checked, run = self.case, self.spec, self.checked, self.run
+        case, spec, run = self.case, self.spec, self.run
         needed, executed = work(case, spec.needed), work(case, spec.executed)
         least_bytes = needed.elements * case.element_bytes
-        agrees = checked and not checked.wrong
-        samples = self.samples()
-        timed = samples | {
-            "timed_by": records.timed_by(samples),
-            "calls_per_block": self.calls,
-            "replay_error": self.replay_error,
-            "sets": self.sets,
-            "rotated_bytes": run and run.set_bytes * min(self.calls, self.sets),
-            "peak_memory_bytes": self.peak_memory,
-            "has_same_bits": self.has_same_bits,
-            "kernels": self.kernels,
-        }
-        return {
-            "kind": records.LATENCY,
-            "cell": case.key,
-            **{key: value for key, value in asdict(case).items() if key not in ("which", "requested", "without")},
-            "pass": case.which,
-            "again": bool(case.blocks),
-            "tokens": case.tokens,
-            "layer": spec.name,
-            "role": spec.role,
-            "implementation": spec.impl,
-            "implementation_used": self.impl_used,
-            "largest_share": self.largest_share,
-            "error": checked.error if agrees else None,
-            "bound": checked.bound if agrees else None,
-            "choices": checked.choices if checked and checked.choices["tokens"] else None,
-            "backends": list(checked.backends) if checked else None,
-            "status": self.status,
-            "macs": needed.macs,
-            "least_bytes": least_bytes,
-            "executed_macs": executed.macs,
-            "executed_bytes": executed.elements * case.element_bytes,
-            **(timed if run else dict.fromkeys(timed)),
+        found: dict[str, Any] = {}
+        if self.checked:
+            choices = self.checked.choices
+            found |= {"backends": list(self.checked.backends), "choices": choices if choices["tokens"] else None}
+            if not self.checked.wrong:
+                found |= {"error": self.checked.error, "bound": self.checked.bound}
+        if run:
+            found |= self.samples() | {
+                "calls_per_block": self.calls,
+                "replay_error": self.replay_error,
+                "sets": self.sets,
+                "rotated_bytes": run.set_bytes * min(self.calls, self.sets),
+                "peak_memory_bytes": self.peak_memory,
+                "has_same_bits": self.has_same_bits,
+                "kernels": self.kernels,
+            }
+        return LatencyRecord(
+            cell=case.key,
+            **{name: getattr(case, name) for name in CASE_FIELDS},
+            blocks=blocks,
+            again=bool(case.blocks),
+            layer=spec.name,
+            role=spec.role,
+            implementation=spec.impl,
+            implementation_used=self.impl_used,
+            largest_share=self.largest_share,
+            status=self.status,
+            macs=needed.macs,
+            least_bytes=least_bytes,
+            executed_macs=executed.macs,
+            executed_bytes=executed.elements * case.element_bytes,
+            smoke=blocks < TRUSTED_BLOCKS,
+            environment=environ,
             **bound(needed.macs, least_bytes, peaks),
-            "blocks": blocks,
-            "smoke": blocks < TRUSTED_BLOCKS,
-        }
+            **found,
+        )
 
     def fail(self, error: BaseException) -> None:
         """Give the implementation up for ``error``. Raises DeviceLost where the device no longer works."""
@@ -111,8 +110,13 @@ class TimedImpl(TimedCall):
 
 
 def measure_case(
-    case: TimingCase, peaks: Peaks | None, *, blocks: int, on_block: Callable[[int], None] = lambda block: None
-) -> list[dict[str, Any]]:
+    case: TimingCase,
+    peaks: Peaks | None,
+    *,
+    environ: records.Environment,
+    blocks: int,
+    on_block: Callable[[int], None] = lambda block: None,
+) -> list[LatencyRecord]:
     """Return a record for each implementation: checked against the reference first, then timed with the others.
 
     Without ``blocks`` nothing is timed: each is checked once more. ``on_block`` is called after each block. Raises
@@ -132,9 +136,8 @@ def measure_case(
         else:
             for impl in impls:
                 _check_again(impl)
-    rows = [impl.record(peaks, blocks) for impl in impls]
-    fill_ratios(rows, control and control.record(peaks, blocks))
-    return rows
+    rows = [impl.record(peaks, blocks, environ) for impl in impls]
+    return add_ratios(rows, control.record(peaks, blocks, environ)) if control else rows
 
 
 def _make_tensors(case: TimingCase) -> CaseTensors:
@@ -264,34 +267,32 @@ def _check_replay(impl: TimedImpl) -> None:
         raise RuntimeError(f"a replay on other inputs is off by {impl.replay_error:.1e}")
 
 
-def fill_ratios(rows: Sequence[dict[str, Any]], control: dict[str, Any] | None) -> None:
-    """Add the ratios to the records of a case; ``control`` is that of a repeated implementation.
+def add_ratios(rows: Sequence[LatencyRecord], control: LatencyRecord) -> list[LatencyRecord]:
+    """Return the records of a case with their ratios; ``control`` is that of a repeated implementation.
 
     A ratio is of replayed graphs where both have one, else of wall time, and is judged by the noise floor of its kind.
     """
-    timed = [row for row in rows if row["wall_ms"]]
-    by_role = {row["role"]: row for row in timed if row["role"] != "subject"}
-    noises = _noises(timed, control)
-    for row in rows:
-        for key, by in (("noise_floor", records.common_timing(row, row)), ("noise_floor_wall", records.WALL)):
-            row[key] = asdict(noises[by]) if row["wall_ms"] and by in noises else None
-        for key, role in RATIOS.items():
-            row |= dict.fromkeys((key, f"{key}_by", f"{key}_verdict"))
-            other = by_role.get(role)
-            if row["wall_ms"] and row["role"] in records.ROLES and other is not None and other is not row:
-                by = records.common_timing(row, other)
-                ratio = _ratio(row, other, by)
-                row |= {key: asdict(ratio), f"{key}_by": by, f"{key}_verdict": verdict(ratio, noises.get(by))}
+    timed = [row for row in rows if row.wall_ms]
+    by_role = {row.role: row for row in timed if row.role != "subject"}
+    repeated = next(row for row in timed if (row.layer, row.implementation) == (control.layer, control.implementation))
+    noises = {by: _ratio(control, repeated, by) for by in {records.WALL, control.common_timing(repeated)}}
+    return [replace(row, **_ratios(row, by_role, noises)) if row.wall_ms else row for row in rows]
 
 
-def _noises(timed: Sequence[dict[str, Any]], control: dict[str, Any] | None) -> dict[str, Ratio]:
-    """Return the control over its original, by wall time, and by graphs where both have one."""
-    if control is None:
-        return {}
-    same = ("layer", "implementation")
-    original = next(row for row in timed if all(row[key] == control[key] for key in same))
-    return {by: _ratio(control, original, by) for by in {records.WALL, records.common_timing(control, original)}}
+def _ratios(
+    row: LatencyRecord, by_role: Mapping[str, LatencyRecord], noises: Mapping[str, Ratio]
+) -> dict[str, str | records.Interval]:
+    """Return the noise floors of a timed row, and its ratios with how they compare and their verdicts, by field."""
+    floors = {"noise_floor": noises.get(row.common_timing(row)), "noise_floor_wall": noises[records.WALL]}
+    found: dict[str, Any] = {key: asdict(noise) for key, noise in floors.items() if noise}
+    for key, role in RATIOS.items():
+        other = by_role.get(role)
+        if row.role in records.ROLES and other is not None and other is not row:
+            by = row.common_timing(other)
+            ratio = _ratio(row, other, by)
+            found |= {key: asdict(ratio), f"{key}_by": by, f"{key}_verdict": verdict(ratio, noises.get(by))}
+    return found
 
 
-def _ratio(a: dict[str, Any], b: dict[str, Any], by: str) -> Ratio:
-    return paired_ratio(records.comparable_samples(a, by), records.comparable_samples(b, by))
+def _ratio(a: LatencyRecord, b: LatencyRecord, by: str) -> Ratio:
+    return paired_ratio(a.samples(by), b.samples(by))

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench import records
-from headcount.bench.cli import Work
 from headcount.bench.counting.choices import check_device
 from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.isolated import watched
-from headcount.bench.latency import table
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
+from headcount.bench.records import LatencyRecord
+from headcount.bench.result import Result
 from headcount.bench.table import escape_controls
 from headcount.models.configs.presets import preset
 
@@ -90,21 +90,20 @@ def _identity(case: TimingCase) -> tuple:
     return case.subject, case.name, case.seq_len, case.which, case.routing, case.blocks
 
 
-def read_finished(path: Path | None) -> dict[str, list[dict[str, Any]]]:
+def read_finished(path: Path | None) -> dict[str, list[LatencyRecord]]:
     """Return the records in ``path`` by key of their case, those of the last run of each.
 
     Lines that are no records are reported on stderr.
     """
-    found, problems = records.read(path) if path and path.exists() else ([], [])
+    found, problems = records.read_latencies(path) if path and path.exists() else ([], [])
     if problems:
         print(escape_controls(records.briefly(problems)), file=sys.stderr)
-    done: dict[str, list[dict[str, Any]]] = {}
+    done: dict[str, list[LatencyRecord]] = {}
     for record in found:
-        if record.get("kind") == records.LATENCY:
-            rows = done.setdefault(record["cell"], [])
-            if rows and rows[0].get("environment") != record.get("environment"):
-                rows.clear()
-            rows.append(record)
+        rows = done.setdefault(record.cell, [])
+        if rows and rows[0].environment != record.environment:
+            rows.clear()
+        rows.append(record)
     return done
 
 
@@ -131,8 +130,8 @@ def prepare(args: argparse.Namespace) -> None:
 
 def plan_cases(
     args: argparse.Namespace, command: Sequence[str], argv: Sequence[str], make: Callable[[], list[list[TimingCase]]]
-) -> Work | Callable[[], int]:
-    """Return a section for each list of cases, measured as it is printed, or what to run instead of this process.
+) -> Result | Callable[[], int]:
+    """Return a table for each list of cases, measured as it is printed, or what to run instead of this process.
 
     ``command`` and ``argv`` are recorded. ``make`` is called where this process measures.
     """
@@ -153,7 +152,7 @@ def plan_cases(
     if args.record:
         path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
     session = TimingSession(path, environ, args.blocks, args.within, HARDWARE.get(args.hardware))
-    return Work(list(map(session.section, parts)), remark=lambda: session.remark, result=table.result)
+    return Result(list(map(session.table, parts)), session.sentence, remark=lambda: session.remark)
 
 
 def check_limits(args: argparse.Namespace) -> None:

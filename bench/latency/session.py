@@ -7,6 +7,7 @@ import sys
 import time
 import timeit
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,7 +24,8 @@ from headcount.bench.latency.roofline import Peaks, bound
 from headcount.bench.latency.timing import format_status, is_lost
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
-from headcount.bench.table import Row, Section
+from headcount.bench.records import Environment, LatencyRecord
+from headcount.bench.result import Table
 
 ROUNDS = {"cpu": 5, "cuda": 20}
 SIDE = {"cpu": 2048, "cuda": 8192}
@@ -52,7 +54,7 @@ class TimingSession:
     def __init__(
         self,
         path: Path | None,
-        environ: dict[str, Any],
+        environ: Environment,
         blocks: int,
         within: float | None = None,
         hardware: Hardware | None = None,
@@ -61,6 +63,7 @@ class TimingSession:
         self.parent = watched.worker() if path else {}
         self.started = self.parent.get("started") or time.time()
         self.done = schedule.read_finished(path)
+        self.printed: list[LatencyRecord] = []
         # what follows the time: a line for each missing case
         self.remark = f", records in {path}" if path else ""
         self.longest_s: dict[tuple[str, str], float] = {}
@@ -70,14 +73,19 @@ class TimingSession:
         self._peaks: dict[str, Peaks | None] = {}
         self._telemetry = Telemetry(environ["device_type"])
 
-    def section(self, cases: Sequence[TimingCase]) -> Section:
+    def table(self, cases: Sequence[TimingCase]) -> Table[LatencyRecord]:
         """Return the table of ``cases``, which run as it is printed. UsageError where no record could be stored."""
         if self.path and any(case.key not in self.done for case in cases):
             records.append(self.path)
-        checks = all(case.blocks == 0 for case in cases)
-        return Section(table.CHECKS if checks else table.make_table(self.environ, self.blocks), self._rows(cases))
+        if all(case.blocks == 0 for case in cases):
+            return table.checks(self._rows(cases))
+        return table.times(self.environ, self.blocks, self._rows(cases))
 
-    def _rows(self, cases: Sequence[TimingCase]) -> Iterator[Row]:
+    def sentence(self) -> str:
+        """Return the result of the rows that were printed."""
+        return table.sentence(self.printed)
+
+    def _rows(self, cases: Sequence[TimingCase]) -> Iterator[LatencyRecord]:
         """Yield the rows of every case that is stored or finishes in time; an error stays with its case.
 
         No case begins that would not end in time if it took as long as the longest one of its kind so far.
@@ -91,7 +99,9 @@ class TimingSession:
                     print(f"{self.unusable}: continuing in a new process", file=sys.stderr)
                     watched.restart()
                 self._run(case)
-            yield from map(self._row, self.done[case.key])
+            rows = list(map(self._bounded, self.done[case.key]))
+            self.printed += rows
+            yield from rows
 
     def _left_s(self) -> float:
         """Return the seconds until the time limit."""
@@ -111,14 +121,15 @@ class TimingSession:
             if self.parent.get("step") == case.key:
                 raise RuntimeError(self.parent["reason"])
             peaks = self.peaks_of(case.dtype, case.device) if blocks else None
-            found = measure.measure_case(case, peaks, blocks=blocks, on_block=self._telemetry.sample)
+            found = measure.measure_case(
+                case, peaks, environ=self.environ, blocks=blocks, on_block=self._telemetry.sample
+            )
         except Exception as error:
             status = format_status(error)
             impls = [measure.TimedImpl(spec.label, None, case=case, spec=spec, status=status) for spec in case.impls()]
-            found = [impl.record(None, blocks) for impl in impls]
-            measure.fill_ratios(found, None)
-        common = {"telemetry": self._telemetry.summary(), "environment": self.environ}
-        self.done[case.key] = [record | common for record in found]
+            found = [impl.record(None, blocks, self.environ) for impl in impls]
+        telemetry = self._telemetry.summary()
+        self.done[case.key] = [replace(record, telemetry=telemetry) for record in found]
         if self.path:
             records.append(self.path, *self.done[case.key])
         kind = case.subject, case.which
@@ -127,11 +138,11 @@ class TimingSession:
             reason = "the device is lost" if is_lost(case.device) else f"a capture failed ({capture.failures[0]})"
             self.unusable = f"{case.key}: {reason}"
 
-    def _row(self, record: dict[str, Any]) -> Row:
-        """Return the printed row of a record, with the bound of the data sheet where one is given."""
-        if self.hardware and record.get("least_bytes") is not None:
-            record = record | bound(record["macs"], record["least_bytes"], Peaks.of(self.hardware, record["dtype"]))
-        return Row(table.values(record), table.notes(record), [record], table.failures(record))
+    def _bounded(self, record: LatencyRecord) -> LatencyRecord:
+        """Return the record with the bound of the data sheet where one is given."""
+        if not self.hardware or record.least_bytes is None:
+            return record
+        return replace(record, **bound(record.macs, record.least_bytes, Peaks.of(self.hardware, record.dtype)))
 
     def peaks_of(self, dtype: str, device: str) -> Peaks | None:
         """Return the peaks of a type: of the data sheet, or measured once; None where that failed."""

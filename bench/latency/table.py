@@ -1,64 +1,123 @@
-"""Present latency records as tables of times and of correctness checks, for a run and for a report."""
+"""Print latency records as tables of times and of correctness checks, for a run and for a report."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from operator import attrgetter
 
 from headcount.bench import records
 from headcount.bench.latency import estimate, timing_cases
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, quantile
-from headcount.bench.table import TONES, Column, Section, Table, plural
+from headcount.bench.records import Environment, LatencyRecord
+from headcount.bench.result import Table
+from headcount.bench.table import TONES, Column, plural
 
-NAME = "latency"
 
+def median_ms(record: LatencyRecord) -> float | None:
+    """Return the median of the times by which a record is compared; None where it has none."""
+    return _quantile(record.samples(), 0.5)
+
+
+def _quantile(samples: Sequence[float] | None, q: float) -> float | None:
+    return quantile(samples, q) if samples else None
+
+
+def _ratio(number: float | None, other: float | None) -> float | None:
+    return number / other if number and other else None
+
+
+def _macs_per_s(record: LatencyRecord) -> float | None:
+    ms = median_ms(record)
+    return record.macs / ms * 1000 if ms else None
+
+
+def _peak_percent(record: LatencyRecord) -> float | None:
+    rate, peak = _macs_per_s(record), (record.peaks or {}).get("macs_per_s")
+    return 100 * rate / peak if rate and peak else None
+
+
+def _tokens_per_s(record: LatencyRecord) -> int | None:
+    ms = median_ms(record)
+    return round(record.tokens / ms * 1000) if ms else None
+
+
+def _one_digit(number: float | None) -> str | None:
+    return None if number is None else f"{number:.0e}"
+
+
+LAYER, IMPL, SEQ_LEN, BATCH_SIZE, PASS, ROUTING = timing_cases.COLUMNS
+IMPL = replace(IMPL, value=lambda one: one.implementation_used or one.implementation)
+ROUTING = replace(ROUTING, value=lambda one: one.routing if one.largest_share is not None else None)
+ERROR = Column("error", "rel.\nerror", width=7, align="right", priority=4, value=lambda one: _one_digit(one.error))
+TIME = {"unit": "ms", "kind": "fixed", "width": 9}
 COLUMNS = (
-    *timing_cases.COLUMNS,
-    Column("gpu_ms", "GPU\nmedian", "ms", kind="fixed", digits=4, width=9, priority=0),
+    *(LAYER, IMPL, SEQ_LEN, BATCH_SIZE, PASS, ROUTING),
+    Column("gpu_ms", "GPU\nmedian", **TIME, digits=4, priority=0, value=lambda one: _quantile(one.gpu_ms, 0.5)),
     Column("timed_by", "by", width=6, priority=5),
-    Column("wall_ms", "wall\nmedian", "ms", kind="fixed", digits=3, width=9, priority=0),
-    Column("p10_ms", "wall\np10", "ms", kind="fixed", digits=3, width=9, priority=5),
-    Column("p90_ms", "wall\np90", "ms", kind="fixed", digits=3, width=9, priority=5),
+    Column("wall_ms", "wall\nmedian", **TIME, digits=3, priority=0, value=lambda one: _quantile(one.wall_ms, 0.5)),
+    Column("p10_ms", "wall\np10", **TIME, digits=3, priority=5, value=lambda one: _quantile(one.wall_ms, 0.1)),
+    Column("p90_ms", "wall\np90", **TIME, digits=3, priority=5, value=lambda one: _quantile(one.wall_ms, 0.9)),
     Column("to_mha", "vs MHA", kind="interval", digits=2, width=18, priority=2),
     Column("to_mha_verdict", "verdict", width=11, tones=TONES),
     Column("over_dense", "over dense", kind="interval", digits=2, width=18, priority=2),
     Column("over_dense_verdict", "verdict", width=11, priority=3, tones=TONES),
     Column("macs", "MACs", kind="int", width=15, of="MACs", priority=3),
-    Column("rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5),
-    Column("peak_share", "of peak", "%", kind="fixed", digits=1, priority=4),
-    Column("over_bound", "time /\nbound", kind="fixed", digits=2, width=7, priority=3),
-    Column("estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10, priority=4),
-    Column("over_estimate", "time /\nestimate", kind="fixed", digits=2, width=8, priority=5),
-    Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5),
-    Column("memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, priority=5),
-    Column("error", "rel.\nerror", width=7, align="right", priority=4),
-)
+    Column(
+        "rate", "achieved", "GMAC/s", kind="fixed", digits=1, width=9, priority=5,
+        value=lambda one: _ratio(_macs_per_s(one), 1e9),
+    ),
+    Column("peak_share", "of peak", "%", kind="fixed", digits=1, priority=4, value=_peak_percent),
+    Column(
+        "over_bound", "time /\nbound", kind="fixed", digits=2, width=7, priority=3,
+        value=lambda one: _ratio(median_ms(one), one.roofline_ms),
+    ),
+    Column(
+        "estimate_ms", "estimate,\nno measure", "ms", kind="fixed", digits=4, width=10, priority=4,
+        value=estimate.of_record,
+    ),
+    Column(
+        "over_estimate", "time /\nestimate", kind="fixed", digits=2, width=8, priority=5,
+        value=lambda one: _ratio(median_ms(one), estimate.of_record(one)),
+    ),
+    Column("tokens_per_s", "tokens/s", kind="int", width=11, priority=5, value=_tokens_per_s),
+    Column(
+        "memory", "memory\nof a call", "MiB", kind="fixed", digits=1, scale=2**20, priority=5,
+        value=attrgetter("peak_memory_bytes"),
+    ),
+    ERROR,
+)  # fmt: skip
 GPU_COLUMNS = ("gpu_ms", "timed_by", "estimate_ms", "over_estimate")
 CHECK_COLUMNS = (
+    *(LAYER, IMPL, SEQ_LEN, PASS, ROUTING, ERROR),
     Column("dtype", "dtype", width=8, priority=0),
-    Column("bound", "allowed", width=7, align="right", priority=2),
-    Column("other_choices", "other\nchoices", kind="int", width=7, priority=4),
-    Column("replay_error", "replay\nerror", width=7, align="right", priority=3),
-    Column("same_bits", "same\nbits", width=4, priority=3),
-    Column("core", "core by", width=15, priority=4),
-    Column("status", "status", width=6, priority=0, tones=TONES),
-)
-CHECKS = Table(
-    "gates",
-    "Implementations against the float64 reference; nothing is timed",
-    (*(one for one in timing_cases.COLUMNS if one.key != "batch_size"), COLUMNS[-1], *CHECK_COLUMNS),
-    note_column="layer",
-)
+    Column("bound", "allowed", width=7, align="right", priority=2, value=lambda one: _one_digit(one.bound)),
+    Column(
+        "other_choices", "other\nchoices", kind="int", width=7, priority=4,
+        value=lambda one: (one.choices or {}).get("other"),
+    ),
+    Column(
+        "replay_error", "replay\nerror", width=7, align="right", priority=3,
+        value=lambda one: _one_digit(one.replay_error),
+    ),
+    Column(
+        "same_bits", "same\nbits", width=4, priority=3,
+        value=lambda one: {True: "yes", False: "no"}.get(one.has_same_bits),
+    ),
+    Column("core", "core by", width=15, priority=4, value=lambda one: ", ".join(one.backends or ()) or None),
+    Column("status", "status", width=6, priority=0, tones=TONES, value=lambda one: one.status.partition(":")[0]),
+)  # fmt: skip
 
 
-def make_table(environment: dict[str, Any], blocks: int) -> Table:
-    """Return an empty table whose title names the device."""
-    device = environment["device_type"]
+def times(environ: Environment, blocks: int, rows: Iterable[LatencyRecord]) -> Table[LatencyRecord]:
+    """Return the table of timed rows; its title names the device."""
+    device = environ["device_type"]
     where = "GPU and wall time" if device == "cuda" else "CPU wall time"
     smoke = "" if blocks >= TRUSTED_BLOCKS else f"; {plural(blocks, 'block')}: a smoke test, not a measurement"
     return Table(
-        NAME,
-        f"{where} on {environment['device']}, {plural(environment['threads'], 'thread')}{smoke}",
+        "latency",
+        f"{where} on {environ['device']}, {plural(environ['threads'], 'thread')}{smoke}",
         [column for column in COLUMNS if device == "cuda" or column.key not in GPU_COLUMNS],
-        notes_above=[
+        rows,
+        above=[
             "Median over blocks in which implementations alternate. Ratios of times, block by block, with 95 % "
             "bootstrap intervals: vs MHA of the same model width; over dense: for MoA over dense MQA of the same K "
             "and D (the routing overhead), for MoH over the same layer with every head computed. A ratio is of "
@@ -70,69 +129,22 @@ def make_table(environment: dict[str, Any], blocks: int) -> Table:
     )
 
 
-def values(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a row; None for what was not measured."""
-    wall, gpu = record["wall_ms"], record["gpu_ms"]
-    dense = "overhead" if record["overhead"] else "to_dense"
-    found = {
-        **record,
-        "implementation": record["implementation_used"] or record["implementation"],
-        "routing": record["routing"] if record.get("largest_share") is not None else None,
-        "gpu_ms": quantile(gpu, 0.5) if gpu else None,
-        "timed_by": records.timed_by(record) if wall else None,
-        "wall_ms": quantile(wall, 0.5) if wall else None,
-        "p10_ms": quantile(wall, 0.1) if wall else None,
-        "p90_ms": quantile(wall, 0.9) if wall else None,
-        "over_dense": record[dense],
-        "over_dense_verdict": record.get(f"{dense}_verdict"),
-        "estimate_ms": estimate.of_record(record),
-        "memory": record["peak_memory_bytes"],
-        "other_choices": (record.get("choices") or {}).get("other"),
-        "same_bits": {True: "yes", False: "no"}.get(record.get("has_same_bits")),
-        "core": ", ".join(record.get("backends") or ()) or None,
-        "status": record["status"].partition(":")[0],
-    }
-    for key in ("error", "bound", "replay_error"):
-        found[key] = f"{record[key]:.0e}" if record.get(key) is not None else None
-    if wall:
-        best = found["gpu_ms"] or found["wall_ms"]
-        rate, peak = record["macs"] / best * 1000, (record["peaks"] or {}).get("macs_per_s")
-        found |= {"rate": rate / 1e9, "peak_share": peak and 100 * rate / peak}
-        least = {"over_bound": record["roofline_ms"], "over_estimate": found["estimate_ms"]}
-        found |= {key: ms and best / ms for key, ms in least.items()}
-        found |= {"tokens_per_s": round(record["tokens"] / best * 1000)}
-    return {column.key: found.get(column.key) for column in (*COLUMNS, *CHECK_COLUMNS)}
+def checks(rows: Iterable[LatencyRecord]) -> Table[LatencyRecord]:
+    """Return the table of checked rows."""
+    title = "Implementations against the float64 reference; nothing is timed"
+    return Table("gates", title, CHECK_COLUMNS, rows, note_column="layer")
 
 
-def notes(record: Mapping[str, Any]) -> list[str]:
-    """Return the notes of a row."""
-    found = [] if record["status"] in ("timed", records.AGREES) else [record["status"]]
-    if record["no_graph_because"]:
-        found.append(f"no CUDA graph, so GPU time includes launches and waits: {record['no_graph_because']}")
-    slow = (record.get("telemetry") or {}).get("slow_blocks")
-    if slow and record["status"] == "timed":
-        found.append(f"in {len(slow)} of {record['blocks']} blocks the clock was below 0.9 of the run's median")
-    return found
-
-
-def failures(record: Mapping[str, Any]) -> list[str]:
-    """Return a line for a row that is wrong or failed, or not checked: to be timed without enough memory is neither."""
-    status = record["status"]
-    if status in ("timed", records.AGREES) or record.get("blocks") and status.startswith("out of memory"):
-        return []
-    return [f"{record['cell']}, {record['layer']} {record['implementation']}: {status}"]
-
-
-def result(printed: Sequence[Section]) -> str:
+def sentence(rows: Sequence[LatencyRecord]) -> str:
     """Return how many rows were timed and how they compare with dense layers, and how many checks agree."""
-    rows = [row.values for section in printed if section.table.name == NAME for row in section.rows]
-    checked = [row.values["status"] for section in printed if section.table is CHECKS for row in section.rows]
-    timed = [row for row in rows if row["wall_ms"] is not None]
-    parts = [f"{len(timed)} of {len(rows)} rows timed"] if rows else []
-    for key, dense in (("to_mha_verdict", "MHA"), ("over_dense_verdict", "dense layers of the same heads")):
-        found = [row[key] for row in timed if row[key]]
+    checked = [row for row in rows if row.blocks == 0]
+    timed = [row for row in rows if row.wall_ms]
+    parts = [f"{len(timed)} of {len(rows) - len(checked)} rows timed"] if len(rows) > len(checked) else []
+    for verdict, dense in (("to_mha_verdict", "MHA"), ("over_dense_verdict", "dense layers of the same heads")):
+        found = [getattr(row, verdict) for row in timed if getattr(row, verdict)]
         each = ", ".join(f"{found.count(word)} {word}" for word in dict.fromkeys(found))
         parts += [f"against {dense}: {each}"] if each else []
     if checked:
-        parts.append(f"{checked.count(records.AGREES)} of {len(checked)} implementations agree with the reference")
+        agree = sum(row.status == records.AGREES for row in checked)
+        parts.append(f"{agree} of {len(checked)} implementations agree with the reference")
     return f"{'; '.join(parts) or 'nothing timed'}."

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
 
 from headcount.bench.case import Case
 from headcount.bench.errors import UsageError
@@ -19,7 +20,7 @@ COLUMNS = (
     Column("implementation", "implementation", width=14, priority=0),
     Column("seq_len", "T", kind="int", width=5, priority=0),
     Column("batch_size", "B", kind="int", width=5, priority=2),
-    Column("pass", "pass", width=8),
+    Column("pass", "pass", width=8, value=attrgetter("which")),
     Column("routing", "routing", width=10, priority=4),
 )
 """Columns of every table of timing cases; estimates have no routing."""

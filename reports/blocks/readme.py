@@ -65,9 +65,9 @@ def _times(facts: Facts) -> str:
     """Return the ratios of TIMED on each GPU that has measured them."""
     found = []
     for device, rows in latency.results(facts, list)["cuda"].items():
-        fastest = {(r["layer"], r["seq_len"]): r for r in latency.headline_rows(rows) if r["pass"] == "forward"}
+        fastest = {(r.layer, r.seq_len): r for r in latency.headline_rows(rows) if r.which == "forward"}
         ratios = [
-            f"`{name}` takes {interval(fastest[name, T][ratio])} times as long as {dense} at T = {T:,}"
+            f"`{name}` takes {interval(getattr(fastest[name, T], ratio))} times as long as {dense} at T = {T:,}"
             for name, T, ratio, dense in TIMED
             if (name, T) in fastest
         ]

@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,12 +15,15 @@ from headcount.bench import records
 from headcount.bench.latency import estimate, table
 from headcount.bench.latency.schedule import read_parts
 from headcount.bench.latency.statistics import paired_ratio, quantile
-from headcount.bench.table import INTERVAL, plural
+from headcount.bench.latency.table import median_ms
+from headcount.bench.records import LatencyRecord
+from headcount.bench.result import Table
+from headcount.bench.table import INTERVAL, Column, plural
 from headcount.reports import document, latency
 from headcount.reports.blocks.claims import quote
 from headcount.reports.document import File, link
 from headcount.reports.facts import Facts
-from headcount.reports.latency import headline_rows, median_ms
+from headcount.reports.latency import headline_rows
 from headcount.reports.plots import timing
 
 overhead_plot, break_even_plot = timing.OVERHEAD, timing.BREAK_EVEN
@@ -53,7 +56,7 @@ def _per_device(
 def environments(facts: Facts) -> str:
     """Return the environments of each device's records, with the time of the first record of each."""
     rows: dict[tuple, dict[str, Any]] = {}
-    for one in sorted((row["environment"] for row in latency.newest_records(facts)), key=itemgetter("device", "time")):
+    for one in sorted((row.environment for row in latency.newest_records(facts)), key=itemgetter("device", "time")):
         row = {
             "device": one["device"],
             "threads": str(one["threads"]),
@@ -99,33 +102,39 @@ def overview(facts: Facts) -> str:
     return _per_device(facts, _overview_rows, show)
 
 
-def _overview_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _overview_rows(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
     """Return a row for each model, then for each layer at one length."""
-    dense = {(row["cell"], row["role"]): row for row in rows}
-    headline = [row for row in headline_rows(rows) if row["wall_ms"]]
+    dense = {(row.cell, row.role): row for row in rows}
+    headline = [row for row in headline_rows(rows) if row.wall_ms]
     lengths: dict[tuple[str, str], set[int]] = {}
     for row in headline:
-        lengths.setdefault((row["name"], row["pass"]), set()).add(row["seq_len"])
+        lengths.setdefault((row.name, row.which), set()).add(row.seq_len)
     found = []
-    for row in sorted(headline, key=lambda row: row["subject"] != "model"):
-        nearest = min(lengths[row["name"], row["pass"]], key=lambda length: abs(length - OVERVIEW_LENGTH))
-        if row["subject"] == "layer" and (row["seq_len"] != nearest or row["routing"] != "balanced"):
+    for row in sorted(headline, key=lambda row: row.subject != "model"):
+        nearest = min(lengths[row.name, row.which], key=lambda length: abs(length - OVERVIEW_LENGTH))
+        if row.subject == "layer" and (row.seq_len != nearest or row.routing != "balanced"):
             continue
-        key, role = ("overhead", "mqa") if row["overhead"] else ("to_dense", "dense")
-        ratio = row[key]
-        values = {"subject": row["subject"], "model or layer": row["layer"], "T": row["seq_len"], "pass": row["pass"]}
-        values |= {"implementation": row["implementation_used"] or row["implementation"]}
-        values |= {"ms": median_ms(row), "dense": None}
-        if ratio:
-            other = dense[row["cell"], role]
-            name = "all heads" if other["layer"] == row["layer"] else other["layer"]
-            values |= {"dense": name}
-        values |= {"over dense": describe_ratio(ratio, row[f"{key}_verdict"])}
-        found.append(values | {"time by kernel": describe_kernels(row.get("kernels"))})
+        name = None
+        if row.over_dense:
+            other = dense[row.cell, "mqa" if row.overhead else "dense"]
+            name = "all heads" if other.layer == row.layer else other.layer
+        found.append(
+            {
+                "subject": row.subject,
+                "model or layer": row.layer,
+                "T": row.seq_len,
+                "pass": row.which,
+                "implementation": row.implementation_used or row.implementation,
+                "ms": median_ms(row),
+                "dense": name,
+                "over dense": describe_ratio(row.over_dense, row.over_dense_verdict),
+                "time by kernel": describe_kernels(row.kernels),
+            }
+        )
     return found
 
 
-def describe_ratio(ratio: dict[str, float] | None, verdict: str | None) -> str | None:
+def describe_ratio(ratio: records.Interval | None, verdict: str | None) -> str | None:
     """Return a ratio of times with its interval and the verdict on it in plain words; None without a ratio."""
     if ratio is None:
         return None
@@ -155,31 +164,38 @@ def times(facts: Facts, subject: str) -> str:
     """Return the times of each ``layer`` or each ``model``, a table for each device."""
     return _per_device(
         facts,
-        lambda rows: headline_rows([r for r in rows if r["subject"] == subject]),
+        lambda rows: headline_rows([r for r in rows if r.subject == subject]),
         lambda kind, rows: [format_rows(rows, (*TIMES, "gpu_ms" if kind == "cuda" else "wall_ms"))],
     )
 
 
-def format_rows(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> str:
+def format_rows(rows: Sequence[LatencyRecord], keys: Sequence[str]) -> str:
     """Return the columns ``keys`` of records, with their notes. A column without values, or of balanced routing alone,
     is left out."""
-    values = [table.values(row) for row in rows]
-    for one in values:
-        for key in RATIOS:
-            one[key] = one[key] and f"{interval(one[key])} {one[f'{key}_verdict'] or ''}".strip()
-    columns = [c for c in table.COLUMNS if c.key in keys and any(v[c.key] not in (None, "balanced") for v in values)]
-    columns = [replace(column, words=column.key in RATIOS) for column in columns]
-    return document.table(columns, values, [table.notes(row) for row in rows])
+    columns = [column for column in table.COLUMNS if column.key in keys]
+    columns = [one for one in columns if any(one.read(row) not in (None, "balanced") for row in rows)]
+    columns = [_in_words(column) if column.key in RATIOS else column for column in columns]
+    return document.rows_of(Table("times", "", columns, rows, note_column=columns[-1].key))
+
+
+def _in_words(column: Column) -> Column:
+    """Return a column of ratios whose cells also state the verdict."""
+
+    def words(record: LatencyRecord) -> str | None:
+        ratio, verdict = getattr(record, column.key), getattr(record, f"{column.key}_verdict")
+        return ratio and f"{interval(ratio)} {verdict or ''}".strip()
+
+    return replace(column, words=True, value=words)
 
 
 def _data(facts: Facts) -> str:
     """Return all measurements of every stored row of every device as CSV."""
     rows = []
     for record in latency.newest_records(facts):
-        values = table.values(record)
+        values = {column.key: column.read(record) for column in (*table.COLUMNS, *table.CHECK_COLUMNS)}
         ratios = {key: values.pop(key) or {} for key in RATIOS}
-        row = {"device": record["environment"]["device"], "subject": record["subject"], "name": record["name"]} | values
-        row["status"] = record["status"]
+        row = {"device": record.environment["device"], "subject": record.subject, "name": record.name} | values
+        row["status"] = record.status
         rows.append(row | {f"{key}_{part}": ratios[key].get(part) for key in ratios for part in INTERVAL})
     return document.table_as_csv(rows)
 
@@ -189,7 +205,7 @@ times_csv = File("times.csv", _data)
 
 def commands(facts: Facts) -> str:
     """Return the commands that stored the records."""
-    commands = (row["environment"]["command"] for row in latency.newest_records(facts))
+    commands = (row.environment["command"] for row in latency.newest_records(facts))
     lines = dict.fromkeys(f"python -m {' '.join(words)}" for words in commands)
     return "\n".join(map(document.fold, lines))
 
@@ -212,39 +228,39 @@ def sentence(facts: Facts) -> str:
     return f"{quote(expected)}\n\n{_per_device(facts, _verdicts, _show_verdicts, with_loop=True)}"
 
 
-def _verdicts(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _verdicts(rows: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
     """Return a row for each case with a loop: the fastest other implementation against the loop and the dense
     layers."""
     found = []
-    for cell in dict.fromkeys(r["cell"] for r in headline_rows(rows) if r["pass"] != "decode"):
-        timed = [r for r in rows if r["cell"] == cell and r["subject"] == "layer" and r["wall_ms"]]
-        others = {r["role"]: r for r in reversed(timed)}
-        others["loop"] = next((r for r in timed if r["implementation"] == latency.LOOP), None)
-        fast = [r for r in timed if r["role"] == "subject" and r["implementation"] != latency.LOOP]
+    for cell in dict.fromkeys(r.cell for r in headline_rows(rows) if r.which != "decode"):
+        timed = [r for r in rows if r.cell == cell and r.subject == "layer" and r.wall_ms]
+        others = {r.role: r for r in reversed(timed)}
+        others["loop"] = next((r for r in timed if r.implementation == latency.LOOP), None)
+        fast = [r for r in timed if r.role == "subject" and r.implementation != latency.LOOP]
         if not (others["loop"] and fast):
             continue
         best = min(fast, key=latency.slowness)
-        row = {"layer": best["layer"], "T": best["seq_len"], "pass": best["pass"], "fastest": best["implementation"]}
+        row = {"layer": best.layer, "T": best.seq_len, "pass": best.which, "fastest": best.implementation}
         found.append(row | {head: _against(best, others.get(role), role) for role, (head, _) in VERDICTS.items()})
     return found
 
 
-def _against(best: dict[str, Any], other: dict[str, Any] | None, role: str) -> str | None:
+def _against(best: LatencyRecord, other: LatencyRecord | None, role: str) -> str | None:
     """Return the ratio of times with its verdict, after that of MACs for a dense layer; None where it was not timed.
 
     Of replayed graphs where both have one, else of wall time: a loop that waits for the device has no graph.
     """
     if other is None:
         return None
-    by = records.common_timing(best, other)
-    ratio = paired_ratio(*(records.comparable_samples(record, by) for record in (best, other)))
+    by = best.common_timing(other)
+    ratio = paired_ratio(best.samples(by), other.samples(by))
     _, bound = VERDICTS[role]
     verdict = "holds" if ratio.high <= bound else "fails" if ratio.low > bound else "no evidence"
-    macs = "" if role == "loop" else f"{best['macs'] / other['macs']:.2f}, "
+    macs = "" if role == "loop" else f"{best.macs / other.macs:.2f}, "
     return f"{macs}{interval(asdict(ratio))} {verdict}"
 
 
-def interval(ratio: dict[str, float]) -> str:
+def interval(ratio: records.Interval) -> str:
     """Return a ratio with its interval."""
     return f"{ratio['value']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
 
@@ -265,7 +281,7 @@ def break_even(facts: Facts) -> str:
     return _per_device(facts, latency.ratios, _break_even_table)
 
 
-def _break_even_table(kind: str, found: dict[str, dict[int, dict[str, float]]]) -> list[str]:
+def _break_even_table(kind: str, found: dict[str, dict[int, records.Interval]]) -> list[str]:
     shares = sorted({share for own in found.values() for share in own}, reverse=True)
     rows = []
     for shape, own in found.items():
@@ -284,30 +300,29 @@ AGAIN = dict.fromkeys(("least", "median", "most"), {"kind": "fixed", "digits": 3
 def estimates(facts: Facts) -> str:
     """Return tables for each CUDA device: estimates of the headline rows, and how repeated measurements agree."""
 
-    def show(kind: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
-        rows = [row for row in latency.headline_rows(found) if row["pass"] == "forward" and row["wall_ms"]]
+    def show(kind: str, found: Sequence[LatencyRecord]) -> list[str]:
+        rows = [row for row in latency.headline_rows(found) if row.which == "forward" and row.wall_ms]
         rows = [row for row in rows if estimate.of_record(row) is not None]
-        device = found[0]["environment"]["device"]
-        repeated = _repeats([r for r in facts.stored("latency") if r["environment"]["device"] == device])
+        device = found[0].environment["device"]
+        repeated = _repeats([record for record in facts.latencies() if record.environment["device"] == device])
         again = [AGAIN_ABOUT, document.records(repeated, AGAIN)] if repeated else []
         return [format_rows(rows, ESTIMATES) if rows else "No estimate: no data sheet of this device.", *again]
 
     return _per_device(facts, list, show, ["cuda"])
 
 
-def _repeats(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _repeats(measured: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
     """Return for each kind of timing the ratio of the second to the first median of what one commit timed twice."""
-    keys = ("name", "layer", "implementation", "seq_len", "batch_size", "dtype", "pass", "routing")
-    pairs: dict[tuple, dict[bool, Mapping[str, Any]]] = {}
+    row_of = attrgetter("name", "layer", "implementation", "seq_len", "batch_size", "dtype", "which", "routing")
+    pairs: dict[tuple, dict[bool, LatencyRecord]] = {}
     for record in measured:
-        if not record["smoke"] and record["status"] == "timed":
-            key = (record["environment"]["commit"], *(record[key] for key in keys))
-            pairs.setdefault(key, {})[bool(record.get("again"))] = record
+        if not record.smoke and record.status == records.TIMED:
+            pairs.setdefault((record.environment["commit"], *row_of(record)), {})[record.again] = record
     ratios: dict[str, list[float]] = {}
     for pair in pairs.values():
         if len(pair) == 2:
-            by = records.common_timing(*pair.values())
-            once, again = (quantile(records.comparable_samples(pair[second], by), 0.5) for second in (False, True))
+            by = pair[False].common_timing(pair[True])
+            once, again = (quantile(pair[second].samples(by), 0.5) for second in (False, True))
             ratios.setdefault(by, []).append(again / once)
     return [
         {"timed by": by, "rows": len(own), "least": min(own), "median": median(own), "most": max(own)}

@@ -1,26 +1,25 @@
 """Measured ratios of latencies with their intervals: the routing overhead, and where skipping heads pays."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from headcount.bench.records import Interval, LatencyRecord
 from headcount.reports import latency
 from headcount.reports.plots import style
 from headcount.reports.plots.plot import Plot
 
 COLOURS = style.COLOURS[:6]
-Ratio = Mapping[str, float]
-"""``value``, ``low`` and ``high``: a ratio with its 95 % interval."""
 
 
-def overheads(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Ratio]]:
+def overheads(records: Sequence[LatencyRecord]) -> dict[str, dict[str, Interval]]:
     """Return the routing overhead of forward passes by timing case and implementation."""
-    cases: dict[str, dict[str, Ratio]] = {}
-    shown = {row["cell"] for row in latency.headline_rows(records) if row["pass"] == "forward"}
-    for row in sorted(records, key=lambda row: (row["name"], row["seq_len"] or 0)):
-        if row["subject"] == "layer" and row["overhead"] and row["cell"] in shown:
-            case = f"{row['name'].partition('-')[2]}, T {row['seq_len']:,}"
-            cases.setdefault(case, {})[row["implementation_used"] or row["implementation"]] = row["overhead"]
+    cases: dict[str, dict[str, Interval]] = {}
+    shown = {row.cell for row in latency.headline_rows(records) if row.which == "forward"}
+    for row in sorted(records, key=lambda row: (row.name, row.seq_len or 0)):
+        if row.subject == "layer" and row.overhead and row.cell in shown:
+            case = f"{row.name.partition('-')[2]}, T {row.seq_len:,}"
+            cases.setdefault(case, {})[row.implementation_used or row.implementation] = row.overhead
     return cases
 
 
@@ -47,7 +46,7 @@ def draw_overheads(data: dict[str, Any]):
     )
 
 
-def _overhead_panel(axes, cases: dict[str, dict[str, Ratio]]) -> None:
+def _overhead_panel(axes, cases: dict[str, dict[str, Interval]]) -> None:
     implementations = list(dict.fromkeys(name for own in cases.values() for name in own))
     line, middles = 0, []
     for own in cases.values():
@@ -76,7 +75,7 @@ def draw_break_even(data: dict[str, Any]):
     return _draw("MoH: where skipping heads pays", about, data, lambda _: 3.6, _break_even_panel)
 
 
-def _break_even_panel(axes, lines: dict[str, dict[int, Ratio]]) -> None:
+def _break_even_panel(axes, lines: dict[str, dict[int, Interval]]) -> None:
     ends = []
     for number, (name, points) in enumerate(lines.items()):
         # side by side: intervals at one share would hide one another
@@ -96,7 +95,7 @@ def _break_even_panel(axes, lines: dict[str, dict[int, Ratio]]) -> None:
     style.label_ends(axes, ends)
 
 
-def _errors(ratios: Sequence[Ratio]) -> list[list[float]]:
+def _errors(ratios: Sequence[Interval]) -> list[list[float]]:
     """Return the distances from each value down to its interval's low end and up to its high end."""
     return [[abs(ratio["value"] - ratio[end]) for ratio in ratios] for end in ("low", "high")]
 

@@ -1,6 +1,7 @@
 """Records are appended whole; a corrupt line is reported and the other lines are read."""
 
 import json
+from dataclasses import MISSING, fields
 
 import pytest
 
@@ -23,20 +24,20 @@ def test_corrupt_lines_are_reported(tmp_path):
     assert all(len(problem) < 120 + len(str(path)) and problem.isprintable() for problem in problems)
 
 
-def present(record):
-    """Return a record with the keys of this version, null where it has none."""
-    optional = [key for keys in records.OPTIONAL["latency"].values() for key in keys]
-    return dict.fromkeys(optional) | record
-
-
 def example():
-    """Return the first shipped record as stored."""
+    """Return a shipped latency as JSON."""
     lines = [line for path in sorted(records.shipped().rglob("*.jsonl")) for line in path.read_text().splitlines()]
     return next(found for found in map(json.loads, lines) if found["kind"] == "latency")
 
 
-RIGHT = {"text": "x", "true or false": True, "number": 0.5, "object": {}, "whole number": 7, "positive numbers": [0.5]}
-RIGHT |= {
+RIGHT = {
+    "text": "x",
+    "texts": ["x"],
+    "true or false": True,
+    "number": 0.5,
+    "object": {},
+    "whole number": 7,
+    "positive numbers": [0.5],
     "ratio": {"value": 1.0, "low": 0.5, "high": 2},
     "kernels": [{"name": "a", "us": 7.5}],
     "object with device and time": {"device": "a", "time": "b"},
@@ -45,26 +46,26 @@ RIGHT |= {
 EQUAL = {"number": ("whole number",), "object": ("ratio", "object with device and time")}
 """Type of a field -> the types whose values it also takes."""
 FIELDS = [
-    (key, kind, needed)
-    for needed, stated in ((True, records.NEEDED), (False, records.OPTIONAL))
-    for kind, keys in stated["latency"].items()
-    for key in keys
+    ("pass" if one.name == "which" else one.name, records.FITS[records._type_of(one)][0], one.default)
+    for one in fields(records.LatencyRecord)
 ]
 
 
-@pytest.mark.parametrize("key, kind, needed", FIELDS)
-def test_wrong_field_is_reported(key, kind, needed, tmp_path):
-    path, whole = tmp_path / "r.jsonl", present(example())
+@pytest.mark.parametrize("key, kind, default", FIELDS)
+def test_wrong_field_is_reported(key, kind, default, tmp_path):
+    path, whole = tmp_path / "r.jsonl", example()
     wrong = [value for name, value in RIGHT.items() if name not in (kind, *EQUAL.get(kind, ()))]
-    wrong += [value for value in (-1, 2**70, [], [None], [-1.0]) if kind != "number" or isinstance(value, list)]
-    wrong += [None] if needed else []
+    wrong += [value for value in (-1, 2**70, [None], [-1.0]) if kind != "number" or isinstance(value, list)]
+    wrong += [] if kind == "texts" else [[]]
+    wrong += [None] if default is MISSING else []
     wrong += [{"device": "a", "time": 7}] if key == "environment" else []
     without = {name: value for name, value in whole.items() if name != key}
-    right = [{**whole, key: RIGHT[kind]}, *([] if needed else [{**whole, key: None}, without])]
-    lines = [*right, *({**whole, key: value} for value in wrong), *([without] if needed else []), whole]
+    right = [{**whole, key: RIGHT[kind]}, *([] if default is MISSING else [{**whole, key: None}, without])]
+    lines = [*right, *({**whole, key: value} for value in wrong), *([without] if default is MISSING else []), whole]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     found, problems = records.read(path)
-    assert found == [right[0], *([] if needed else [right[1]] * 2), whole]
+    values = [RIGHT[kind], *([] if default is MISSING else [default, default]), whole.get(key)]
+    assert [record.to_json()[key] for record in found[:-1]] == values[:-1] and len(found) == len(values)
     assert [problem.split(": ")[0] for problem in problems] == [
         f"{path}:{n}" for n in range(len(right) + 1, len(lines))
     ]

@@ -1,5 +1,7 @@
 """The section that compares measurements with estimates and with repeated measurements."""
 
+from dataclasses import replace
+
 import pytest
 
 from headcount.bench import records
@@ -15,7 +17,7 @@ MACS = 989_500_000_000
 
 
 def gpu_record(gpu_ms, wall_ms=(9.0, 9.0), **facts):
-    environment = record(kind="cuda")["environment"] | {"device": facts.pop("device", DEVICE)}
+    environment = record(kind="cuda").environment | {"device": facts.pop("device", DEVICE)}
     how = {"dtype": "bfloat16", "macs": MACS, "least_bytes": 4_800, "gpu_ms": gpu_ms, "again": False, "blocks": 2}
     return record(wall=wall_ms, environment=environment, **how | facts)
 
@@ -50,20 +52,20 @@ def test_bytes_limit_estimate(page):
 def test_second_measurement_is_compared_only(page, tmp_path):
     again = {"again": True, "blocks": 60, "cell": "layer moa-8K8E128D T7 forward again in 60 blocks"}
     elsewhere = gpu_record([9.0], **again)
-    elsewhere["environment"] |= {"commit": "another"}
+    elsewhere = replace(elsewhere, environment={**elsewhere.environment, "commit": "another"})
     text = page(
         gpu_record([5.0, 5.0]), gpu_record([5.5, 5.5], **again), gpu_record([3.0], implementation="triton"), elsewhere
     )
     (row,) = rows_of(text, "least")
     assert list(row.values()) == ["graph", "1", "1.100", "1.100", "1.100"]
     newest = latency.newest_records(Facts(stored=tmp_path))
-    assert len(newest) == 2 and not any(one["again"] for one in newest)
+    assert len(newest) == 2 and not any(one.again for one in newest)
     (fastest,) = rows_of(text, "time / estimate")
     assert fastest["implementation"] == "triton"
 
 
 def test_unlike_measurements_use_wall_time(page):
-    eager = {"no_graph_because": "it waits", "timed_by": "events"}
+    eager = {"no_graph_because": "it waits"}
     again = gpu_record([1.0], (12.0, 12.0), again=True, blocks=60, cell="again", **eager)
     (row,) = rows_of(page(gpu_record([5.0], (8.0, 8.0)), again), "least")
     assert (row["timed by"], row["median"]) == ("wall", "1.500")

@@ -1,5 +1,7 @@
 """Stored latencies in the report, and the verdict on the authors' wall-clock sentence."""
 
+from dataclasses import replace
+
 import pytest
 
 from headcount.bench import records
@@ -8,7 +10,7 @@ from headcount.reports.blocks import time
 from headcount.reports.facts import Facts
 from tests.reports.pipe_tables import rows_of
 
-STORED = next(r for r in Facts().stored("latency") if r["layer"] == "moa-8K8E128D" and r["pass"] == "forward")
+STORED = next(r for r in Facts().latencies() if r.layer == "moa-8K8E128D" and r.which == "forward")
 RATIOS = ("to_mha", "to_mha_verdict", "overhead", "to_dense", "to_dense_verdict")
 
 
@@ -16,7 +18,7 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), layer="moa
     """Return a stored record of the CPU with other times and no ratios."""
     gpu = {"driver": "1", "cuda": "2"} if kind == "cuda" else None
     own = {
-        "cell": f"layer moa-8K8E128D T7 {facts.get('pass', 'forward')}",
+        "cell": "layer moa-8K8E128D T7 forward",
         "layer": layer,
         "role": role,
         "implementation": implementation,
@@ -24,9 +26,9 @@ def record(role="subject", implementation="grouped", wall=(1.0, 1.0), layer="moa
         "seq_len": 7,
         "batch_size": 2,
         "wall_ms": list(wall),
-        "environment": STORED["environment"] | {"device_type": kind, "gpu": gpu},
+        "environment": STORED.environment | {"device_type": kind, "gpu": gpu},
     }
-    return STORED | dict.fromkeys(RATIOS) | own | facts
+    return replace(STORED, **dict.fromkeys(RATIOS) | own | facts)
 
 
 CELL = [
@@ -50,7 +52,7 @@ def store_facts(tmp_path):
 
 
 def test_smoke_tests_are_left_out(store_facts):
-    facts = store_facts(*(one | {"smoke": True} for one in CELL))
+    facts = store_facts(*(replace(one, smoke=True) for one in CELL))
     assert "**CPU**: not measured" in time.times(facts, "layer")
 
 
@@ -62,9 +64,9 @@ def test_row_is_of_the_fastest_implementation(store_facts):
 
 
 def test_newest_record_of_a_row_is_shown(store_facts):
-    later = {**record()["environment"], "time": "2027-02-02T03:04:05+00:00"}
+    later = {**record().environment, "time": "2027-02-02T03:04:05+00:00"}
     facts = store_facts(record(wall=(7.0, 7.0), environment=later), record(wall=(1.0, 1.0)))
-    assert [r["wall_ms"] for r in latency.newest_records(facts)] == [[7.0, 7.0]]
+    assert [r.wall_ms for r in latency.newest_records(facts)] == [[7.0, 7.0]]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_crossing(ratios, expected):
 
 def test_sentence_uses_graphs_where_both_have_one(store_facts):
     """A loop that waits for the device has no graph, so that both times must be wall times."""
-    facts = {"environment": record(kind="cuda")["environment"], "no_graph_because": None}
+    facts = {"environment": record(kind="cuda").environment, "no_graph_because": None}
     fast = record(wall=(2.0, 2.0), gpu_ms=[0.2, 0.2], **facts)
     loop = record(implementation="loop", wall=(5.0, 5.0), gpu_ms=[4.0, 4.0], **facts | {"no_graph_because": "it waits"})
     dense = record(layer="mha-8x64", role="mha", implementation="fused", wall=(2.5, 2.5), gpu_ms=[0.1, 0.1], **facts)
@@ -100,7 +102,7 @@ def test_sentence_uses_graphs_where_both_have_one(store_facts):
 
 
 def of_run(when, **facts):
-    return record(environment=record()["environment"] | {"time": when}, **facts)
+    return record(environment=record().environment | {"time": when}, **facts)
 
 
 def test_sentence_compares_within_the_run_of_the_loop(store_facts):
@@ -108,7 +110,7 @@ def test_sentence_compares_within_the_run_of_the_loop(store_facts):
     loop = of_run("2026-01-01", implementation="loop", wall=(4.0, 4.0))
     facts = store_facts(of_run("2026-01-01", wall=(3.0, 3.0)), loop, of_run("2026-02-02", wall=(1.0, 1.0)))
     assert "at most half the time of loop: 1 fails" in time.sentence(facts)
-    assert [r["wall_ms"] for r in latency.newest_records(facts) if r["implementation"] == "grouped"] == [[1.0, 1.0]]
+    assert [r.wall_ms for r in latency.newest_records(facts) if r.implementation == "grouped"] == [[1.0, 1.0]]
 
 
 RATIO = dict(value=1.25, low=1.17, high=1.375)

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from headcount.models.configs.make import make_config
 from tests.bench.latency import fake_cuda
 
 PEAKS = Peaks(1e9, 1e9, "invented")
+ENVIRONMENT = {"device": "invented", "time": "2026-01-01"}
 
 LAYERS = {
     "some": dict(attention="moa", d_model=64, num_experts=6, top_k=2, head_dim=16),
@@ -27,8 +29,8 @@ LAYERS = {
 
 def latency_record(**facts):
     """Return the first stored record of a GPU, with ``facts`` changed."""
-    lines = min(records.shipped().glob("nvidia-h200/*.jsonl")).read_text().splitlines()
-    return next(one for one in map(json.loads, lines) if one["kind"] == records.LATENCY) | facts
+    found, _ = records.read_latencies(min(records.shipped().glob("nvidia-h200/*.jsonl")))
+    return replace(found[0], **facts)
 
 
 @pytest.fixture

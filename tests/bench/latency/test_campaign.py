@@ -38,14 +38,14 @@ def test_whole_campaign(small_campaign, tmp_path, capsys):
     out, err = capsys.readouterr()
     found, problems = records.read(tmp_path / "latency.jsonl")
     assert problems == []
-    timed = [r for r in found if r["blocks"]]
-    assert list(dict.fromkeys(r["cell"] for r in timed)) == [case.key for case in CASES]
-    assert {r["status"] for r in timed} == {"timed"} and {r["environment"]["commit"] for r in timed} == {"abc"}
-    again = [r for r in timed if r["again"]]
-    once = [r for r in timed if f"{r['cell']} again in 3 blocks" == again[0]["cell"]]
-    assert [len(r["wall_ms"]) for r in (*once, *again)] == [2, 3]
+    timed = [r for r in found if r.blocks]
+    assert list(dict.fromkeys(r.cell for r in timed)) == [case.key for case in CASES]
+    assert {r.status for r in timed} == {"timed"} and {r.environment["commit"] for r in timed} == {"abc"}
+    again = [r for r in timed if r.again]
+    once = [r for r in timed if f"{r.cell} again in 3 blocks" == again[0].cell]
+    assert [len(r.wall_ms) for r in (*once, *again)] == [2, 3]
     # two dtypes, two passes, two shapes
-    checked = [r["status"] for r in found if not r["blocks"]]
+    checked = [r.status for r in found if not r.blocks]
     assert checked == ["agrees"] * 8
     env = json.loads((tmp_path / "env.json").read_text())
     assert env["gpu"]["name"] == "NVIDIA H200" and "GPU-0" not in str(env)
@@ -59,7 +59,7 @@ def test_each_part_stores_its_records(small_campaign, tmp_path):
     for part, stored in (("layers", 2), ("models", 4), ("checks", 12)):
         assert run(tmp_path, "--part", part) == 0
         found, _ = records.read(tmp_path / "latency.jsonl")
-        assert len({r["cell"] for r in found}) == stored
+        assert len({r.cell for r in found}) == stored
     before = (tmp_path / "latency.jsonl").read_bytes()
     assert run(tmp_path) == 0 and (tmp_path / "latency.jsonl").read_bytes() == before
 

@@ -13,7 +13,7 @@ from headcount.bench.latency.runs import make_run
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.kernels import fused, grouped
 from tests.bench.latency import fake_cuda
-from tests.bench.latency.conftest import PEAKS
+from tests.bench.latency.conftest import ENVIRONMENT, PEAKS
 
 SHAPE = dict(seq_len=10, batch_size=3, dtype="bfloat16", which="forward", device="cpu", routing="balanced")
 
@@ -181,11 +181,11 @@ def test_stale_graph_is_wrong(which, cuda, monkeypatch):
         return plain(self, i)
 
     monkeypatch.setattr(kind, "call", call)
-    (record,) = measure.measure_case(case, PEAKS, blocks=2)
-    assert record["status"].startswith("failed: RuntimeError: a replay on other inputs is off by")
-    assert record["wall_ms"] is None
-    (checked,) = measure.measure_case(case, None, blocks=0)
-    assert checked["status"] == "wrong: a replay on other inputs is not right"
+    (record,) = measure.measure_case(case, PEAKS, environ=ENVIRONMENT, blocks=2)
+    assert record.status.startswith("failed: RuntimeError: a replay on other inputs is off by")
+    assert record.wall_ms is None
+    (checked,) = measure.measure_case(case, None, environ=ENVIRONMENT, blocks=0)
+    assert checked.status == "wrong: a replay on other inputs is not right"
 
 
 def test_topk_choices_are_recorded():

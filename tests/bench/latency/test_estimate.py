@@ -10,6 +10,7 @@ from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.launch_count import count_launches
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.models.configs.layers import layer
+from tests.bench.latency.conftest import latency_record
 
 
 @pytest.mark.parametrize("seq_len, which, limit", [
@@ -32,9 +33,9 @@ def test_data_sheet_matches_whole_device_name(device, name):
 
 @pytest.mark.parametrize("executed, ms", [({}, 1), ((4 * 494_750_000, 7), 4), ((494_750_000, 48_000_000), 10)])
 def test_estimate_of_record_uses_executed_work(executed, ms):
-    record = {"environment": {"device": "NVIDIA H200"}, "dtype": "bfloat16", "macs": 494_750_000, "least_bytes": 5}
-    record |= dict(zip(("executed_macs", "executed_bytes"), executed, strict=False))
-    assert estimate.of_record(record) == pytest.approx(ms / 1000)
+    work = dict.fromkeys(("executed_macs", "executed_bytes")) | {"macs": 494_750_000, "least_bytes": 5}
+    work |= dict(zip(("executed_macs", "executed_bytes"), executed, strict=False))
+    assert estimate.of_record(latency_record(**work)) == pytest.approx(ms / 1000)
 
 
 def test_launches_exclude_views():

@@ -8,12 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from headcount.bench.latency import case_tensors, correctness, kernel_times, measure, table, timing, timing_cases
+from headcount.bench.latency import case_tensors, correctness, kernel_times, measure, timing, timing_cases
 from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.timing_cases import TimingCase
+from headcount.bench.records import LatencyRecord
 from headcount.formulas import moa
 from headcount.models.configs.make import make_config
-from tests.bench.latency.conftest import PEAKS
+from tests.bench.latency.conftest import ENVIRONMENT, PEAKS
 from tests.cases import MODEL_FIELDS
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -22,9 +23,10 @@ TINY = dict(seq_len=7, batch_size=2, dtype="float64", which="forward", device="c
 
 def measure_layer(name="some", blocks=2, **changes):
     case = TimingCase("layer", name, **TINY | changes)
-    found = list(measure.measure_case(case, PEAKS, blocks=blocks))
-    json.dumps(found)
-    return {f"{r['role']} {r['implementation']}": r for r in found}
+    found = measure.measure_case(case, PEAKS, environ=ENVIRONMENT, blocks=blocks)
+    for one in found:
+        assert LatencyRecord.from_json(json.loads(json.dumps(one.to_json()))) == one
+    return {f"{one.role} {one.implementation}": one for one in found}
 
 
 def on_gpu(name="some", **changes):
@@ -37,38 +39,38 @@ def test_record_for_each_impl(which, layers):
     # top 2 of 6 experts: the 2 tokens of a decode step have fewer rows than experts, 14 tokens have more
     impls = ["gathered"] * (which == "decode") + ["dense-all", "grouped", "loop"]
     assert list(found) == [*(f"subject {impl}" for impl in impls), "mqa fused", "mha fused", "mha-inner fused"]
-    assert [found[f"subject {impl}"]["implementation_used"] for impl in impls] == impls
+    assert [found[f"subject {impl}"].implementation_used for impl in impls] == impls
     for record in found.values():
-        assert record["status"] == "timed" and record["timed_by"] == "wall"
-        assert record["pass"] == which and record["blocks"] == 3 and not {"which", "requested"} & record.keys()
-        assert len(record["wall_ms"]) == 3 and record["gpu_ms"] is None and record["smoke"]
-        assert record["error"] < 1e-12 <= record["bound"]
-        assert record["roofline_ms"] == pytest.approx(1000 * max(record["macs"], record["least_bytes"]) / 1e9)
+        assert record.status == "timed" and record.timed_by == "wall"
+        assert record.which == which and record.blocks == 3
+        assert len(record.wall_ms) == 3 and record.gpu_ms is None and record.smoke
+        assert record.error < 1e-12 <= record.bound
+        assert record.roofline_ms == pytest.approx(1000 * max(record.macs, record.least_bytes) / 1e9)
         # two sequences of seven tokens of 64 numbers, 8 bytes each
-        turns = min(record["sets"], record["calls_per_block"])
-        assert which == "decode" or record["rotated_bytes"] == turns * 2 * 7 * 64 * 8
+        turns = min(record.sets, record.calls_per_block)
+        assert which == "decode" or record.rotated_bytes == turns * 2 * 7 * 64 * 8
     n = None if which != "decode" else 6
     T = 7 if n is None else 1
     form = moa.layer("", B=2, T=T, S=7, d_m=64, E=6, K=2, D=16, n=n)
     subject = found["subject grouped"]
-    assert subject["macs"] == {"forward": 1, "backward": 2, "both": 3, "decode": 1}[which] * form.macs
-    assert subject["overhead"]["value"] > 0 and subject["overhead_by"] == "wall"
-    assert found["mqa fused"]["overhead"] is None
-    assert subject["largest_share"] > 1 / 6 and found["mha fused"]["largest_share"] is None
-    assert subject["noise_floor"] == subject["noise_floor_wall"]
+    assert subject.macs == {"forward": 1, "backward": 2, "both": 3, "decode": 1}[which] * form.macs
+    assert subject.overhead["value"] > 0 and subject.overhead_by == "wall"
+    assert found["mqa fused"].overhead is None
+    assert subject.largest_share > 1 / 6 and found["mha fused"].largest_share is None
+    assert subject.noise_floor == subject.noise_floor_wall
 
 
 @pytest.mark.parametrize("which", ["forward", "backward", "both", "decode"])
 def test_gpu_timing_by_graph_or_events(which, cuda):
     for record in on_gpu(which=which).values():
-        assert record["status"] == "timed", record
-        assert len(record["gpu_ms"]) == len(record["wall_ms"]) == 2
-        assert record["peak_memory_bytes"] == cuda.memory
+        assert record.status == "timed", record
+        assert len(record.gpu_ms) == len(record.wall_ms) == 2
+        assert record.peak_memory_bytes == cuda.memory
         # the fake device does not see Python code that autograd calls
-        waits = record["implementation"] == "loop" and which != "backward"
-        assert record["timed_by"] == ("events" if waits else "graph")
-        assert record["no_graph_because"] == ("called a synchronizing CUDA operation" if waits else None)
-        assert (record["replay_error"] is None) == waits
+        waits = record.implementation == "loop" and which != "backward"
+        assert record.timed_by == ("events" if waits else "graph")
+        assert record.no_graph_because == ("called a synchronizing CUDA operation" if waits else None)
+        assert (record.replay_error is None) == waits
     assert cuda.current is cuda.main
 
 
@@ -77,16 +79,16 @@ def test_gpu_timing_by_graph_or_events(which, cuda):
 def test_kernels_of_fastest_and_dense_are_recorded(which, device, request):
     request.getfixturevalue("cuda" if device == "cuda" else "layers")
     found = measure_layer(which=which, device=device, dtype="float32").values()
-    profiled = [record for record in found if record["kernels"]]
-    assert sorted(record["role"] for record in profiled) == ["mqa", "subject"]
-    subject = min((r for r in found if r["role"] == "subject"), key=lambda r: median_high(r["gpu_ms"] or r["wall_ms"]))
+    profiled = [record for record in found if record.kernels]
+    assert sorted(record.role for record in profiled) == ["mqa", "subject"]
+    subject = min((r for r in found if r.role == "subject"), key=lambda r: median_high(r.gpu_ms or r.wall_ms))
     assert subject in profiled
     for record in profiled:
         # operators of torch stand for kernels where there is no GPU
-        names = [kernel["name"] for kernel in record["kernels"]]
+        names = [kernel["name"] for kernel in record.kernels]
         assert len(names) == len({*names}) and {"aten::mm", "aten::addmm", "aten::bmm"} & {*names}
-        assert all(kernel["calls"] >= 1 and kernel["us"] > 0 for kernel in record["kernels"])
-    assert not any(record["kernels"] for record in measure_layer(which=which, device=device, blocks=0).values())
+        assert all(kernel["calls"] >= 1 and kernel["us"] > 0 for kernel in record.kernels)
+    assert not any(record.kernels for record in measure_layer(which=which, device=device, blocks=0).values())
 
 
 def test_failing_profiler_leaves_row_timed(layers, monkeypatch):
@@ -95,7 +97,7 @@ def test_failing_profiler_leaves_row_timed(layers, monkeypatch):
 
     monkeypatch.setattr(kernel_times, "profile", fail)
     found = measure_layer().values()
-    assert {record["status"] for record in found} == {"timed"} and not any(record["kernels"] for record in found)
+    assert {record.status for record in found} == {"timed"} and not any(record.kernels for record in found)
 
 
 @pytest.mark.parametrize("memory, calls", [(100, 3), (20 * 1024, 2), (10**6, 1)])
@@ -106,7 +108,7 @@ def test_call_that_empties_cache_needs_one_set(memory, calls, cuda, monkeypatch)
     monkeypatch.setattr(timing, "BLOCK_S", {"cuda": 1e-9})
     cuda.memory = memory
     (record,) = on_gpu("dense", seq_len=32, batch_size=4).values()
-    assert record["calls_per_block"] == calls
+    assert record.calls_per_block == calls
 
 
 @pytest.mark.parametrize("batch_size, sets", [(4, 32), (16, 12)], ids=["at most 32 sets", "180 KiB of 16 each"])
@@ -118,10 +120,10 @@ def test_input_sets_exceed_gpu_cache(batch_size, sets, cuda, monkeypatch):
     monkeypatch.setattr(measure, "L2_SHARE", 1.5)
     (record,) = on_gpu("dense", which="decode", seq_len=4, batch_size=batch_size).values()
     # keys and values of B x 4 x 64 elements of 2 bytes; four matrices of weights, and what a call allocates
-    one_set, calls = 2 * batch_size * 4 * 64 * 2, record["calls_per_block"]
+    one_set, calls = 2 * batch_size * 4 * 64 * 2, record.calls_per_block
     same = 4 * 64 * 64 * 2 + cuda.memory
-    assert record["sets"] == sets >= calls
-    assert record["rotated_bytes"] == calls * one_set
+    assert record.sets == sets >= calls
+    assert record.rotated_bytes == calls * one_set
     assert calls * one_set + same >= 1.5 * cache > (calls - 1) * one_set + same
 
 
@@ -135,11 +137,9 @@ def test_wrong_impl_has_no_time(layers, monkeypatch):
     monkeypatch.setattr(correctness.CorrectnessCheck, "check", wrong)
     found = measure_layer()
     loop = found["subject loop"]
-    assert loop["status"] == "wrong: relative error 5.0e-01 of the output, 1.0e-01 allowed"
-    assert loop["wall_ms"] is loop["overhead"] is None and found["mha fused"]["wall_ms"]
-    assert [line for record in found.values() for line in table.failures(record)] == [
-        f"{loop['cell']}, some loop: {loop['status']}"
-    ]
+    assert loop.status == "wrong: relative error 5.0e-01 of the output, 1.0e-01 allowed"
+    assert loop.wall_ms is loop.overhead is None and found["mha fused"].wall_ms
+    assert [line for record in found.values() for line in record.failures] == [f"{loop.cell}, some loop: {loop.status}"]
 
 
 @pytest.mark.parametrize("error, status", [
@@ -158,10 +158,10 @@ def test_failing_impl_is_a_row(error, status, layers, monkeypatch):
 
     monkeypatch.setattr(measure, "make_run", make_run)
     found = measure_layer()
-    assert found["subject loop"]["status"] == status
-    assert [r["status"] for r in found.values()].count("timed") == 5
-    assert bool(table.failures(found["subject loop"])) == status.startswith("failed")
-    assert table.failures(found["subject loop"] | {"blocks": 0})
+    assert found["subject loop"].status == status
+    assert [r.status for r in found.values()].count("timed") == 5
+    assert bool(found["subject loop"].failures) == status.startswith("failed")
+    assert replace(found["subject loop"], blocks=0).failures
 
 
 def test_lost_device_names_impl(cuda):
@@ -187,9 +187,9 @@ def test_model_is_timed(which, device, dtype, request, monkeypatch):
     monkeypatch.setattr(TimingCase, "impls", lambda self: [ImplSpec("tiny", config, "fused", "subject")])
     monkeypatch.setattr(TimingCase, "config", config)
     case = TimingCase("model", "tiny", **TINY | dict(which=which, routing="natural", device=device, dtype=dtype))
-    (record,) = measure.measure_case(case, PEAKS, blocks=2)
-    assert record["status"] == "timed" and record["implementation_used"] == "fused"
-    assert record["tokens"] == 14 and record["timed_by"] == {"cpu": "wall", "cuda": "graph"}[device]
+    (record,) = measure.measure_case(case, PEAKS, environ=ENVIRONMENT, blocks=2)
+    assert record.status == "timed" and record.implementation_used == "fused"
+    assert record.tokens == 14 and record.timed_by == {"cpu": "wall", "cuda": "graph"}[device]
 
 
 def test_passes_of_a_model_share_one_preparation(monkeypatch):
@@ -209,7 +209,7 @@ def test_passes_of_a_model_share_one_preparation(monkeypatch):
     monkeypatch.setattr(case_tensors, "build", build)
     for which in ("forward", "both"):
         case = TimingCase("model", "tiny", **TINY | dict(which=which, routing="natural"))
-        subject, other = measure.measure_case(case, PEAKS, blocks=2)
-        assert (subject["status"], other["status"]) == ("timed", "timed")
-        assert subject["to_dense"]["value"] > 0 and subject["to_dense_verdict"] and other["to_dense"] is None
+        subject, other = measure.measure_case(case, PEAKS, environ=ENVIRONMENT, blocks=2)
+        assert (subject.status, other.status) == ("timed", "timed")
+        assert subject.to_dense["value"] > 0 and subject.to_dense_verdict and other.to_dense is None
     assert built == [routed, dense]

@@ -39,9 +39,9 @@ def asks_for_restart(argv):
 
 
 def rows_of(path):
-    found, problems = records.read(path)
+    found, problems = records.read_latencies(path)
     assert problems == []
-    return [r for r in found if r["kind"] == "latency"]
+    return found
 
 
 def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
@@ -58,13 +58,13 @@ def test_interrupted_run_skips_finished_cases(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "measure_case", interrupt)
     assert [main(argv) for _ in range(3)] == [130, 130, 0]
     assert calls == ["forward", "both", "both", "both"]
-    assert [(r["pass"], r["layer"], r["implementation_used"]) for r in rows_of(path)] == [
+    assert [(r.which, r.layer, r.implementation_used) for r in rows_of(path)] == [
         ("forward", "dense", "fused"), ("both", "dense", "fused"),
     ]  # fmt: skip
-    assert all(r["environment"]["packages"]["torch"] and r["backends"] for r in rows_of(path))
+    assert all(r.environment["packages"]["torch"] and r.backends for r in rows_of(path))
     environ = json.loads((tmp_path / "env.json").read_text())
     assert environ["command"][:3] == ["bench.latency", "--layer", "dense"]
-    assert rows_of(path)[-1]["environment"] == environ and environ["commit"] == "abc123" and environ["dirty"] is None
+    assert rows_of(path)[-1].environment == environ and environ["commit"] == "abc123" and environ["dirty"] is None
     before = path.read_bytes()
     assert main(argv) == 0 and path.read_bytes() == before
 
@@ -73,7 +73,7 @@ def test_last_run_of_a_case_is_finished(tmp_path):
     for time, cell in (("9", "a"), ("9", "b"), ("10", "a"), ("10", "a")):
         records.append(tmp_path / "r.jsonl", latency_record(cell=cell, environment={"device": "x", "time": time}))
     done = read_finished(tmp_path / "r.jsonl")
-    times = {cell: [r["environment"]["time"] for r in rows] for cell, rows in done.items()}
+    times = {cell: [r.environment["time"] for r in rows] for cell, rows in done.items()}
     assert times == {"a": ["10", "10"], "b": ["9"]}
 
 
@@ -84,7 +84,7 @@ def test_error_of_a_whole_case_is_status_of_each_row(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "CaseTensors", no_cases)
     argv = [*CPU, "--pass", "forward", "--layer", "some", "--implementation", "loop"]
     assert main([*argv, "--json", str(tmp_path / "r.jsonl")]) == 1
-    found = [(one["layer"], one["status"], one["peaks"]) for one in rows_of(tmp_path / "r.jsonl")]
+    found = [(one.layer, one.status, one.peaks) for one in rows_of(tmp_path / "r.jsonl")]
     layers = ("some", "mqa-2x16", "mha-1x64", "mha-2x16")
     assert found == [(name, "failed: ValueError: no clock", None) for name in layers]
 
@@ -102,7 +102,7 @@ def test_no_case_begins_that_would_not_finish(within, measured, monkeypatch):
     run = session.TimingSession(None, {"device": "a CPU", "device_type": "cpu", "threads": 1}, 2, within)
     shape = dict(batch_size=1, dtype="float32", which="forward", device="cpu", routing="balanced")
     cases = [timing_cases.TimingCase("layer", "dense", 2 + i, **shape) for i in range(4)]
-    assert len(list(run.section(cases).rows)) == measured
+    assert len(list(run.table(cases).rows)) == measured
     # each case took 6 s: after 12 s a third one does not fit into 14 s
     assert run.remark == "".join(f"\nmissing, no time left: {case.key}" for case in cases[measured:])
 
@@ -122,7 +122,7 @@ def test_short_cases_begin_after_a_long_one(monkeypatch):
     shape = dict(batch_size=1, dtype="float32", device="cpu", routing="natural")
     passes = ["forward", "both", "both", "forward", "forward", "forward"]
     cases = [timing_cases.TimingCase("model", "tiny", 2 + i, which=which, **shape) for i, which in enumerate(passes)]
-    assert len(list(run.section(cases).rows)) == 4
+    assert len(list(run.table(cases).rows)) == 4
     assert run.remark == "".join(f"\nmissing, no time left: {cases[i].key}" for i in (2, 5))
     # a model that hangs is given up at the time limit, not after ten minutes
     assert limits == [23.0, 22.0, 2.0, 1.0]
@@ -147,7 +147,7 @@ def test_lost_device_restarts_before_the_next_section(when, tmp_path, cuda, caps
     # a new process has a working device, and skips the stored case
     cuda.dead = cuda.failing = None
     assert main(argv) == 1
-    found = {(r["name"], r["status"]) for r in rows_of(tmp_path / "latency.jsonl")}
+    found = {(r.name, r.status) for r in rows_of(tmp_path / "latency.jsonl")}
     assert found == {("some", f"failed: DeviceLost: some loop: {status}"), ("dense", "timed")}
 
 
@@ -162,15 +162,15 @@ def test_failed_capture_restarts_with_the_next_case(tmp_path, cuda, monkeypatch,
     argv = [*GPU, "--layer", "some", "dense", "--json", str(tmp_path / "r.jsonl")]
     assert asks_for_restart(argv)
     assert capsys.readouterr().err.endswith(f"{CASE}: a capture failed ({reason}): continuing in a new process\n")
-    found = {r["implementation"]: r for r in rows_of(tmp_path / "r.jsonl") if r["role"] in ("subject", "mqa")}
-    assert {impl: r["timed_by"] for impl, r in found.items()} == {
+    found = {r.implementation: r for r in rows_of(tmp_path / "r.jsonl") if r.role in ("subject", "mqa")}
+    assert {impl: r.timed_by for impl, r in found.items()} == {
         "dense-all": "graph", "grouped": "events", "loop": "events", "fused": "graph",
     }  # fmt: skip
-    assert found["grouped"]["no_graph_because"] == reason and found["dense-all"]["overhead_by"] == "graph"
-    assert found["loop"]["no_graph_because"] == f"an earlier capture failed in this process: {reason}"
+    assert found["grouped"].no_graph_because == reason and found["dense-all"].overhead_by == "graph"
+    assert found["loop"].no_graph_because == f"an earlier capture failed in this process: {reason}"
     # a new process captures again
     monkeypatch.setattr(capture, "failures", [])
-    assert main(argv) == 0 and rows_of(tmp_path / "r.jsonl")[-1]["timed_by"] == "graph"
+    assert main(argv) == 0 and rows_of(tmp_path / "r.jsonl")[-1].timed_by == "graph"
 
 
 def test_call_that_does_not_return_fails_its_case(tmp_path, cuda, monkeypatch):
@@ -193,7 +193,7 @@ def test_call_that_does_not_return_fails_its_case(tmp_path, cuda, monkeypatch):
     reason = {"step": CASE, "reason": "gave no answer within 60 s"}
     monkeypatch.setenv(watched.WORKER, json.dumps(state | reason))
     assert main(argv) == 1
-    statuses = {(r["seq_len"], r["status"]) for r in rows_of(tmp_path / "r.jsonl")}
+    statuses = {(r.seq_len, r.status) for r in rows_of(tmp_path / "r.jsonl")}
     assert statuses == {(7, "failed: RuntimeError: gave no answer within 60 s"), (9, "timed")}
     assert len([steps.recv_bytes() for _ in iter(steps.poll, False)]) == 2
     steps.close()
@@ -206,7 +206,7 @@ def test_failed_peaks_leave_no_bound(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("headcount.bench.latency.session.measure_peaks", fail)
     assert main([*CPU, "--pass", "forward", "both", "--json", str(tmp_path / "r.jsonl")]) == 0
-    assert {(r["status"], r["roofline_ms"]) for r in rows_of(tmp_path / "r.jsonl")} == {("timed", None)}
+    assert {(r.status, r.roofline_ms) for r in rows_of(tmp_path / "r.jsonl")} == {("timed", None)}
     assert capsys.readouterr().err.count("no peak rates of float64, so no roofline bounds: out of memory\n") == 1
 
 
@@ -220,7 +220,7 @@ def test_data_sheet_replaces_peaks_measured_now_or_stored(tmp_path, capsys):
         # 19.5 TFLOP/s and 2,039 GB/s
         bound_ms = pytest.approx(1000 * max(row["macs"] / 9.75e12, row["least_bytes"] / 2.039e12))
         assert (row["peaks"]["macs_per_s"], row["roofline_ms"]) == (9.75e12, bound_ms)
-    assert [rows_of(tmp_path / file)[0]["peaks"]["macs_per_s"] for file in ("stored.jsonl", "new.jsonl")] == [
+    assert [rows_of(tmp_path / file)[0].peaks["macs_per_s"] for file in ("stored.jsonl", "new.jsonl")] == [
         1e9,
         9.75e12,
     ]

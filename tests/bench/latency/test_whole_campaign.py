@@ -41,11 +41,11 @@ def test_part_runs_through(part, fake_device, quick, tmp_path, monkeypatch):
     assert problems == []
     for record in found:
         wanted = records.AGREES if part == "checks" else "timed"
-        assert record["status"] == wanted or record["implementation"] == LACKING, record["cell"]
-    cells = {record["cell"] for record in found}
+        assert record.status == wanted or record.implementation == LACKING, record.cell
+    cells = {record.cell for record in found}
     if part == "checks":
         assert len(cells) == len(gates.LAYERS) * 2 * 3 * 2
     else:
         assert len(cells) == len({case.key for case in schedule.part_cases(part, tokens=64)})
     if part == "models":
-        assert all(record["to_dense"] for record in found if record["role"] == "subject" and record["wall_ms"])
+        assert all(record.to_dense for record in found if record.role == "subject" and record.wall_ms)
