@@ -22,8 +22,6 @@ from tests.warm import Context
 MODELS = Path(__file__).parent / "models"
 UNTYPED = ("test_build.py", "test_decoding.py", "test_devices.py")
 """Files of MODELS without shape checks: other files run their layers with them."""
-SLOW_S = 0.005
-"""Seconds from which --durations reports setups and teardowns."""
 
 # output that is no terminal has no width
 os.environ.pop("COLUMNS", None)
@@ -59,18 +57,6 @@ def pytest_runtest_setup(item):
 def pytest_collection_finish():
     """Exclude the imported modules from garbage collection."""
     _freeze()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item, nextitem):
-    """Send one report of a passed test to the controller: six messages take longer than many tests."""
-    if not hasattr(item.config, "workerinput"):
-        return None
-    run = item.config.pluginmanager.get_plugin("runner").runtestprotocol
-    for report in run(item, log=False, nextitem=nextitem):
-        if report.when == "call" or not report.passed or report.duration > SLOW_S:
-            item.ihook.pytest_runtest_logreport(report=report)
-    return True
 
 
 @pytest.hookimpl(trylast=True)
