@@ -10,7 +10,7 @@ from typing import Any
 
 from headcount.bench.case import Case
 from headcount.bench.counters import base, registry
-from headcount.bench.counters.base import ToolCount, version_note
+from headcount.bench.counters.base import CounterError, ToolCount, version_note
 from headcount.bench.counting.choices import CLOSED_FORM, check_device
 from headcount.bench.counting.result import Count, Parameter
 from headcount.bench.trace.collector import importing
@@ -27,8 +27,8 @@ def count_case(case: Case, counters: Sequence[str] = (), *, device: str | None =
 
     They run on ``device``, or by default where the counter was verified; without counters nothing runs. ``causes``
     records the calls too and derives an explanation of each count from them. Where a module is built the parameters are
-    the module's. Counting needs no values: weights are zeros. Equal models are counted once in a process. Raises
-    CounterError where a tool fails on the model, and EnvironmentMissing for a device that is not there.
+    the module's. Counting needs no values: weights are zeros. Equal models are counted once in a process. A tool that
+    fails on the model has a reason instead of a result. Raises EnvironmentMissing for a device that is not there.
     """
     if not counters:
         return Count(case.name, case.ledger)
@@ -77,8 +77,11 @@ class _Call:
         from headcount.bench.trace.shapes import skip_values
 
         (model, inputs), ledger, where = self._built, self._case.ledger, self._where
-        with skip_values(where):
-            result = run_counter(tool, model, inputs, label=self._case.name)
+        try:
+            with skip_values(where):
+                result = run_counter(tool, model, inputs, label=self._case.name)
+        except CounterError as error:
+            return ToolCount(tool.NAME, ledger.macs, None, error.reason, device=where, why_there=why_there)
         return ToolCount(
             tool.NAME,
             ledger.macs,

@@ -20,12 +20,14 @@ from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
+from headcount.bench.case import Case
 from headcount.bench.contractions.audit import merge_equal_lines
 from headcount.bench.contractions.classify import UnsupportedError
 from headcount.bench.contractions.costs import causal_macs, weights_read
 from headcount.bench.contractions.linalg import Formula, formula_advice
 from headcount.bench.counters.base import CounterError, ToolCount, too_large_for_cpu
 from headcount.bench.counters.run_context import one_thread
+from headcount.bench.counting.case import count_case
 from headcount.bench.counting.contractions import ElementwiseError
 from headcount.bench.counting.count import ACTIVATIONS, DECODING, MASKED
 from headcount.bench.counting.decode_step import DecodeStep, decode_step
@@ -38,6 +40,7 @@ from headcount.bench.trace.memory import measure_activations
 from headcount.bench.trace.modes import tensors_of
 from headcount.formulas.published.expressions import evaluate
 from headcount.models.configs.numbers import whole_bytes
+from headcount.models.configs.targets import has_closed_form
 
 META, HEADCOUNT = "meta", "headcount"
 FAKE = "meta, with the inputs' values"
@@ -96,7 +99,11 @@ def _count(
         notes.append(why)
         why = None
     reported = {one.counter: replace(one, device=device) for one in found.tools}
-    if others:
+    if others and has_closed_form(target.spec):
+        # as in tables and grids
+        case = Case.of(target.spec, target.settings, target.lengths)
+        reported |= {one.counter: one for one in count_case(case, others, causes=True).tools}
+    elif others:
         exact = found.macs
         reported |= {one.counter: one for one in _read_tools(partial(run, counters=others), call, exact, device)}
     measured, more = _measure_columns(target, columns, built, run, found, bytes_each, context, window)
