@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from statistics import median
 from types import UnionType
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import headcount
 from headcount.bench.errors import UsageError, excerpt, read_file
@@ -34,8 +34,7 @@ implementation."""
 GRAPH, EVENTS, WALL = "graph", "events", "wall"
 """Kinds of timing of a call."""
 
-LATENCY = "latency"
-"""Kind of the records of latencies."""
+NO_GRAPH = "no CUDA graph, so GPU time includes launches and waits"
 
 TIMED, AGREES = "timed", "agrees"
 """Status of an implementation that was timed, and of one that was only checked and agrees with the reference."""
@@ -52,8 +51,19 @@ Kernel = dict[str, Any]
 """``name``, ``calls`` and ``us`` of a kernel of one call."""
 
 
+class Record(Row):
+    """Base of the dataclasses of records, which are rows of tables too."""
+
+    kind: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as a JSON object."""
+        found = {_KEYS.get(one.name, one.name): getattr(self, one.name) for one in fields(self)}
+        return {"kind": self.kind, **found}
+
+
 @dataclass(frozen=True, kw_only=True)
-class LatencyRecord(Row):
+class LatencyRecord(Record):
     """An implementation of a timing case as measured, and a row of a table.
 
     Fields are None where something was not measured, and where an earlier version did not record it.
@@ -87,6 +97,7 @@ class LatencyRecord(Row):
         telemetry: ranges of the GPU's clock, power and temperature.
     """
 
+    kind = "latency"
     cell: str
     subject: str
     name: str
@@ -154,7 +165,7 @@ class LatencyRecord(Row):
             key = _KEYS.get(one.name, one.name)
             value = one.default if found.get(key) is None else found[key]
             if value is MISSING:
-                raise ValueError(f"a {LATENCY} record without {key}")
+                raise ValueError(f"a {cls.kind} record without {key}")
             what, fits = FITS[_type_of(one)]
             if value is not None and not fits(value):
                 raise ValueError(f"{key} is {excerpt(value)}, no {what}")
@@ -162,9 +173,8 @@ class LatencyRecord(Row):
         return cls(**values)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as a JSON object."""
-        found = {_KEYS.get(one.name, one.name): getattr(self, one.name) for one in fields(self)}
-        return {"kind": LATENCY, **found, "timed_by": self.timed_by}
+        """Return the fields as a JSON object, and ``timed_by``."""
+        return super().to_json() | {"timed_by": self.timed_by}
 
     @property
     def timed_by(self) -> str | None:
@@ -196,7 +206,7 @@ class LatencyRecord(Row):
         """Footnotes: why the row has no time, or no graph, and how many blocks had a slow clock."""
         found = [] if self.status in (TIMED, AGREES) else [self.status]
         if self.no_graph_because:
-            found.append(f"no CUDA graph, so GPU time includes launches and waits: {self.no_graph_because}")
+            found.append(f"{NO_GRAPH}: {self.no_graph_because}")
         slow = (self.telemetry or {}).get("slow_blocks")
         if slow and self.status == TIMED:
             found.append(f"in {len(slow)} of {self.blocks} blocks the clock was below 0.9 of the run's median")
@@ -269,7 +279,7 @@ def folders() -> tuple[Path, ...]:
     return tuple(dict.fromkeys((shipped(), writable())))
 
 
-def append(path: Path, *found: LatencyRecord | Mapping[str, Any]) -> None:
+def append(path: Path, *found: Record | Mapping[str, Any]) -> None:
     """Append records as whole lines, all or none. Raises UsageError where the file cannot be written or has others."""
     stored = [{"schema_version": SCHEMA_VERSION, **to_json(one)} for one in found]
     data = "".join(f"{json.dumps(one, ensure_ascii=False, allow_nan=False)}\n" for one in stored).encode()
@@ -333,7 +343,7 @@ def _parse(line: bytes) -> LatencyRecord | dict[str, Any]:
         raise ValueError(f"not JSON: {excerpt(error)}") from None
     if not isinstance(record, dict) or record.get("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"not a record of schema version {SCHEMA_VERSION}")
-    return LatencyRecord.from_json(record) if record.get("kind") == LATENCY else record
+    return LatencyRecord.from_json(record) if record.get("kind") == LatencyRecord.kind else record
 
 
 def place(root: Path, device: str, date: str, commit: str | None) -> Path:

@@ -88,7 +88,7 @@ class _Call:
             result,
             device=where,
             predicted_macs=base.predict(tool, ledger, where),
-            additions=base.additions(tool, ledger, where),
+            additions={} if causes else base.additions(tool, ledger, where),
             explanation=self._recorded.explain(tool) if causes else None,
             why_there=why_there,
         )

@@ -26,7 +26,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Annotated
 
-from headcount.bench.cli import Parser, Work, add_output, serve, start
+from headcount.bench.cli import Parser, add_output, serve, start
 from headcount.bench.errors import UsageError
 
 PROG = "python -m bench.latency"
@@ -36,6 +36,7 @@ if __name__ == "__main__":
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.latency import estimate, implementations, schedule, targets
 from headcount.bench.latency.timing_cases import ROUTINGS, TimingCase, layer_cases, model_cases
+from headcount.bench.result import Result
 from headcount.bench.table import plural
 from headcount.models.configs import layers
 from headcount.models.configs.targets import is_layer, read
@@ -127,7 +128,7 @@ def replace_jaxtyping() -> None:
         jaxtyping.Float = jaxtyping.Int = jaxtyping.Bool = Annotated
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Callable[[], int]:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str | Callable[[], int]:
     """Return the requested cases, measured as they are printed; ``argv`` is recorded with them."""
     if args.list:
         return _list_names()
@@ -154,7 +155,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str | Cal
     return schedule.plan_cases(args, [], argv, cases)
 
 
-def _estimate(args: argparse.Namespace) -> Work:
+def _estimate(args: argparse.Namespace) -> Result:
     hardware = HARDWARE.get(args.device or "h200")
     if hardware is None:
         raise UsageError(f"--estimate is of named hardware; choose --device {', '.join(HARDWARE)}, not {args.device}")
@@ -162,8 +163,8 @@ def _estimate(args: argparse.Namespace) -> Work:
     set_defaults(args)
     schedule.check_limits(args)
     hardware.check(args.dtype)
-    section = estimate.section(_target_cases(args) if args.target else _make_cases(args), hardware)
-    return Work([section], result=lambda _: f"{plural(len(section.rows), 'row')} estimated; nothing was measured.")
+    table = estimate.table(_target_cases(args) if args.target else _make_cases(args), hardware)
+    return Result([table], lambda: f"{plural(len(table.rows), 'row')} estimated; nothing was measured.")
 
 
 def set_defaults(args: argparse.Namespace) -> None:

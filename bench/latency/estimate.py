@@ -5,6 +5,8 @@ bandwidth, and a fixed time for each kernel launch.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from headcount.bench.hardware import Hardware, by_device
 from headcount.bench.latency import timing_cases
@@ -12,20 +14,12 @@ from headcount.bench.latency.implementations import ImplSpec
 from headcount.bench.latency.roofline import Peaks, bound, bounds_s, work
 from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.records import LatencyRecord
-from headcount.bench.table import Column, Row, Section, Table
+from headcount.bench.result import Row, Table, columns_of, shown
+from headcount.bench.table import Column, macs_column
 
 RAMP_US = 1.5
 """Microseconds of a kernel in a CUDA graph: assumed for this generation of hardware, not from a data sheet."""
 US, TB = 1e-6, 1e12
-
-COLUMNS = (
-    *(column for column in timing_cases.COLUMNS if column.key != "routing"),
-    Column("macs", "MACs", kind="int", width=15, of="MACs", priority=1),
-    Column("bytes", "least\nbytes", kind="int", width=13, of="bytes", priority=1),
-    Column("launches", "kernels", kind="int", width=7, priority=2),
-    Column("estimate_us", "estimate\nat least", "us", kind="fixed", digits=1, width=10, priority=0),
-    Column("limit", "by", width=9, priority=0),
-)
 
 
 def of_record(record: LatencyRecord) -> float | None:
@@ -40,42 +34,78 @@ def of_record(record: LatencyRecord) -> float | None:
     return bound(macs, moved, Peaks.of(hardware, record.dtype))["roofline_ms"]
 
 
-def section(cases: Sequence[TimingCase], hardware: Hardware) -> Section:
+@dataclass(frozen=True)
+class EstimateRow(Row):
+    """The least time of an implementation of a timing case.
+
+    Attributes:
+        macs: executed multiply-accumulates.
+        bytes: bytes that must be moved.
+        launches: number of kernels, None where it is unknown.
+        estimate_us: microseconds, the longest of three bounds.
+        limit: the name of that bound.
+    """
+
+    layer: str
+    implementation: str
+    seq_len: int
+    batch_size: int
+    which: str
+    macs: int = shown(macs_column, "MACs", width=15, priority=1)
+    bytes: int = shown(Column, "least\nbytes", kind="int", width=13, of="bytes", priority=1)
+    launches: int | None = shown(Column, "kernels", kind="int", width=7, priority=2)
+    estimate_us: float = shown(Column, "estimate\nat least", "us", kind="fixed", digits=1, width=10, priority=0)
+    limit: str = shown(Column, "by", width=9, priority=0)
+
+    @property
+    def notes(self) -> list[str]:
+        """Why the number of kernels is unknown."""
+        unknown = "kernels unknown: the pass is not counted, or the implementation does not run on meta tensors"
+        return [unknown] if self.launches is None else []
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values of all columns."""
+        return {column.key: column.read(self) for column in COLUMNS}
+
+
+COLUMNS = (*timing_cases.COLUMNS[:-1], *columns_of(EstimateRow))
+"""All but the routing, on which an estimate does not depend."""
+
+
+def table(cases: Sequence[TimingCase], hardware: Hardware) -> Table[EstimateRow]:
     """Return the estimates for every implementation of ``cases``, also for those that are not installed here."""
-    table = Table(
+    return Table(
         "estimate",
         f"Estimate, not measured: {hardware.name}",
         COLUMNS,
-        (
+        [_row(case, spec, hardware) for case in cases for spec in case.impls(any_device=True)],
+        above=[
             f"By arithmetic from the closed forms and a data sheet ({hardware.source}): the longest of MACs over the "
             f"type's rate, least bytes over {hardware.bytes_per_s / TB:g} TB/s, and {RAMP_US:g} us for each "
             "kernel, which is assumed. A bound from below. MACs are the executed ones: of all E experts where an "
-            "implementation runs them all.",
-        ),
-        "layer",
+            "implementation runs them all."
+        ],
+        below=["No figure of this table was measured."],
+        note_column="layer",
     )
-    rows = [_row(case, spec, hardware) for case in cases for spec in case.impls(any_device=True)]
-    return Section(table, rows, ["No figure of this table was measured."])
 
 
-def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> Row:
+def _row(case: TimingCase, spec: ImplSpec, hardware: Hardware) -> EstimateRow:
     from headcount.bench.latency.launch_count import count_launches
 
     done, number = work(case, spec.executed), count_launches(case, spec)
     moved = done.elements * case.element_bytes
     bounds = bounds_s(done.macs, moved, Peaks.of(hardware, case.dtype)) | {"kernels": (number or 0) * RAMP_US * US}
     limit = max(bounds, key=bounds.__getitem__)
-    values = {
-        "layer": spec.name,
-        "implementation": spec.impl,
-        "seq_len": case.seq_len,
-        "batch_size": case.batch_size,
-        "pass": case.which,
-        "macs": done.macs,
-        "bytes": moved,
-        "launches": number,
-        "estimate_us": bounds[limit] / US,
-        "limit": limit,
-    }
-    unknown = "kernels unknown: the pass is not counted, or the implementation does not run on meta tensors"
-    return Row(values, [] if number is not None else [unknown], [values])
+    return EstimateRow(
+        layer=spec.name,
+        implementation=spec.impl,
+        seq_len=case.seq_len,
+        batch_size=case.batch_size,
+        which=case.which,
+        macs=done.macs,
+        bytes=moved,
+        launches=number,
+        estimate_us=bounds[limit] / US,
+        limit=limit,
+    )

@@ -14,43 +14,75 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from headcount.bench import records
 from headcount.bench.case import Case, describe_input
-from headcount.bench.cli import Parser, Work, add_output
+from headcount.bench.cli import Parser, add_output
 from headcount.bench.env import environment
 from headcount.bench.errors import EnvironmentMissing, UsageError
 from headcount.bench.hardware import by_device
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval
-from headcount.bench.latency.timing_cases import ELEMENT_BYTES
+from headcount.bench.latency.timing_cases import ELEMENT_BYTES, PASS
 from headcount.bench.output.arguments import SET
-from headcount.bench.table import Column, Row, Section, Table, macs_column
+from headcount.bench.records import Environment, Interval, Record, Samples
+from headcount.bench.result import Result, Table, columns_of, shown
+from headcount.bench.table import Column, macs_column
 from headcount.formulas.plan import Plan, parse
 from headcount.formulas.rank import INDEX, PARAMETER, REDUCTION, RankCost, rank_costs
 from headcount.models.configs.targets import read
 
 PROG = "python -m bench.latency"
-KIND = "latency-ranks"
-"""Kind of the records."""
 TIMEOUT_S = 300
 GRACE_S = 10
 """Seconds in which torchrun ends the ranks that are left after one has died."""
 RULE = "forward MACs of the whole model as executed, three times for a step, recomputation left out"
 """The rule of model FLOPs utilization."""
-TABLE_COLUMNS = (
-    Column("plan", "plan"),
-    Column("pass", "pass"),
-    Column("slowest_ms", "median\n[95 %]", "ms", kind="interval", digits=2, priority=0),
-    macs_column("macs", "MACs of\na rank", priority=2),
-    Column("sent_bytes", "sent by\na rank", "bytes", kind="int", of="bytes", priority=1),
-    Column("bandwidth", "sent /\ntime", "MB/s", kind="fixed", digits=1, scale=10**6, priority=1),
-    Column("mfu", "MFU", "%", kind="fixed", digits=1, scale=Fraction(1, 100), priority=1),
-)
+
+
+@dataclass(frozen=True)
+class StepRecord(Record):
+    """Timed steps of a divided model.
+
+    Attributes:
+        name: the preset, whose fields ``set`` changes.
+        lengths: the input of a rank.
+        mesh: number of ranks by axis.
+        backend: of the process group: nccl or gloo.
+        which: the pass: forward or both; ``pass`` in JSON.
+        rank_ms: milliseconds of each step by rank.
+        slowest_ms: median of the slowest rank's milliseconds, with its interval.
+        macs: multiply-accumulates of a rank; ``model_macs`` of the whole model.
+        sent_bytes: bytes that leave a rank.
+        bandwidth: ``sent_bytes`` per second.
+        peak_macs_per_s: rate of the device's data sheet; None without one.
+        mfu: model FLOPs utilization by ``rule``; None without a peak.
+        smoke: too few steps for a measurement.
+    """
+
+    kind = "latency-ranks"
+    name: str
+    set: list[str]
+    lengths: Mapping[str, int]
+    plan: str = shown(Column, "plan")
+    mesh: Mapping[str, int]
+    backend: str
+    dtype: str
+    which: str = field(metadata={"column": lambda _: PASS})
+    rank_ms: list[Samples]
+    slowest_ms: Interval = shown(Column, "median\n[95 %]", "ms", kind="interval", digits=2, priority=0)
+    macs: int = shown(macs_column, "MACs of\na rank", priority=2)
+    model_macs: int
+    sent_bytes: int = shown(Column, "sent by\na rank", "bytes", kind="int", of="bytes", priority=1)
+    bandwidth: float = shown(Column, "sent /\ntime", "MB/s", kind="fixed", digits=1, scale=10**6, priority=1)
+    peak_macs_per_s: float | None
+    mfu: float | None = shown(Column, "MFU", "%", kind="fixed", digits=1, scale=Fraction(1, 100), priority=1)
+    rule: str
+    smoke: bool
+    environment: Environment
 
 
 def parser(prog: str = PROG) -> argparse.ArgumentParser:
@@ -73,7 +105,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str:
     """Check the divided model and time its steps, on every rank; return the table on rank 0, and nothing elsewhere."""
     rank = int(os.environ.get("RANK", 0))
     if rank:
@@ -96,7 +128,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work | str:
     record = _record(args, cost, whole, _measure(args, every, divided))
     if stores:
         records.append(Path(args.json), record)
-    return "" if rank else Work([_section(record)], result=_result)
+    return "" if rank else Result([_table(record)], lambda: _sentence(record))
 
 
 def _cost(case: Case, divided: Plan, text: str) -> RankCost:
@@ -159,7 +191,7 @@ def _measure(args: argparse.Namespace, case: Case, divided: Plan) -> list[list[f
 
 def _record(
     args: argparse.Namespace, cost: RankCost, whole: RankCost, seconds: Sequence[Sequence[float]]
-) -> dict[str, Any]:
+) -> StepRecord:
     """Return the record of a run: its mesh, the samples of all ranks, and what a rank computes and sends."""
     trains, size = args.which == "both", ELEMENT_BYTES[args.dtype]
     element_bytes = {PARAMETER: size, REDUCTION: size, INDEX: 8}
@@ -168,49 +200,44 @@ def _record(
     hardware = by_device(environ["device"])
     peak = hardware and hardware.macs_per_s[args.dtype]
     macs, model_macs = (one.step_macs if trains else one.ledger.macs for one in (cost, whole))
-    slowest = asdict(median_interval([1000 * max(step) for step in zip(*seconds, strict=True)]))
-    middle = slowest["value"] / 1000
-    return {
-        "kind": KIND,
-        "name": args.preset,
-        "set": list(args.set),
-        "lengths": args.lengths,
-        "plan": args.plan,
-        "mesh": {axis: getattr(cost.plan, axis) for axis in ("dp", "tp")},
-        "backend": "nccl" if args.device == "cuda" else "gloo",
-        "dtype": args.dtype,
-        "pass": args.which,
-        "rank_ms": [[1000 * one for one in own] for own in seconds],
-        "slowest_ms": slowest,
-        "macs": macs,
-        "model_macs": model_macs,
-        "sent_bytes": sent,
-        "bandwidth": sent / middle,
-        "peak_macs_per_s": peak,
-        "mfu": peak and model_macs / (middle * cost.ranks * peak),
-        "rule": RULE,
-        "smoke": args.blocks < TRUSTED_BLOCKS,
-        "environment": environ,
-    }
-
-
-def _section(record: Mapping[str, Any]) -> Section:
-    """Return the table of a record."""
-    ranks, steps = len(record["rank_ms"]), len(record["rank_ms"][0])
-    smoke = f"; {steps} steps: a smoke test, not a measurement" if record["smoke"] else ""
-    where = f"{ranks} ranks ({record['backend']}) of {record['environment']['device']}, {record['dtype']}{smoke}"
-    notes = [
-        f"Input of a rank: {describe_input(record['lengths'])}. Median over {steps} steps of the slowest rank's time, "
-        "with a 95 % bootstrap interval. In float64 the divided model equals the whole one.",
-        f"MFU: {record['rule']}; a dash where no data sheet names the device.",
-    ]
-    values = {column.key: record[column.key] for column in TABLE_COLUMNS}
-    heading = f"{record['name']} on {where}"
-    return Section(Table(f"{record['name']}-ranks", heading, TABLE_COLUMNS, notes), [Row(values, records=[record])])
-
-
-def _result(printed: Sequence[Section]) -> str:
-    row = printed[0].rows[0].values
-    return (
-        f"A step of the slowest rank takes {row['slowest_ms']['value']:.2f} ms and sends {row['sent_bytes']:,} bytes."
+    slowest = median_interval([1000 * max(step) for step in zip(*seconds, strict=True)])
+    middle = slowest.value / 1000
+    return StepRecord(
+        name=args.preset,
+        set=list(args.set),
+        lengths=args.lengths,
+        plan=args.plan,
+        mesh={axis: getattr(cost.plan, axis) for axis in ("dp", "tp")},
+        backend="nccl" if args.device == "cuda" else "gloo",
+        dtype=args.dtype,
+        which=args.which,
+        rank_ms=[[1000 * one for one in own] for own in seconds],
+        slowest_ms=asdict(slowest),
+        macs=macs,
+        model_macs=model_macs,
+        sent_bytes=sent,
+        bandwidth=sent / middle,
+        peak_macs_per_s=peak,
+        mfu=peak and model_macs / (middle * cost.ranks * peak),
+        rule=RULE,
+        smoke=args.blocks < TRUSTED_BLOCKS,
+        environment=environ,
     )
+
+
+def _table(record: StepRecord) -> Table[StepRecord]:
+    """Return the table of a record."""
+    ranks, steps = len(record.rank_ms), len(record.rank_ms[0])
+    smoke = f"; {steps} steps: a smoke test, not a measurement" if record.smoke else ""
+    where = f"{ranks} ranks ({record.backend}) of {record.environment['device']}, {record.dtype}{smoke}"
+    notes = [
+        f"Input of a rank: {describe_input(record.lengths)}. Median over {steps} steps of the slowest rank's time, "
+        "with a 95 % bootstrap interval. In float64 the divided model equals the whole one.",
+        f"MFU: {record.rule}; a dash where no data sheet names the device.",
+    ]
+    return Table(f"{record.name}-ranks", f"{record.name} on {where}", columns_of(StepRecord), [record], notes)
+
+
+def _sentence(record: StepRecord) -> str:
+    took = f"{record.slowest_ms['value']:.2f} ms"
+    return f"A step of the slowest rank takes {took} and sends {record.sent_bytes:,} bytes."

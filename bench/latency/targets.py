@@ -1,19 +1,22 @@
 """``headcount latency TARGET …``: time user modules, presets and configurations in turns. Imports no torch."""
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headcount.bench.cli import Parser, Work, add_output
+from headcount.bench.cli import Parser, add_output
 from headcount.bench.counting.count import count_module
+from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.process import run_isolated
 from headcount.bench.isolated.target import Target, add_target_options, is_configuration, parse_target
 from headcount.bench.latency import schedule
 from headcount.bench.latency.statistics import TRUSTED_BLOCKS, median_interval, paired_ratio, verdict
 from headcount.bench.output.progress import stage
-from headcount.bench.table import TONES, Column, Row, Section, Table, macs_column, plural
+from headcount.bench.records import NO_GRAPH, Interval, Samples
+from headcount.bench.result import Result, Row, Table, columns_of, shown
+from headcount.bench.table import TONES, Column, macs_column, plural
 from headcount.models.configs.targets import has_closed_form
 
 DESCRIPTION = """Time models, each with exact MACs.
@@ -27,14 +30,30 @@ Without a TARGET the layers and models of the papers are timed.
 TIME = "headcount.bench.latency.time_targets:time_targets"
 """What the process of the targets runs."""
 MODES = ("eval", "train")
-COLUMNS = (
-    Column("target", "model", code=True, wraps=16),
-    Column("ms", "median", "ms", kind="interval", digits=3, priority=0),
-    Column("to_first", "vs first", kind="interval", digits=2, priority=1),
-    Column("verdict", "verdict", priority=2, tones=TONES),
-    macs_column("macs", "MACs", priority=3),
-    Column("macs_per_s", "rate", "GMAC/s", kind="fixed", digits=1, scale=10**9),
-)
+
+
+@dataclass(frozen=True)
+class TargetRow(Row):
+    """A timed model, with its samples in milliseconds, and its time over that of the first one."""
+
+    target: str = shown(Column, "model", code=True, wraps=16)
+    ms: Interval = shown(Column, "median", "ms", kind="interval", digits=3, priority=0)
+    to_first: Interval | None = shown(Column, "vs first", kind="interval", digits=2, priority=1)
+    verdict: str | None = shown(Column, "verdict", priority=2, tones=TONES)
+    macs: int = shown(macs_column, "MACs", priority=3)
+    macs_per_s: float = shown(Column, "rate", "GMAC/s", kind="fixed", digits=1, scale=10**9)
+    name: str
+    params: int | None
+    weight_bytes: int
+    inputs: Sequence[str]
+    wall_ms: Samples
+    gpu_ms: Samples | None
+    no_graph_because: str | None
+
+    @property
+    def notes(self) -> list[str]:
+        """Why there is no graph."""
+        return [f"{NO_GRAPH}: {self.no_graph_because}"] if self.no_graph_because else []
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -51,7 +70,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return out
 
 
-def plan(args: argparse.Namespace) -> Work:
+def plan(args: argparse.Namespace) -> Result:
     """Return the table of the targets, counted and timed. Raises what count_module and run_isolated do."""
     schedule.prepare(args)
     targets = [_with_lengths(parse_target(text, args), len(args.target) > 1) for text in args.target]
@@ -63,19 +82,19 @@ def plan(args: argparse.Namespace) -> Work:
     with stage("timing"):
         code = [target.spec for target in targets]
         found = run_isolated(TIME, targets, code=code, label=", ".join(args.target), **how)
-    rows, passes = [], f"{'forward and backward' if args.backward else 'forward'} in {args.mode} mode"
-    for text, count, one in zip(args.target, counts, found["targets"], strict=True):
-        facts = {name: getattr(count, name) for name in ("name", "macs", "params", "weight_bytes", "inputs")}
-        rows.append(_row({"target": text, **facts, **one}, found))
+    rows = [_row(*one, found) for one in zip(args.target, counts, found["targets"], strict=True)]
+    passes = f"{'forward and backward' if args.backward else 'forward'} in {args.mode} mode"
     smoke = "" if args.blocks >= TRUSTED_BLOCKS else f"; {plural(args.blocks, 'block')}: a smoke test"
-    layout = Table(
+    table = Table(
         "latency-targets",
         f"{passes} on {found['device']}, {plural(found['threads'], 'thread')}, torch {found['torch']}{smoke}",
-        COLUMNS,
-        notes_above=[f"Median over {args.blocks} blocks in turns, and ratios block by block, with 95 % intervals."],
+        columns_of(TargetRow),
+        rows,
+        above=[f"Median over {args.blocks} blocks in turns, and ratios block by block, with 95 % intervals."],
         note_column="target",
+        facts={name: found[name] for name in ("control", "device", "threads", "torch")},
     )
-    return Work([Section(layout, rows, facts=found)], result=lambda _: f"{plural(len(rows), 'model')} timed.")
+    return Result([table], lambda: f"{plural(len(rows), 'model')} timed.")
 
 
 def _with_lengths(target: Target, several: bool) -> Target:
@@ -94,16 +113,21 @@ def check_memory(target: str, weight_bytes: int, device: str) -> None:
         raise UsageError(f"{target}: {weight_bytes:,} bytes of weights, and {free:,} bytes of memory are free")
 
 
-def _row(facts: Mapping[str, Any], found: Mapping[str, Any]) -> Row:
-    first, key = found["targets"][0], "gpu_ms" if facts["gpu_ms"] else "wall_ms"
-    median = median_interval(facts[key])
-    ratio = None if facts["wall_ms"] is first["wall_ms"] else paired_ratio(facts[key], first[key])
-    compared = {
-        "ms": asdict(median),
-        "macs_per_s": 1000 * facts["macs"] / median.value,
-        "to_first": ratio and asdict(ratio),
-        "verdict": ratio and verdict(ratio, paired_ratio(found["control"][key], first[key])),
-    }
-    reason = facts["no_graph_because"]
-    notes = [f"no CUDA graph, so GPU time includes launches and waits: {reason}"] if reason else []
-    return Row({**facts, **compared}, notes, [{**facts, **compared}])
+def _row(target: str, count: Count, samples: Mapping[str, Any], found: Mapping[str, Any]) -> TargetRow:
+    """Return the row of a target; ``found`` has the samples of all targets and of the A/A control."""
+    first, key = found["targets"][0], "gpu_ms" if samples["gpu_ms"] else "wall_ms"
+    median = median_interval(samples[key])
+    ratio = None if samples is first else paired_ratio(samples[key], first[key])
+    return TargetRow(
+        target=target,
+        ms=asdict(median),
+        to_first=ratio and asdict(ratio),
+        verdict=ratio and verdict(ratio, paired_ratio(found["control"][key], first[key])),
+        macs=count.macs,
+        macs_per_s=1000 * count.macs / median.value,
+        name=count.name,
+        params=count.params,
+        weight_bytes=count.weight_bytes,
+        inputs=count.inputs,
+        **samples,
+    )

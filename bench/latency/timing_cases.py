@@ -15,12 +15,13 @@ ROUTINGS = ("balanced", "paper", "zipf", "one-expert")
 """Distributions of the timed tokens over experts (``case_tensors.expert_shares``)."""
 ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 
+PASS = Column("pass", "pass", width=8, value=attrgetter("which"))
 COLUMNS = (
     Column("layer", "layer", width=17),
     Column("implementation", "implementation", width=14, priority=0),
     Column("seq_len", "T", kind="int", width=5, priority=0),
     Column("batch_size", "B", kind="int", width=5, priority=2),
-    Column("pass", "pass", width=8, value=attrgetter("which")),
+    PASS,
     Column("routing", "routing", width=10, priority=4),
 )
 """Columns of every table of timing cases; estimates have no routing."""

@@ -18,10 +18,9 @@ from tests.bench.latency.conftest import latency_record
 ])  # fmt: skip
 def test_bound_is_longest_of_three(seq_len, which, limit):
     case = TimingCase("layer", "mha-base", seq_len, 2, "bfloat16", which, "cuda", "balanced", ("fused",))
-    (row,) = estimate.section([case], HARDWARE["h200"]).rows
-    found = row.values
-    us = {"MACs": found["macs"] / 494.75e6, "bytes": found["bytes"] / 4.8e6, "kernels": 1.5 * (found["launches"] or 0)}
-    assert found["limit"] == limit and found["estimate_us"] == pytest.approx(us[limit]) == max(us.values())
+    (row,) = estimate.table([case], HARDWARE["h200"]).rows
+    us = {"MACs": row.macs / 494.75e6, "bytes": row.bytes / 4.8e6, "kernels": 1.5 * (row.launches or 0)}
+    assert row.limit == limit and row.estimate_us == pytest.approx(us[limit]) == max(us.values())
 
 
 @pytest.mark.parametrize("device, name", [
