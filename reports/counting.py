@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 from importlib import import_module
@@ -25,9 +25,10 @@ from headcount.bench.counting.result import Count
 from headcount.bench.derive import __main__ as derive
 from headcount.bench.macs import cases, compare, grid, published
 from headcount.bench.macs.columns import Accounts
+from headcount.bench.macs.compare import CrossoverRow, PartRow
 from headcount.bench.output.files import write
-from headcount.bench.result import Row, shown
-from headcount.bench.table import Column, Section
+from headcount.bench.result import R, Row, shown
+from headcount.bench.table import Column
 from headcount.formulas.published import claims, proofs, tables
 from headcount.formulas.published.expressions import Relation, expression
 from headcount.reports.explorer import models as explorer_models
@@ -80,12 +81,7 @@ class LayerRow(Row):
         return self.accounts.notes
 
 
-def check_sections(sections: Iterable[Section]) -> list[Section]:
-    """Return the sections with their rows as lists. Disagreement for a row that fails."""
-    return [replace(section, rows=check_rows(section.rows)) for section in sections]
-
-
-def check_rows(rows: Iterable[Any]) -> list[Any]:
+def check_rows(rows: Iterable[R]) -> list[R]:
     """Return the rows. Disagreement for one that fails."""
     rows = list(rows)
     if failures := [failure for row in rows for failure in row.failures]:
@@ -157,9 +153,10 @@ def audit() -> list[Cell]:
     return found
 
 
-def comparison(a: str, b: str) -> list[Section]:
-    """Compare two models, with crossovers confirmed by PyTorch's own counter."""
-    return check_sections(compare.sections(*map(cases.parse, (a, b)), ["torch"], None))
+def comparison(a: str, b: str) -> tuple[list[PartRow], list[CrossoverRow]]:
+    """Compare two models: by block, and the crossovers, confirmed by PyTorch's own counter."""
+    by_block, *_, crossed = compare.tables(*map(cases.parse, (a, b)), ["torch"], None)
+    return check_rows(by_block.rows), check_rows(crossed.rows)
 
 
 def searches(name: str, largest_sum: int) -> list[proofs.Search]:

@@ -17,12 +17,11 @@ from headcount.bench.derive.__main__ import KindRow
 from headcount.bench.isolated.workers import Here
 from headcount.bench.macs import columns, published
 from headcount.bench.macs.columns import Accounts, MemoryRow
+from headcount.bench.macs.compare import Amount, CrossoverRow, PartRow
 from headcount.bench.macs.published import ModelRow, VocabularyRow
 from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Table
 from headcount.bench.result_cache import CallCache
-from headcount.bench.table import Column, Row, Section
-from headcount.bench.table import Table as Layout
 from headcount.formulas.ledger import Ledger
 from headcount.formulas.published import claims, proofs, sentences, tables
 from headcount.formulas.published.claims import Cell as PrintedCell
@@ -45,7 +44,7 @@ STORE = "counts.json"
 SOURCES = ("bench", "formulas", "models", "reports/counting.py", "reports/explorer")
 """Folders and files that these results depend on."""
 
-KINDS = (Section, Layout, Column, Row, KindRow, LayerRow, Accounts, Cell, Search, Fraction)
+KINDS = (KindRow, LayerRow, Accounts, PartRow, Amount, CrossoverRow, Cell, Search, Fraction)
 """Dataclasses that these results consist of."""
 
 

@@ -1,12 +1,12 @@
 """``headcount compare``: two models, two parallel plans of one, or two rules of training FLOPs, part by part."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 from headcount.bench.case import Case
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.commands.options import (
     assumptions_of,
     column_options,
@@ -18,11 +18,11 @@ from headcount.bench.counting.result import Count
 from headcount.bench.env import peak_memory
 from headcount.bench.errors import UsageError
 from headcount.bench.isolated.target import TARGET, add_target_options, parse_target
-from headcount.bench.macs import cases, columns, entries, results
-from headcount.bench.result import Result, as_table
-from headcount.bench.snapshot.sections import COMPARED
-from headcount.bench.snapshot.sections import sections as saved_sections
-from headcount.bench.table import Section
+from headcount.bench.macs import cases, columns, entries
+from headcount.bench.render import realised
+from headcount.bench.result import Result, Table, as_table, format_macs
+from headcount.bench.snapshot.sections import COMPARED, sections
+from headcount.bench.table import plural
 from headcount.formulas.plan import GRAMMAR
 from headcount.formulas.plan import parse as parse_plan
 from headcount.models.configs.presets import PRESETS
@@ -54,16 +54,14 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def command(args: argparse.Namespace) -> Result | Work:
+def command(args: argparse.Namespace) -> Result:
     """Compare what ``args`` names."""
     if args.rules and not args.columns and not args.plan:
         return _rules(args)
-    sections = _plans(args) if args.plan else _models(args)
-    result = partial(results.comparison_result, in_flops=args.flops)
-    return Work(sections, strict=args.check, remark=peak_memory, result=result)
+    return _plans(args) if args.plan else _models(args)
 
 
-def _models(args: argparse.Namespace) -> Iterable[Section]:
+def _models(args: argparse.Namespace) -> Result:
     """Return the differences of two models, with a counter that checks each crossover."""
     if len(args.models) != 2:
         raise UsageError(ONE_OR_TWO)
@@ -73,7 +71,7 @@ def _models(args: argparse.Namespace) -> Iterable[Section]:
             raise UsageError("--counter and --columns go with models that are counted now, and no file of a count")
         counts = [side if isinstance(side, Count) else side.count for side in (a, b)]
         names = [text if isinstance(side, Count) else side.name for text, side in zip(args.models, (a, b), strict=True)]
-        return saved_sections(*counts, COMPARED, names=names)
+        return _counts(args, counts, names)
     # it imports sympy
     from headcount.bench.macs import compare
 
@@ -82,8 +80,37 @@ def _models(args: argparse.Namespace) -> Iterable[Section]:
         check_device(args.device)
         for case in (a, b):
             case.check_runs()
-    sections = compare.sections(a, b, counters, args.device)
-    return columns.of_comparison([*map(as_table, sections)], (a, b), args.columns, given) if args.columns else sections
+    tables = compare.tables(a, b, counters, args.device)
+    if args.columns:
+        tables = columns.of_comparison(tables, (a, b), args.columns, given)
+    # the rows of crossovers, where they are printed
+    tables = [realised(table) for table in tables]
+    crossed = [row for table in tables for row in table.rows if isinstance(row, compare.CrossoverRow)]
+    return _result(args, tables, a.ledger.macs - b.ledger.macs, crossed)
+
+
+def _counts(args: argparse.Namespace, counts: Sequence[Count], names: Sequence[str]) -> Result:
+    """Return the differences of two counts by module and kind."""
+    a, b = counts
+    return _result(args, [*map(as_table, sections(a, b, COMPARED, names=names))], a.macs - b.macs)
+
+
+def _result(args: argparse.Namespace, tables: Sequence[Table], difference: int, crossed: Sequence[Any] = ()) -> Result:
+    sentence = _sentence(difference, crossed, args.flops)
+    return Result(tables, lambda: sentence, strict=args.check, remark=peak_memory)
+
+
+def _sentence(difference: int, crossed: Sequence[Any], in_flops: bool) -> str:
+    """Return the difference A - B, and the number of crossovers, rows of macs.compare, with their letters."""
+    if difference:
+        out = f"A: {format_macs(abs(difference), in_flops)} {'more' if difference > 0 else 'less'} than B"
+    else:
+        out = f"A: as many {'FLOPs' if in_flops else 'MACs'} as B"
+    if crossed:
+        found = [row.letter for row in crossed if row.counted != "no crossover"]
+        letters = ", ".join(dict.fromkeys(found))
+        out += f"; {plural(len(found), 'crossover')} ({letters})" if found else "; no crossover"
+    return f"{out}."
 
 
 def _sides(args: argparse.Namespace) -> list[cases.Side]:
@@ -92,7 +119,7 @@ def _sides(args: argparse.Namespace) -> list[cases.Side]:
     return cases.parse_sides(args.models, given)
 
 
-def _plans(args: argparse.Namespace) -> list[Section]:
+def _plans(args: argparse.Namespace) -> Result:
     """Return the differences of a rank's closed form, of two plans or of two presets under one."""
     refuse(args, ("counter", "device", "columns"), "--plan")
     pairs = [(text, plan) for text in args.models for plan in args.plan]
@@ -106,7 +133,7 @@ def _plans(args: argparse.Namespace) -> list[Section]:
         slowest = max(replace(sides[text], plan=parse_plan(plan)).ranks, key=lambda cost: cost.step_macs)
         names.append(f"{text}, {plan}, stage {slowest.stage}")
         found.append(Count(text, slowest.ledger, collectives=slowest.transfers))
-    return saved_sections(*found, COMPARED, names=names)
+    return _counts(args, found, names)
 
 
 def _rules(args: argparse.Namespace) -> Result:

@@ -1,9 +1,10 @@
 """Compare two models: the parts of their difference, and the sizes at which their ranking changes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 from sympy import expand, sign
 
@@ -11,12 +12,13 @@ from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import CountedCase
 from headcount.bench.macs.crossover import Crossover, crossovers
+from headcount.bench.result import Row, Table, as_table, columns_of, shown
 from headcount.bench.snapshot.sections import COMPARED
 from headcount.bench.snapshot.sections import sections as saved_sections
-from headcount.bench.table import Column, Row, Section, Table, macs_column
+from headcount.bench.table import Column, macs_column
 from headcount.formulas import conventions
 from headcount.formulas.ledger import MAC_KINDS, Entry, Size, total_of
-from headcount.formulas.published import tables
+from headcount.formulas.published import tables as published
 from headcount.formulas.symbols import symbol
 from headcount.models.configs.base import ConfigError
 
@@ -49,17 +51,49 @@ PARAMS = [
     Quantity("params", "params", attrgetter("params"), "params"),
     Quantity("active_params", "active", attrgetter("active_params"), "params"),
 ]
-CROSSOVER_COLUMNS = [
-    Column("account", "account"),
-    Column("letter", "letter", width=9, priority=0),
-    Column("difference", "A - B", width=44, wraps=16),
-    Column("below", "last at", kind="int", width=9, priority=0),
-    macs_column("at_below", "A - B\nthere", width=15, sign=True, priority=2),
-    Column("above", "first at", kind="int", width=9, priority=0),
-    macs_column("at_above", "A - B\nthere", width=15, sign=True, priority=2),
-    Column("counted", "counted there", priority=0),
-]
-"""Columns reserve their widths, because rows are printed one by one."""
+NO_CROSSOVER = "no crossover"
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A quantity of a part in A and in B, and A - B; None where it is not known.
+
+    ``running_total``: of MACs, what B has with this part and those above as in A.
+    """
+
+    a: Size | None
+    b: Size | None
+    difference: Size | None
+    running_total: Size | None = None
+
+
+@dataclass(frozen=True)
+class PartRow(Row):
+    """A block or a kind of the two ledgers, or their total, with its amounts by key of the quantity."""
+
+    part: str
+    amounts: Mapping[str, Amount]
+    total: bool = False
+
+
+@dataclass(frozen=True)
+class CrossoverRow(Row):
+    """A change of sign of A - B at other sizes of a letter, or that there is none.
+
+    ``exceptions``: the values of A - B at sizes at which it is not the polynomial.
+    """
+
+    account: str = shown(Column, "account")
+    letter: str = shown(Column, "letter", priority=0)
+    difference: str = shown(Column, "A - B", wraps=20)
+    below: int | None = shown(Column, "last at", kind="int", priority=0)
+    at_below: int | None = shown(macs_column, "A - B\nthere", sign=True, priority=2)
+    above: int | None = shown(Column, "first at", kind="int", priority=0)
+    at_above: int | None = shown(macs_column, "A - B\nthere", sign=True, priority=2)
+    counted: str = shown(Column, "counted there", priority=0)
+    exceptions: Mapping[int, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    failures: Sequence[str] = ()
 
 
 def block_in(side: Compared) -> Callable[[Entry], str]:
@@ -85,7 +119,7 @@ def lengths_note(a: Compared, b: Compared) -> list[str]:
 
 def macs_by_rule(a: Compared, b: Compared) -> list[Quantity]:
     """Return MACs by the rule of the first published table that has both presets, if any, and exact MACs."""
-    for table in tables.load_tables().values():
+    for table in published.load_tables().values():
         # a table that prints no MACs has no rule for them
         if (macs := table.column("macs")) and {a.preset, b.preset} <= {row.target for row in table.rows}:
             statement = f"Rule of {table.name}: {macs.multiplicity.about}"
@@ -97,8 +131,8 @@ def _size_by(multiplicity: Callable[[Entry], int], entry: Entry) -> Size:
     return multiplicity(entry) * entry.size
 
 
-def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | None) -> Iterator[Section]:
-    """Yield the differences by block and by kind, parameters by block, and the crossovers.
+def tables(a: Compared, b: Compared, counters: Sequence[str], device: str | None) -> list[Table]:
+    """Return the differences by block and by kind, parameters by block, and the crossovers, an iterator of rows.
 
     Two user modules have no known blocks: their differences are by term and by parameter.
     """
@@ -107,83 +141,101 @@ def sections(a: Compared, b: Compared, counters: Sequence[str], device: str | No
     notes = [f"A: {a.name}. B: {b.name}. Input: {'; '.join(inputs)}."]
     notes += lengths_note(a, b)
     notes += [f"{rule.head}: {rule.statement}" for rule in macs]
-    modules = isinstance(a, CountedCase) and isinstance(b, CountedCase)
-    if modules:
-        yield from saved_sections(a.count, b.count, COMPARED, names=(a.name, b.name))
-    else:
-        yield _by_part(Table("compare-block", "MACs by block", [Column("block", "block")], notes), block_in, a, b, macs)
-    table = Table("compare-kind", "MACs by kind", [Column("kind", "kind")], notes)
-    yield _by_part(table, kind_in, a, b, macs)
-    if not modules:
-        table = Table("compare-params", "parameters by block", [Column("block", "block")])
-        yield _by_part(table, block_in, a, b, PARAMS)
-    if not modules or all(side.letters() for side in (a, b)):
-        yield _crossovers(a, b, macs, counters, device)
+    title = f"{a.name} against {b.name}"
+    by_kind = part_table("kind", f"{title}: MACs by kind", by_part(kind_in, a, b, macs), macs, notes)
+    if isinstance(a, CountedCase) and isinstance(b, CountedCase):
+        found = [*map(as_table, saved_sections(a.count, b.count, COMPARED, names=(a.name, b.name))), by_kind]
+        return [*found, _crossover_table(a, b, macs, counters, device)] if a.letters() and b.letters() else found
+    by_block = part_table("block", f"{title}: MACs by block", by_part(block_in, a, b, macs), macs, notes)
+    params = by_part(block_in, a, b, PARAMS, with_zeros=True)
+    of_params = part_table("block", f"{title}: parameters by block", params, PARAMS, name="compare-params")
+    return [by_block, by_kind, of_params, _crossover_table(a, b, macs, counters, device)]
 
 
-def _by_part(
-    table: Table, part_in: Callable[[Compared], Callable[[Entry], str]], a: Compared, b: Compared,
-    quantities: Sequence[Quantity],
-) -> Section:  # fmt: skip
+def by_part(
+    part_in: Callable[[Compared], Callable[[Entry], str]], a: Compared, b: Compared, quantities: Sequence[Quantity],
+    with_zeros: bool = False,
+) -> list[PartRow]:  # fmt: skip
     """Return a row for each part of the two ledgers, and their total.
 
-    ``part_in`` returns the function of the part of an entry, for each side. MACs have a running total from B to A, and
-    parts without any are left out.
+    ``part_in`` returns the function of the part of an entry, for each side. Parts without an amount are left out unless
+    ``with_zeros``.
     """
-    columns = [*table.columns]
-    for key, head, of in ((one.key, one.head, one.of) for one in quantities):
-        columns += [
-            Column(f"a_{key}", f"{head}\nA", kind="int", of=of),
-            Column(f"b_{key}", f"{head}\nB", kind="int", of=of),
-            Column(f"difference_{key}", f"{head}\nA - B", kind="int", sign=True, of=of, priority=0),
-        ]
-        if of == "MACs":
-            columns.append(macs_column(f"sum_{key}", f"{head}\nrunning total", priority=3))
     entries_of: list[dict[str, list[Entry]]] = [{}, {}]
-    for by_part, side in zip(entries_of, (a, b), strict=True):
+    for entries, side in zip(entries_of, (a, b), strict=True):
         part_of = part_in(side)
         for entry in side.ledger:
-            by_part.setdefault(part_of(entry), []).append(entry)
+            entries.setdefault(part_of(entry), []).append(entry)
     found = {**entries_of[0], **entries_of[1]}
     order = [*BLOCKS, *MAC_KINDS]
     parts = sorted(found, key=lambda part: order.index(part) if part in order else len(order))
-    sums = {one.key: sum(map(one.amount, b.ledger)) for one in quantities}
+    sums = {one.key: sum(map(one.amount, b.ledger)) for one in quantities if one.of == "MACs"}
     rows = []
-    for part in (*parts, "total"):
-        total, values = part == "total", {columns[0].key: part}
+    for part in parts:
+        amounts = {}
         for one in quantities:
-            left, right = (
-                total_of(map(one.amount, side.ledger if total else by_part.get(part, ())))
-                for by_part, side in zip(entries_of, (a, b), strict=True)
-            )
-            difference = None if None in (left, right) else left - right
-            values |= {f"a_{one.key}": left, f"b_{one.key}": right, f"difference_{one.key}": difference}
-            if one.of == "MACs":
-                sums[one.key] += 0 if total else left - right
-                values[f"sum_{one.key}"] = sums[one.key]
-        if total or quantities is PARAMS or any(values[f"{side}_{one.key}"] for one in quantities for side in "ab"):
-            rows.append(Row(values, records=[values], total=total))
-    title = f"{a.name} against {b.name}: {table.title}"
-    return Section(replace(table, title=title, columns=columns), rows)
+            amounts[one.key] = _amount(one, *(entries.get(part, ()) for entries in entries_of))
+            if one.key in sums:
+                sums[one.key] += amounts[one.key].difference
+                amounts[one.key] = replace(amounts[one.key], running_total=sums[one.key])
+        if with_zeros or any(one.a or one.b for one in amounts.values()):
+            rows.append(PartRow(part, amounts))
+    totals = {one.key: _amount(one, a.ledger, b.ledger, sums.get(one.key)) for one in quantities}
+    return [*rows, PartRow("total", totals, total=True)]
 
 
-def _crossovers(a: Compared, b: Compared, rules: Sequence[Quantity], counters, device) -> Section:
+def _amount(
+    quantity: Quantity, of_a: Iterable[Entry], of_b: Iterable[Entry], running_total: Size | None = None
+) -> Amount:
+    """Return a quantity of the entries of both sides."""
+    left, right = (total_of(map(quantity.amount, entries)) for entries in (of_a, of_b))
+    return Amount(left, right, None if None in (left, right) else left - right, running_total)
+
+
+def part_table(
+    what: str, title: str, rows: Sequence[PartRow], quantities: Sequence[Quantity], notes: Sequence[str] = (),
+    name: str = "",
+) -> Table[PartRow]:  # fmt: skip
+    """Return the table of the parts of the two ledgers; ``what`` is a part."""
+    columns = [Column(what, what, value=attrgetter("part"))]
+    for one in quantities:
+        columns += [
+            _amount_column(one, "a", f"a_{one.key}", "A"),
+            _amount_column(one, "b", f"b_{one.key}", "B"),
+            _amount_column(one, "difference", f"difference_{one.key}", "A - B", sign=True, priority=0),
+        ]
+        if one.of == "MACs":
+            columns.append(_amount_column(one, "running_total", f"sum_{one.key}", "running total", priority=3))
+    return Table(name or f"compare-{what}", title, columns, rows, notes)
+
+
+def _amount_column(quantity: Quantity, name: str, key: str, head: str, **options: Any) -> Column:
+    def value(row: PartRow) -> Size | None:
+        return getattr(row.amounts[quantity.key], name)
+
+    return Column(key, f"{quantity.head}\n{head}", kind="int", of=quantity.of, value=value, **options)
+
+
+def _crossover_table(
+    a: Compared, b: Compared, rules: Sequence[Quantity], counters: Sequence[str], device: str | None
+) -> Table[CrossoverRow]:
+    """Return the table of crossovers, whose rows are an iterator: to find them takes long."""
     moved = dict.fromkeys(letter for s in (a, b) for letter in s.letters() if letter != "T")
     notes = ["T is every input length at once."]
     if moved:
         notes[0] += f" Changed in A or in B alone, in all layers, everything else fixed: {', '.join(moved)}"
         notes[0] += " (g changes with h where every head has its own keys and values)." if "h" in moved else "."
-    layout = Table(
-        "compare-crossovers",
-        f"{a.name} against {b.name}: crossovers",
-        CROSSOVER_COLUMNS,
-        notes_above=notes,
-        note_column="counted",
-    )
     movable = [("T", "AB")] if all("T" in s.letters() for s in (a, b)) else []
     movable += [(letter, which) for which, s in (("A", a), ("B", b)) for letter in s.letters() if letter != "T"]
     changes = [Change(a, b, letter, which, rule) for rule in rules for letter, which in movable]
-    return Section(layout, (row for change in changes for row in _rows_of_change(change, counters, device)))
+    return Table(
+        "compare-crossovers",
+        f"{a.name} against {b.name}: crossovers",
+        columns_of(CrossoverRow),
+        (row for change in changes for row in _rows_of_change(change, counters, device)),
+        notes,
+        note_column="counted",
+    )
 
 
 @dataclass(frozen=True)
@@ -230,7 +282,7 @@ class Change:
         return wider if sign(wider.at_below) != sign(wider.at_above) else None
 
 
-def _rows_of_change(change: Change, counters, device) -> Iterator[Row]:
+def _rows_of_change(change: Change, counters: Sequence[str], device: str | None) -> Iterator[CrossoverRow]:
     letter, unknown = change.letter, symbol(change.letter)
     difference = expand(change.difference_at(unknown))
     # no experts or heads may be a size, no tokens is none
@@ -238,24 +290,34 @@ def _rows_of_change(change: Change, counters, device) -> Iterator[Row]:
     # A router over 0 heads or 1 head is omitted, so the polynomial may hold from 2 on only.
     small = {} if letter == "T" else {n: change.difference_at(n) for n in range(least, 2)}
     exceptions = {n: value for n, value in small.items() if value != difference.subs(unknown, n)}
-    values = {"account": change.rule.head, "letter": letter if change.which == "AB" else f"{letter} of {change.which}"}
-    values["difference"] = str(difference).replace("**", "^")
     apart = " and ".join(f"{value:,} at {letter} = {n}" for n, value in exceptions.items())
     apart = [f"A - B is {apart}"] if apart else []
+    row = CrossoverRow(
+        account=change.rule.head,
+        letter=letter if change.which == "AB" else f"{letter} of {change.which}",
+        difference=str(difference).replace("**", "^"),
+        below=None,
+        at_below=None,
+        above=None,
+        at_above=None,
+        counted=NO_CROSSOVER,
+        exceptions=exceptions,
+        notes=apart,
+    )
     found = crossovers(difference, unknown, least, exceptions)
     for crossover in found:
         reasons = [why for n in (crossover.below, crossover.above) if isinstance(why := change.build(n), str)]
         built = change.nearest_buildable(crossover) if reasons else crossover
         counted, notes, failures = _confirm(change, built, counters, device) if built else ("cannot be built", [], [])
-        row = {**values, **vars(built or crossover), "counted": counted}
-        records = [{**row, "exceptions": exceptions}]
-        yield Row(row, notes=[*apart, *reasons[:1], *notes], records=records, failures=failures)
+        notes = [*apart, *reasons[:1], *notes]
+        yield replace(row, **vars(built or crossover), counted=counted, notes=notes, failures=failures)
     if not found:
-        row = {**values, "below": None, "at_below": None, "above": None, "at_above": None, "counted": "no crossover"}
-        yield Row(row, notes=apart, records=[{**row, "exceptions": exceptions}])
+        yield row
 
 
-def _confirm(change: Change, crossover: Crossover, counters, device) -> tuple[str, list[str], list[str]]:
+def _confirm(
+    change: Change, crossover: Crossover, counters: Sequence[str], device: str | None
+) -> tuple[str, list[str], list[str]]:
     """Count A and B at both integers, and return the verdict on the closed form, notes and failures."""
     if change.rule is not EXACT:
         return "closed form", [], []

@@ -7,8 +7,9 @@ from typing import Any
 import sympy
 
 from headcount.bench.derive import __main__ as derive
-from headcount.bench.macs import grid
-from headcount.bench.result import Table
+from headcount.bench.macs import compare, grid
+from headcount.bench.macs.compare import CrossoverRow
+from headcount.bench.result import Table, columns_of
 from headcount.formulas import conventions, mha, moa
 from headcount.formulas.symbols import symbol
 from headcount.reports import counting, document, papers
@@ -79,13 +80,12 @@ def derivation(facts: Facts, argv: str) -> str:
 
 def comparison(facts: Facts) -> str:
     """Return the differences of Table 1's big models by block, under the rule and exact, and their crossovers."""
-    sections = {section.table.name: section for section in facts.result(counting.comparison, BIG, TRANSFORMER_BIG)}
-    blocks = sections["compare-block"]
+    by_block, crossed = facts.result(counting.comparison, BIG, TRANSFORMER_BIG)
     parts = []
-    for form in ("rule", "exact"):
-        keys = [column.key for column in blocks.table.columns if column.key.endswith(f"_{form}")]
-        parts.append(document.rows_of(blocks, "block", *keys, below=form == "exact"))
-    return "\n\n".join([*parts, document.rows_of(sections["compare-crossovers"])])
+    for quantity in compare.macs_by_rule(facts.cases(BIG, {}), facts.cases(TRANSFORMER_BIG, {})):
+        parts.append(document.rows_of(compare.part_table("block", "", by_block, [quantity])))
+    crossovers = Table("crossovers", "", columns_of(CrossoverRow), crossed, note_column="counted")
+    return "\n\n".join([*parts, document.rows_of(crossovers)])
 
 
 def premises(facts: Facts) -> dict[str, Any]:

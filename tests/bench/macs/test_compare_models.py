@@ -20,16 +20,21 @@ def index_by(rows, key):
     return {row[key]: row for row in rows}
 
 
+def amounts(rows, quantity):
+    """Return the amounts of a quantity by block or kind."""
+    return {row["part"]: row["amounts"][quantity] for row in rows}
+
+
 def test_blocks_match_hand_formulas(tables):
-    blocks = index_by(tables(*BIG, *CLOSED)["compare-block"], "block")
+    blocks = amounts(tables(*BIG, *CLOSED)["compare-block"], "rule")
     # encoder 6 and decoder 2 * 6 layers; d_m 512, K D = 4096, E 32 against d_m 1024, each of 10 tokens
     attention = 18 * 10 * (2 * 512 * 4096 + 2 * 512 * 256 + 512 * 32) - 18 * 10 * 4 * 1024 * 1024
     assert attention == 50_135_040
-    assert blocks["attention"]["difference_rule"] == attention
-    assert blocks["feed-forward"]["difference_rule"] == 12 * 10 * 2 * (512 * 2048 - 1024 * 4096)
-    assert blocks["vocabulary"]["difference_rule"] == 10 * 32000 * (512 - 1024)
+    assert blocks["attention"]["difference"] == attention
+    assert blocks["feed-forward"]["difference"] == 12 * 10 * 2 * (512 * 2048 - 1024 * 4096)
+    assert blocks["vocabulary"]["difference"] == 10 * 32000 * (512 - 1024)
     assert blocks.keys() == {"attention", "feed-forward", "vocabulary", "total"}
-    assert blocks["total"]["a_rule"] == 1_220_608_000 and blocks["total"]["b_rule"] == 2_089_287_680
+    assert (blocks["total"]["a"], blocks["total"]["b"]) == (1_220_608_000, 2_089_287_680)
 
 
 BLOCKS = ["attention", "feed-forward", "vocabulary", "other"]
@@ -44,15 +49,15 @@ def test_parts_sum_to_total(pair, tables):
     found = tables("compare", *pair, *CLOSED)
     for what in ("block", "kind"):
         *rows, total = found[f"compare-{what}"]
-        names = [row[what] for row in rows]
+        names = [row["part"] for row in rows]
         assert names == [name for name in [*BLOCKS, *KINDS] if name in names]
-        for account in ("rule", "exact") if "sum_rule" in total else ("exact",):
-            sums = total[f"b_{account}"]
-            for row in rows:
-                sums += row[f"difference_{account}"]
-                assert row[f"difference_{account}"] == row[f"a_{account}"] - row[f"b_{account}"]
-                assert row[f"sum_{account}"] == sums
-            assert sums == total[f"a_{account}"]
+        for quantity, whole in total["amounts"].items():
+            sums = whole["b"]
+            for part in (row["amounts"][quantity] for row in rows):
+                sums += part["difference"]
+                assert part["difference"] == part["a"] - part["b"]
+                assert part["running_total"] == sums
+            assert sums == whole["a"]
 
 
 def test_wrong_count_at_crossover_fails_check(command, monkeypatch):
@@ -66,7 +71,7 @@ def test_wrong_count_at_crossover_fails_check(command, monkeypatch):
 
 def test_fields_differ_between_sides(tables):
     data = tables("compare", "moa-8K8E128D,top_k=4,num_experts=16", "moa-8K8E128D", *CLOSED)
-    attention = index_by(data["compare-block"], "block")["attention"]["difference_exact"]
+    attention = amounts(data["compare-block"], "exact")["attention"]["difference"]
     # K = 4 not 8: two projections and two products; E = 16 not 8: the router
     assert attention == 18 * 10 * (-4 * (2 * 512 * 128 + 2 * 10 * 128) + 8 * 512)
     assert {r["letter"] for r in data["compare-crossovers"]} == {"T", "K of A", "E of A", "K of B", "E of B"}
@@ -158,8 +163,8 @@ def test_preset_against_user_module(warm, tables, tmp_path):
     small = "moa-8K8E128D,vocab_size=11,d_ff=7,num_encoder_layers=1,num_decoder_layers=1"
     data = tables("compare", small, f"{path}:layer,T=10,d=1792", "--counter", "torch")
     d, D, h = 1792, 128, 8
-    assert index_by(data["compare-block"], "block")["attention"]["b_exact"] == 4 * 10 * d * d + 2 * 10 * 10 * d
-    assert index_by(data["compare-params"], "block")["total"]["b_params"] == 4 * d * d
+    assert amounts(data["compare-block"], "exact")["attention"]["b"] == 4 * 10 * d * d + 2 * 10 * 10 * d
+    assert amounts(data["compare-params"], "params")["total"]["b"] == 4 * d * d
     # three MoA layers with E = K = 8, two feed-forward blocks, the vocabulary; S = T
     linear = 3 * (512 * 8 + 2 * h * 512 * D + 2 * 512 * D) + 2 * 2 * 512 * 7 + 512 * 11 - 4 * d * d
     square = 3 * 2 * h * D - 2 * d
@@ -211,13 +216,13 @@ def test_blocks_of_a_module_follow_its_products(warm, tables, tmp_path, n, d, f,
     path.write_text(MODEL)
     spec = f"{path}:make,n={n},d={d},f={f},v={v},T={T}"
     data = tables("compare", "llama3-8b", spec, "--counter", "closed-form")
-    params = {row["block"]: row["b_params"] for row in data["compare-params"]}
+    params = {part: one["b"] for part, one in amounts(data["compare-params"], "params").items()}
     attention, wide, words = n * 4 * (d * d + d), n * (2 * d * f + f + d), 2 * v * d
     assert params == {
         "attention": attention, "feed-forward": wide, "vocabulary": words, "other": n * 2 * d,
         "total": attention + wide + words + n * 2 * d,
     }  # fmt: skip
-    block = {row["block"]: row["b_exact"] for row in data["compare-block"]}
+    block = {part: one["b"] for part, one in amounts(data["compare-block"], "exact").items()}
     assert block["feed-forward"] == n * 2 * T * d * f and block["vocabulary"] == T * d * v
     assert block["attention"] == n * (4 * T * d * d + 2 * T * T * d)
 

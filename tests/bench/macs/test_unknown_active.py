@@ -51,11 +51,11 @@ def test_compare_leaves_out_unknown_active_parameters(model):
     unknown, known = (cases.parse(f"{model}:{name}") for name in ("mixture", "dense"))
     preset = cases.parse("moa-8K8E128D")
     for side, active in ((unknown, None), (known, 5 * 3 + 3)):
-        found = {section.table.name: section for section in compare.sections(side, preset, (), None)}
-        total = list(found["compare-params"].rows)[-1].values
-        assert (total["a_params"], total["a_active_params"]) == (side.ledger.params, active)
+        found = {table.name: table for table in compare.tables(side, preset, (), None)}
+        total = found["compare-params"].rows[-1].amounts
+        assert (total["params"].a, total["active_params"].a) == (side.ledger.params, active)
         expected = None if active is None else active - preset.ledger.active_params
-        assert total["difference_active_params"] == expected
+        assert total["active_params"].difference == expected
 
 
 @pytest.mark.parametrize(
