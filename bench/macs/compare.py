@@ -8,6 +8,7 @@ from typing import Any
 
 from sympy import expand, sign
 
+from headcount.bench.accounts import is_layer
 from headcount.bench.case import Case, describe_input
 from headcount.bench.macs import cases
 from headcount.bench.macs.cases import CountedCase
@@ -100,6 +101,8 @@ def block_in(side: Compared) -> Callable[[Entry], str]:
     """Return the function of the block of an entry: attention, feed-forward, vocabulary or other."""
     if isinstance(side, CountedCase):
         return lambda entry: side.blocks[entry.path]
+    if is_layer(side):
+        return lambda entry: "attention"
     return lambda entry: next((name for name, holds in BLOCKS.items() if holds(entry)), "other")
 
 
