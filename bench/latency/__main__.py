@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     if argv[:1] and argv[0] in SUBCOMMANDS:
         name = f"{prog} {argv[0]}"
         other = import_module(f"headcount.bench.latency.{argv[0]}")
-        return serve(name, other.parser(name), lambda args: other.plan(args, argv[1:]), argv[1:])
+        return serve(name, other.parser(name), lambda args: other.plan(args, argv), argv[1:])
     if _has_target(prog, argv):
         return serve(prog, targets.parser(prog), targets.plan, argv)
     return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
@@ -152,7 +152,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str | C
             torch.set_num_threads(args.threads)
         return [_make_cases(args)]
 
-    return schedule.plan_cases(args, [], argv, cases)
+    return schedule.plan_cases(args, argv, cases)
 
 
 def _estimate(args: argparse.Namespace) -> Result:

@@ -59,7 +59,7 @@ def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | str | C
         print(describe_cache(), file=sys.stderr)
         return [list(part) for part in parts.values()]
 
-    return schedule.plan_cases(args, ["campaign"], argv, cases)
+    return schedule.plan_cases(args, argv, cases)
 
 
 def _part_cases(part: str, args: argparse.Namespace) -> dict[TimingCase, float]:

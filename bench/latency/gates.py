@@ -33,7 +33,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
 
 def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result | Callable[[], int]:
     """Return the checks, of each implementation of each case, or what to run instead of this process."""
-    return schedule.plan_cases(args, ["gates"], argv, lambda: [check_cases(args.layer, args.device, args.dtype)])
+    return schedule.plan_cases(args, argv, lambda: [check_cases(args.layer, args.device, args.dtype)])
 
 
 def check_cases(names: Sequence[str], device: str, dtypes: Iterable[str] | None = None) -> list[TimingCase]:

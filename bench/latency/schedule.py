@@ -17,9 +17,7 @@ from headcount.bench.errors import UsageError
 from headcount.bench.hardware import HARDWARE
 from headcount.bench.isolated import watched
 from headcount.bench.latency.timing_cases import ELEMENT_BYTES, TimingCase
-from headcount.bench.records import LatencyRecord
 from headcount.bench.result import Result
-from headcount.bench.table import escape_controls
 from headcount.models.configs.presets import preset
 
 TOKENS = {"cpu": 1024, "cuda": 16384}
@@ -90,23 +88,6 @@ def _identity(case: TimingCase) -> tuple:
     return case.subject, case.name, case.seq_len, case.which, case.routing, case.blocks
 
 
-def read_finished(path: Path | None) -> dict[str, list[LatencyRecord]]:
-    """Return the records in ``path`` by key of their case, those of the last run of each.
-
-    Lines that are no records are reported on stderr.
-    """
-    found, problems = records.read_latencies(path) if path and path.exists() else ([], [])
-    if problems:
-        print(escape_controls(records.briefly(problems)), file=sys.stderr)
-    done: dict[str, list[LatencyRecord]] = {}
-    for record in found:
-        rows = done.setdefault(record.cell, [])
-        if rows and rows[0].environment != record.environment:
-            rows.clear()
-        rows.append(record)
-    return done
-
-
 def in_worker(device: str, argv: Sequence[str]) -> Callable[[], int] | None:
     """Return a function that runs this program in worker processes; None in a worker, where none is needed, and where
     another program calls this one with ``argv``."""
@@ -129,11 +110,11 @@ def prepare(args: argparse.Namespace) -> None:
 
 
 def plan_cases(
-    args: argparse.Namespace, command: Sequence[str], argv: Sequence[str], make: Callable[[], list[list[TimingCase]]]
+    args: argparse.Namespace, argv: Sequence[str], make: Callable[[], list[list[TimingCase]]]
 ) -> Result | Callable[[], int]:
     """Return a table for each list of cases, measured as it is printed, or what to run instead of this process.
 
-    ``command`` and ``argv`` are recorded. ``make`` is called where this process measures.
+    ``argv`` is recorded. ``make`` is called where this process measures.
     """
     defaults = {"out_dir": None, "record": False, "json": None, "within": None, "hardware": None, "blocks": BLOCKS}
     args = argparse.Namespace(**defaults | {"commit": None} | vars(args))
@@ -147,7 +128,7 @@ def plan_cases(
         case.impls()
     from headcount.bench.latency.session import TimingSession, environment_of
 
-    environ = environment_of(args, [*command, *argv])
+    environ = environment_of(args, argv)
     path = Path(args.out_dir) / "latency.jsonl" if args.out_dir else args.json and Path(args.json)
     if args.record:
         path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])

@@ -18,7 +18,7 @@ from headcount.bench import records
 from headcount.bench.env import environment
 from headcount.bench.hardware import Hardware
 from headcount.bench.isolated import watched
-from headcount.bench.latency import capture, measure, schedule, table
+from headcount.bench.latency import capture, measure, table
 from headcount.bench.latency.case_tensors import DTYPES
 from headcount.bench.latency.roofline import Peaks, bound
 from headcount.bench.latency.timing import format_status, is_lost
@@ -26,6 +26,7 @@ from headcount.bench.latency.timing_cases import TimingCase
 from headcount.bench.output.files import ensure_dir, write
 from headcount.bench.records import Environment, LatencyRecord
 from headcount.bench.result import Table
+from headcount.bench.table import escape_controls
 
 ROUNDS = {"cpu": 5, "cuda": 20}
 SIDE = {"cpu": 2048, "cuda": 8192}
@@ -62,7 +63,7 @@ class TimingSession:
         self.path, self.within = path, within
         self.parent = watched.worker() if path else {}
         self.started = self.parent.get("started") or time.time()
-        self.done = schedule.read_finished(path)
+        self.done = read_finished(path)
         self.printed: list[LatencyRecord] = []
         # what follows the time: a line for each missing case
         self.remark = f", records in {path}" if path else ""
@@ -155,6 +156,23 @@ class TimingSession:
                 print(f"no peak rates of {dtype}, so no roofline bounds: {format_status(error)}", file=sys.stderr)
                 self._peaks[dtype] = None
         return self._peaks[dtype]
+
+
+def read_finished(path: Path | None) -> dict[str, list[LatencyRecord]]:
+    """Return the records in ``path`` by key of their case, those of the last run of each.
+
+    Lines that are no records are reported on stderr.
+    """
+    found, problems = records.read_latencies(path) if path and path.exists() else ([], [])
+    if problems:
+        print(escape_controls(records.briefly(problems)), file=sys.stderr)
+    done: dict[str, list[LatencyRecord]] = {}
+    for record in found:
+        rows = done.setdefault(record.cell, [])
+        if rows and rows[0].environment != record.environment:
+            rows.clear()
+        rows.append(record)
+    return done
 
 
 def environment_of(args: argparse.Namespace, argv: Sequence[str]) -> dict[str, Any]:

@@ -143,7 +143,10 @@ class ShardedStep:
             yield name, gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 
     def time(self, model: nn.Module, steps: int) -> list[list[float]]:
-        """Return the seconds of each step on each rank, from a barrier to the rank's own end."""
+        """Return the seconds of each step on each rank, from a barrier to the rank's own end.
+
+        timing.interleave repeats a call as often as a rank's own clock wants; here all ranks run the same steps.
+        """
         tokens, own = self.own_tokens(), []
         for step in range(-WARM_UPS, steps):
             model.zero_grad()

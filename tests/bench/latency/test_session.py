@@ -14,7 +14,7 @@ from headcount.bench import records
 from headcount.bench.isolated import watched
 from headcount.bench.latency import capture, gates, measure, schedule, session, timing, timing_cases
 from headcount.bench.latency.__main__ import main
-from headcount.bench.latency.schedule import read_finished
+from headcount.bench.latency.session import read_finished
 from tests.bench.latency.conftest import PEAKS, latency_record
 from tests.bench.latency.fake_cuda import KERNEL_S, Hung
 
