@@ -20,7 +20,10 @@ TORCH_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float
 
 @dataclass(frozen=True)
 class Hardware:
-    """One data sheet: dense TFLOP/s by dtype, and bytes of memory per second; hardware.toml describes each field."""
+    """One data sheet: dense TFLOP/s by dtype, bytes of memory per second, and bytes of memory, None where not read.
+
+    hardware.toml describes each field.
+    """
 
     name: str
     devices: tuple[str, ...]
@@ -29,6 +32,7 @@ class Hardware:
     source: str
     address: str
     read: Mapping[str, Sequence[str]]
+    memory_bytes: int | None = None
 
     @property
     def short_name(self) -> str:
@@ -75,6 +79,17 @@ def by_device(device: str) -> Hardware | None:
     return next((found for found in HARDWARE.values() if device in found.devices), None)
 
 
+def by_name(text: str) -> Hardware | None:
+    """Return the data sheet of a card by its name, with or without the maker; None for every other text."""
+    found = {_plain(alias): one for one in HARDWARE.values() for alias in (one.name, one.short_name)}
+    return found.get(_plain(text))
+
+
+def names() -> list[str]:
+    """Return the names of the cards, without the maker."""
+    return [one.short_name for one in HARDWARE.values()]
+
+
 def parse_peak(text: str) -> Peak:
     """Return the peak that ``text`` names: a card and a dtype, ``H100 SXM bf16``, or FLOP/s, ``989T`` or ``989T bf16``.
 
@@ -93,12 +108,10 @@ def parse_peak(text: str) -> Peak:
 def _named_peak(text: str) -> Peak:
     """Return the peak of a card and a dtype."""
     name, _, dtype = text.strip().rpartition(" ")
-    found = {_plain(alias): one for one in HARDWARE.values() for alias in (one.name, one.short_name)}
-    hardware = found.get(_plain(name))
+    hardware = by_name(name)
     if hardware is None:
-        names = [one.short_name for one in HARDWARE.values()]
         raise UsageError(
-            f"unknown hardware {(name or text)!r} of peak {text!r}; {choices(name or text, names)}, then a dtype, "
+            f"unknown hardware {(name or text)!r} of peak {text!r}; {choices(name or text, names())}, then a dtype, "
             "or FLOP/s such as 989T"
         )
     hardware.check(dtype, hardware.tflops)

@@ -108,6 +108,29 @@ class RankCost:
             inputs += next((norm.size for norm in norms), 0)
         return everything - sum(map(_results, self.again)) + inputs + max(inside)
 
+    def gathered_params(self) -> Size:
+        """Return the parameters that ZeRO's stage 3 gathers at once: those of the largest layer, and those outside."""
+        sizes: dict[str, Size] = {}
+        for entry in self.ledger:
+            path = layer_path(entry.path)
+            sizes[path] = sizes.get(path, 0) + (divide(entry.params, entry.times) if path else entry.params)
+        return sizes.pop("", 0) + max(sizes.values(), default=0)
+
+    def forward_elements(self) -> Size:
+        """Return a bound of the elements that are alive at once in a forward pass without gradients.
+
+        Those inside the largest layer and its input, and those outside of layers.
+        """
+        runs: dict[str, list[Entry]] = {}
+        for entry in self.ledger:
+            runs.setdefault(layer_path(entry.path), []).append(entry)
+        outside, inside = sum(map(_results, runs.pop("", ()))), [0]
+        for layers in runs.values():
+            number = gcd(*(entry.times for entry in layers))
+            norms = (divide(e.size, e.times) for e in layers if e.kind in ("norm", "rms_norm"))
+            inside.append(divide(sum(map(_results, layers)), number) + next(norms, 0))
+        return outside + max(inside)
+
 
 def _whole(size: Size | Fraction) -> Size:
     """Return a number rounded up; of symbols the quotient."""

@@ -23,6 +23,7 @@ COMMANDS = {
     "table": ("bench.commands.table", "the papers' tables, each printed number compared with the count"),
     "grid": ("bench.commands.grid", "one attention layer at every combination of sizes"),
     "budget": ("bench.budget.__main__", "attention sizes, or parallel plans, that fit a budget"),
+    "fit": ("bench.budget.fit", "whether a model and its cache, or a training step, fit on a card"),
     "convert": ("bench.commands.convert", "a dense preset as mixture-of-head attention"),
     "routing": ("bench.routing.__main__", "tokens per expert or head of a trained model"),
 }

@@ -42,7 +42,7 @@ HELP = {"help": " --help"} | {
     f"{words.replace(' ', '-')}-help": f"{words} --help"
     for words in (
         "count", "compare", "audit", "table", "grid", "convert", "latency", "latency compare", "latency gates",
-        "latency campaign", "derive", "budget", "routing", "lock",
+        "latency campaign", "derive", "budget", "fit", "routing", "lock",
     )
 }  # fmt: skip
 
@@ -54,6 +54,8 @@ COUNTS = {
     "grid-mha-csv": f"grid 'h=8 d_h=64 T=10,128' {CLOSED} --format csv",
     "compare": f"compare moa-16K32E256D transformer-big {CLOSED}",
     "convert": "convert llama3-8b s=16 r=8",
+    "fit": "fit llama3-8b --on 'H100 SXM' --context 8192 --batch-size 96",
+    "fit-all": "fit llama3-8b --on all --train --seq-len 4096 --plan tp=8,sp",
     "count-preset-ledger": f"count moa-8K8E128D --seq-len 512 {CLOSED}",
     "count-columns-bound": f"{PRESETS} --context 512 --columns kv_bytes decode_macs decode_bytes decode_bound "
     "--peak-macs 400e12 --bandwidth 4.8e12",

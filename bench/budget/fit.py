@@ -1,0 +1,387 @@
+"""``headcount fit``: whether a model with its cache, or a training step, fits into the memory of a card."""
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from math import ceil
+
+from headcount.bench.accounts import RECIPES, Assumptions, NoAccount, context, encoder_macs, step
+from headcount.bench.budget.plans import plans
+from headcount.bench.case import Case
+from headcount.bench.cli import Parser, add_output, serve
+from headcount.bench.counting.count import count_module
+from headcount.bench.errors import UsageError
+from headcount.bench.hardware import HARDWARE, by_name, names
+from headcount.bench.isolated.target import Target, add_target_options, parse_target
+from headcount.bench.output.arguments import COUNT, ELEMENT, Value
+from headcount.bench.result import Result, Row, Table, columns_of, shown
+from headcount.bench.table import BAD, GOOD, Column
+from headcount.formulas.decoding import cache_elements
+from headcount.formulas.ledger import Ledger
+from headcount.formulas.plan import Plan, PlanError
+from headcount.formulas.plan import parse as parse_plan
+from headcount.formulas.rank import RankCost, Ranks
+from headcount.models.configs.base import ConfigError
+from headcount.models.configs.numbers import parse_int
+from headcount.models.configs.suggest import choices
+from headcount.models.configs.targets import has_closed_form
+
+PROG = "headcount fit"
+DESCRIPTION = """Whether a model fits on a card: exit code 0 where it does, else 1.
+
+    headcount fit llama3-8b --on "H100 SXM" --context 8192 --batch-size 32
+    headcount fit llama3-8b --on all --weights int4 --cache fp8
+    headcount fit llama3-8b --on 80G --train --seq-len 4096 --plan tp=8,sp
+    headcount fit llama3-405b --on "H200 SXM" --ranks 16
+    headcount fit config.json --on 24G --context 4096
+"""
+BYTES = Value("number of bytes", parse_int, lambda number: number >= 0)
+NODE = 8
+"""Ranks of a node: tp of --ranks is at most that."""
+MOST = 2**30
+"""Batches and contexts above are not searched."""
+CACHE, ACTIVATIONS = "cache", "activations"
+OPTIMIZER_PARTS = ("gradients", "weights")
+"""Parts of a recipe that are no state of the optimizer."""
+_bytes = partial(Column, unit="bytes", kind="int", of="bytes", priority=0)
+
+
+@dataclass(frozen=True)
+class PartRow(Row):
+    """What holds bytes of the card; None where it is not known."""
+
+    part: str = shown(Column, "part")
+    bytes: int | None = shown(_bytes, "held")
+    share: Fraction | None = shown(Column, "of the card", unit="%", kind="fixed", digits=2)
+    total: bool = False
+    failures: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class CardRow(Row):
+    """A card, what is left of its memory, negative where too much is needed, and the most that fits."""
+
+    card: str = shown(Column, "card")
+    memory_bytes: int = shown(_bytes, "memory")
+    needed_bytes: int = shown(_bytes, "needed")
+    left_bytes: int = shown(_bytes, "left", sign=True)
+    verdict: str = shown(Column, "verdict", priority=0, tones={"fits": GOOD, "does not fit": BAD})
+    largest_batch: int | None = shown(Column, "largest\nbatch", kind="int")
+    largest_context: int | None = shown(Column, "largest\ncontext", kind="int")
+    failures: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is to fit: a target, its tokens and sequences, in training or with a cache, under a plan."""
+
+    target: Target
+    given: Assumptions
+    training: bool
+    plan: Plan | None = None
+
+    @property
+    def case(self) -> Case:
+        """The closed form. Raises ConfigError for a length without a position."""
+        case = Case.of(self.target.spec, self.target.settings, self.target.lengths)
+        _ = case.ledger
+        return case
+
+    @property
+    def length(self) -> str:
+        """The length that a context or the sequences of a step set."""
+        return "tgt_len" if "tgt_len" in self.case.lengths else "seq_len"
+
+    def at(self, **lengths: int) -> "Demand":
+        """Return the demand with other lengths."""
+        return replace(self, target=replace(self.target, lengths={**self.target.lengths, **lengths}))
+
+    def parts(self) -> dict[str, int]:
+        """Return the bytes of each part, of the rank that needs most. Raises PlanError and ConfigError."""
+        find = self._of_step if self.training else self._of_generation
+        return max(find(), key=lambda parts: sum(parts.values()))
+
+    def _costs(self, form: Ledger) -> tuple[RankCost, ...]:
+        plan = self.plan or Plan()
+        # sp does not divide the one token of a sequence
+        return Ranks(form).costs(plan if self.training else replace(plan, sp=False))
+
+    def _of_step(self) -> Iterator[dict[str, int]]:
+        """Yield the parts of a training step, for each class of equal ranks."""
+        for cost in self._costs(self.case.ledger):
+            states = {}
+            for name, size in RECIPES[self.given.optimizer].items():
+                states[name] = size * cost.held[name if name in OPTIMIZER_PARTS else "optimizer"]
+            under_way = min(cost.plan.pp, cost.plan.mb)
+            yield self._whole(cost, states, under_way * cost.activation_elements())
+
+    def _of_generation(self) -> Iterator[dict[str, int]]:
+        """Yield the parts of a model that generates, or of a forward pass, for each class of equal ranks.
+
+        The context of one sequence is read at a time, and then all sequences go on by a token.
+        """
+        case, each = self.case, self.given.bytes_each
+        try:
+            stored = context(case, self.given)
+            runs = [self._costs(step(case, stored, 1))]
+            if encoder_macs(case):
+                # an encoder runs on all sequences at once
+                encoder = replace(case, sizes={**case.sizes, "T": 0}).ledger
+                runs.append(self._costs(encoder.select(lambda entry: entry.size)))
+            else:
+                runs.append(self._costs(_with_last_logits(step(self.at(batch_size=1).case, stored, stored))))
+        except NoAccount:
+            runs = [self._costs(case.ledger)]
+        for whole, *costs in zip(self._costs(case.ledger), *runs, strict=True):
+            held = {"weights": whole.held["weights"] * each["weight"]}
+            held[CACHE] = cache_elements(costs[0].ledger) * each["cached"]
+            yield self._whole(whole, held, max(cost.forward_elements() for cost in costs))
+
+    def _whole(self, cost: RankCost, held: Mapping[str, int | Fraction], activations: int) -> dict[str, int]:
+        each, more = self.given.bytes_each, {}
+        if cost.plan.zero == 3:
+            more["gathered weights"] = cost.gathered_params() * each["weight"]
+        more[ACTIVATIONS] = activations * each["other"]
+        return {name: ceil(size) for name, size in {**held, **more}.items()}
+
+    def fits(self, memory: int) -> bool:
+        """Return whether all parts fit into so many bytes; False for what cannot be built or divided."""
+        try:
+            return sum(self.parts().values()) <= memory
+        except (ConfigError, PlanError):
+            return False
+
+
+def _with_last_logits(form: Ledger) -> Ledger:
+    """Return the ledger with the logits of the last token alone, which generation needs."""
+    is_last = ({"V", "T"} <= entry.dims.keys() for entry in form)
+    return Ledger(
+        tuple(
+            replace(entry, dims={**entry.dims, "T": 1}) if last else entry
+            for entry, last in zip(form, is_last, strict=True)
+        )
+    )
+
+
+def parser(prog: str = PROG) -> argparse.ArgumentParser:
+    """Return the command line."""
+    out = Parser(prog=prog, description=DESCRIPTION)
+    out.add_argument("target", metavar="TARGET", help="preset, moa:K=8,E=32,…, config.json, hf:NAME or FILE.py:NAME")
+    out.add_argument("--on", metavar="CARD", required=True, help=f"all, bytes as 80G, or {', '.join(names())}")
+    add_target_options(out.add_argument_group("the model"))
+    add = out.add_argument_group("what it does").add_argument
+    add("--context", type=COUNT, metavar="N", help="tokens in the cache of each sequence (default: the input's)")
+    add("--weights", type=ELEMENT, metavar="TYPE", help="int4, fp8 …: bytes of a weight (default: the model's own)")
+    add("--cache", type=ELEMENT, metavar="TYPE", help="of a key or value (default: 2 bytes)")
+    add("--train", action="store_true", help="a training step in place of a cache")
+    add("--optimizer", choices=RECIPES, metavar="NAME", default="adamw-mixed", help=", ".join(RECIPES))
+    add("--plan", metavar="PLAN", help="tp=8,sp: one rank of a preset under a parallel plan")
+    add("--ranks", type=COUNT, metavar="N", help="the plan of N ranks that holds least")
+    add("--reserve", type=BYTES, metavar="N", default=0, help="bytes kept for CUDA and fragments, 1G (default: 0)")
+    add_output(out)
+    return out
+
+
+def command(args: argparse.Namespace) -> Result:
+    """Return what the target needs of the card. Raises UsageError for a card, a plan or a target that is none."""
+    cards = _cards(args.on)
+    demand = _demand(args)
+    if demand.plan or has_closed_form(demand.target.spec):
+        parts, largest = demand.parts(), partial(_largest, demand)
+    else:
+        parts, largest = _counted_parts(demand), lambda memory: {}
+    notes = [*_notes(args, demand)]
+    if len(cards) > 1:
+        return _of_cards(args, demand, parts, cards, largest, notes)
+    ((card, memory),) = cards.items()
+    needed, room = sum(parts.values()), memory - args.reserve
+    words = f"{args.target} needs {needed:,} of {room:,} bytes on {card}"
+    fits = needed <= room
+    sentence = f"{words}: fits, {room - needed:,} bytes are left." if fits else ""
+    sentence = sentence or f"{words}: does not fit, {needed - room:,} bytes are too many."
+    rows = [PartRow(name, size, _share(size, room)) for name, size in parts.items()]
+    rows.append(PartRow("total", needed, _share(needed, room), True, () if fits else [f"{args.target} does not fit"]))
+    most = largest(room)
+    below = [f"Largest {name}: {number:,}." for name, number in most.items() if number]
+    if not fits:
+        below += list(_advice(demand, room, most))
+    table = Table("fit", f"{args.target} on {card}, {memory:,} bytes", columns_of(PartRow), rows, notes, below)
+    table = replace(table, facts={"memory_bytes": memory, "reserve_bytes": args.reserve, "fits": fits, "largest": most})
+    return Result([table], lambda: sentence)
+
+
+def _cards(text: str) -> dict[str, int]:
+    """Return bytes of memory by card. Raises UsageError for an unknown one, and one whose memory is not known."""
+    known = {one.short_name: one.memory_bytes for one in HARDWARE.values() if one.memory_bytes is not None}
+    if text == "all":
+        return known
+    if card := by_name(text):
+        if card.memory_bytes is None:
+            raise UsageError(f"the memory of {card.name} is not known; give its bytes, as --on 32G")
+        return {card.short_name: card.memory_bytes}
+    try:
+        return {"the card": parse_int(text)}
+    except ValueError:
+        raise UsageError(f"unknown card {text!r}; {choices(text, ('all', *known))}, or bytes as 80G") from None
+
+
+def _demand(args: argparse.Namespace) -> Demand:
+    given = {"weight_bytes": args.weights, "cache_bytes": args.cache, "optimizer": args.optimizer}
+    if args.train and (args.context or args.weights or args.cache):
+        raise UsageError("--train goes without --context, --weights and --cache: --seq-len sets its tokens")
+    target = parse_target(args.target, argparse.Namespace(**{**vars(args), "plan": None, "ranks": None}))
+    demand = Demand(target, Assumptions(**given), args.train)
+    divided = args.plan or args.ranks
+    if divided and not has_closed_form(target.spec):
+        raise UsageError("--plan and --ranks divide presets and layers, whose ranks have a closed form")
+    if args.plan and args.ranks:
+        raise UsageError("--plan is one plan, and --ranks finds one")
+    if args.context:
+        length = demand.length if has_closed_form(target.spec) else "seq_len"
+        demand = demand.at(**{length: args.context})
+    if args.plan:
+        return replace(demand, plan=parse_plan(args.plan))
+    return _least(demand, args.ranks) if args.ranks else demand
+
+
+def _least(demand: Demand, ranks: int) -> Demand:
+    """Return the demand under the plan of ``ranks`` ranks that holds least. Raises UsageError where none fits."""
+    found: dict[Plan, int] = {}
+    experts = any("E" in entry.selects for entry in demand.case.ledger)
+    for plan in plans(ranks, ranks, NODE, experts):
+        # what trains only
+        if not demand.training and (plan.zero or plan.recompute != "none"):
+            continue
+        try:
+            one = replace(demand, plan=replace(plan, mb=1))
+            found[one.plan] = sum(one.parts().values())
+        except PlanError:
+            continue
+    if not found:
+        raise UsageError(f"no plan of {ranks:,} ranks fits the sizes of {demand.target.spec}")
+    return replace(demand, plan=min(found, key=found.__getitem__))
+
+
+def _counted_parts(demand: Demand) -> dict[str, int]:
+    """Return the bytes of each part of a module that runs. Raises UsageError where its activations are not known."""
+    given, needed = demand.given, "saved_bytes" if demand.training else "peak_forward_bytes"
+    columns = [needed] if demand.training else ["kv_bytes", needed]
+    count = count_module(demand.target, columns=columns, bytes_each=given.bytes_each)
+    found: dict[str, int] = {}
+    if demand.training:
+        frozen = count.params - count.trainable_params
+        for name, size in RECIPES[given.optimizer].items():
+            found[name] = size * (count.trainable_params + (frozen if name == "weights" else 0))
+    elif given.weight_bytes:
+        found["weights"] = ceil(given.weight_bytes * count.params)
+    else:
+        found["weights"] = count.weight_bytes
+    if isinstance(cache := count.columns.get("kv_bytes"), int):
+        found[CACHE] = cache
+    if isinstance(reason := count.columns[needed], str):
+        raise UsageError(f"{demand.target.spec}: its activations are not known: {reason}")
+    return found | {ACTIVATIONS: reason}
+
+
+def _largest(demand: Demand, memory: int) -> dict[str, int]:
+    """Return the largest batch, and the largest context or length, that fit with everything else as it is."""
+    plan = demand.plan or Plan()
+    found = {"batch": _bisect(lambda n: demand.at(batch_size=n).fits(memory))}
+    if {"tgt_len", "seq_len"} & demand.case.lengths.keys():
+        # ranks divide the tokens evenly
+        unit = plan.cp * (plan.tp if plan.sp and demand.training else 1)
+        most = _bisect(lambda n: demand.at(**{demand.length: n * unit}).fits(memory))
+        found["length" if demand.training else "context"] = most * unit
+    return found
+
+
+def _bisect(fits: Callable[[int], bool]) -> int:
+    """Return the largest number up to MOST that fits; 0 where 1 does not."""
+    low, high = 0, 1
+    while high <= MOST and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _share(size: int, memory: int) -> Fraction | None:
+    return Fraction(100 * size, memory) if memory > 0 else None
+
+
+def _notes(args: argparse.Namespace, demand: Demand) -> Iterator[str]:
+    """Yield how each part is counted."""
+    closed = has_closed_form(demand.target.spec)
+    if closed:
+        sizes = ", ".join(f"{name} {size:,}" for name, size in demand.case.lengths.items())
+        yield f"Input: {sizes}{' of a rank and microbatch' if demand.plan else ''}."
+    if demand.plan:
+        yield f"The rank that needs most of {demand.plan.ranks:,} under {demand.plan}."
+    if demand.training:
+        recipe = " + ".join(f"{size} {name}" for name, size in RECIPES[args.optimizer].items())
+        yield f"Bytes of a trained parameter, {args.optimizer}: {recipe}."
+    else:
+        yield f"Of weights and cache: {demand.given.bytes_statement()}"
+    if closed:
+        reading = "in the largest layer, its input and the last token's logits, while one sequence's context is read"
+        what = "of each operation once" if demand.training else reading
+        yield f"Activations: the results {what}, of fused kernels, which keep nothing else and no T x S numbers."
+    else:
+        what = "that the forward pass keeps for the gradients" if demand.training else "that are alive at once at most"
+        yield f"Activations: the bytes {what}, as the model runs on meta, with fused attention."
+    kept = f"{args.reserve:,} bytes are" if args.reserve else "Nothing is"
+    yield f"{kept} kept for CUDA and for fragments of the allocator (--reserve)."
+
+
+def _advice(demand: Demand, memory: int, largest: Mapping[str, int]) -> Iterator[str]:
+    """Yield changes of one thing each with which the target fits."""
+    if not has_closed_form(demand.target.spec):
+        return
+    changes: dict[str, Demand] = {}
+    if not demand.training:
+        narrower = {"fp8": Fraction(1), "int4": Fraction(1, 2)}
+        for name, size in narrower.items():
+            changes[f"--weights {name}"] = replace(demand, given=replace(demand.given, weight_bytes=size))
+        changes["--cache fp8"] = replace(demand, given=replace(demand.given, cache_bytes=Fraction(1)))
+    if demand.plan is None:
+        for ranks in (2, 4, 8):
+            changes[f"--plan tp={ranks}"] = replace(demand, plan=Plan(tp=ranks))
+    fitting = [text for text, one in changes.items() if one.fits(memory)]
+    if fitting:
+        yield f"It fits with one of: {', '.join(fitting)}."
+    elif not any(largest.values()):
+        yield "No batch, no length, no narrower weights and no tp up to 8 alone makes it fit."
+
+
+def _of_cards(
+    args: argparse.Namespace,
+    demand: Demand,
+    parts: Mapping[str, int],
+    cards: Mapping[str, int],
+    largest: Callable[[int], Mapping[str, int]],
+    notes: Sequence[str],
+) -> Result:
+    """Return a row for each card, with failures where none fits."""
+    needed = sum(parts.values())
+    fitting = [card for card, memory in cards.items() if needed <= memory - args.reserve]
+    failures = [] if fitting else [f"{args.target} fits on no card"]
+    rows = []
+    for card, memory in sorted(cards.items(), key=lambda item: item[1]):
+        room = memory - args.reserve
+        most = largest(room)
+        sizes = [most.get("batch"), most.get("context", most.get("length"))]
+        verdict = "fits" if needed <= room else "does not fit"
+        rows.append(CardRow(card, memory, needed, room - needed, verdict, *(size or None for size in sizes)))
+    rows[-1] = replace(rows[-1], failures=failures)
+    held = ", ".join(f"{name} {size:,}" for name, size in parts.items())
+    table = Table("fit", f"{args.target}: bytes by card", columns_of(CardRow), rows, [f"Needed: {held}.", *notes])
+    found = f"{args.target} needs {needed:,} bytes and fits on {len(fitting)} of {len(cards)} cards."
+    return Result([table], lambda: found)
+
+
+def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
+    """Run the command and return its exit code."""
+    return serve(prog, parser(prog), command, argv)

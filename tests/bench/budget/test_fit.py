@@ -1,0 +1,128 @@
+"""What fits on a card: bytes by hand, the largest batch and context, plans, and exit codes."""
+
+import json
+
+import pytest
+
+from headcount.bench.budget import fit
+from headcount.bench.case import Case
+from headcount.bench.hardware import HARDWARE
+
+PUBLIC = {
+    # parameters as published, and layers x key/value heads x width of a head, twice, or MLA's latent and rotary key
+    "llama2-7b": (6_738_415_616, 2 * 32 * 32 * 128),
+    "llama3-8b": (8_030_261_248, 2 * 32 * 8 * 128),
+    "llama3-405b": (405_853_388_800, 2 * 126 * 8 * 128),
+    "mistral-7b": (7_241_732_096, 2 * 32 * 8 * 128),
+    # without its biases of queries, keys and values
+    "qwen2_5-72b": (72_706_203_648 - 80 * (64 + 2 * 8) * 128, 2 * 80 * 8 * 128),
+    # without the biases by which its routers correct their scores, which are buffers
+    "deepseek-v3": (671_026_419_200 - 58 * 256, 61 * (512 + 64)),
+    "deepseek-v2-lite": (15_706_484_224, 27 * (512 + 64)),
+    "gpt3-175b": (None, 2 * 96 * 96 * 128),
+    "jetmoe-8b": (None, 2 * 24 * 16 * 128),
+    "palm-8b": (None, 2 * 32 * 1 * 256),
+}
+
+
+def run(capsys, *words):
+    """Return the exit code and the table of a command."""
+    code = fit.main([*words, "--format", "json"])
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    return code, table
+
+
+def held(table):
+    return {row["part"]: row["bytes"] for row in table["rows"]}
+
+
+@pytest.mark.parametrize("preset", PUBLIC)
+def test_weights_and_cache_are_those_by_hand(preset, capsys):
+    params, cached = PUBLIC[preset]
+    _, table = run(capsys, preset, "--on", "80G", "--context", "1000", "--batch-size", "7")
+    found = held(table)
+    assert found["cache"] == 2 * cached * 1000 * 7
+    assert found["weights"] == 2 * (params or Case.of(preset).ledger.params)
+    assert found["total"] == sum(size for part, size in found.items() if part != "total")
+
+
+def test_narrow_weights_and_cache(capsys):
+    params, cached = PUBLIC["llama3-8b"]
+    found = held(run(capsys, "llama3-8b", "--on", "80G", "--context", "64", "--weights", "int4", "--cache", "fp8")[1])
+    assert (found["weights"], found["cache"]) == (params // 2, 64 * cached)
+
+
+def test_training_state_is_that_of_the_recipe(capsys):
+    params, _ = PUBLIC["llama3-8b"]
+    found = held(run(capsys, "llama3-8b", "--on", "80G", "--train", "--seq-len", "16")[1])
+    parts = ("weights", "gradients", "master weights", "two moments")
+    assert [found[part] for part in parts] == [size * params for size in (2, 2, 4, 8)]
+
+
+@pytest.mark.parametrize("plan, share", [("tp=2", 2), ("tp=8,sp", 8), ("pp=2", 2)])
+def test_ranks_divide_the_cache(plan, share, capsys):
+    _, cached = PUBLIC["llama3-8b"]
+    found = held(run(capsys, "llama3-8b", "--on", "80G", "--context", "64", "--plan", plan)[1])
+    assert found["cache"] * share == 2 * cached * 64
+
+
+def test_encoder_and_decoder_are_held(capsys):
+    """The cache is the decoder's keys and values of 3 sequences: 6 layers, 512 wide, of target and source."""
+    words = ["--on", "1G", "--batch-size", "3", "--tgt-len", "11", "--src-len", "13"]
+    found = held(run(capsys, "transformer-base", *words)[1])
+    assert found["weights"] == 2 * Case.of("transformer-base").ledger.params
+    assert found["cache"] == 2 * 3 * 6 * 2 * 512 * (11 + 13)
+
+
+@pytest.mark.parametrize("words", [
+    ["llama3-8b", "--context", "512"], ["llama3-8b", "--train", "--seq-len", "64", "--plan", "tp=4,sp"],
+    ["moa:K=8,E=32,D=64,d_m=512,T=16"], ["dit-s2"], ["llama3-405b", "--ranks", "16"], ["gpt3-175b", "--train"],
+])  # fmt: skip
+@pytest.mark.parametrize("memory", [10**8, 24 * 10**9, 10**12])
+def test_largest_numbers_fit_and_the_next_do_not(words, memory, capsys):
+    code, table = run(capsys, *words, "--on", str(memory))
+    total = held(table)["total"]
+    assert table["fits"] == (total <= memory) == (code == 0)
+    demand = fit._demand(fit.parser().parse_args([*words, "--on", str(memory)]))
+    for what, most in table["largest"].items():
+        name = "batch_size" if what == "batch" else demand.length
+        step = 4 if "tp=4,sp" in words and what != "batch" else 1
+        assert not most or demand.at(**{name: most}).fits(memory)
+        assert not demand.at(**{name: most + step}).fits(memory)
+
+
+def test_the_plan_of_ranks_holds_least(capsys):
+    def total(*words):
+        return held(run(capsys, "llama3-8b", "--on", "1T", "--train", "--seq-len", "256", *words)[1])["total"]
+
+    assert total("--ranks", "8") <= min(total("--plan", plan) for plan in ("tp=8,sp", "dp=8,fsdp", "pp=8"))
+
+
+def test_all_cards_are_listed_by_memory(capsys):
+    code, table = run(capsys, "llama3-8b", "--on", "all")
+    known = sorted(one.memory_bytes for one in HARDWARE.values() if one.memory_bytes)
+    assert code == 0 and [row["memory_bytes"] for row in table["rows"]] == known
+    assert all(row["left_bytes"] == row["memory_bytes"] - row["needed_bytes"] for row in table["rows"])
+    assert run(capsys, "llama3-405b", "--on", "all")[0] == 1
+
+
+@pytest.mark.parametrize("words, named", [
+    (["--on", "H100"], "H100 SXM"), (["--on", "V100 SXM2"], "--on 32G"), (["--on", "80G", "--plan", "tp=3"], "h = 32"),
+    (["--on", "80G", "--train", "--context", "5"], "--seq-len"),
+    (["--on", "80G", "--ranks", "2", "--plan", "tp=2"], "finds"),
+])  # fmt: skip
+def test_wrong_words_are_one_line(words, named, capsys):
+    assert fit.main(["llama3-8b", *words]) == 2
+    err = capsys.readouterr().err
+    assert named in err and err.count("\n") == 1
+
+
+def test_module_is_counted(tmp_path, monkeypatch, capsys, warm):
+    (tmp_path / "net.py").write_text(
+        "import torch\ndef make():\n    return torch.nn.Linear(5, 7), (torch.ones(3, 5),)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    code, table = run(capsys, "net.py:make", "--on", "1k", "--train", "--optimizer", "sgd")
+    # of float32: weights and gradients; the input is no activation
+    assert code == 0 and held(table)["weights"] == held(table)["gradients"] == 4 * 42
+    assert run(capsys, "net.py:make", "--on", "100")[0] == 1
