@@ -2,9 +2,8 @@
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.commands.options import MODEL, counter_options, counters_of, refuse
 from headcount.bench.counters import registry
 from headcount.bench.counting.count import count_module
@@ -16,7 +15,7 @@ from headcount.bench.isolated.target import (
     add_target_options,
     parse_target,
 )
-from headcount.bench.macs import module, results
+from headcount.bench.macs import module
 from headcount.bench.output.arguments import COUNT
 from headcount.bench.result import Result
 
@@ -42,13 +41,13 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def command(args: argparse.Namespace) -> Result | Work:
+def command(args: argparse.Namespace) -> Result:
     """Compare the counters on the target of ``args``, or on all formulations."""
     counters = [name for name in counters_of(args) if name in registry.NAMES]
     if args.target:
         count = count_module(parse_target(args.target, args), counters)
-        sections = module.sections(count, args.depth or 3, bool(args.elementwise), args.check)
-        return Work(sections, remark=peak_memory, result=partial(results.module_result, in_flops=args.flops))
+        tables = module.tables(count, args.depth or 3, bool(args.elementwise), args.check)
+        return Result(tables, lambda: module.sentence(count, args.flops), remark=peak_memory)
     refuse(args, (*TARGET, *OPERATORS, "depth"), "the formulations; it needs a TARGET")
     # it imports torch
     from headcount.bench.macs import audit

@@ -3,11 +3,10 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from headcount.bench.accounts import check
 from headcount.bench.case import Case
-from headcount.bench.cli import Parser, Work, add_output, serve
+from headcount.bench.cli import Parser, add_output, serve
 from headcount.bench.commands.options import (
     ASSUMPTIONS,
     MODEL,
@@ -30,11 +29,10 @@ from headcount.bench.isolated.target import (
     add_target_options,
     parse_target,
 )
-from headcount.bench.macs import columns, entries, module, ranks, results
+from headcount.bench.macs import columns, entries, module, ranks
 from headcount.bench.output.arguments import COUNT
 from headcount.bench.output.figure import check_format
-from headcount.bench.result import Result
-from headcount.bench.table import Section
+from headcount.bench.result import Result, Table
 from headcount.formulas.plan import parse as parse_plan
 from headcount.formulas.rank import BYTES, REDUCTION
 from headcount.models.configs.presets import LISTED, PRESETS
@@ -81,7 +79,7 @@ def parser(prog: str = PROG) -> argparse.ArgumentParser:
     return out
 
 
-def command(args: argparse.Namespace) -> Result | Work:
+def command(args: argparse.Namespace) -> Result:
     """Count what ``args`` names."""
     are_presets = all(split(text)[0] in PRESETS for text in args.target)
     if args.decode:
@@ -90,7 +88,7 @@ def command(args: argparse.Namespace) -> Result | Work:
         return _ranks(args)
     if args.counter == [CLOSED_FORM]:
         return _closed_forms(args)
-    return Work(_module(args), remark=peak_memory, result=partial(results.module_result, in_flops=args.flops))
+    return _module(args)
 
 
 def _cases(args: argparse.Namespace) -> list[Case]:
@@ -112,15 +110,15 @@ def _closed_forms(args: argparse.Namespace) -> Result:
     check(args.columns, given)
     changed = f" with {', '.join(args.set)}" if args.set else ""
     counts = list(map(count_case, cases))
-    found = []
+    found: list[Table] = []
     for case, count in zip(cases, counts, strict=True):
-        for section in entries.sections(case, count, f"{case.name}{changed}: ledger"):
+        for table in entries.tables(case, count, f"{case.name}{changed}: ledger"):
             # with --columns, the ledger is detail
-            found.append(replace(section, detail=section.detail or bool(args.columns)))
+            found.append(replace(table, detail=table.detail or bool(args.columns)))
     if args.columns:
         heading = f"{', '.join(case.name for case in cases)}{changed}"
         found.append(columns.table_of(cases, heading, args.columns, given))
-    return Result(found, lambda: entries.sentence(counts, args.flops), strict=args.check, remark=peak_memory)
+    return Result(found, lambda: entries.sentence(counts, args.flops), remark=peak_memory)
 
 
 def _ranks(args: argparse.Namespace) -> Result:
@@ -130,18 +128,20 @@ def _ranks(args: argparse.Namespace) -> Result:
     if others := [name for name in counters if name != "headcount"]:
         raise UsageError(f"--plan counts a rank on meta: it takes --counter headcount, not {others[0]}")
     element_bytes = {**BYTES, REDUCTION: args.reduce_bytes or BYTES[REDUCTION]}
-    plan, found, rows = parse_plan(args.plan), [], []
+    plan = parse_plan(args.plan)
+    found: list[Table] = []
+    rows: list[ranks.RankRow] = []
     for text in args.target:
         target = replace(parse_target(text, args), plan=None)
         case = Case.of(target.spec, target.settings, target.lengths, called=text, plan=plan)
-        target = replace(target, lengths=case.lengths) if counters else None
-        by_rank, *others = ranks.tables(case, args.columns, element_bytes, target=target, training=args.backward)
+        counted = replace(target, lengths=case.lengths) if counters else None
+        by_rank, *collectives = ranks.tables(case, args.columns, element_bytes, target=counted, training=args.backward)
         rows += by_rank.rows
-        found += [by_rank, *others]
+        found += [by_rank, *collectives]
     return Result(found, lambda: ranks.sentence(rows), remark=peak_memory)
 
 
-def _module(args: argparse.Namespace) -> list[Section]:
+def _module(args: argparse.Namespace) -> Result:
     """Return the tables of a module: of the user's code, a configuration or a preset."""
     if len(args.target) > 1:
         raise UsageError(
@@ -174,16 +174,16 @@ def _module(args: argparse.Namespace) -> list[Section]:
         bytes_each=given.bytes_each,
     )
     # its bytes need no count, so that a reason is of the step
-    if args.decode and isinstance(why_not := count.columns.get("kv_bytes"), str):
+    if args.decode and count.columns and isinstance(why_not := count.columns.get("kv_bytes"), str):
         raise UsageError(why_not)
-    found = module.sections(count, args.depth or 3, bool(args.elementwise), args.check)
+    found = module.tables(count, args.depth or 3, bool(args.elementwise), args.check)
     if args.plot:
         module.plot(args.plot, count, args.depth)
     if args.columns and case:
         found.append(columns.table_of([case], text, args.columns, given))
     elif args.columns:
         found.append(columns.of_module(count, text, args.columns, given))
-    return found
+    return Result(found, lambda: module.sentence(count, args.flops), remark=peak_memory)
 
 
 def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:

@@ -7,13 +7,18 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from headcount.bench.contractions.modules import ModuleRecord
 from headcount.bench.output.layout import Style
 from headcount.bench.render import emit
-from headcount.bench.table import DASH, Column, Row, Section, Table, macs_column, params_column
+from headcount.bench.result import Row, Table, columns_of, shown
+from headcount.bench.table import DASH, Column, macs_column, params_column
 from headcount.formulas.ledger import Entry, Ledger, flops
+
+if TYPE_CHECKING:
+    from headcount.bench.counting.result import Count
 
 WIDTH = 100
 """The most characters of a line of a printed count."""
@@ -132,54 +137,76 @@ def tree(ledger: Ledger, modules: Iterable[ModuleRecord]) -> Node:
     return root
 
 
-def _lines(label: str, nodes: Sequence[Node], depth: int | None, level: int = 0) -> Iterator[dict[str, Any]]:
-    """Iterate over the values of the rows of equal ``nodes``, sums over all, and of the modules inside."""
+@dataclass(frozen=True)
+class ModuleRow(Row):
+    """A module, equal ones together, or a kind of a module's own products.
+
+    Attributes:
+        level: number of modules around it.
+        module: the name in the module around it: ``0-31 (32x)`` for equal ones, ``(scores)`` for a kind.
+        type: the class, with the number of calls where there are several.
+        output: shape and type of the result.
+        params: parameters of the module and of those inside; None for a kind.
+        macs: multiply-accumulates of the module and of those inside; None where nothing ran.
+        share: ``macs`` in percent of the whole count.
+    """
+
+    level: int
+    module: str = shown(Column, "module", code=True, wraps=32, value=attrgetter("indented"))
+    type: str = shown(Column, "class", priority=3)
+    output: str = shown(Column, "output", priority=2, wraps=11)
+    params: int | None = shown(params_column, "params")
+    macs: int | None = shown(macs_column, "MACs", priority=0)
+    share: Fraction | None = shown(Column, "share", unit="%", kind="fixed", digits=2)
+
+    @property
+    def indented(self) -> str:
+        """The name, indented by ``level``."""
+        return INDENT * self.level + self.module
+
+
+def _rows(label: str, nodes: Sequence[Node], depth: int | None, total: int, level: int = 0) -> Iterator[ModuleRow]:
+    """Iterate over the row of equal ``nodes``, whose numbers are sums over all, and those of the modules inside."""
     node, times = nodes[0], len(nodes)
     record = node.record
-    children = node.children() if depth is None or level < depth else ()
     calls = f" ({record.calls} calls)" if record.calls > 1 else ""
-    values = {"module": INDENT * level + label, "type": record.type + calls, "output": record.output}
-    yield {**values, "params": times * node.params, "macs": times * node.macs if node.ran else None}
+    macs = times * node.macs if node.ran else None
+    yield ModuleRow(level, label, record.type + calls, record.output, times * node.params, macs, _percent(macs, total))
+    children = node.children() if depth is None or level < depth else ()
     if children:
-        blank = {"type": "", "output": "", "params": None}
-        for kind, macs in node.own.items():
-            yield {"module": f"{INDENT * (level + 1)}({kind})", **blank, "macs": times * macs}
+        for kind, own in node.own.items():
+            macs = times * own
+            yield ModuleRow(level + 1, f"({kind})", "", "", None, macs, _percent(macs, total))
     for name, same in children:
-        for line in _lines(name, same, depth, level + 1):
-            yield line | {key: line[key] and times * line[key] for key in ("params", "macs")}
+        yield from _rows(name, same * times, depth, total, level + 1)
 
 
-COLUMNS_OF_TREE = (
-    Column("module", "module", code=True, wraps=32),
-    Column("type", "class", priority=3),
-    Column("output", "output", priority=2, wraps=11),
-    params_column("params", "params"),
-    macs_column("macs", "MACs", priority=0),
-    Column("share", "share", unit="%", kind="fixed", digits=2),
-)
+def _percent(macs: int | None, total: int) -> Fraction | None:
+    return Fraction(100 * macs, total) if macs is not None and total else None
 
 
-def section(count: Any, notes: Sequence[str], depth: int | None, name: str = "modules") -> Section:
-    """Return the tree of a count's modules and its totals; ``count`` is a counting.result.Count."""
-    rows = []
-    for line in _lines(MODEL, [tree(count.ledger, count.modules or ())], depth):
-        part = Fraction(100 * line["macs"], count.macs) if line["macs"] is not None and count.macs else None
-        values = {**line, "share": part}
-        rows.append(Row(values, records=[{**line, "module": line["module"].strip()}]))
+def table(count: "Count", notes: Sequence[str], depth: int | None) -> Table[ModuleRow]:
+    """Return the tree of a count's modules, ``depth`` levels deep (None for all), and its totals, then ``notes``."""
+    rows = list(_rows(MODEL, [tree(count.ledger, count.modules or ())], depth, count.macs))
     uncalled = count.uncalled or ()
-    totals = {"Total params": count.params, "Trainable params": count.trainable_params}
-    totals |= {"Active params": count.active_params, "Bytes of weights": count.weight_bytes}
-    totals |= {f"MACs, {count.headline}": count.macs, "FLOPs": flops(count.macs)}
+    totals = {
+        "Total params": count.params,
+        "Trainable params": count.trainable_params,
+        "Active params": count.active_params,
+        "Bytes of weights": count.weight_bytes,
+        f"MACs, {count.headline}": count.macs,
+        "FLOPs": flops(count.macs),
+    }
     below = [f"{label}: {DASH if value is None else f'{value:,}'}" for label, value in totals.items()]
     if count.active_params is None:
         below.append("Active params are not known: the run selects by value, perhaps parameters.")
     below += [f"Did not run: {', '.join(path or MODEL for path in uncalled)}"] if uncalled else []
-    layout = Table(name, count.name or MODEL, COLUMNS_OF_TREE)
-    return Section(layout, rows, below=[*below, *notes])
+    columns = columns_of(ModuleRow)
+    return Table("modules", count.name or MODEL, columns, rows, below=[*below, *notes], facts={"count": count})
 
 
-def text(printed: Section) -> str:
-    """Return a section in lines of at most WIDTH characters."""
+def text(printed: Table) -> str:
+    """Return a table in lines of at most WIDTH characters."""
     stream = io.StringIO()
     emit([printed], "text", stream, Style(width=WIDTH, hints=False))
     return stream.getvalue().rstrip("\n")

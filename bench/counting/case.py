@@ -152,19 +152,6 @@ def counted_params(count: Count) -> int | None:
     return count.params if any(tool.result for tool in count.tools) else None
 
 
-def case_as_json(case: Case, count: Count) -> dict[str, Any]:
-    """Return the count of a case, its ledger, and what each tool reported, as raw integers."""
-    return {
-        "input": dict(case.lengths),
-        "macs": count.ledger.macs,
-        "params": count.ledger.params,
-        "counted_params": counted_params(count),
-        "active_params": count.ledger.active_params,
-        "counts": list(map(base.as_record, count.tools)),
-        "ledger": count.ledger.as_records(),
-    }
-
-
 def as_records(preset: str | None, case: Case, count: Count, **facts: Any) -> list[dict[str, Any]]:
     """Return the count of a case as JSON with raw integers: a record for the closed form and one for each tool.
 

@@ -29,16 +29,20 @@ WRITTEN_ELEMENTWISE = "elementwise_contraction"
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter tensor: its name in the module, ``layers.0.weight``, and its shape."""
+    """A parameter tensor: its name in the module, ``layers.0.weight``, and its shape.
+
+    ``times``: equal tensors of repeated layers, which a closed form writes once.
+    """
 
     path: str
     shape: tuple[int, ...]
     trainable: bool = True
+    times: int = 1
 
     @property
     def params(self) -> int:
-        """Number of elements."""
-        return prod(self.shape)
+        """Number of elements of all ``times``."""
+        return self.times * prod(self.shape)
 
     @property
     def module(self) -> str:
@@ -48,8 +52,11 @@ class Parameter:
 
 def _parameters(ledger: Ledger) -> tuple[Parameter, ...]:
     """Return the parameter tensors of a closed form, whose entries have their weights."""
-    weights = [entry for entry in ledger if entry.weight for _ in range(entry.times)]
-    return tuple(Parameter(entry.path, tuple(entry.weight.values()), entry.trainable) for entry in weights)
+    return tuple(
+        Parameter(entry.path, tuple(entry.weight.values()), entry.trainable, entry.times)
+        for entry in ledger
+        if entry.weight
+    )
 
 
 class FromRun:
@@ -297,7 +304,7 @@ class Count:
         if self.elementwise_macs and not self.included:
             notes.append(f"Not in it: {self.elementwise_macs:,} MACs written elementwise and summed.")
         notes += [f"Not counted: {line.text()}." for line in merge_equal_lines(self.unsupported)]
-        return summary.text(summary.section(self, [*notes, *(self.notes or ())], self.depth))
+        return summary.text(summary.table(self, [*notes, *(self.notes or ())], self.depth))
 
     __repr__ = __str__
 

@@ -111,8 +111,8 @@ def plan(args: argparse.Namespace) -> Work | str:
         raise UsageError("--update writes the file that it reads; --out goes with TARGET and --check")
     path = args.check or args.update
     locked = file.parse(read_file(path), path) if path else ()
-    # a lock has no modules, as what headcount count prints
-    if args.update and any(one.modules is not None for one in locked):
+    # what headcount count prints has the other tools' counts, of which a lock has none
+    if args.update and any(one.tools is not None for one in locked):
         raise UsageError(f"{args.update} is no lock; TARGET --out FILE writes one")
     jobs = [(old, _request(args, old, word), word) for old, word in _choose(args, locked)]
     if args.input and len(jobs) > 1:

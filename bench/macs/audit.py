@@ -15,7 +15,7 @@ from headcount.bench.counting.result import Count
 from headcount.bench.counting.tools import LONGEST, read
 from headcount.bench.formulations import catalog
 from headcount.bench.formulations.catalog import FORMULATIONS, Formulation
-from headcount.bench.macs.entries import CauseRow
+from headcount.bench.macs.module import CauseRow
 from headcount.bench.output.progress import with_progress
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.table import Column, macs_column, plural

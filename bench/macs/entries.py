@@ -1,153 +1,98 @@
-"""Tables of one model: its ledger by module and kind, the parts of each reported count, two rules of training."""
+"""Tables of a closed form: its ledger by module and kind, and two rules of training FLOPs."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any
 
-from headcount.bench import table as printed
 from headcount.bench.case import Case, describe_input
-from headcount.bench.counting.case import as_records, disagreements, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError
 from headcount.bench.result import Row, Table, columns_of, format_macs, shown
-from headcount.bench.table import TONES, Column, Section, macs_column, params_column
+from headcount.bench.table import Column, macs_column, params_column
 from headcount.bench.training_flops import tokens_of
 from headcount.formulas.conventions import CONVENTIONS, Rule
-from headcount.formulas.ledger import MAC_KINDS, Ledger, divide
+from headcount.formulas.ledger import MAC_KINDS, Entry, Ledger, divide
 from headcount.formulas.summary import sizes
 
-SHARE = Column("share", "share", unit="%", kind="fixed", digits=2)
-COSTS = (
-    macs_column("macs", "MACs", priority=0),
-    SHARE,
-    Column("elements", "elements", kind="int", of="elements", priority=4),
-    params_column("params", "params"),
-    params_column("active_params", "params\nactive", priority=3),
-)
 ABOUT = (
     "MACs: multiply-accumulates of one forward pass. Elements: outputs of an operation without any. A * stands for "
     "the index of a repeated layer, all repetitions together."
 )
-CAUSES = "where each tool's error comes from"
 
 
 @dataclass(frozen=True)
-class CauseRow(Row):
-    """Calls that cause an error, with their place in the tool's source; ``counter`` stands in a count's first row."""
+class LedgerRow(Row):
+    """Sums over a part of a ledger: an entry, the entries of a kind, or all.
 
-    counter: str = shown(Column, "counter")
-    macs: int = shown(macs_column, "MACs", sign=True, priority=0)
-    what: str = shown(Column, "what", priority=2)
-    name: str = shown(Column, "call", priority=0, wraps=20)
-    calls: int = shown(Column, "calls", kind="int", priority=3)
-    place: str = shown(Column, "place in the tool's source", wraps=20)
+    Attributes:
+        path: module of an entry.
+        kind: what is done.
+        sizes: sizes of an entry, as text.
+        macs: multiply-accumulates.
+        share: ``macs`` in percent of the ledger's; None where nothing is multiplied.
+        elements: outputs of operations without MACs; None where there are none.
+        params: parameters.
+        active_params: those that a token uses.
+        total: the row of all entries.
+    """
+
+    path: str = shown(Column, "module")
+    kind: str = shown(Column, "kind")
+    sizes: str = shown(Column, "sizes", priority=2)
+    macs: int = shown(macs_column, "MACs", priority=0)
+    share: Fraction | None = shown(Column, "share", unit="%", kind="fixed", digits=2)
+    elements: int | None = shown(Column, "elements", kind="int", of="elements", priority=4)
+    params: int = shown(params_column, "params")
+    active_params: int | None = shown(params_column, "params\nactive", priority=3)
+    total: bool = False
 
 
-def sections(case: Case, count: Count, heading: str) -> Iterator[Section]:
-    """Yield the ledger of ``count``, that of ``case``, entry by entry, its sums by kind, and its counters."""
-    name = case.name
-    columns = [Column("path", "module"), Column("kind", "kind"), Column("sizes", "sizes", priority=2), *COSTS]
-    reasons = dict.fromkeys(f"No counts: {tool.reason}." for tool in count.tools if tool.reason)
-    notes = [f"Input: {describe_input(case.lengths)}.", ABOUT, *reasons]
-    failures = disagreements(count, name)
-    ledger, total = count.ledger, count.ledger.macs
-    rows = [
-        _row(entry.path or "(model)", Ledger((entry,)), total, kind=entry.kind, sizes=sizes(entry)) for entry in ledger
-    ]
-    rows.append(_row("total", ledger, total, kind="", sizes=""))
-    records = as_records(name, case, count)
-    rows[0] = replace(rows[0], records=records, failures=failures)
-    yield Section(printed.Table(name, heading, columns, notes), rows, below=list(failures), detail=True)
+def tables(case: Case, count: Count, heading: str) -> list[Table[LedgerRow]]:
+    """Return the ledger of ``count``, the closed form of ``case``, entry by entry, and its sums by kind."""
+    name, ledger = case.name, count.ledger
+    row = partial(_row, ledger.macs)
+    rows = [row([one], one.path or "(model)", one.kind, sizes(one)) for one in ledger]
+    entries_by_kind: dict[str, list[Entry]] = {}
+    for one in ledger:
+        entries_by_kind.setdefault(one.kind, []).append(one)
+    kinds = [row(own, kind=kind) for kind, own in entries_by_kind.items()]
+    rows.append(row(ledger, "total", total=True))
+    kinds.append(row(ledger, kind="total", total=True))
 
-    kinds = dict.fromkeys(entry.kind for entry in ledger)
-    by_kind = [_row(kind, ledger.select(lambda entry, kind=kind: entry.kind == kind), total) for kind in kinds]
-    by_kind.append(_row("total", ledger, total))
-    yield Section(printed.Table(f"{name}-kinds", f"{name}: by kind", [Column("path", "kind"), *COSTS]), by_kind)
-    if count.tools and not reasons:
-        section = counters_section(f"{name}-counters", f"{name}: counters", records[1:])
-        # the ledger's rows have the records
-        yield replace(section, rows=[replace(row, records=()) for row in section.rows])
-    causes = [record for record in records if record.get("causes")]
-    if causes:
-        yield causes_table(f"{name}-causes", f"{name}: {CAUSES}", causes)
+    _, kind_column, _, *costs = columns = columns_of(LedgerRow)
+    notes = [f"Input: {describe_input(case.lengths)}.", ABOUT]
+    facts = {"count": count, "input": dict(case.lengths)}
+    entries = Table(name, heading, columns, rows, notes, facts=facts, detail=True)
+    return [entries, Table(f"{name}-kinds", f"{name}: by kind", [kind_column, *costs], kinds)]
+
+
+def _row(
+    all_macs: int, entries: Iterable[Entry], path: str = "", kind: str = "", sizes: str = "", total: bool = False
+) -> LedgerRow:
+    part = Ledger(tuple(entries))
+    elements = [entry.size for entry in part if entry.kind not in MAC_KINDS]
+    return LedgerRow(
+        path,
+        kind,
+        sizes,
+        macs=part.macs,
+        share=Fraction(100 * part.macs, all_macs) if all_macs and len(elements) < len(part) else None,
+        elements=sum(elements) if elements else None,
+        params=part.params,
+        active_params=part.active_params,
+        total=total,
+    )
 
 
 def sentence(counts: Sequence[Count], in_flops: bool) -> str:
-    """Return the costs of presets, and the number of wrong counts."""
+    """Return the costs of closed forms."""
     parts = []
     for count in counts:
         ledger = count.ledger
         active = f", {ledger.active_params:,} of them active" if ledger.active_params != ledger.params else ""
-        cost = format_macs(ledger.macs, in_flops)
-        parts.append(f"{count.name}: {cost}, {ledger.params:,} parameters{active}")
-    return "; ".join([*parts, *rule_agreement(tool for count in counts for tool in count.tools)]) + "."
-
-
-def _row(path: str, ledger: Ledger, total: int, **more: Any) -> printed.Row:
-    """Return the sums of a part of the ledger: its share of the ``total`` MACs, elements of operations without MACs."""
-    elements = [entry.size for entry in ledger if entry.kind not in MAC_KINDS]
-    values = {
-        "path": path,
-        "macs": ledger.macs,
-        "share": Fraction(100 * ledger.macs, total) if total and len(elements) < len(ledger) else None,
-        "elements": sum(elements) if elements else None,
-        "params": ledger.params,
-        "active_params": ledger.active_params,
-        **more,
-    }
-    return printed.Row(values, total=path == "total")
-
-
-def counters_section(name: str, heading: str, cells: Sequence[Mapping[str, Any]], check: bool = False) -> Section:
-    """Return each counter's reported count, its error, what it adds where that is known, and whether it is explained.
-
-    ``cells`` are records of counts. A counter that fails is a failure; with ``check`` so is a count that is not
-    explained.
-    """
-    columns = [
-        Column("counter", "counter"),
-        Column("version", "version", priority=3),
-        Column("device", "device", priority=2),
-        macs_column("macs", "reported\nMACs", priority=0),
-        macs_column("difference", "error", sign=True, priority=0),
-        Column("because", "what it adds", priority=0, wraps=16),
-        Column("verdict", "explained", priority=0, tones=TONES),
-    ]
-    if not any(cell.get("additions") for cell in cells):
-        del columns[-2]
-    rows = []
-    for cell in cells:
-        added = ", ".join(f"{kind} {amount:+,}" for kind, amount in cell.get("additions", {}).items())
-        failures, notes = [], []
-        if cell["failed"]:
-            verdict, notes = "failed", [f"failed: {cell['failed']}"]
-            failures = [f"{cell['counter']} failed: {cell['failed']}"]
-        elif cell["explained"]:
-            verdict = "explained" if cell["difference"] else "equal"
-        else:
-            verdict = "unexplained"
-            notes = [f"{cell['counter']} reads {cell['macs']:,}, its rules predict {cell['predicted_macs']:,}"]
-            failures = list(notes) if check else []
-        if cell.get("unverified"):
-            unverified = f"its rules are unverified for {', '.join(cell['unverified'])}"
-            notes.append(unverified)
-            failures = [f"{failure} ({unverified})" for failure in failures]
-        if cell["counted_there_because"]:
-            notes.append(f"on {cell['device']}: {cell['counted_there_because'].rstrip('.')}")
-        values = {key: cell[key] for key in ("counter", "version", "device", "macs", "difference")}
-        rows.append(printed.Row({**values, "because": added, "verdict": verdict}, notes, [cell], failures))
-    return Section(printed.Table(name, heading, columns, note_column="verdict"), rows)
-
-
-def causes_table(name: str, heading: str, counts: Iterable[Mapping[str, Any]]) -> Table[CauseRow]:
-    """Return the causes of each counter's difference, from the records of its counts."""
-    rows = []
-    for count in counts:
-        for position, cause in enumerate(count["causes"]):
-            rows.append(CauseRow("" if position else count["counter"], **cause))
-    return Table(name, heading, columns_of(CauseRow), rows, detail=True)
+        parts.append(f"{count.name}: {format_macs(ledger.macs, in_flops)}, {ledger.params:,} parameters{active}")
+    return f"{'; '.join(parts)}."
 
 
 @dataclass(frozen=True)
@@ -180,12 +125,12 @@ def compare_rules(case: Case, names: Sequence[str]) -> RuleComparison:
         raise UsageError(f"--rules takes two to compare, as palm 6n, or one with --columns; given: {', '.join(names)}")
     rules = [CONVENTIONS[name] for name in names]
     _, tokens = (tokens_of(case, rule) for rule in rules)
-    parts = [(entry.path or "(model)", entry.kind, [entry]) for entry in case.ledger]
+    parts = [(entry.path or "(model)", entry.kind, Ledger((entry,))) for entry in case.ledger]
     rows = []
-    for path, kind, entries in [*parts, ("total", "", case.ledger)]:
-        a, b = (divide(rule.flops(entries, tokens), tokens) for rule in rules)
+    for path, kind, part in [*parts, ("total", "", case.ledger)]:
+        a, b = (divide(rule.flops(part, tokens), tokens) for rule in rules)
         if a or b:
-            rows.append(RuleRow(path, kind, a, b, divide(a - b, 1), total=entries is case.ledger))
+            rows.append(RuleRow(path, kind, a, b, divide(a - b, 1), total=part is case.ledger))
     return RuleComparison(case, rules, rows)
 
 

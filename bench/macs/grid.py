@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from headcount.bench.case import Case
-from headcount.bench.counting.case import case_as_json, count_case, disagreements, rule_agreement
+from headcount.bench.counting.case import count_case, disagreements, rule_agreement
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import UsageError, read_toml
 from headcount.bench.macs.columns import Accounts, counter_columns
@@ -99,11 +99,9 @@ class GridRow(Row):
         return [*self.failures, *self.accounts.notes]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields, and the counts with what each tool reports."""
+        """Return the fields but the case, of which the input's lengths."""
         data = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "case"}
-        counts = [case_as_json(case, count) for case, count in self.forms]
-        data |= {"count": counts[0], "ideal": counts[1] if self.ideal else None}
-        return to_json(data)
+        return to_json(data | {"input": dict(self.case.lengths)})
 
 
 def columns(grid: Grid, first: GridRow) -> list[Column]:

@@ -1,44 +1,95 @@
 """Tables of one counted target: the tree of its modules, and every counter's count of it. Imports no torch."""
 
 import re
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from headcount.bench import result
 from headcount.bench.contractions import summary
 from headcount.bench.contractions.summary import folded, merged
-from headcount.bench.counters.base import as_record
+from headcount.bench.counters.base import ToolCount
 from headcount.bench.counting.result import Count
-from headcount.bench.macs.entries import CAUSES, causes_table, counters_section
 from headcount.bench.macs.ranks import TRANSFER_COLUMNS, transfer_rows
 from headcount.bench.output.figure import figure
-from headcount.bench.table import Column, Row, Section, Table, plural
+from headcount.bench.result import Row, Table, columns_of, format_macs, shown
+from headcount.bench.table import TONES, Column, macs_column, plural
 from headcount.formulas.summary import sizes
 
 LONGEST = 50
 """The most characters of a label of a plot."""
+ELEMENTWISE = (
+    "A tensor with itself (norms, variances) and a product added to another term (gates) are named, never counted."
+)
 
 
-def sections(count: Count, depth: int, elementwise: bool, check: bool) -> list[Section]:
+@dataclass(frozen=True)
+class CounterRow(Row):
+    """A tool's count of the target, its error, and whether the trace explains it."""
+
+    counter: str = shown(Column, "counter")
+    version: str | None = shown(Column, "version", priority=3)
+    device: str | None = shown(Column, "device", priority=2)
+    macs: int | None = shown(macs_column, "reported\nMACs", priority=0)
+    difference: int | None = shown(macs_column, "error", sign=True, priority=0)
+    verdict: str = shown(Column, "explained", priority=0, tones=TONES)
+    notes: Sequence[str] = ()
+    failures: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class CauseRow(Row):
+    """Calls that cause an error, with their place in the tool's source; ``counter`` stands in a count's first row."""
+
+    counter: str = shown(Column, "counter")
+    macs: int = shown(macs_column, "MACs", sign=True, priority=0)
+    what: str = shown(Column, "what", priority=2)
+    name: str = shown(Column, "call", priority=0, wraps=20)
+    calls: int = shown(Column, "calls", kind="int", priority=3)
+    place: str = shown(Column, "place in the tool's source", wraps=20)
+
+
+@dataclass(frozen=True)
+class ElementwiseRow(Row):
+    """Products written elementwise and summed, those of repeated layers together."""
+
+    path: str = shown(Column, "module", code=True)
+    kind: str = shown(Column, "kind")
+    sizes: str = shown(Column, "sizes", priority=3)
+    size: int = shown(Column, "multiplications", kind="int", of="MACs", priority=0)
+
+
+@dataclass(frozen=True)
+class UnsupportedRow(Row):
+    """An operator that is not counted, with its place and sizes."""
+
+    text: str = shown(Column, "operation", wraps=20, code=True)
+
+
+def tables(count: Count, depth: int, elementwise: bool, check: bool) -> list[Table]:
     """Return the tree of a counted target, ``depth`` levels deep, every counter, and why each count differs.
 
     Products written elementwise are listed where ``elementwise``. A counter that fails is a failure; with ``check`` so
     is a count that the trace does not explain.
     """
-    found = [_tree(count, depth)]
+    found: list[Table] = [summary.table(count, _notes(count), depth)]
     if count.collectives:
-        rows = transfer_rows(count.collectives, _dtype_bytes)
-        found.append(result.Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS, rows))
+        sent = transfer_rows(count.collectives, _dtype_bytes)
+        found.append(Table("module-collectives", "collectives of the rank", TRANSFER_COLUMNS, sent))
     if count.tools:
-        tools = list(map(as_record, count.tools))
-        found.append(counters_section("module-counters", "counters", tools, check))
-        found.append(causes_table("module-causes", CAUSES, tools))
+        found += [counters_table(count.tools, check), causes_table(count.tools)]
     if count.elementwise and elementwise:
-        found.append(_elementwise_section(count))
+        found.append(_elementwise_table(count))
     if count.unsupported:
-        columns = [Column("text", "operation", wraps=20, code=True)]
-        rows = [Row({"text": line.text()}, records=[vars(line)]) for line in count.unsupported]
-        found.append(Section(Table("unsupported", "unsupported operators", columns), rows))
+        unsupported = [UnsupportedRow(line.text()) for line in count.unsupported]
+        found.append(Table("unsupported", "unsupported operators", columns_of(UnsupportedRow), unsupported))
     return found
+
+
+def sentence(count: Count, in_flops: bool) -> str:
+    """Return the cost of a counted target, and how many reported counts are explained."""
+    tools = count.tools or ()
+    explained = sum(tool.reason is None and tool.explained for tool in tools)
+    reported = f"; {explained} of {plural(len(tools), 'reported count')} explained by the trace" if tools else ""
+    return f"{format_macs(count.macs, in_flops)} ({count.headline}), {count.params:,} parameters{reported}."
 
 
 def _dtype_bytes(name: str) -> int:
@@ -47,42 +98,69 @@ def _dtype_bytes(name: str) -> int:
     return int(bits[0]) // 8 if bits else 1
 
 
-def _tree(count: Count, depth: int) -> Section:
-    """Return the tree of modules with totals and notes below; JSON has the whole count."""
-    reason = [f"Not on meta: {count.why_there.rstrip('.')}."] if count.why_there else []
+def _notes(count: Count) -> list[str]:
+    """Return how a target was counted, and what its count leaves out."""
     passes = "one forward and backward pass" if count.target and count.target.backward else "one forward pass"
-    notes = [f"Counted on {count.device}, {passes} over the whole batch.", *reason]
+    notes = [f"Counted on {count.device}, {passes} over the whole batch."]
+    if count.why_there:
+        notes.append(f"Not on meta: {count.why_there.rstrip('.')}.")
     if count.with_elementwise != count.macs:
         apart = count.with_elementwise - count.dispatched
         notes.append(f"Not in it: {apart:,} MACs written elementwise and summed (--elementwise include counts them).")
     if count.unsupported:
         calls = sum(line.calls for line in count.unsupported)
         notes.append(f"A partial count, without {plural(calls, 'unsupported call')}.")
-    return replace(summary.section(count, [*notes, *count.notes], depth), facts={"count": count.to_json()})
+    return [*notes, *(count.notes or ())]
 
 
-_NOTE = "A tensor with itself (norms, variances) and a product added to another term (gates) are named, never counted."
+def _elementwise_table(count: Count) -> Table[ElementwiseRow]:
+    rows = [ElementwiseRow(one.path or "(model)", one.kind, sizes(one), one.size) for one in merged(count.elementwise)]
+    title = "products written elementwise and summed"
+    return Table("module-elementwise", title, columns_of(ElementwiseRow), rows, [ELEMENTWISE])
 
 
-def _elementwise_section(count: Count) -> Section:
-    """Return the products written elementwise, contractions and others, with repeated layers as one row."""
-    layout = Table(
-        "module-elementwise",
-        "products written elementwise and summed",
-        [
-            Column("path", "module", code=True),
-            Column("kind", "kind"),
-            Column("sizes", "sizes", priority=3),
-            Column("size", "multiplications", kind="int", of="MACs", priority=0),
-        ],
-        notes_above=[_NOTE],
+def counters_table(tools: Sequence[ToolCount], check: bool = False) -> Table[CounterRow]:
+    """Return each counter's count. One that failed is a failure; with ``check`` so is one that is not explained."""
+    rows = [_counter_row(tool, check) for tool in tools]
+    return Table("module-counters", "counters", columns_of(CounterRow), rows, note_column="verdict")
+
+
+def _counter_row(tool: ToolCount, check: bool) -> CounterRow:
+    notes, failures = [], []
+    if tool.reason:
+        verdict, notes = "failed", [f"failed: {tool.reason}"]
+        failures = [f"{tool.counter} failed: {tool.reason}"]
+    elif tool.disagreement:
+        verdict, notes = "unexplained", [f"{tool.counter} {tool.disagreement}"]
+        failures = list(notes) if check else []
+    else:
+        verdict = "explained" if tool.difference else "equal"
+    if tool.explanation and tool.explanation.unverified:
+        unverified = f"its rules are unverified for {', '.join(tool.explanation.unverified)}"
+        notes.append(unverified)
+        failures = [f"{failure} ({unverified})" for failure in failures]
+    if tool.why_there:
+        notes.append(f"on {tool.device}: {tool.why_there.rstrip('.')}")
+    return CounterRow(
+        tool.counter,
+        tool.result.version if tool.result else None,
+        tool.device,
+        tool.macs,
+        tool.difference,
+        verdict=verdict,
+        notes=notes,
+        failures=failures,
     )
+
+
+def causes_table(tools: Iterable[ToolCount]) -> Table[CauseRow]:
+    """Return the causes of each counter's difference."""
     rows = []
-    products = merged(count.elementwise)
-    for entry, record in zip(products, products.as_records(), strict=True):
-        values = {"path": entry.path or "(model)", "kind": entry.kind, "sizes": sizes(entry), "size": entry.size}
-        rows.append(Row(values, records=[record]))
-    return Section(layout, rows)
+    for tool in tools:
+        for position, cause in enumerate(tool.explanation.causes if tool.explanation else ()):
+            rows.append(CauseRow("" if position else tool.counter, **vars(cause)))
+    title = "where each tool's error comes from"
+    return Table("module-causes", title, columns_of(CauseRow), rows, detail=True)
 
 
 def plot(path: str, count: Count, depth: int | None) -> None:

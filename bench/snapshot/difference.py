@@ -90,7 +90,7 @@ def amounts(count: Count) -> Counter[tuple[str, str, str, Sizes]]:
         found[SENT, one.path, f"{one.kind} {one.axis} {one.phase}", (("sent", one.sent),)] += 1
     for one in count.parameters:
         sizes = tuple((f"n{axis}", size) for axis, size in enumerate(one.shape))
-        found[PARAMS, one.path, "trained" if one.trainable else "frozen", sizes] += 1
+        found[PARAMS, one.path, "trained" if one.trainable else "frozen", sizes] += one.times
     return found
 
 

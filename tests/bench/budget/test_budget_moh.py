@@ -63,7 +63,7 @@ def test_rows_are_targets_that_cost_the_same(argv, capsys):
         code, out, err = run(capsys, *words, main=count.main)
         assert code == 0, err
         ledger, *_, memory = json.loads(out)["tables"]
-        found = {**ledger["rows"][0], "kv_bytes": memory["rows"][0]["kv_bytes"]}
+        found = {**ledger["count"], "kv_bytes": memory["rows"][0]["kv_bytes"]}
         assert [found[metric] for metric in METRICS] == [row.get(metric) for metric in METRICS]
 
 

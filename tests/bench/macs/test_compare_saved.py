@@ -1,5 +1,7 @@
 """headcount compare of two modules, of two files of counts, and of one with the other."""
 
+import json
+
 import pytest
 
 from headcount.bench.counting.result import Count, Parameter
@@ -51,3 +53,15 @@ def test_preset_name_wins_over_file(folder, tables):
 def test_settings_change_both_modules(folder, tables):
     rows = tables("compare", "model.py:make", "model.py:make,width=17", "--set", "n=5")["compare-changes"]
     assert (rows[-1]["a"], rows[-1]["b"]) == (5 * 11 * 13, 5 * 11 * 17)
+
+
+def test_closed_forms_are_compared_from_json(folder, command):
+    for layers in (2, 10_000):
+        words = ["count", "llm-s", "--set", f"num_layers={layers}", "--counter", "closed-form"]
+        assert command(*words, "--out", f"{layers}.json")[0] == 0
+    code, out, err = command("compare", "2.json", f"{10_000}.json", "--format", "json")
+    assert code == 0, err
+    changes = json.loads(out)["tables"][0]["rows"]
+    # every layer has a key projection of 768 x 768 weights
+    (row,) = (row for row in changes if row["quantity"] == "params" and row["path"].endswith("self_attn.k_proj"))
+    assert row["difference"] == (2 - 10_000) * 768 * 768

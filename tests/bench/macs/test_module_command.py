@@ -90,8 +90,9 @@ def test_project_with_our_package_names_is_counted(project, capfd, monkeypatch):
     assert rows["ptflops-aten"]["difference"] == biases
     # on the CPU @ is not patched, and addmm calls no torch.mm
     assert rows["ptflops-pytorch"]["difference"] == biases - product
-    assert [cause["what"] for cause in rows["ptflops-pytorch"]["causes"]] == ["added", "missed"]
-    assert all(row["explained"] and row["device"] == "cpu" for row in rows.values())
+    tools = {tool["counter"]: tool for tool in count["tools"]}
+    assert [cause["what"] for cause in tools["ptflops-pytorch"]["explanation"]["causes"]] == ["added", "missed"]
+    assert all(row["verdict"] in ("equal", "explained") and row["device"] == "cpu" for row in rows.values())
     assert rows["torch"]["version"] == torch.__version__
 
 
@@ -100,7 +101,8 @@ def test_crashed_counter_fails_alone(project, capfd):
     modules, counters, *_ = json.loads(out)["tables"]
     rows = {row["counter"]: row for row in counters["rows"]}
     assert code == 1 and modules["count"]["macs"] == rows["torch"]["macs"] == 7 * 13 * 11
-    assert (rows["fvcore"]["macs"], rows["fvcore"]["failed"]) == (None, "it ended its process, with exit code -11")
+    assert (rows["fvcore"]["macs"], rows["fvcore"]["verdict"]) == (None, "failed")
+    assert rows["fvcore"]["notes"] == ["failed: it ended its process, with exit code -11"]
 
 
 def test_formula_counts_unknown_operation(project, capfd):

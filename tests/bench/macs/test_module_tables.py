@@ -2,9 +2,10 @@
 
 import pytest
 
+from headcount.bench.counters.base import Cause, CounterResult, Explanation, ToolCount
 from headcount.bench.counting.result import Count
 from headcount.bench.macs import module
-from headcount.bench.macs.entries import counters_section
+from headcount.bench.macs.module import counters_table, sentence
 from headcount.bench.output.figure import drawing
 from headcount.formulas.ledger import Entry, Ledger
 from tests.bench.output.printed_cells import columns
@@ -12,26 +13,33 @@ from tests.bench.output.printed_cells import columns
 pytestmark = pytest.mark.usefixtures("warm")
 
 
+def tool(macs, **values):
+    """Return fvcore's count of a module of 1,001 MACs."""
+    result = macs and CounterResult("fvcore", "fvcore", "0.1.5.post2", "cpu", macs)
+    return ToolCount("fvcore", 1_001, result, device="cpu", **values)
+
+
 def test_unexplained_count_fails():
-    cell = {"counter": "fvcore", "macs": 1_013, "difference": 12, "predicted_macs": 1_011, "failed": None}
-    cell |= {"explained": False, "unverified": ["torch 2.99"], "counted_there_because": None}
-    cell |= {"device": "cpu", "version": "0.1.5.post2"}
-    section = counters_section("counters", "counters", (cell, cell | {"unverified": []}), check=True)
-    assert columns(section)["explained"] == ["unexplained", "unexplained"]
+    causes = (Cause("added", "norm", "jit_handles.py:230", 1, 10),)
+    tools = [tool(1_013, explanation=Explanation(1_011, causes, unverified)) for unverified in (("torch 2.99",), ())]
+    table = counters_table(tools, check=True)
+    assert columns(table)["explained"] == ["unexplained", "unexplained"]
     message, unverified = "fvcore reads 1,013, its rules predict 1,011", "its rules are unverified for torch 2.99"
-    assert [row.notes for row in section.rows] == [[message, unverified], [message]]
-    assert [row.failures for row in section.rows] == [[f"{message} ({unverified})"], [message]]
-    assert columns(section)["device"] == ["cpu", "cpu"] and columns(section)["version"] == ["0.1.5.post2"] * 2
-    unchecked = counters_section("counters", "counters", (cell,))
-    assert [row.failures for row in unchecked.rows] == [[]]
+    assert [row.notes for row in table.rows] == [[message, unverified], [message]]
+    assert [row.failures for row in table.rows] == [[f"{message} ({unverified})"], [message]]
+    assert columns(table)["device"] == ["cpu", "cpu"] and columns(table)["version"] == ["0.1.5.post2"] * 2
+    assert columns(table)["error"] == ["+12", "+12"]
+    assert [row.failures for row in counters_table(tools[:1]).rows] == [[]]
+    count = Count("Net", Ledger(()), tools=tuple(tools))
+    assert sentence(count, False).endswith("; 0 of 2 reported counts explained by the trace.")
 
 
 def test_failed_counter_is_a_failure_and_device_is_noted():
-    cell = {"counter": "fvcore", "device": "meta", "version": None, "macs": None, "difference": None, "explained": True}
-    cell |= {"failed": "TypeError: no", "unverified": [], "counted_there_because": "the model has more than 200 GMACs"}
-    (row,) = counters_section("counters", "counters", (cell,)).rows
+    failed = tool(None, reason="TypeError: no", why_there="the model has more than 200 GMACs")
+    (row,) = counters_table([failed]).rows
+    assert (row.macs, row.version) == (None, None)
     assert row.failures == ["fvcore failed: TypeError: no"]
-    assert row.notes == ["failed: TypeError: no", "on meta: the model has more than 200 GMACs"]
+    assert row.notes == ["failed: TypeError: no", "on cpu: the model has more than 200 GMACs"]
 
 
 def test_plot_has_a_bar_for_each_innermost_module(monkeypatch, tmp_path):
