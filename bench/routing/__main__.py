@@ -15,15 +15,17 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from headcount.bench import env, records
-from headcount.bench.cli import Parser, Work, add_output, exit_process, serve
+from headcount.bench.cli import Parser, add_output, exit_process, serve
 from headcount.bench.errors import UsageError
 from headcount.bench.output.arguments import COUNT, SET
 from headcount.bench.output.figure import figure
 from headcount.bench.render import fits
+from headcount.bench.result import Result, Table, to_json
 from headcount.bench.routing.stats import LayerRouting
-from headcount.bench.table import Section
+from headcount.bench.table import plural
 from headcount.models.configs import presets
 
 PROG = "python -m bench.routing"
@@ -56,38 +58,37 @@ def main(argv: Sequence[str] | None = None, prog: str = PROG) -> int:
     return serve(prog, parser(prog), lambda args: plan(args, argv), argv)
 
 
-def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Work:
+def plan(args: argparse.Namespace, argv: Sequence[str] = ()) -> Result:
     """Return the tables that ``args`` asks for, recorded and plotted before they are printed.
 
     ``argv`` is stored with a record.
     """
-    sections, layers, remark = _example(args) if args.example else _checkpoint(args)
-    fits(sections, args.format, args.out)
+    tables, layers, remark = _example(args) if args.example else _checkpoint(args)
+    fits(tables, args.format, args.out)
     if args.plot:
         plot(layers, args.plot)
     if args.record:
-        remark = f", record in {_store(sections, argv)}{remark}"
-    return Work(sections, remark=lambda: remark, result=_result)
+        remark = f", record in {_store(tables, argv)}{remark}"
+    rows = list(tables[0].rows)
+    return Result(tables, lambda: _sentence(rows, "run" if args.example else "layer"), remark=lambda: remark)
 
 
-def _result(printed: Sequence[Section]) -> str:
-    """Return the range of the shares in the first table."""
-    rows = printed[0].rows
-    what = ("layer" if printed[0].table.name == "routing" else "run") + ("s" if len(rows) > 1 else "")
-    shares = [float(row.values[share]) for row in rows for share in ("largest", "smallest")]
-    return f"{len(rows)} {what}: shares from {min(shares):.2f} % to {max(shares):.2f} %."
+def _sentence(rows: Sequence[Any], what: str) -> str:
+    """Return the range of the shares; a row is a ``what``."""
+    shares = [float(share) for row in rows for share in (row.largest, row.smallest)]
+    return f"{plural(len(rows), what)}: shares from {min(shares):.2f} % to {max(shares):.2f} %."
 
 
-def _store(sections: Sequence[Section], argv: Sequence[str]) -> Path:
+def _store(tables: Sequence[Table], argv: Sequence[str]) -> Path:
     """Append a record of the example to the machine's records; return its path."""
     environ = env.environment("cpu", ["bench.routing", *argv])
     path = records.place(records.writable(), environ["device"], environ["time"][:10], environ["commit"])
-    tables = {section.table.name: [record for row in section.rows for record in row.records] for section in sections}
-    records.append(path, {"kind": "routing", "example": EXAMPLE, **tables, "environment": environ})
+    rows = {table.name: to_json(table.rows) for table in tables}
+    records.append(path, {"kind": "routing", "example": EXAMPLE, **rows, "environment": environ})
     return path
 
 
-def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting], str]:
+def _checkpoint(args: argparse.Namespace) -> tuple[list[Table], Mapping[str, LayerRouting], str]:
     if missing := [name for name in ("checkpoint", "preset", "tokens") if getattr(args, name) is None]:
         raise UsageError(f"--{missing[0]} missing: give --checkpoint, --preset and --tokens, or --example")
     if args.save or args.record:
@@ -99,16 +100,16 @@ def _checkpoint(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, L
     examples = inputs.read_tokens(args.tokens, config)
     log = inputs.read_log(args.log) if args.log else []
     layers = recorder.record(inputs.load_checkpoint(args.checkpoint, config), examples)
-    sections = []
+    found: list[Table] = []
     for same in tables.by_unit(layers):
-        sections.append(tables.layer_section(same, f"routing-{same[0].routed.unit}s" if sections else "routing"))
-        sections.append(tables.expert_section(same, args.top, args.min_count))
+        found.append(tables.layer_table(same, f"routing-{same[0].routed.unit}s" if found else "routing"))
+        found.append(tables.expert_table(same, args.top, args.min_count))
     if log:
-        sections.append(tables.log_section(log))
-    return sections, {layer.path: layer for layer in layers}, ""
+        found.append(tables.balance_table(log))
+    return found, {layer.path: layer for layer in layers}, ""
 
 
-def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, LayerRouting], str]:
+def _example(args: argparse.Namespace) -> tuple[list[Table], Mapping[str, LayerRouting], str]:
     if args.example != EXAMPLE:
         raise UsageError(
             f"unknown example {args.example!r}; the only one is {EXAMPLE}; --checkpoint analyses a trained model of "
@@ -122,12 +123,12 @@ def _example(args: argparse.Namespace) -> tuple[list[Section], Mapping[str, Laye
     outcomes = example.run()
     paper = next(outcome for outcome in outcomes if outcome.coefficients == example.PAPER)
     remark = f"\nanalyse it again: {PROG} {example.save(paper, args.save)}" if args.save else ""
-    sections = [
-        tables.runs_section(outcomes),
-        tables.expert_section([paper.layer], args.top, args.min_count, example.token_name, example.class_of),
-        tables.log_section(paper.log),
+    found: list[Table] = [
+        tables.runs_table(outcomes),
+        tables.expert_table([paper.layer], args.top, args.min_count, example.token_name, example.class_of),
+        tables.balance_table(paper.log),
     ]
-    return sections, {example.label(outcome.coefficients): outcome.layer for outcome in outcomes}, remark
+    return found, {example.label(outcome.coefficients): outcome.layer for outcome in outcomes}, remark
 
 
 def plot(layers: Mapping[str, LayerRouting], path: str) -> None:

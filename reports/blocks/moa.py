@@ -206,8 +206,8 @@ def pmi(facts: Facts) -> dict[str, str]:
     """Return what is said of Table 4, and a table of the example's experts."""
     found, printed = _example(facts), facts.data["moa-table4"]
     own = [
-        {"expert": one["expert"], "class": one["class"], "tokens (PMI)": one["tokens"]}
-        for one in sorted(found["experts"], key=lambda one: one["expert"])
+        {"expert": one["number"], "class": one["token_class"], "tokens (PMI)": one["tokens"]}
+        for one in sorted(found["experts"], key=lambda one: one["number"])
     ]
     return {"about": printed.about, "example": document.records(own, {"expert": {}})}
 

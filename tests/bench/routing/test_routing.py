@@ -114,7 +114,7 @@ def add_heads(counts, _, args, found):
 def test_shared_heads_are_numbered_first(heads, capsys):
     routing, found = heads.tables(capsys)
     expected = {f"layers.{n}.self_attn": torch.zeros(11, dtype=torch.int64) for n in (0, 1)}
-    shared = [(row["layer"], row["num_shared_heads"], row["tokens"]) for row in routing["rows"]]
+    shared = [(row["layer"], row["shared"], row["tokens"]) for row in routing["rows"]]
     assert shared == list(zip(expected, (3, 2), (8, 8), strict=True))
     for path, counts in expected.items():
         # the router returns shared heads too
@@ -122,9 +122,9 @@ def test_shared_heads_are_numbered_first(heads, capsys):
     for tokens in LINES:
         heads.model(torch.tensor([tokens]))
     for path, counts in expected.items():
-        by_head = {row["head"]: row["count"] for row in found["rows"] if row["layer"] == path}
+        by_head = {row["number"]: row["count"] for row in found["rows"] if row["layer"] == path}
         assert [by_head[head] for head in range(11)] == counts.tolist()
-    assert [row["head"] for row in found["rows"] if row["shared"]] == [0, 1, 2, 0, 1]
+    assert [row["number"] for row in found["rows"] if row["shared"]] == [0, 1, 2, 0, 1]
 
 
 @pytest.mark.parametrize("router", ["linear", "query_norm"])

@@ -9,7 +9,7 @@ from headcount.bench import env, records
 from headcount.bench.counters.run_context import one_thread
 from headcount.bench.routing import example
 from headcount.bench.routing.__main__ import main
-from headcount.bench.routing.tables import SPECIALISED, expert_section
+from headcount.bench.routing.tables import SPECIALISED, expert_table
 
 
 def test_targets_are_earlier_tokens_by_class():
@@ -41,8 +41,8 @@ def test_balance_loss_equalises_the_load(training_runs, figure):
 @pytest.mark.nightly
 def test_experts_specialise_by_class(training_runs):
     layer = training_runs[1].layer
-    section = expert_section([layer], 5, 5, class_of=example.class_of)
-    special = {row.values["class"] for row in section.rows if row.values["class_pmi"] >= SPECIALISED}
+    table = expert_table([layer], 5, 5, class_of=example.class_of)
+    special = {row.token_class for row in table.rows if row.class_pmi >= SPECIALISED}
     assert sorted(special) == ["A", "B", "C", "D"]
 
 

@@ -41,13 +41,13 @@ CHOICES = [(1, (0, 1))] * 4 + [(1, (0, 2))] + [(2, (0, 1))] * 2 + [(11, (2, 1))]
 
 def test_head_has_macs_of_both_forms():
     heads = layer_of("moh", CHOICES, shared=2)
-    found = columns(tables.expert_section([heads], top=1, min_count=1))
+    found = columns(tables.expert_table([heads], top=1, min_count=1))
     assert found["head"] == ["0", "1", "3", "2", "4"]
     assert found["tokens"] == ["11", "11", "10", "8", "4"]
     assert found["share %"] == ["–", "–", "45.45", "36.36", "18.18"]
     assert found["MACs ideal"] == ["11,099", "11,099", "10,090", "8,072", "4,036"]
     assert found["MACs as released"] == ["11,099"] * 5
-    with_classes = columns(tables.expert_section([heads], 1, 1, class_of=lambda token: "AB"[token // 10]))
+    with_classes = columns(tables.expert_table([heads], 1, 1, class_of=lambda token: "AB"[token // 10]))
     assert with_classes["class of highest PMI"] == ["–", "–", "B", "A", "B"]
     assert with_classes["PMI of the class"] == ["–", "–", "1.10", "1.38", "2.06"]
 
