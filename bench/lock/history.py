@@ -1,39 +1,44 @@
 """The totals of a lock in the commits of a range, as git stores them, and a badge. No module is counted."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from html import escape
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
-from headcount.bench.cli import Work
 from headcount.bench.counting.result import Count
 from headcount.bench.env import run_git
 from headcount.bench.errors import UsageError, read_file
 from headcount.bench.output.figure import figure
+from headcount.bench.result import Result, Row, Table, columns_of, shown
 from headcount.bench.snapshot import file
 from headcount.bench.snapshot.difference import LIMITED, summary
-from headcount.bench.table import Column, Row, Section, Table, escape_controls, plural
+from headcount.bench.table import Column, escape_controls, macs_column, plural
 
 UNITS = {"P": 10**15, "T": 10**12, "G": 10**9, "M": 10**6, "k": 10**3}
-TABLE = Table(
-    "lock-history",
-    "The lock by commit",
-    (
-        Column("target", "target", code=True, wraps=12),
-        Column("commit", "commit", code=True, priority=0),
-        Column("date", "date", priority=2),
-        Column("macs", "MACs", kind="int", of="MACs", priority=0),
-        Column("macs_change", "change", kind="int", of="MACs", sign=True, priority=1),
-        Column("params", "parameters", kind="int", priority=0),
-        Column("params_change", "change", kind="int", sign=True, priority=1),
-        Column("subject", "subject", wraps=20, priority=1),
-    ),
-    note_column="commit",
-)
 
 
-def history(revisions: str, path: str, plot: str | None) -> Work:
+@dataclass(frozen=True)
+class HistoryRow(Row):
+    """The totals of a target in a commit; None where the lock cannot be read, or has no earlier count of the target."""
+
+    target: str | None = shown(Column, "target", code=True, wraps=12)
+    commit: str = shown(Column, "commit", code=True, priority=0, value=attrgetter("short_commit"))
+    date: str = shown(Column, "date", priority=2)
+    macs: int | None = shown(macs_column, "MACs", priority=0)
+    macs_change: int | None = shown(macs_column, "change", sign=True, priority=1)
+    params: int | None = shown(Column, "parameters", kind="int", priority=0)
+    params_change: int | None = shown(Column, "change", kind="int", sign=True, priority=1)
+    subject: str = shown(Column, "subject", wraps=20, priority=1)
+    notes: Sequence[str] = ()
+
+    @property
+    def short_commit(self) -> str:
+        """The first digits of the commit."""
+        return self.commit[:10]
+
+
+def history(revisions: str, path: str, plot: str | None) -> Result:
     """Return a row for each commit of ``revisions`` that changed the lock ``path``, and target, the oldest first.
 
     Raises UsageError for revisions that git does not know, and where no commit changed the lock.
@@ -46,33 +51,43 @@ def history(revisions: str, path: str, plot: str | None) -> Work:
     lines = log.decode(errors="replace").rstrip("\0").split("\0") if log else []
     if not lines:
         raise UsageError(f"no commit of {revisions} changed {path}")
-    rows: list[Row] = []
+    rows: list[HistoryRow] = []
     series: dict[str, list[tuple[int, Count]]] = {}
     for place, line in enumerate(lines):
         commit, date, subject = line.split("\t", 2)
-        values: dict[str, Any] = dict.fromkeys(column.key for column in TABLE.columns)
-        values |= {"commit": commit[:10], "date": date, "subject": subject}
         try:
             found = file.parse(run_git("show", f"{commit}:./{name}", folder=folder), path)
         except UsageError as error:
-            rows.append(Row(values, [str(error)], [values | {"commit": commit}]))
+            rows.append(HistoryRow(None, commit, date, None, None, None, None, subject, [str(error)]))
             continue
         for new in found:
-            one = values | {"target": new.label} | {key: getattr(new, key) for key in LIMITED}
             earlier = series.setdefault(new.label, [])
-            if earlier:
-                one |= {f"{key}_change": one[key] - getattr(earlier[-1][1], key) for key in LIMITED}
-            rows.append(Row(one, records=[one | {"commit": commit}]))
+            old = earlier[-1][1] if earlier else None
+            rows.append(
+                HistoryRow(
+                    new.label,
+                    commit,
+                    date,
+                    new.macs,
+                    new.macs - old.macs if old else None,
+                    new.params,
+                    new.params - old.params if old else None,
+                    subject,
+                )
+            )
             earlier.append((place, new))
     if plot and not series:
         raise UsageError(f"{path} cannot be read in any of these commits, so there is nothing to plot")
     if plot:
         _plot(plot, [line[:7] for line in lines], series)
     several = len(series) > 1
-    table = replace(TABLE, columns=TABLE.columns if several else TABLE.columns[1:])
+    columns = columns_of(HistoryRow)[0 if several else 1 :]
+    table = Table("lock-history", "The lock by commit", columns, rows, note_column="commit")
     texts = [f"{target} " * several + summary(found[0][1], found[-1][1]) for target, found in series.items()]
-    result = f"{plural(len(lines), 'commit')} changed {path}: {'; '.join(texts) or 'none has a lock that can be read'}."
-    return Work([Section(table, rows)], result=lambda _: result)
+    sentence = (
+        f"{plural(len(lines), 'commit')} changed {path}: {'; '.join(texts) or 'none has a lock that can be read'}."
+    )
+    return Result([table], lambda: sentence)
 
 
 def _plot(plot: str, commits: Sequence[str], series: Mapping[str, Sequence[tuple[int, Count]]]) -> None:
