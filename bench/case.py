@@ -73,8 +73,8 @@ class Case:
 
     @property
     def length(self) -> int | None:
-        """The sequence length; None of a model without one, and of one with two."""
-        return self.lengths.get("seq_len")
+        """The sequence length, of a layer that of its queries; None of a model without one, and of one with two."""
+        return self.lengths.get("seq_len" if self.config.variant in MODELS else "tgt_len")
 
     @property
     def samples(self) -> int:

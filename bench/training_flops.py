@@ -10,7 +10,6 @@ from headcount.bench.hardware import Peak
 from headcount.formulas.conventions import CONVENTIONS, TRAINING, Rule
 from headcount.formulas.ledger import FORWARD_KINDS, Entry, Ledger, Size, counted_weights, divide
 from headcount.formulas.mha import causal_half
-from headcount.models.configs.registry import MODELS
 from headcount.models.configs.suggest import choices
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def tokens_of(case: "Case | Count", rule: Rule) -> int:
     """
     if not isinstance(case, Case):
         return case.tokens
-    tokens = case.lengths.get("seq_len" if case.config.variant in MODELS else "tgt_len")
+    tokens = case.length
     if tokens is None:
         raise UsageError(f"rules are per token of one sequence; {case.name} has {', '.join(case.lengths) or 'none'}")
     if rule.pairs != "whole":

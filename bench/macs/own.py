@@ -15,9 +15,9 @@ from headcount.bench.counting.count import count_module
 from headcount.bench.counting.result import Count
 from headcount.bench.errors import EnvironmentMissing, UsageError, read_file
 from headcount.bench.isolated.process import InternalError
-from headcount.bench.isolated.target import LENGTHS, Target, is_configuration, parse_input, parse_settings
+from headcount.bench.isolated.target import is_configuration, parse_input, parse_target
 from headcount.bench.isolated.user_code import UserCodeError, check_function, check_target, is_below
-from headcount.bench.macs.published import NOT_COUNTED, CellRow, as_texts, case_of, count_verdicts, row_of
+from headcount.bench.macs.published import NOT_COUNTED, CellRow, as_texts, count_verdicts, row_of
 from headcount.bench.result import Row, Table, columns_of, shown
 from headcount.bench.table import Column, plural
 from headcount.bench.training_flops import flops_per_token, module_ledger
@@ -29,8 +29,7 @@ from headcount.formulas.published.figures import Row as PrintedRow
 from headcount.formulas.published.rules import Tried, find_rule
 from headcount.formulas.published.tables import PublishedTable
 from headcount.formulas.published.verdicts import judge, with_digits
-from headcount.models.configs.numbers import parse_int
-from headcount.models.configs.presets import PRESETS
+from headcount.models.configs.targets import has_closed_form, split
 
 MIN_ROWS = 4
 """Number of rows below which a rule may fit by chance."""
@@ -141,7 +140,7 @@ class _Models:
         spec = _locate(row.target, self.folder, self._root)
         for text in row.input.split():
             parse_input(text)
-        if spec in PRESETS:
+        if _has_closed_form(spec):
             self._count(row)
             return
         try:
@@ -216,10 +215,16 @@ def _in_table(error: Exception, path: str) -> str:
     return text.replace("--input", f"input{where}")
 
 
+def _has_closed_form(target: str) -> bool:
+    """Return whether a target is a preset or a layer by letters. Raises ConfigError for a layer without letters."""
+    spec, _ = split(target)
+    return has_closed_form(spec)
+
+
 def _locate(target: str, folder: Path, root: str | None) -> str:
     """Return a target with its file in the folder of the table. Raises ValueError for code not below ``root``."""
     file, colon, name = target.rpartition(":")
-    if target in PRESETS or target.startswith("hf:") or not (colon or is_configuration(target)):
+    if _has_closed_form(target) or target.startswith("hf:") or not (colon or is_configuration(target)):
         return target
     if is_configuration(target):
         return str(folder / target)
@@ -241,14 +246,13 @@ def _key(changed: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def _model(spec: str, changed: tuple[tuple[str, str], ...], inputs: str, root: str | None) -> Case | _Module:
-    if spec in PRESETS:
-        return case_of(spec, dict(changed))
-    # a function of the user may have keywords of these names
-    names = LENGTHS if is_configuration(spec) else ()
-    lengths = {name: parse_int(text) for name, text in changed if name in names}
-    fields = parse_settings([f"{name}={text}" for name, text in changed if name not in names], spec)
-    roots = {spec: root} if root else None
-    count = count_module(Target(spec, fields, tuple(inputs.split()), None, lengths), roots=roots)
+    words = [f"{name}={text}" for name, text in changed]
+    given = Namespace(set=words, input=inputs.split(), dtype=None)
+    if _has_closed_form(spec):
+        text, given.set = ",".join((spec, *words)), None
+        target = parse_target(text, given)
+        return Case.of(target.spec, target.settings, target.lengths, called=text)
+    count = count_module(parse_target(spec, given), roots={spec: root} if root else None)
     sizes, _ = count.first_input
     samples = sizes[0] if len(sizes) > 1 else 1
     return _Module(module_ledger(count, count.active_params), count.tokens or 1, samples, count)

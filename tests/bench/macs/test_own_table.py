@@ -483,3 +483,35 @@ def test_rounded_input_may_be_zero_or_negative(table, given):
     figure = '[[figure]]\nname = "x"\nhead = "x"\nvalue = "N * 0 + c"\n'
     row = f'{ROW}given = {{ c = {given} }}\nprinted = {{ x = "3" }}\n'
     assert [row["verdict"] for row in table(figure + row)[1][0]["rows"]] == ["no rule found"]
+
+
+def test_target_may_be_a_layer_by_letters(table):
+    layer = "moa:K=2,E=5,D=7,d_m=11"
+    # two projections of K experts, keys and values, the router; both products
+    macs = 13 * (2 * 2 * 11 * 7 + 2 * 11 * 7 + 11 * 5) + 2 * 2 * 13 * 13 * 7
+    text = f'[[row]]\ntarget = "{layer}"\nset = {{ T = 13, B = 3 }}\nprinted = {{ macs = "{3 * macs}" }}\n'
+    text += f'[[row]]\ntarget = "{layer},T=13"\nprinted = {{ macs = "{macs}", params = "%s" }}\n'
+    _, sections, _ = table(text % (2 * 5 * 11 * 7 + 2 * 11 * 7 + 11 * 5))
+    assert [row["verdict"] for row in sections[0]["rows"]] == ["reproduced"] * 3
+    assert "T = 13." in sections[0]["below"][0]
+
+
+@pytest.mark.parametrize(
+    "target, message",
+    [
+        ("moa:K=2,E=5,D=7,d_m=11", "moa:K=2,E=5,D=7,d_m=11 needs its length; write moa:K=2,E=5,D=7,d_m=11,T=128"),
+        ("moa", "'moa' is no layer; write moa:LETTER=N"),
+        ("moa:K=2,E=5,D=7,T=3,H=5", "unknown field 'H' of a layer of moa"),
+        ("moa:K=2,T=3", "a layer of moa needs "),
+        ("llama2-7b,T=x", "T takes a whole number, not 'x'"),
+    ],
+)
+def test_wrong_layer_is_one_line(table, target, message):
+    code, sections, err = table(f'[[row]]\ntarget = "{target}"\nprinted = 1\n')
+    assert (code, sections) == (2, []) and f"mine.toml: line 1: {message}" in err
+    assert err.count("error:") == 1
+
+
+def test_length_of_a_preset_may_be_a_letter(table):
+    text = f'rule = "palm"\n[[row]]\ntarget = "llama2-7b,T={T}"\nprinted = "{6 * PARAMS + 12 * L * D * T}"\n'
+    assert [row["verdict"] for row in table(text)[1][0]["rows"]] == ["reproduced"]
