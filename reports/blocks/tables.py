@@ -17,6 +17,8 @@ OF_MODELS = ("baseline_macs", "released_macs", "ideal_macs", "to_baseline")
 """Columns that compare the forms of a model; another table shows them."""
 
 SIZES = ("trainable_params", "params")
+COSTS = ("macs", "active_params", "ideal_active_params")
+"""Costs that files of data have of each model, whatever the columns of its table."""
 
 
 def verdicts(facts: Facts) -> str:
@@ -66,8 +68,10 @@ def _data(facts: Facts, paper: str) -> str:
     found = []
     for name in facts.of_paper(paper):
         reported = facts.reported(name) if paper == COUNTED else {}
-        for row in values_of(facts.closed(name)):
-            found.append({"table": name, **row, **reported.get(row["row"], {})})
+        closed = facts.closed(name)
+        for row, values in zip(closed.rows, values_of(closed), strict=True):
+            costs = {key: cost for key in COSTS if (cost := getattr(row, key)) is not None}
+            found.append({"table": name, **values, **costs, **reported.get(row.row, {})})
     return document.table_as_csv(found)
 
 
